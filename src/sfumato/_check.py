@@ -1,0 +1,76 @@
+"""Checks of arguments: each refusal names the value, what is allowed and what to do.
+
+`InputError` is the one exception for a user's mistake. The command line prints it as a single line and exits
+with code 2; anything else that reaches the command line is a defect of sfumato.
+
+>>> positive(rounds=3)
+>>> positive(rounds=0)
+Traceback (most recent call last):
+...
+sfumato._check.InputError: rounds must be > 0, got 0
+"""
+
+import math
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """A mistake in what was given: one line that names the value and the remedy."""
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        try:
+            value = float(value)  # type: ignore[arg-type]  # NumPy scalars
+        except (TypeError, ValueError):
+            raise InputError(f"{name} must be a number, got {value!r}") from None
+    if math.isnan(value):
+        raise InputError(f"{name} must be a number, got nan")
+    return float(value)
+
+
+def positive(*, remedy: str = "", **values: object) -> None:
+    """Refuse anything that is not a finite number > 0."""
+    for name, value in values.items():
+        number = _number(name, value)
+        if not 0 < number < math.inf:
+            raise InputError(f"{name} must be > 0{' and finite' if number > 0 else ''}, got {value}{_tail(remedy)}")
+
+
+def non_negative(*, remedy: str = "", **values: object) -> None:
+    """Refuse anything that is not a finite number >= 0."""
+    for name, value in values.items():
+        number = _number(name, value)
+        if not 0 <= number < math.inf:
+            raise InputError(f"{name} must be >= 0 and finite, got {value}{_tail(remedy)}")
+
+
+def whole(*, at_least: int = 1, remedy: str = "", **values: object) -> None:
+    """Refuse anything that is not a whole number >= `at_least`."""
+    for name, value in values.items():
+        number = _number(name, value)
+        if number != math.floor(number) or number < at_least or math.isinf(number):
+            raise InputError(f"{name} must be a whole number >= {at_least}, got {value}{_tail(remedy)}")
+
+
+def between(low: float, high: float, *, ends: str = "[]", remedy: str = "", **values: object) -> None:
+    """Refuse anything outside the interval; `ends` tells which ends belong to it, as in "(]"."""
+    for name, value in values.items():
+        number = _number(name, value)
+        above = number >= low if ends[0] == "[" else number > low
+        below = number <= high if ends[1] == "]" else number < high
+        if not (above and below):
+            raise InputError(f"{name} must be in {ends[0]}{low:g}, {high:g}{ends[1]}, got {value}{_tail(remedy)}")
+
+
+def one_of(allowed: Iterable[object], *, remedy: str = "", **values: object) -> None:
+    """Refuse anything that is not one of the allowed values."""
+    allowed = list(allowed)
+    for name, value in values.items():
+        if value not in allowed:
+            choices = ", ".join(map(str, allowed))
+            raise InputError(f"{name} must be one of {choices}, got {value}{_tail(remedy)}")
+
+
+def _tail(remedy: str) -> str:
+    return f"; {remedy}" if remedy else ""
