@@ -1,1 +1,6 @@
-"""data"""
+"""Data sets divided by user: arrays, memory-mapped stores, folders of pictures, generators and splits."""
+
+from sfumato.data.transforms import to_tensor
+from sfumato.data.user_dataset import UserDataset, from_arrays
+
+__all__ = ["UserDataset", "from_arrays", "to_tensor"]

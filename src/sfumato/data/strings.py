@@ -1,0 +1,80 @@
+"""Many strings as one block of UTF-8 bytes and offsets, read one at a time.
+
+A Python list of 10⁶ names takes 100 MB and seconds to parse; here a name is decoded when it is asked for, and
+both arrays may be memory-mapped files.
+
+>>> names = Strings.from_list(["anna", "", "борис"])
+>>> len(names), names[2], list(names[:2])
+(3, 'борис', ['anna', ''])
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import overload
+
+import numpy as np
+
+
+class Strings(Sequence[str]):
+    """A read-only sequence of strings over two arrays.
+
+    Args:
+        content: uint8 [bytes], the strings' UTF-8 bytes one after the other.
+        offsets: int64 [strings + 1], where each string starts; the last one is the number of bytes.
+    """
+
+    __slots__ = ("_content", "_offsets")
+
+    def __init__(self, content: np.ndarray, offsets: np.ndarray) -> None:
+        self._content = content
+        self._offsets = offsets
+
+    @classmethod
+    def from_list(cls, strings: Iterable[str]) -> "Strings":
+        """Pack strings; undecodable bytes of file names survive the round trip."""
+        content = bytearray()
+        offsets = [0]
+        for string in strings:
+            content += string.encode("utf-8", "surrogateescape")
+            offsets.append(len(content))
+        return cls(np.frombuffer(bytes(content), np.uint8), np.array(offsets, np.int64))
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Strings | Chosen": ...
+    def __getitem__(self, index: int | slice) -> "str | Strings | Chosen":
+        if isinstance(index, slice):
+            return Chosen(self, np.arange(len(self))[index])
+        place = range(len(self))[index]
+        content = self._content[self._offsets[place] : self._offsets[place + 1]]
+        return content.tobytes().decode("utf-8", "surrogateescape")
+
+
+class Chosen(Sequence[str]):
+    """Some items of a sequence in a given order, looked up when they are asked for.
+
+    Args:
+        items: the sequence.
+        places: int64 [chosen], positions in `items`.
+    """
+
+    __slots__ = ("_items", "_places")
+
+    def __init__(self, items: Sequence[str], places: np.ndarray) -> None:
+        self._items = items
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Chosen": ...
+    def __getitem__(self, index: int | slice) -> "str | Chosen":
+        if isinstance(index, slice):
+            return Chosen(self._items, self._places[index])
+        return self._items[int(self._places[index])]

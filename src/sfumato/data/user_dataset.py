@@ -1,0 +1,335 @@
+"""A data set that is divided by user: each user's examples lie side by side and are found in constant time.
+
+The user is the unit that everything later samples, clips and accounts for, so a user's records must not be
+spread over two users, nor may one user be listed twice in a subset; both are refused here.
+
+The same class serves arrays in memory, a memory-mapped store and a folder of pictures: `inputs` only has to
+give a slice of rows. A subset shares the arrays of the whole.
+
+>>> inputs = np.arange(12, dtype=np.float32).reshape(6, 2)
+>>> users = from_arrays(inputs, labels=[0, 1, 0, 1, 2, 2], users=["bo", "al", "bo", "al", "cy", "bo"])
+>>> users
+UserDataset(3 users, 6 examples of (2,) float32, 3 classes)
+>>> list(users.user_ids), users.sizes.tolist()
+(['al', 'bo', 'cy'], [2, 3, 1])
+>>> inputs, labels = users.subset([1]).examples(0)
+>>> inputs[:, 0].tolist(), labels.tolist()
+([0.0, 4.0, 10.0], [0, 0, 2])
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from sfumato._check import InputError
+from sfumato.data.strings import Chosen, Strings
+
+_BLOCK = 1 << 16  # users looked at in one go while labels are counted; bounds the memory of a scan
+
+
+class Rows(Protocol):
+    """What `inputs` must offer: a NumPy array does, and so does a folder that decodes on demand."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[examples, *input_shape]."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type of one number."""
+        ...
+
+    def __getitem__(self, rows: slice, /) -> np.ndarray:
+        """The rows `start:stop`, shape [stop − start, *input_shape]."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class UserDataset:
+    """Users, their inputs and labels. Build one with `from_arrays`, `open_store`, `image_folder` or `load`.
+
+    Attributes:
+        inputs: rows [examples, *input_shape] of the whole data set, sorted by user.
+        labels: integers [examples] in 0 … base classes − 1, in the same order.
+        offsets: int64 [base users + 1]: user u of the whole owns the rows offsets[u] … offsets[u + 1] − 1.
+        names: the names of the base users.
+        num_classes: number of classes of this view, ≥ 1.
+        label_names: a name for each class, or None.
+        label_groups: the group of each class (for example its alphabet), or None.
+        chosen: int64 [users], the base users of this view; None = all.
+        class_map: int64 [base classes], the class of this view or −1 for one that is left out; None = all as
+            is.
+        notes: lines about what was skipped or converted while reading, for people.
+    """
+
+    inputs: Rows
+    labels: np.ndarray
+    offsets: np.ndarray
+    names: Sequence[str]
+    num_classes: int
+    label_names: Sequence[str] | None = None
+    label_groups: Sequence[str] | None = None
+    chosen: np.ndarray | None = None
+    class_map: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        """The number of users."""
+        return len(self.offsets) - 1 if self.chosen is None else len(self.chosen)
+
+    def __repr__(self) -> str:
+        """One line: users, examples, shape, type, classes."""
+        return (
+            f"UserDataset({len(self):,} users, {self.num_examples:,} examples of {self.input_shape} "
+            f"{self.dtype}, {self.num_classes:,} classes)"
+        )
+
+    @property
+    def user_ids(self) -> Sequence[str]:
+        """The users' names [users]; a name is looked up when it is asked for."""
+        return self.names if self.chosen is None else Chosen(self.names, self.chosen)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input: (H, W, C) for images."""
+        return tuple(self.inputs.shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type of the inputs: uint8 for images."""
+        return self.inputs.dtype
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """Examples a user, int64 [users]."""
+        if self.class_map is None:
+            users = slice(None) if self.chosen is None else self.chosen
+            return np.diff(self.offsets)[users].astype(np.int64)
+        sizes = np.zeros(len(self), np.int64)
+        for start, owner, labels in self._label_blocks():
+            sizes[start : start + _BLOCK] = np.bincount(
+                owner[labels >= 0], minlength=min(_BLOCK, len(self) - start)
+            )
+        return sizes
+
+    @property
+    def num_examples(self) -> int:
+        """Examples of all users of this view."""
+        return int(self.sizes.sum())
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The distinct groups of the classes, in the order of the classes; () without groups."""
+        return tuple(dict.fromkeys(self.label_groups or ()))
+
+    def size(self, user: int) -> int:
+        """Number of examples of one user."""
+        return int(self.sizes[user])
+
+    def examples(self, user: int) -> tuple[np.ndarray, np.ndarray]:
+        """One user's examples, in constant time.
+
+        Args:
+            user: position in this view, 0 … len − 1.
+
+        Returns:
+            inputs [n, *input_shape] (a read-only view where possible) and labels int64 [n].
+
+        Raises:
+            IndexError: there is no such user.
+        """
+        place = range(len(self))[user]
+        base = place if self.chosen is None else int(self.chosen[place])
+        rows = slice(int(self.offsets[base]), int(self.offsets[base + 1]))
+        inputs = np.asarray(self.inputs[rows])
+        labels = np.asarray(self.labels[rows], dtype=np.int64)
+        if self.class_map is None:
+            return inputs, labels
+        labels = self.class_map[labels]
+        kept = labels >= 0
+        return inputs[kept], labels[kept]
+
+    def subset(self, users: Sequence[int] | np.ndarray) -> "UserDataset":
+        """A view of some users, in the given order; classes keep their numbers, nothing is copied.
+
+        Args:
+            users: positions in this view, each at most once (a user who is listed twice would pay twice).
+
+        Raises:
+            InputError: a position does not exist or is listed twice.
+        """
+        places = np.asarray(users)
+        if places.size == 0:
+            places = places.astype(np.int64)
+        if places.ndim != 1 or not np.issubdtype(places.dtype, np.integer):
+            raise InputError(f"users must be a list of positions 0 … {len(self) - 1}, got {users!r}")
+        places = places.astype(np.int64)
+        if places.size and (places.min() < 0 or places.max() >= len(self)):
+            bad = int(places[(places < 0) | (places >= len(self))][0])
+            raise InputError(f"users must be positions 0 … {len(self) - 1}, got {bad}")
+        if len(np.unique(places)) < len(places):
+            values, counts = np.unique(places, return_counts=True)
+            raise InputError(f"each user may be listed once, got user {int(values[counts > 1][0])} twice")
+        return replace(self, chosen=places if self.chosen is None else self.chosen[places])
+
+    def classes_present(self) -> np.ndarray:
+        """Which classes have at least one example in this view, boolean [num_classes]."""
+        present = np.zeros(self.num_classes, bool)
+        for _, _, labels in self._label_blocks():
+            present[labels[labels >= 0]] = True
+        return present
+
+    def select_classes(self, classes: Sequence[int] | np.ndarray, renumber: bool = True) -> "UserDataset":
+        """A view with these classes only; users who hold none of them are left out.
+
+        Args:
+            classes: class numbers of this view, for example range(36).
+            renumber: number the kept classes 0, 1, … in ascending order (True), or keep their numbers.
+
+        Raises:
+            InputError: a class does not exist, or no user holds any of these classes.
+        """
+        wanted = np.unique(np.asarray(classes, dtype=np.int64))
+        if wanted.size == 0 or wanted[0] < 0 or wanted[-1] >= self.num_classes:
+            outside = [int(c) for c in wanted if not 0 <= c < self.num_classes]
+            got = f"got {outside[0]}" if outside else "got none"
+            raise InputError(f"classes must be some of 0 … {self.num_classes - 1}, {got}")
+        step = np.full(self.num_classes, -1, np.int64)
+        step[wanted] = np.arange(len(wanted)) if renumber else wanted
+        if self.class_map is None:
+            class_map = step
+        else:
+            class_map = np.where(self.class_map >= 0, step[np.maximum(self.class_map, 0)], -1)
+        view = replace(self, class_map=class_map)
+        if renumber:
+            view = replace(
+                view,
+                num_classes=len(wanted),
+                label_names=None if self.label_names is None else Chosen(self.label_names, wanted),
+                label_groups=None if self.label_groups is None else Chosen(self.label_groups, wanted),
+            )
+        held = np.flatnonzero(view.sizes)
+        if held.size == 0:
+            raise InputError(f"no user has an example of the {len(wanted)} chosen classes")
+        return view if len(held) == len(view) else view.subset(held)
+
+    def compact_labels(self) -> "UserDataset":
+        """The same users and examples, with classes that nobody here holds removed from the numbering."""
+        present = self.classes_present()
+        return self if present.all() or not present.any() else self.select_classes(np.flatnonzero(present))
+
+    def summary(self) -> list[str]:
+        """Lines for people: the size of the data, users that can form no pair, and what reading skipped."""
+        single = int((self.sizes == 1).sum())
+        lines = [repr(self)[len("UserDataset(") : -1]]
+        if len(self) == 1:
+            lines.append("only one user: no other user can hide this one's contribution")
+        if single and len(self) > 1:
+            lines.append(f"{single:,} of {len(self):,} users have a single example")
+        return lines + list(self.notes)
+
+    def _label_blocks(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """For blocks of users: first user, owner of each example in the block, label in this view (or −1)."""
+        for start in range(0, len(self), _BLOCK):
+            stop = min(start + _BLOCK, len(self))
+            base = np.arange(start, stop) if self.chosen is None else self.chosen[start:stop]
+            first, last = np.asarray(self.offsets[base]), np.asarray(self.offsets[base + 1])
+            counts = last - first
+            owner = np.repeat(np.arange(stop - start), counts)
+            ends = np.cumsum(counts)
+            rows = np.arange(int(ends[-1])) + np.repeat(first - (ends - counts), counts)
+            labels = np.asarray(self.labels[rows], dtype=np.int64)
+            yield start, owner, labels if self.class_map is None else self.class_map[labels]
+
+
+def from_arrays(
+    inputs: Any,
+    labels: Any,
+    users: Any,
+    label_names: Sequence[str] | None = None,
+    label_groups: Sequence[str] | None = None,
+    notes: Sequence[str] = (),
+) -> UserDataset:
+    """A data set from three arrays of the same length, in any order.
+
+    Args:
+        inputs: [n, …]. Images are uint8 [n, H, W, C] with C = 1 or 3, or uint8 [n, H, W], which gets C = 1.
+            Anything else (float features, token ids) passes as it is. Rows that are sorted by user are not
+            copied.
+        labels: [n], integers ≥ 0, or strings, which are numbered in sorted order.
+        users: [n], the user of each row, integers or strings. Users are numbered in sorted order; the rows of
+            one user keep their order.
+        label_names: a name for each class; without it there are max(labels) + 1 classes.
+        label_groups: the group of each class.
+        notes: lines that `summary` shows.
+
+    Raises:
+        InputError: no rows, lengths that differ, labels that are not integers ≥ 0 or exceed the names, or
+            inputs that are not numbers.
+    """
+    inputs, labels, users = np.asanyarray(inputs), np.asarray(labels), np.asarray(users)
+    inputs = _checked_inputs(inputs)
+    if not len(inputs) == len(labels) == len(users) or labels.ndim != 1 or users.ndim != 1:
+        shapes = f"inputs {inputs.shape}, labels {labels.shape}, users {users.shape}"
+        raise InputError(f"inputs, labels and users must have one row an example, got {shapes}")
+    if len(inputs) == 0:
+        raise InputError("the data has no users: inputs, labels and users are empty")
+    if labels.dtype.kind in "US":
+        found, labels = np.unique(labels.astype(str), return_inverse=True)
+        label_names = label_names if label_names is not None else Strings.from_list(found.tolist())
+    if labels.dtype.kind not in "iu":
+        raise InputError(
+            f"labels must be whole numbers >= 0 or strings, got {labels.dtype}; cast them to int64"
+        )
+    if labels.min() < 0:
+        raise InputError(f"labels must be >= 0, got {int(labels.min())}; number the classes from 0")
+    num_classes = int(labels.max()) + 1
+    if label_names is not None:
+        if num_classes > len(label_names):
+            raise InputError(
+                f"label {num_classes - 1} has no name: label_names has {len(label_names)} entries"
+            )
+        num_classes = len(label_names)
+    if label_groups is not None and len(label_groups) != num_classes:
+        raise InputError(f"label_groups must have one entry a class ({num_classes}), got {len(label_groups)}")
+    if users.dtype.kind not in "iuUS":
+        raise InputError(f"users must be whole numbers or strings, got {users.dtype}")
+    if users.dtype.kind == "S":
+        users = np.char.decode(users, "utf-8")
+    names, owner, counts = np.unique(users, return_inverse=True, return_counts=True)
+    if (np.diff(owner) < 0).any():
+        order = np.argsort(owner, kind="stable")
+        inputs, labels = inputs[order], labels[order]
+    inputs, labels = inputs.view(), labels.astype(np.int64)
+    inputs.flags.writeable = False
+    return UserDataset(
+        inputs=inputs,
+        labels=labels,
+        offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        names=Strings.from_list(map(str, names.tolist())),
+        num_classes=num_classes,
+        label_names=label_names,
+        label_groups=label_groups,
+        notes=tuple(notes),
+    )
+
+
+def _checked_inputs(inputs: np.ndarray) -> np.ndarray:
+    if inputs.dtype.kind not in "biuf":
+        raise InputError(
+            f"inputs must be numbers, got {inputs.dtype}; convert them to uint8, integers or floats"
+        )
+    if inputs.ndim == 0:
+        raise InputError("inputs must have one row an example, got a single number")
+    if inputs.dtype == np.uint8 and inputs.ndim == 3:
+        inputs = inputs[..., None]
+    if inputs.dtype == np.uint8 and inputs.ndim == 4 and inputs.shape[3] not in (1, 3):
+        raise InputError(
+            "images must be uint8 [n, height, width, channels] with 1 or 3 channels, "
+            f"got shape {inputs.shape}; move the channels to the end"
+        )
+    return inputs
