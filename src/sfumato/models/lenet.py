@@ -1,9 +1,9 @@
 """LeNet: two convolutions and one dense layer, the small backbone of the federated embedding papers.
 
 The layers are those of the reference code of Xu et al. (2022): 5x5 convolutions with biases that keep the
-image's size (zero padding 2), 2x2 max pooling that rounds odd sizes up, and a dense layer with bias straight to
-the embedding. At 28x28x1 and 128 dimensions that is 832 + 51,264 + 401,536 = 453,632 parameters; without padding
-the dense layer would read 4x4 instead of 7x7 positions and the count would be 183,296.
+image's size (zero padding 2), 2x2 max pooling that rounds odd sizes up, and a dense layer with bias straight
+to the embedding. At 28x28x1 and 128 dimensions that is 832 + 51,264 + 401,536 = 453,632 parameters; without
+padding the dense layer would read 4x4 instead of 7x7 positions and the count would be 183,296.
 
 No layer couples examples or keeps running statistics, so one person's images never change another's gradient.
 

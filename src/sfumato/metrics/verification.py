@@ -1,0 +1,285 @@
+"""Verification: do two images show the same class? Recall at a false accept rate, ROC and AUC over all pairs.
+
+A pair is genuine when both examples have one label, else an impostor pair. Its score is the cosine similarity
+of the two embeddings, rounded to the grid of 2^-20 (about 1e-6); everything below is exact on that grid, for
+every pair, without sampling. The threshold at a false accept rate (FAR) is the (1 - FAR) quantile of the
+impostor pairs: the smallest impostor similarity that at most FAR * impostor_pairs impostor pairs *exceed*.
+Recall is the share of genuine pairs that exceed it. A pair that ties with the threshold is rejected, so the
+realised rate never exceeds the one that was asked for, and a collapsed model (all similarities equal) has
+recall 0, not 1.
+
+Against exact arithmetic a similarity is off by at most half a grid step plus float32 round-off (together
+below 1e-6 for some hundred dimensions); thresholds inherit that error, and only pairs that close to the
+threshold can fall on its other side. Cost: n^2 / 2 dot products; memory does not grow with the pairs.
+
+These numbers are computed from the data without noise: they are not private.
+
+References:
+    Xu et al. (2022), arXiv 2211.10844, section 4 (recall@FAR). The authors' code compares pairs within each
+    evaluation batch only and picks among 200 fixed thresholds; `in_batch_recall_at_far` is its counterpart.
+
+>>> embeddings = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.0, 2.0]])
+>>> result = recall_at_far(embeddings, np.array([0, 0, 1, 1]), fars=(0.25,))
+>>> result.genuine_pairs, result.impostor_pairs
+(2, 4)
+>>> round(result.threshold[0.25], 6), result.recall[0.25]  # impostors: 0, 0, 0.6, 0.6; genuine: 0.8, 1
+(0.6, 1.0)
+>>> roc(embeddings, np.array([0, 0, 1, 1])).auc
+1.0
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sfumato._check import InputError, between, whole
+from sfumato.metrics._pairs import GRID, Progress, histograms, pair_counts, unit_rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecallAtFar:
+    """Recall of genuine pairs at given false accept rates.
+
+    The dictionaries have one entry for each false accept rate that was asked for.
+    """
+
+    recall: dict[float, float]
+    """Share of genuine pairs above the threshold, in [0, 1]."""
+    threshold: dict[float, float]
+    """Cosine similarity that a pair must exceed, in [-1, 1]."""
+    realised_far: dict[float, float]
+    """Share of impostor pairs above the threshold; never more than the rate that was asked for."""
+    genuine_pairs: int
+    impostor_pairs: int
+    pairs: str
+    """Which pairs were compared: "all", or "within batches of N" for the in-batch approximation."""
+    warnings: tuple[str, ...]
+    """Sentences to show beside the numbers, empty when there is nothing to say."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roc:
+    """Receiver operating characteristic over pairs, for a logarithmic axis."""
+
+    fpr: np.ndarray
+    """False accept rates, float64 [points], increasing, log-spaced from 1 / impostor_pairs to 1."""
+    tpr: np.ndarray
+    """Recall of genuine pairs at each rate, float64 [points], non-decreasing; the last is 1."""
+    threshold: np.ndarray
+    """Similarity to exceed at each rate, float64 [points]; the last is -inf (accept everything)."""
+    auc: float
+    """Chance that a genuine pair is more similar than an impostor pair; a tie counts one half."""
+    genuine_pairs: int
+    impostor_pairs: int
+    pairs: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairHistogram:
+    """Counts of the similarities of all pairs: one pass over the pairs, any number of questions after it.
+
+    Build it with `pair_histogram`. `recall_at_far` and `roc` below are shortcuts for a single question.
+    """
+
+    similarity: np.ndarray
+    """The distinct similarities, multiples of 2^-20, float64 [m], increasing."""
+    genuine: np.ndarray
+    """Genuine pairs at each similarity, int64 [m]."""
+    impostor: np.ndarray
+    """Impostor pairs at each similarity, int64 [m]."""
+    pairs: str
+    """Which pairs were compared, as in `RecallAtFar.pairs`."""
+
+    @property
+    def genuine_pairs(self) -> int:
+        """Pairs of one class."""
+        return int(self.genuine.sum())
+
+    @property
+    def impostor_pairs(self) -> int:
+        """Pairs of two classes."""
+        return int(self.impostor.sum())
+
+    def recall_at_far(self, fars: Sequence[float] = (1e-3,)) -> RecallAtFar:
+        """Recall at each of these false accept rates; see `sfumato.metrics.recall_at_far`."""
+        if not fars:
+            raise InputError(
+                "fars must name at least one false accept rate, got none; for example fars=(1e-3,)"
+            )
+        impostors, warnings = self.impostor_pairs, []
+        allowed = []
+        for far in fars:
+            # The factor undoes float round-off: 0.29 of 100 pairs is 29, not 28.
+            allowed.append(int(far * impostors * (1 + 1e-12)))
+            if allowed[-1] == 0:
+                warnings.append(
+                    f"FAR {far:g} of {impostors} impostor pairs allows less than one pair: recall is given "
+                    "above the most similar impostor pair (FAR 0); "
+                    f"use more examples or FAR >= {1 / impostors:.1e}"
+                )
+        at, tpr = self._operating_points(np.array(allowed))
+        above = _above(self.impostor)[at]
+        keys = [float(far) for far in fars]
+        return RecallAtFar(
+            recall=dict(zip(keys, tpr.tolist())),
+            threshold=dict(zip(keys, self.similarity[at].tolist())),
+            realised_far=dict(zip(keys, (above / impostors).tolist())),
+            genuine_pairs=self.genuine_pairs,
+            impostor_pairs=impostors,
+            pairs=self.pairs,
+            warnings=tuple(warnings),
+        )
+
+    def roc(self, *, points: int = 200) -> Roc:
+        """The receiver operating characteristic; see `sfumato.metrics.roc`."""
+        whole(at_least=2, points=points)
+        impostors, genuines = self.impostor_pairs, self.genuine_pairs
+        # Whole numbers of accepted impostor pairs, log-spaced; the last accepts all.
+        accepted = np.unique(np.rint(np.geomspace(1, impostors, points)).astype(np.int64))
+        at, tpr = self._operating_points(accepted[:-1])
+        below = np.cumsum(self.impostor) - self.impostor
+        auc = float(np.dot(self.genuine / genuines, (below + self.impostor / 2) / impostors))
+        return Roc(
+            fpr=accepted / impostors,
+            tpr=np.append(tpr, 1.0),
+            threshold=np.append(self.similarity[at], -np.inf),
+            auc=min(auc, 1.0),
+            genuine_pairs=genuines,
+            impostor_pairs=impostors,
+            pairs=self.pairs,
+        )
+
+    def _operating_points(self, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Index of the smallest similarity that at most `allowed` impostor pairs exceed, and the recall."""
+        # Counts above fall from left to right; searchsorted wants them to rise.
+        at = np.searchsorted(-_above(self.impostor), -allowed, side="left")
+        return at, _above(self.genuine)[at] / self.genuine_pairs
+
+
+def _above(counts: np.ndarray) -> np.ndarray:
+    """For each entry, the sum of the entries after it."""
+    return counts.sum() - np.cumsum(counts)
+
+
+def _check_rates(fars: Sequence[float]) -> None:
+    if not fars:
+        raise InputError("fars must name at least one false accept rate, got none; for example fars=(1e-3,)")
+    for far in fars:
+        between(0, 1, ends="()", far=far)
+
+
+def pair_histogram(
+    embeddings: np.ndarray,
+    labels: np.ndarray,
+    *,
+    batch_size: int | None = None,
+    progress: Progress | None = None,
+) -> PairHistogram:
+    """Compare every pair of embeddings once and count the similarities.
+
+    Args:
+        embeddings: float array [n, d] of any float type, n >= 2; need not be normalised.
+        labels: class of each example, integers or text [n].
+        batch_size: None compares all pairs, a number >= 2 only those within consecutive batches.
+        progress: called after each block with (products done, products in all).
+
+    Raises:
+        InputError: shapes do not match, a row is not finite or is zero, or one kind of pair is missing.
+    """
+    rows, codes = unit_rows(embeddings, labels)
+    batches, pairs = [slice(None)], "all"
+    if batch_size is not None:
+        whole(at_least=2, batch_size=batch_size)
+        batches = [slice(start, start + batch_size) for start in range(0, len(rows), batch_size)]
+        pairs = f"within batches of {batch_size}"
+    else:
+        _refuse_missing_pairs(*pair_counts(codes), pairs)
+    genuine, impostor = histograms(rows, codes, batches, progress)
+    _refuse_missing_pairs(int(genuine.sum()), int(impostor.sum()), pairs)
+    taken = np.flatnonzero(genuine + impostor)
+    return PairHistogram(
+        similarity=taken * GRID - 1, genuine=genuine[taken], impostor=impostor[taken], pairs=pairs
+    )
+
+
+def _refuse_missing_pairs(genuine: int, impostor: int, pairs: str) -> None:
+    where = "" if pairs == "all" else f" {pairs}"
+    if impostor == 0:
+        raise InputError(
+            f"labels: all examples{where} are of one class, so no impostor pair; give >= 2 classes"
+        )
+    if genuine == 0:
+        raise InputError(
+            f"labels: no class has two examples{where}, so no genuine pair; give >= 2 examples of some class"
+        )
+
+
+def recall_at_far(
+    embeddings: np.ndarray,
+    labels: np.ndarray,
+    fars: Sequence[float] = (1e-3,),
+    *,
+    progress: Progress | None = None,
+) -> RecallAtFar:
+    """Recall of genuine pairs at given false accept rates, over all pairs, by cosine similarity.
+
+    Args:
+        embeddings: float array [n, d], n >= 2; need not be normalised.
+        labels: class of each example, integers or text [n].
+        fars: false accept rates, each in (0, 1). With FAR * impostor_pairs < 1 the threshold is the most
+            similar impostor pair and the result carries a warning.
+        progress: called after each block with (products done, products in all).
+
+    Raises:
+        InputError: shapes do not match, a row is not finite or zero, a rate is outside (0, 1), or there is no
+            genuine or no impostor pair.
+    """
+    _check_rates(fars)
+    return pair_histogram(embeddings, labels, progress=progress).recall_at_far(fars)
+
+
+def in_batch_recall_at_far(
+    embeddings: np.ndarray,
+    labels: np.ndarray,
+    fars: Sequence[float] = (1e-3,),
+    *,
+    batch_size: int,
+    progress: Progress | None = None,
+) -> RecallAtFar:
+    """The in-batch approximation of `recall_at_far`: only pairs within consecutive batches are compared.
+
+    It costs n * batch_size / 2 products instead of n^2 / 2. The result depends on the order of the examples:
+    sorted by class, batches hold almost only genuine pairs; shuffle first for an unbiased sample of pairs.
+
+    Args:
+        embeddings: float array [n, d], n >= 2; need not be normalised.
+        labels: class of each example, integers or text [n].
+        fars: false accept rates, each in (0, 1).
+        batch_size: consecutive examples that are compared with each other, >= 2; the last may be fewer.
+        progress: called after each batch with (products done, products in all).
+
+    Raises:
+        InputError: as `recall_at_far`, or no genuine or impostor pair falls within a batch.
+    """
+    _check_rates(fars)
+    histogram = pair_histogram(embeddings, labels, batch_size=batch_size, progress=progress)
+    return histogram.recall_at_far(fars)
+
+
+def roc(
+    embeddings: np.ndarray, labels: np.ndarray, *, points: int = 200, progress: Progress | None = None
+) -> Roc:
+    """Receiver operating characteristic over all pairs, at log-spaced false accept rates, with its area.
+
+    Args:
+        embeddings: float array [n, d], n >= 2; need not be normalised.
+        labels: class of each example, integers or text [n].
+        points: how many rates at most, >= 2; rates that fall on the same number of pairs are merged.
+        progress: called after each block with (products done, products in all).
+
+    Raises:
+        InputError: shapes do not match, a row is not finite or is zero, or one kind of pair is missing.
+    """
+    whole(at_least=2, points=points)
+    return pair_histogram(embeddings, labels, progress=progress).roc(points=points)
