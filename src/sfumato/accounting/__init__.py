@@ -1,1 +1,38 @@
-"""accounting"""
+"""Accounting: what a run cost each unit. NumPy and SciPy only; useful without the rest of sfumato."""
+
+from sfumato._check import InputError
+from sfumato.accounting.calibrate import calibrate
+from sfumato.accounting.events import (
+    Composition,
+    Event,
+    Gaussian,
+    NonPrivate,
+    Poisson,
+    Repeated,
+    WithoutReplacement,
+    compose,
+    event_from_json,
+    terms,
+)
+from sfumato.accounting.guarantee import Guarantee, guarantee
+from sfumato.accounting.ledger import Ledger
+from sfumato.accounting.statement import Statement
+
+__all__ = [
+    "Composition",
+    "Event",
+    "Gaussian",
+    "Guarantee",
+    "InputError",
+    "Ledger",
+    "NonPrivate",
+    "Poisson",
+    "Repeated",
+    "Statement",
+    "WithoutReplacement",
+    "calibrate",
+    "compose",
+    "event_from_json",
+    "guarantee",
+    "terms",
+]

@@ -1,0 +1,120 @@
+"""Log moments of the subsampled Gaussian, the quantity under every Renyi bound, for any rate and noise.
+
+For a pair (P, Q), `excess` is E_Q[(P/Q)^a] - 1. It is computed as a sum of positive terms, never as a
+difference from one, so it keeps its relative precision when it is 1e-18 (rates of 1e-9) and works on
+logarithms, so it does not overflow when it is e^1e8 (noise multipliers of 0.1). Integer orders use the
+binomial sum of Mironov, Talwar and Zhang 2019 (Section 3.3); fractional orders a trapezoid rule, which
+converges exponentially because the integrand is analytic in a strip of half-width pi * z.
+
+>>> log_excess_sampled_gaussian(np.array([2.0]), 0.01, 1.0).round(6)   # log(q^2 (e - 1))
+array([-8.669016])
+"""
+
+import numpy as np
+from scipy.special import gammaln
+
+_REACH = 39.0  # beyond 39 standard deviations the normal density is below the smallest double
+
+
+def log_excess_sampled_gaussian(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.ndarray:
+    """log(E_Q[(P/Q)^a] - 1) for P = (1-q) N(0, z^2) + q N(1, z^2) and Q = N(0, z^2).
+
+    Args:
+        orders: float [k], each > 1.
+        rate: q in (0, 1].
+        noise_multiplier: z > 0.
+
+    Returns:
+        float [k].
+    """
+    result = np.empty(len(orders))
+    for index, order in enumerate(orders):
+        if order == int(order):
+            result[index] = _binomial(int(order), rate, noise_multiplier)
+        else:
+            result[index] = _trapezoid(order, rate, noise_multiplier)
+    return result
+
+
+def _binomial(order: int, rate: float, noise_multiplier: float) -> float:
+    if rate == 1.0:
+        return float(log_expm1(np.asarray(order * (order - 1) / (2 * noise_multiplier**2))))
+    k = np.arange(2, order + 1, dtype=np.float64)
+    log_weight = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
+    log_weight += k * np.log(rate) + (order - k) * np.log1p(-rate)
+    return _log_sum(log_weight + log_expm1((k - 1) * k / (2 * noise_multiplier**2)))
+
+
+def _trapezoid(order: float, rate: float, noise_multiplier: float) -> float:
+    step = min(0.5, 0.45 * noise_multiplier)
+    u = np.arange(-_REACH, _REACH + order / noise_multiplier, step)
+    loss = u / noise_multiplier - 1 / (2 * noise_multiplier**2)
+    log_ratio = _log_mix(loss, rate)
+    log_terms = _log_bregman(log_ratio, order) - u * u / 2 - 0.5 * np.log(2 * np.pi)
+    return _log_sum(log_terms) + np.log(step)
+
+
+def log_excess_replace(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.ndarray:
+    """log(E_Q[(P/Q)^a] - 1) for P = (1-q) N(0, z^2) + q N(1, z^2) and Q = (1-q) N(0, z^2) + q N(-1, z^2).
+
+    The pair dominates a Poisson-sampled Gaussian under replacement of one unit. Orders that would need more
+    than 200,000 points are returned as +inf; they are never the best ones.
+    """
+    result = np.full(len(orders), np.inf)
+    for index, order in enumerate(orders):
+        narrow = 1.0 / np.sqrt(1.0 + order / (4 * noise_multiplier**2))
+        step = min(0.4, 0.2 * noise_multiplier, 0.4 * narrow)
+        if (2 * _REACH + order / noise_multiplier) / step > 200_000:
+            continue
+        u = np.arange(-_REACH - 1 / noise_multiplier, _REACH + (order + 1) / noise_multiplier, step)
+        half = 1 / (2 * noise_multiplier**2)
+        log_base = _log_mix(-u / noise_multiplier - half, rate)
+        log_ratio = _log_mix(u / noise_multiplier - half, rate) - log_base
+        log_terms = _log_bregman(log_ratio, order) + log_base - u * u / 2 - 0.5 * np.log(2 * np.pi)
+        result[index] = _log_sum(log_terms) + np.log(step)
+    return result
+
+
+def _log_mix(loss: np.ndarray, rate: float) -> np.ndarray:
+    """log(1 - q + q e^loss), precise near zero and for large losses."""
+    if rate == 1.0:
+        return loss
+    small = np.log1p(rate * np.expm1(np.minimum(loss, 1.0)))
+    large = np.logaddexp(np.log1p(-rate), np.log(rate) + loss)
+    return np.where(loss < 1.0, small, large)
+
+
+def _log_bregman(log_ratio: np.ndarray, order: float) -> np.ndarray:
+    """log(r^a - 1 - a (r - 1)), the non-negative integrand, for r = e^log_ratio, in whichever form does not
+    cancel.
+    """
+    result = np.empty_like(log_ratio)
+    near = np.abs(log_ratio) * order < 0.1
+    far = ~near & (order * log_ratio > 30.0)
+    middle = ~near & ~far
+    with np.errstate(divide="ignore"):
+        excess = np.expm1(log_ratio[near])
+        series = np.zeros_like(excess)
+        for k in range(12, 2, -1):  # binomial series of (1 + y)^a from y^2 on, Horner from the end
+            series = (1.0 + series) * excess * (order - k + 1) / k
+        result[near] = np.log1p(series) + 2 * np.log(np.abs(excess)) + np.log(order * (order - 1) / 2)
+        loss = log_ratio[middle]
+        result[middle] = np.log(np.maximum(np.expm1(order * loss) - order * np.expm1(loss), 0.0))
+        loss = log_ratio[far]
+        lost = np.expm1(np.log(order) - (order - 1) * loss) - (order - 1) * np.exp(-order * loss)
+        result[far] = order * loss + np.log(-lost)
+    return result
+
+
+def _log_sum(log_terms: np.ndarray) -> float:
+    """log of the sum of e^log_terms."""
+    top = float(log_terms.max())
+    return top + float(np.log(np.exp(log_terms - top).sum()))
+
+
+def log_expm1(x: np.ndarray) -> np.ndarray:
+    """log(e^x - 1) for x > 0 without overflow."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.where(
+            x < 1.0, np.log(np.expm1(np.minimum(x, 1.0))), x + np.log1p(-np.exp(-np.maximum(x, 1e-300)))
+        )

@@ -1,0 +1,126 @@
+"""From an event to a guarantee: epsilon, delta and rho by the tightest accountant that is valid for it.
+
+Guarantees upper bounds for the unit that the events were made for: never below the truth, never negative,
+never NaN; infinite where nothing can be promised.
+
+>>> from sfumato.accounting.events import Gaussian
+>>> promise = guarantee(Gaussian(1.0))
+>>> round(promise.epsilon(1e-5), 6), promise.method
+(4.377178, 'gaussian')
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
+
+from sfumato._check import InputError, between, non_negative, one_of
+from sfumato._types import Adjacency
+from sfumato.accounting.events import Event, NonPrivate, combined_gaussian, terms
+from sfumato.accounting.gaussian import GaussianAccountant
+from sfumato.accounting.rdp import RdpAccountant
+from sfumato.accounting.zcdp import ZcdpAccountant
+
+Method = Literal["auto", "rdp", "zcdp", "gaussian"]
+
+
+class Accountant(Protocol):
+    """One way to bound the cost of an event."""
+
+    method: str
+
+    def epsilon(self, delta: float) -> float: ...
+    def delta(self, epsilon: float) -> float: ...
+
+
+class NoGuarantee:
+    """The accountant of a run that promises nothing."""
+
+    method = "none"
+
+    def epsilon(self, delta: float) -> float:
+        return math.inf if delta < 1 else 0.0
+
+    def delta(self, epsilon: float) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What an event promises; made by `guarantee`.
+
+    Attributes:
+        event: what was released.
+        adjacency: how two neighbouring data sets differ.
+        accountants: the accountants that are asked; each of them is valid, so the smallest answer is.
+    """
+
+    event: Event
+    adjacency: Adjacency
+    accountants: tuple[Accountant, ...]
+
+    @property
+    def method(self) -> str:
+        """The accountant that is tightest as a rule; `tightest` tells it for one delta."""
+        return self.accountants[0].method
+
+    def tightest(self, delta: float) -> str:
+        """The accountant with the smallest epsilon at this delta."""
+        return min(self.accountants, key=lambda accountant: accountant.epsilon(delta)).method
+
+    def epsilon(self, delta: float) -> float:
+        """An upper bound on epsilon.
+
+        Args:
+            delta: in (0, 1); 0 gives inf for Gaussian noise.
+        """
+        between(0, 1, ends="[)", delta=delta, remedy="choose it well below 1 / population")
+        return min(max(0.0, accountant.epsilon(delta)) for accountant in self.accountants)
+
+    def delta(self, epsilon: float) -> float:
+        """An upper bound on delta, in [0, 1].
+
+        Args:
+            epsilon: >= 0.
+        """
+        non_negative(epsilon=epsilon)
+        return min(min(1.0, max(0.0, accountant.delta(epsilon))) for accountant in self.accountants)
+
+    def rho(self) -> float | None:
+        """rho of zCDP; None where there is none."""
+        rho = ZcdpAccountant(self.event, self.adjacency).rho()
+        return rho if math.isfinite(rho) else None
+
+
+def guarantee(event: Event, adjacency: Adjacency = "add_remove", method: Method = "auto") -> Guarantee:
+    """The guarantee of an event.
+
+    Args:
+        event: what was released.
+        adjacency: "add_remove" (a unit is there or not), "replace" (a unit is exchanged for another one) or
+            "zero_out" (a unit's contribution is set to zero).
+        method: "auto" for the tightest valid accountant, or one by name to compare: "rdp", "zcdp", "gaussian"
+            (exact, for plain Gaussian events).
+
+    Raises:
+        InputError: the method does not know the event.
+    """
+    if not isinstance(event, Event):
+        raise InputError(f"event must be an accounting event such as Gaussian(1.0), got {event!r}")
+    one_of(get_args(Adjacency), adjacency=adjacency)
+    one_of(get_args(Method), method=method)
+    return Guarantee(event, adjacency, _accountants(event, adjacency, method))
+
+
+def _accountants(event: Event, adjacency: Adjacency, method: Method) -> tuple[Accountant, ...]:
+    match method:
+        case "rdp":
+            return (RdpAccountant(event, adjacency),)
+        case "zcdp":
+            return (ZcdpAccountant(event, adjacency),)
+        case "gaussian":
+            return (GaussianAccountant(event, adjacency),)
+    if any(isinstance(single, NonPrivate) for single, _ in terms(event)):
+        return (NoGuarantee(),)
+    if combined_gaussian(event) is not None:
+        return (GaussianAccountant(event, adjacency),)
+    return (RdpAccountant(event, adjacency), ZcdpAccountant(event, adjacency))

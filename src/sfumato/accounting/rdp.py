@@ -1,0 +1,144 @@
+"""Renyi differential privacy: the cost at many orders at once, and its conversion to (epsilon, delta).
+
+Guarantees an upper bound on epsilon for the unit that the events were made for. Costs at each order add up
+under adaptive composition (Mironov 2017), so a run's cost is a count times a memoised vector. Poisson
+sampling: Mironov, Talwar and Zhang 2019. Conversion: Canonne, Kamath and Steinke 2020, Proposition 12.
+
+Replacement of a unit. A plain Gaussian moves twice as far. A Poisson-sampled one is dominated by the pair
+with means +1 and -1. Sampling without replacement: conditioned on whether the unit is drawn, the sample
+differs by an exchange, so for add/remove the pair is the Poisson one with doubled sensitivity; for
+replacement the same curve holds above loss zero in both directions, which at most doubles the excess moment.
+That bound is below Theorem 27 of Wang, Balle and Kasiviswanathan 2019 in every term, and it is never above
+the cost without sampling.
+
+>>> from sfumato.accounting.events import Gaussian
+>>> run = Gaussian(4.0).poisson(0.01) * 10_000
+>>> round(RdpAccountant(run).epsilon(1e-5), 3)
+1.035
+"""
+
+from functools import lru_cache
+
+import numpy as np
+
+from sfumato._check import InputError
+from sfumato._types import Adjacency
+from sfumato.accounting._moments import log_excess_replace, log_excess_sampled_gaussian
+from sfumato.accounting.events import Event, Gaussian, NonPrivate, Poisson, WithoutReplacement, terms
+
+
+def _default_orders() -> tuple[float, ...]:
+    near_one = 1.0 + np.geomspace(1e-4, 1.0, 60)
+    fine = np.arange(21, 101) / 10.0
+    middle = np.arange(21, 65) / 2.0
+    large = np.unique(np.concatenate([np.arange(33, 65), np.round(np.geomspace(64, 32_768, 130))]))
+    return tuple(float(order) for order in np.unique(np.concatenate([near_one, fine, middle, large])))
+
+
+ORDERS: tuple[float, ...] = _default_orders()
+"""Orders from 1.0001 (for huge epsilons) to 32,768 (for tiny ones); neighbours differ by 5 % or less above 2.
+"""
+
+
+class RdpAccountant:
+    """The Renyi curve of an event.
+
+    Args:
+        event: what was released.
+        adjacency: "add_remove", "replace" or "zero_out".
+        orders: the orders to use, each > 1, in any order; the default suits all sizes of epsilon.
+
+    Raises:
+        InputError: an order is <= 1, or no Renyi bound is known for an event.
+    """
+
+    method = "rdp"
+
+    def __init__(
+        self, event: Event, adjacency: Adjacency = "add_remove", orders: tuple[float, ...] = ORDERS
+    ) -> None:
+        self.orders = _orders(orders)
+        self.values = np.zeros(len(self.orders))
+        for single, count in terms(event):
+            self.values = self.values + count * rdp(single, adjacency, orders)
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest epsilon for this delta over all orders; 0 <= epsilon <= inf."""
+        if delta >= 1.0 or delta >= self._total_variation():
+            return 0.0
+        if delta <= 0.0:
+            return float("inf")
+        a = self.orders
+        candidates = self.values + np.log1p(-1 / a) - (np.log(delta) + np.log(a)) / (a - 1)
+        return max(0.0, float(candidates.min()))
+
+    def delta(self, epsilon: float) -> float:
+        """The smallest delta for this epsilon over all orders; 0 <= delta <= 1."""
+        if np.isinf(epsilon):
+            return 0.0 if np.isfinite(self.values).any() else 1.0
+        a = self.orders
+        exponents = (a - 1) * (self.values - epsilon + np.log1p(-1 / a)) - np.log(a)
+        return float(min(np.exp(min(0.0, exponents.min())), self._total_variation()))
+
+    def _total_variation(self) -> float:
+        """Bretagnolle-Huber: the two outputs differ by at most this in total variation, so delta(0) is below
+        it.
+        """
+        return float(np.sqrt(-np.expm1(-self.values.min())))
+
+
+def rdp(event: Event, adjacency: Adjacency = "add_remove", orders: tuple[float, ...] = ORDERS) -> np.ndarray:
+    """Renyi divergence of one single event at each order, in nats; memoised, so treat it as read-only.
+
+    Args:
+        event: a single event (no sum, no repetition).
+        adjacency: "add_remove", "replace" or "zero_out".
+        orders: k orders, each > 1.
+
+    Returns:
+        float [k], >= 0, inf where there is no bound.
+    """
+    return _rdp(event, adjacency, tuple(orders))
+
+
+@lru_cache(maxsize=256)
+def _rdp(event: Event, adjacency: Adjacency, orders: tuple[float, ...]) -> np.ndarray:
+    a = _orders(orders)
+    match event:
+        case NonPrivate():
+            values = np.full(len(a), np.inf)
+        case Gaussian(noise_multiplier=z):
+            sensitivity = 2.0 if adjacency == "replace" else 1.0
+            values = a * (sensitivity / z) ** 2 / 2
+        case Poisson(event=Gaussian(noise_multiplier=z), sampling_rate=q):
+            log_excess = log_excess_sampled_gaussian(a, q, z / 2 if adjacency == "replace" else z)
+            if adjacency == "replace":
+                log_excess = np.minimum(log_excess + np.log(2), log_excess_replace(a, q, z))
+            values = _from_log_excess(log_excess, a)
+        case WithoutReplacement(event=Gaussian(noise_multiplier=z)):
+            log_excess = log_excess_sampled_gaussian(a, event.sampling_rate, z / 2)
+            if adjacency != "add_remove":
+                log_excess = log_excess + np.log(2)
+            values = np.minimum(_from_log_excess(log_excess, a), a * (2 / z) ** 2 / 2)
+        case _:
+            raise InputError(f"no Renyi bound is known for {type(event).__name__}; use another method")
+    values.setflags(write=False)
+    return values
+
+
+def _from_log_excess(log_excess: np.ndarray, orders: np.ndarray) -> np.ndarray:
+    rounding = 1e-12 * (1.0 + orders)  # the moments are exact to about 1e-13 per order; round up
+    with np.errstate(invalid="ignore"):
+        values = np.logaddexp(0.0, log_excess + rounding) / (orders - 1)
+    return np.where(np.isposinf(log_excess), np.inf, values)
+
+
+@lru_cache(maxsize=16)
+def _orders(orders: tuple[float, ...]) -> np.ndarray:
+    values = np.asarray(orders, dtype=np.float64)
+    if values.ndim != 1 or len(values) == 0 or not (values > 1).all() or not np.isfinite(values).all():
+        raise InputError(
+            f"orders must all be > 1 and finite, got {orders}; leave them out for the default ones"
+        )
+    values.setflags(write=False)
+    return values

@@ -1,0 +1,187 @@
+"""The statement: what a run promises to each unit, in JSON and in words that a privacy officer can read.
+
+Guarantees nothing by itself; it repeats what the accountants found, names the unit and lists what is assumed.
+All of its fields may be published.
+
+>>> statement = Statement(
+...     unit="user", adjacency="add_remove", epsilon=2.0, delta=1e-6, sampling="Poisson, rate 0.01",
+...     mechanism="Gaussian noise, multiplier 1.1", noise_source="operating system CSPRNG")
+>>> Statement.from_json(statement.to_json()) == statement
+True
+"""
+
+import math
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from sfumato._check import InputError, between, one_of
+from sfumato._files import read_json, write_json
+
+_UNITS = {
+    "example": "one example",
+    "user": "one person with all of their examples",
+    "virtual_client": "one virtual client (a group of people)",
+    "agent": "one agent with all of its data",
+    "identity": "one identity with all of its examples",
+    "label": "the label of one example (the rest of the example is not protected)",
+}
+_ADJACENCIES = {
+    "add_remove": "is in the data or not",
+    "replace": "is in the data or is exchanged for another one",
+    "zero_out": "contributes or contributes nothing",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """What a run promises.
+
+    Attributes:
+        unit: whose presence is hidden: example, user, virtual_client, agent, identity or label.
+        adjacency: add_remove, replace or zero_out.
+        epsilon: certified upper bound, >= 0; inf for no guarantee.
+        delta: in [0, 1].
+        epsilon_lower: certified lower bound on the same, or None.
+        rho: zCDP, or None.
+        sampling: how units were chosen, in words.
+        mechanism: what noise was added to what, in words.
+        noise_source: where the randomness came from.
+        assumptions: sentences that must hold for the numbers to be true.
+        alternatives: the same run under other conventions: dictionaries of JSON values, each with a "name"
+            and its own numbers ("unit", "epsilon", "delta" …).
+        population: units in the data, if that number is public; a delta of 1 / population or more gets a
+            warning.
+    """
+
+    unit: str
+    adjacency: str
+    epsilon: float
+    delta: float
+    epsilon_lower: float | None = None
+    rho: float | None = None
+    sampling: str
+    mechanism: str
+    noise_source: str
+    assumptions: tuple[str, ...] = ()
+    alternatives: tuple[dict[str, Any], ...] = field(default=(), hash=False)
+    population: int | None = None
+
+    def __post_init__(self) -> None:
+        one_of(_UNITS, unit=self.unit)
+        one_of(_ADJACENCIES, adjacency=self.adjacency)
+        between(0, math.inf, epsilon=self.epsilon)
+        between(0, 1, delta=self.delta)
+        if self.epsilon_lower is not None:
+            between(0, self.epsilon, epsilon_lower=self.epsilon_lower)
+        object.__setattr__(self, "assumptions", (*self.assumptions, *self._warnings()))
+        object.__setattr__(self, "alternatives", tuple(dict(other) for other in self.alternatives))
+
+    def _warnings(self) -> list[str]:
+        if self.population is None or self.delta * self.population < 1:
+            return []
+        warning = (
+            f"Warning: delta {self.delta:g} is not below 1 / population ({self.population}); a mechanism "
+            "that publishes one person's record in full could satisfy it. Choose a smaller delta."
+        )
+        return [] if warning in self.assumptions else [warning]
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary that JSON can write; infinite numbers become the string "inf"."""
+        return _plain({item.name: getattr(self, item.name) for item in fields(self)})
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Statement":
+        """The statement that `to_json` wrote.
+
+        Raises:
+            InputError: a field is missing, unknown or impossible.
+        """
+        known = {item.name for item in fields(cls)}
+        unknown = sorted(set(value) - known)
+        if unknown:
+            raise InputError(f"a statement has no field {unknown[0]!r}; it was written by another version")
+        values = _numbers(value)
+        values["assumptions"] = tuple(values.get("assumptions", ()))
+        values["alternatives"] = tuple(values.get("alternatives", ()))
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise InputError(f"not a statement: {error}") from None
+
+    def save(self, path: Path | str) -> None:
+        """Write the JSON, whole or not at all."""
+        write_json(Path(path), self.to_json())
+
+    @classmethod
+    def load(cls, path: Path | str) -> "Statement":
+        """Read what `save` wrote."""
+        return cls.from_json(read_json(Path(path)))
+
+    def text(self) -> str:
+        """Two paragraphs: what is promised, and on what it rests."""
+        return f"{self._promise()}\n\n{self._ground()}"
+
+    def _promise(self) -> str:
+        unit, adjacency = _UNITS[self.unit], _ADJACENCIES[self.adjacency]
+        if math.isinf(self.epsilon):
+            return (
+                "No differential privacy guarantee (epsilon is infinite). What was trained may reveal "
+                f"whether {unit} {adjacency}, and more. Treat the result as if it were the data itself."
+            )
+        factor = math.exp(min(self.epsilon, 700.0))
+        odds = f"{factor:.3g}" if factor < 1e6 else f"10^{self.epsilon / math.log(10):.1f}"
+        text = (
+            f"The result is ({self.epsilon:.4g}, {self.delta:.3g})-differentially private. What is protected "
+            f"is {unit}: whatever anyone sees in the result would have been about as likely whichever is "
+            f"true, that this unit {adjacency}. Except with probability about {self.delta:.3g}, what is seen "
+            f"changes the odds by a factor of at most e^{self.epsilon:.4g} = {odds}."
+        )
+        if self.epsilon > 10:
+            text += " A factor of this size is a weak promise: a determined attacker may well succeed."
+        if self.epsilon_lower is not None:
+            text += f" No accounting of the same mechanism can show less than {self.epsilon_lower:.4g}."
+        return text
+
+    def _ground(self) -> str:
+        parts = [f"Sampling: {self.sampling}. Mechanism: {self.mechanism}. Randomness: {self.noise_source}."]
+        if self.assumptions:
+            parts.append("This holds under these conditions: " + " ".join(map(_sentence, self.assumptions)))
+        if self.alternatives:
+            parts.append("Under other conventions: " + "; ".join(map(_alternative, self.alternatives)) + ".")
+        return " ".join(parts)
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _alternative(other: dict[str, Any]) -> str:
+    numbers = [f"{name} {_short(value)}" for name, value in other.items() if name not in ("name", "unit")]
+    name = other.get("name") or other.get("unit") or "alternative"
+    unit = (
+        f" (unit: {_UNITS.get(other['unit'], other['unit'])})" if "unit" in other and "name" in other else ""
+    )
+    return f"{name}{unit}: {', '.join(numbers)}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return value
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _numbers(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_numbers(item) for item in value]
+    return math.inf if value == "inf" else -math.inf if value == "-inf" else value
