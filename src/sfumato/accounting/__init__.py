@@ -14,6 +14,7 @@ from sfumato.accounting.events import (
     event_from_json,
     terms,
 )
+from sfumato.accounting.extrapolate import ExtrapolationRow, extrapolate
 from sfumato.accounting.guarantee import Guarantee, guarantee
 from sfumato.accounting.ledger import Ledger
 from sfumato.accounting.statement import Statement
@@ -21,6 +22,7 @@ from sfumato.accounting.statement import Statement
 __all__ = [
     "Composition",
     "Event",
+    "ExtrapolationRow",
     "Gaussian",
     "Guarantee",
     "InputError",
@@ -33,6 +35,7 @@ __all__ = [
     "calibrate",
     "compose",
     "event_from_json",
+    "extrapolate",
     "guarantee",
     "terms",
 ]

@@ -1,0 +1,119 @@
+"""The exchange of computation for privacy: what more clients a round, on more people, would cost each of
+them.
+
+A model that was tuned with K clients a round and noise multiplier z keeps its signal-to-noise ratio when both
+grow by a factor c. Then the sampling rate is c K m / N and the noise multiplier c z, and epsilon falls with c
+and with the population N: privacy is bought with computation (Xu et al. 2022, Section 4; McMahan et al. 2018,
+Section 4).
+
+Each row has two epsilons. The paper's neighbour is a whole virtual client of m users. One user inside a group
+can move the group's clipped update by twice the clip norm, so for one user the noise multiplier counts half
+(m > 1).
+
+>>> rows = extrapolate(noise_multiplier=0.62, rounds=200, clients_per_round=32, users_per_client=8,
+...                    populations=[3_000_000], multipliers=[1, 2], methods=["rdp"])
+>>> [(row.users_per_round, round(row.epsilon["rdp"], 2)) for row in rows]
+[(256, 2.1), (512, 0.49)]
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sfumato._check import InputError, positive, whole
+from sfumato.accounting.events import Event, Gaussian
+from sfumato.accounting.guarantee import Method, guarantee
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtrapolationRow:
+    """One point of the figure: a population and a factor c.
+
+    Attributes:
+        population: users, N.
+        multiplier: the factor c on clients a round and on the noise.
+        users_per_round: expected cohort, c K m.
+        sampling_rate: c K m / N.
+        noise_multiplier: c z, for a virtual client.
+        delta: N to the power of -`delta_exponent`.
+        epsilon: by method, for a virtual client (the paper's convention).
+        epsilon_user: by method, for one user.
+    """
+
+    population: int
+    multiplier: float
+    users_per_round: float
+    sampling_rate: float
+    noise_multiplier: float
+    delta: float
+    epsilon: dict[str, float]
+    epsilon_user: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary that JSON can write."""
+        return asdict(self)
+
+
+def extrapolate(
+    *,
+    noise_multiplier: float,
+    rounds: int,
+    clients_per_round: int,
+    users_per_client: int,
+    populations: Iterable[int],
+    multipliers: Iterable[float],
+    methods: Iterable[Method] = ("rdp", "zcdp"),
+    delta_exponent: float = 1.1,
+) -> list[ExtrapolationRow]:
+    """Epsilon for every population and factor, populations outermost.
+
+    Args:
+        noise_multiplier: z of the run that was tuned, > 0.
+        rounds: T.
+        clients_per_round: K, virtual clients a round.
+        users_per_client: m, users in a virtual client.
+        populations: numbers of users, N.
+        multipliers: factors c > 0.
+        methods: accountants to compare, as in `guarantee`.
+        delta_exponent: delta is N to the power of minus this.
+
+    Raises:
+        InputError: a cohort is larger than its population, or a number is out of its range.
+    """
+    positive(noise_multiplier=noise_multiplier, delta_exponent=delta_exponent)
+    whole(rounds=rounds, clients_per_round=clients_per_round, users_per_client=users_per_client)
+    populations, multipliers, methods = list(populations), list(multipliers), list(methods)
+    whole(at_least=2, **{f"populations[{i}]": size for i, size in enumerate(populations)})
+    positive(**{f"multipliers[{i}]": factor for i, factor in enumerate(multipliers)})
+    base = clients_per_round * users_per_client
+    for population in populations:
+        for factor in multipliers:
+            if factor * base > population:
+                raise InputError(
+                    f"a round of {factor:g} x {clients_per_round} clients x {users_per_client} users needs "
+                    f"{factor * base:g} users, but the population is {population}; lower the multiplier or leave "
+                    "that population out"
+                )
+
+    def row(population: int, factor: float) -> ExtrapolationRow:
+        rate = factor * base / population
+        z = factor * noise_multiplier
+        delta = population**-delta_exponent
+
+        def epsilons(event: Event) -> dict[str, float]:
+            return {method: guarantee(event, method=method).epsilon(delta) for method in methods}
+
+        client = Gaussian(z).poisson(rate) * rounds
+        user = client if users_per_client == 1 else Gaussian(z / 2).poisson(rate) * rounds
+        return ExtrapolationRow(
+            population=population,
+            multiplier=factor,
+            users_per_round=factor * base,
+            sampling_rate=rate,
+            noise_multiplier=z,
+            delta=delta,
+            epsilon=epsilons(client),
+            epsilon_user=epsilons(user),
+        )
+
+    return [row(population, factor) for population in populations for factor in multipliers]
