@@ -14,10 +14,11 @@ def glorot(model: nn.Module, generator: torch.Generator | None) -> None:
 
 
 def he(model: nn.Module, generator: torch.Generator | None) -> None:
-    """He-normal convolutions by fan-out and dense layers N(0, 0.01^2) with zero biases, in place."""
+    """He-normal convolutions (by fan-out) and Glorot-uniform dense layers, zero biases, in place."""
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu", generator=generator)
         elif isinstance(layer, nn.Linear):
-            nn.init.normal_(layer.weight, std=0.01, generator=generator)
+            nn.init.xavier_uniform_(layer.weight, generator=generator)
+        if isinstance(layer, nn.Conv2d | nn.Linear) and layer.bias is not None:
             nn.init.zeros_(layer.bias)
