@@ -1,1 +1,9 @@
-"""federated"""
+"""Federated algorithms: what users contribute to the private sum."""
+
+from sfumato.federated.centralized import Centralized
+from sfumato.federated.fedavg import FedAvg
+from sfumato.federated.fedemb import FedEmb
+from sfumato.federated.fedsgd import FedSGD
+from sfumato.federated.plan import FederatedPlan
+
+__all__ = ["Centralized", "FedAvg", "FedEmb", "FedSGD", "FederatedPlan"]

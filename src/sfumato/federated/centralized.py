@@ -1,0 +1,137 @@
+"""The centralized baseline: plain SGD on the pooled examples, without any guarantee.
+
+It runs through the same loop: a unit is an example, a contribution is its gradient, nothing is clipped or noised.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sfumato import _check
+from sfumato._random import RandomSource
+from sfumato._types import Unit
+from sfumato.clipping import ClippedSum, ConstantClipNorm
+from sfumato.data import UserDataset
+from sfumato.federated.contribution import LocalContribution
+from sfumato.mechanisms import GaussianMechanism
+from sfumato.sampling import FixedSizeSampling, Group, OwnClients
+from sfumato.training import (
+    ClientData,
+    HeadLoss,
+    LocalTraining,
+    Loss,
+    Plan,
+    PrivateSum,
+    ServerOptimizer,
+    Share,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Centralized(Plan):
+    """SGD with momentum on all examples; `rounds` are steps.
+
+    Attributes:
+        batch_size: examples a step, drawn without replacement.
+        learning_rate: rate of the backbone and the head.
+        momentum: in [0, 1).
+        loss: "softmax" on inner products, or "cosine", "cosface", "arcface" on scaled cosines.
+        loss_scale: factor on cosines.
+        loss_margin: margin of CosFace (cosine) or ArcFace (radians).
+    """
+
+    rounds: int = 2000
+    batch_size: int = 256
+    learning_rate: float = 0.05
+    momentum: float = 0.9
+    loss: Loss = "softmax"
+    loss_scale: float = 30.0
+    loss_margin: float = 0.3
+
+    name: ClassVar[str] = "centralized"
+    unit: ClassVar[Unit] = "example"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check.whole(batch_size=self.batch_size)
+        self.server, self._local  # noqa: B018  # check their fields
+
+    @property
+    def server(self) -> ServerOptimizer:
+        """SGD on the mean gradient."""
+        return ServerOptimizer(name="sgd", learning_rate=self.learning_rate, momentum=self.momentum)
+
+    @property
+    def _local(self) -> LocalTraining:
+        loss = HeadLoss(self.loss, self.loss_scale, self.loss_margin)
+        return LocalTraining(batch_size=None, learning_rate=1.0, loss=loss, shared_head=True)
+
+    def public_population(self, users: UserDataset) -> int:
+        """The number of examples."""
+        return int(users.sizes.sum())
+
+    def private_sum(self, population: int) -> PrivateSum:
+        """Batches of examples; no bound and no noise."""
+        size = min(self.batch_size, population)
+        return PrivateSum(
+            sampler=FixedSizeSampling(size=size, population=population),
+            grouping=OwnClients(clients=size),
+            clip=ConstantClipNorm(clip_norm=None),
+            mechanism=GaussianMechanism(noise_multiplier=0.0),
+            rounds=self.rounds,
+        )
+
+    def contribution(self, model: nn.Module, users: UserDataset, device: str, head_seed: int) -> "PooledContribution":
+        """Gradients of pooled examples."""
+        return PooledContribution(
+            model=model,
+            users=users,
+            local=self._local,
+            trainable=self.trainable,
+            global_classes=True,
+            clients_at_once=1,
+            device=device,
+            head_seed=head_seed,
+        )
+
+
+class PooledContribution(LocalContribution):
+    """The summed gradient of a batch of pooled examples."""
+
+    def __init__(self, **arguments: object) -> None:
+        super().__init__(**arguments)  # type: ignore[arg-type]
+        self._ends = np.cumsum(self.users.sizes)
+        self.population = int(self._ends[-1])
+
+    def clipped_sum(
+        self,
+        theta: Tensor,
+        groups: Sequence[Group],
+        round_index: int,
+        clip_norm: float | None,
+        source: RandomSource,
+    ) -> Share:
+        """The sum of the examples' gradients; each group is one example."""
+        share = Share(ClippedSum(theta.numel(), clip_norm=None, device=theta.device))
+        if groups:
+            batch = self._batch(np.array([group.slot for group in groups]))
+            # One step of rate 1 on the mean loss leaves the mean gradient as its delta.
+            gradient, loss, _ = self._trainer.delta(theta, batch, source.seed64("local", round_index))
+            share.clipped.add(gradient * len(batch))
+            share.loss = loss.item()
+            share.examples = len(batch)
+        return share
+
+    def _batch(self, examples: np.ndarray) -> ClientData:
+        owners = np.searchsorted(self._ends, examples, side="right")
+        places = examples - (self._ends[owners] - self.users.sizes[owners])
+        inputs, labels = [], []
+        for user, place in zip(owners.tolist(), places.tolist(), strict=True):
+            x, y = self.users.examples(user)
+            inputs.append(x[place])
+            labels.append(int(y[place]))
+        return ClientData(np.stack(inputs), torch.tensor(labels), self.users.num_classes)

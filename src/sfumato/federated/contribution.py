@@ -1,0 +1,180 @@
+"""What groups of users contribute: the delta of local training, clipped.
+
+Unit: a group (a user, or a virtual client). A group's delta depends on its own users, the model and the group's slot;
+never on who else takes part.
+"""
+
+import copy
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._check import InputError
+from sfumato._random import RandomSource
+from sfumato.clipping import ClippedSum
+from sfumato.data import UserDataset, to_tensor
+from sfumato.models import refuse_batch_norm, trainable_parameters
+from sfumato.sampling import Group
+from sfumato.training import (
+    HEAD,
+    BatchedTrainer,
+    ClientTrainer,
+    FlatParameters,
+    LocalTraining,
+    Share,
+    gather,
+    glorot_head,
+)
+
+
+class LocalContribution:
+    """The `Contribution` of every algorithm whose clients train locally.
+
+    Args:
+        model: the user's module; a copy of it is trained.
+        users: the records.
+        local: what a client does.
+        trainable: which parameters are trained; see `sfumato.models.trainable_parameters`.
+        global_classes: heads have a row for every label of the data set.
+        clients_at_once: clients trained in one batched operation.
+        device: where to train.
+        head_seed: of the initial shared head.
+
+    Raises:
+        InputError: a layer that couples examples, a model that does not take these inputs, no such parameters.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: nn.Module,
+        users: UserDataset,
+        local: LocalTraining,
+        trainable: str,
+        global_classes: bool,
+        clients_at_once: int,
+        device: str,
+        head_seed: int,
+    ) -> None:
+        refuse_batch_norm(model)
+        self.model = copy.deepcopy(model).to(device).train()
+        self.users = users
+        self.population = len(users)
+        self.local = local
+        self.global_classes = global_classes
+        self.clients_at_once = clients_at_once
+        dimension = probe(self.model, users, device)
+        named = trainable_parameters(self.model, trainable)
+        names = {name for name, _ in named}
+        for name, parameter in self.model.named_parameters():
+            parameter.requires_grad_(name in names)
+        if local.shared_head:
+            generator = torch.Generator().manual_seed(head_seed)
+            named = [
+                *named,
+                (HEAD, nn.Parameter(glorot_head(users.num_classes, dimension, generator).to(device))),
+            ]
+        self.flat = FlatParameters(named)
+        self.initial = self.flat.vector.clone()
+        trainer = ClientTrainer if clients_at_once == 1 else BatchedTrainer
+        self._trainer = trainer(local, self.model, self.flat)
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """The vector in the shapes of the parameters."""
+        return self.flat.views(vector)
+
+    def clipped_sum(
+        self,
+        theta: Tensor,
+        groups: Sequence[Group],
+        round_index: int,
+        clip_norm: float | None,
+        source: RandomSource,
+    ) -> Share:
+        """Train the groups and add up their clipped deltas."""
+        self.model.train()
+        share = Share(ClippedSum(theta.numel(), clip_norm=clip_norm, device=theta.device))
+        loss = torch.zeros((), device=theta.device)
+        for start in range(0, len(groups), self.clients_at_once):
+            chunk = groups[start : start + self.clients_at_once]
+            clients = [gather(self.users, group.users, global_classes=self.global_classes) for group in chunk]
+            seeds = [source.seed64("local", round_index, group.slot) for group in chunk]
+            if isinstance(self._trainer, ClientTrainer):
+                delta, losses, examples = self._trainer.delta(theta, clients[0], seeds[0])
+                share.clipped.add(delta)
+            else:
+                deltas, losses, examples = self._trainer.deltas(theta, clients, seeds)
+                share.clipped.add_rows(deltas)
+            loss += losses.sum()
+            share.examples += examples
+        share.loss = loss.item()
+        return share
+
+    def load(self, theta: Tensor) -> None:
+        """Put a parameter vector into the model."""
+        self.flat.vector.copy_(theta)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The model's tensors, and the shared head's."""
+        tensors = {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
+        if self.local.shared_head:
+            tensors[HEAD] = self.flat.parameters[-1].detach().cpu().clone()
+        return tensors
+
+    def frozen(self) -> dict[str, Tensor]:
+        """Tensors of the model that are not trained."""
+        trained = set(self.flat.names)
+        return {name: value for name, value in self.model.state_dict().items() if name not in trained}
+
+    def load_frozen(self, tensors: dict[str, Tensor]) -> None:
+        """Put them back."""
+        self.model.load_state_dict(tensors, strict=False)
+
+    def fingerprint(self) -> str:
+        """Digest of the parameters' shapes and of the data."""
+        shapes = [(n, tuple(p.shape)) for n, p in zip(self.flat.names, self.flat.parameters, strict=True)]
+        return f"{shapes} {data_fingerprint(self.users)}"
+
+
+def data_fingerprint(users: UserDataset) -> str:
+    """Digest of all users' sizes and of the records of up to 64 users: enough to notice other data."""
+    digest = hashlib.sha256(f"{len(users)} {users.input_shape}".encode())
+    digest.update(users.sizes.astype("<i8").tobytes())
+    for user in range(0, len(users), max(1, len(users) // 64)):
+        inputs, labels = users.examples(user)
+        digest.update(users.user_ids[user].encode())
+        digest.update(inputs.tobytes())
+        digest.update(labels.astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+def probe(model: nn.Module, users: UserDataset, device: str) -> int:
+    """The embedding's dimension, from one example.
+
+    Raises:
+        InputError: the model does not take such inputs, or does not give embeddings [n, d].
+    """
+    filled = next((user for user in range(len(users)) if users.size(user)), None)
+    if filled is None:
+        raise InputError("no user has any example; point to a folder with images")
+    inputs = to_tensor(users.examples(filled)[0][:1]).to(device)
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            embeddings = model(inputs)
+    except RuntimeError as error:
+        first = str(error).splitlines()[0]
+        raise InputError(
+            f"the model does not take inputs of shape {tuple(inputs.shape[1:])} ({first}); "
+            "build it for this shape, or resize the data"
+        ) from None
+    finally:
+        model.train(was_training)
+    if embeddings.dim() != 2:
+        raise InputError(
+            f"the model must give embeddings [n, d], got shape {tuple(embeddings.shape)}; drop its head or flatten"
+        )
+    return embeddings.shape[1]

@@ -1,0 +1,83 @@
+"""Virtual clients: sampled users are thrown into groups, and each group contributes once.
+
+What a user can change decides the sensitivity. With `OwnClients` every sampled user is a client of their own: adding
+the user adds one clipped contribution, at most C. With `VirtualClients` a user joins a group that others may share:
+the group's clipped contribution can turn from one end of the ball to the other, at most 2C. The bound needs that the
+others' groups do not depend on the user, so every user is assigned independently and uniformly; groups differ in
+size and may be empty, and an empty group contributes zero. The derivation is in
+docs/explanation/virtual-clients.md; groups of exactly m users (Xu et al. 2022, arXiv 2211.10844) have no such bound.
+
+>>> import numpy as np
+>>> from sfumato._random import RandomSource
+>>> groups = VirtualClients(clients=2).group(np.arange(4), RandomSource.from_seed(1).stream("groups", 0))
+>>> [(g.slot, g.users.tolist()) for g in groups]
+[(0, [0, 1, 2]), (1, [3])]
+>>> VirtualClients(clients=2).contributions_moved("add_remove")
+2.0
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sfumato import _check
+from sfumato._random import Stream
+from sfumato._types import Adjacency
+
+
+@dataclass(frozen=True)
+class Group:
+    """The users who contribute together.
+
+    Attributes:
+        slot: names the group's randomness: the same for the group whoever else takes part.
+        users: indices of its users, int64, never empty.
+    """
+
+    slot: int
+    users: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnClients:
+    """Every sampled user is a client.
+
+    Attributes:
+        clients: the planned number of clients a round: the public denominator.
+    """
+
+    clients: int
+
+    def contributions_moved(self, adjacency: Adjacency) -> float:
+        """By how many clip norms one user moves the sum: 1 by coming or going, 2 by being exchanged."""
+        return 2.0 if adjacency == "replace" else 1.0
+
+    def group(self, users: np.ndarray, stream: Stream) -> list[Group]:
+        """One group a user, its randomness named by the user, so that nobody's presence changes another's."""
+        return [Group(int(user), users[i : i + 1]) for i, user in enumerate(users)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VirtualClients:
+    """Sampled users are assigned to a fixed number of clients, independently and uniformly.
+
+    Attributes:
+        clients: number of virtual clients: the public denominator.
+    """
+
+    clients: int
+
+    def __post_init__(self) -> None:
+        _check.whole(clients=self.clients)
+
+    def contributions_moved(self, adjacency: Adjacency) -> float:
+        """By how many clip norms one user moves the sum: their group's delta goes from −C to C in the worst case.
+
+        An exchanged user leaves the slot to their successor, so one group changes under every adjacency.
+        """
+        return 2.0
+
+    def group(self, users: np.ndarray, stream: Stream) -> list[Group]:
+        """The non-empty groups in order of their slot."""
+        slots = stream.integers(self.clients, len(users))
+        return [Group(int(slot), users[slots == slot]) for slot in np.unique(slots)]

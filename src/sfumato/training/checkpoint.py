@@ -1,0 +1,140 @@
+"""Checkpoints: one file that is whole or absent, checked before it is believed.
+
+`checkpoint/state.safetensors` holds the parameters, the server optimiser's tensors and, as its header, the round, the
+clip norm, the ledger's position and the fingerprint of the plan and the data. A digest over all of it tells a file
+that was cut short or changed. `checkpoint/frozen.safetensors` holds what is not trained. `checkpoint/key` is the
+secret key of the run's randomness, readable by its owner only; who has it can take the noise away again, so it is
+deleted when the run ends. No pickle is read or written.
+"""
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from sfumato._check import InputError
+from sfumato._files import write_atomic
+from sfumato._random import RandomSource
+
+STATE, FROZEN, KEY = "state.safetensors", "frozen.safetensors", "key"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """The state of a run between two rounds.
+
+    Attributes:
+        round: rounds done.
+        clip_norm: the next round's bound, or None.
+        ledger_entries: entries of the ledger at this point.
+        ledger_head: hash of the ledger's last entry.
+        metrics_lines: lines of metrics.jsonl at this point.
+        fingerprint: digest of the plan, the shapes of the parameters and the data.
+        tensors: parameters ("theta") and the server optimiser's state.
+        numbers: the server optimiser's numbers.
+    """
+
+    round: int
+    clip_norm: float | None
+    ledger_entries: int
+    ledger_head: str
+    metrics_lines: int
+    fingerprint: str
+    tensors: dict[str, Tensor] = field(repr=False)
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+
+def save(folder: Path, checkpoint: Checkpoint) -> None:
+    """Replace the checkpoint in `folder`.
+
+    Raises:
+        InputError: it could not be written (a full disk, say); the one before is intact.
+    """
+    plain = {f.name: getattr(checkpoint, f.name) for f in fields(checkpoint) if f.name != "tensors"}
+    header = json.dumps(plain, sort_keys=True)
+    tensors = {name: value.detach().cpu().contiguous() for name, value in checkpoint.tensors.items()}
+    metadata = {"sfumato": header, "digest": _digest(header, tensors)}
+    _write(folder / STATE, tensors, metadata)
+
+
+def load(folder: Path) -> Checkpoint:
+    """Read and check the checkpoint in `folder`.
+
+    Raises:
+        InputError: there is none, or it was truncated or changed.
+    """
+    tensors, metadata = read_tensors(folder / STATE)
+    header = metadata.get("sfumato", "")
+    if metadata.get("digest") != _digest(header, tensors):
+        raise InputError(f"{folder / STATE} was changed after it was written; take a copy that was not, or start anew")
+    return Checkpoint(tensors=tensors, **json.loads(header))
+
+
+def save_frozen(folder: Path, tensors: dict[str, Tensor]) -> None:
+    """Write what the run does not train."""
+    _write(folder / FROZEN, {k: v.detach().cpu().contiguous() for k, v in tensors.items()}, {})
+
+
+def write_key(folder: Path, source: RandomSource) -> None:
+    """Keep the key of a released run, for its owner's eyes only; a seeded run's key follows from its seed."""
+    if source.kind == "os":
+        handle = os.open(folder / KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(source.key)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def read_key(folder: Path) -> RandomSource:
+    """The key of a released run that goes on."""
+    try:
+        key = (folder / KEY).read_bytes()
+    except FileNotFoundError:
+        raise InputError(
+            f"{folder / KEY} is missing: without the run's key its noise cannot be repeated; start a new run"
+        ) from None
+    if len(key) != 32:
+        raise InputError(f"{folder / KEY} has {len(key)} bytes, not 32: it was cut short; start a new run")
+    return RandomSource(key, "os")
+
+
+def delete_key(folder: Path) -> None:
+    """Forget the key of a finished run."""
+    (folder / KEY).unlink(missing_ok=True)
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and header of a safetensors file, copied into memory."""
+    if not path.exists():
+        raise InputError(f"{path} does not exist: nothing to resume; start the run without resume")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name).clone() for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"{path} is damaged or cut short ({error}); take a copy that is whole, or start anew"
+        ) from None
+
+
+def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    try:
+        write_atomic(path, lambda temporary: save_file(tensors, temporary, metadata))
+    except (OSError, SafetensorError) as error:
+        kept = "; the checkpoint before it is intact" if path.exists() else ""
+        raise InputError(f"cannot write {path}: {error}{kept}; make room and resume") from None
+
+
+def _digest(header: str, tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256(header.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,76 @@
+"""Several processes on one cohort: `torchrun` splits the groups, one all-reduce a round puts the sum together.
+
+Every process knows the run's key, so all draw the same cohort and the same noise, take the same server step and stay
+equal without a broadcast. The noise is one draw in total: each process adds the same numbers to the same sum. A run
+without torchrun is a team of one.
+
+References:
+    DESIGN: "more than one machine: torch.distributed (torchrun, gloo/nccl)".
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class Team:
+    """The processes of one run.
+
+    Attributes:
+        rank: this process, from 0; rank 0 writes files and shows progress.
+        size: number of processes.
+    """
+
+    def __init__(self) -> None:
+        self.size = int(os.environ.get("WORLD_SIZE", "1"))
+        self.rank = int(os.environ.get("RANK", "0"))
+        self._started = False
+        if self.size > 1 and not dist.is_initialized():
+            dist.init_process_group("gloo")
+            self._started = True
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes the files."""
+        return self.rank == 0
+
+    def share(self, items: Sequence[Any]) -> Sequence[Any]:
+        """This process's part of the work."""
+        return items[self.rank :: self.size]
+
+    def all_reduce(self, values: Tensor) -> Tensor:
+        """Sum over the processes, in place."""
+        if self.size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def from_leader(self, value: Any) -> Any:
+        """The leader's value (a small Python object), in every process."""
+        if self.size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def broadcast(self, values: Tensor) -> Tensor:
+        """The leader's tensor, in place, in every process."""
+        if self.size > 1:
+            dist.broadcast(values, src=0)
+        return values
+
+    def close(self) -> None:
+        """Leave the team."""
+        if self._started:
+            dist.destroy_process_group()
+            self._started = False
+
+
+def share_cores() -> None:
+    """Give each of this machine's processes its part of the cores, unless the user has set the number of threads."""
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if local > 1 and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local))

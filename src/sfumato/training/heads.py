@@ -1,0 +1,67 @@
+"""Heads and losses: what turns embeddings into a training signal for one client.
+
+A head is a matrix W [classes, d] without bias. Embeddings and rows are used raw by `softmax`, as inner products (Xu
+et al. 2022, section 3); `cosine`, `cosface` and `arcface` normalise both and scale.
+
+>>> e, w = torch.eye(2), torch.eye(2)
+>>> round(HeadLoss("softmax")(e, w, torch.tensor([0, 1])).mean().item(), 4)  # log(1 + 1/e)
+0.3133
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from sfumato import _check
+
+Loss = Literal["softmax", "cosine", "cosface", "arcface"]
+
+
+@dataclass(frozen=True)
+class HeadLoss:
+    """Cross-entropy on the logits of a head.
+
+    Attributes:
+        kind: "softmax" on inner products; "cosine" on scaled cosines; "cosface" and "arcface" with a margin.
+        scale: factor on cosines.
+        margin: CosFace subtracts it from the true class's cosine, ArcFace adds it (radians) to its angle.
+    """
+
+    kind: Loss = "softmax"
+    scale: float = 30.0
+    margin: float = 0.3
+
+    def __post_init__(self) -> None:
+        _check.one_of(("softmax", "cosine", "cosface", "arcface"), loss=self.kind)
+        _check.positive(scale=self.scale)
+        _check.between(0.0, 1.5, margin=self.margin)
+
+    def logits(self, embeddings: Tensor, head: Tensor, labels: Tensor) -> Tensor:
+        """Logits [n, classes] from embeddings [n, d], head [classes, d] and labels int64 [n]."""
+        if self.kind == "softmax":
+            return functional.linear(embeddings, head)
+        cosines = functional.linear(functional.normalize(embeddings, dim=1), functional.normalize(head, dim=1))
+        if self.kind == "cosine":
+            return self.scale * cosines
+        true = functional.one_hot(labels, head.shape[0]).to(cosines.dtype)
+        if self.kind == "cosface":
+            return self.scale * (cosines - self.margin * true)
+        clamped = cosines.clamp(-1 + 1e-6, 1 - 1e-6)
+        shifted = clamped * math.cos(self.margin) - (1 - clamped**2).sqrt() * math.sin(self.margin)
+        return self.scale * torch.where(true > 0, shifted, cosines)
+
+    def __call__(self, embeddings: Tensor, head: Tensor, labels: Tensor, classes: Tensor | None = None) -> Tensor:
+        """Loss of each example, [n]; with `classes` only the head's first so many rows exist."""
+        logits = self.logits(embeddings, head, labels)
+        if classes is not None:
+            logits = logits.masked_fill(torch.arange(head.shape[0], device=head.device) >= classes, -math.inf)
+        return functional.cross_entropy(logits, labels, reduction="none")
+
+
+def glorot_head(classes: int, dimension: int, generator: torch.Generator) -> Tensor:
+    """A fresh head, Glorot uniform, float [classes, dimension]."""
+    return torch.nn.init.xavier_uniform_(torch.empty(classes, dimension), generator=generator)

@@ -1,0 +1,49 @@
+"""A progress bar on stderr: rounds, ε so far, loss."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Display:
+    """A context that shows the rows of the metrics as they come.
+
+    Args:
+        rounds: rounds of the whole run.
+        done: rounds done before.
+        visible: False shows nothing.
+    """
+
+    def __init__(self, rounds: int, done: int, *, visible: bool) -> None:
+        self._progress = Progress(
+            TextColumn("round"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=24),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
+            console=Console(stderr=True),
+            disable=not visible,
+        )
+        self._task = self._progress.add_task("", total=rounds, completed=done)
+        self._recall = ""
+
+    def __enter__(self) -> "Display":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, row: dict[str, Any]) -> None:
+        """Show one row of metrics.jsonl."""
+        if "recall_at_far" in row:
+            self._recall = ", ".join(f"recall@FAR={far} {v:.3f}" for far, v in row["recall_at_far"].items())
+            return
+        epsilon, loss = row["epsilon"], row["not_private"]["loss"]
+        parts = [
+            "no guarantee" if epsilon is None else f"ε ≤ {epsilon:.3g}",
+            "" if loss is None else f"loss {loss:.3g} (private)",
+            self._recall,
+        ]
+        self._progress.update(self._task, completed=row["round"], description=" · ".join(p for p in parts if p))

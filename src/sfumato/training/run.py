@@ -1,0 +1,263 @@
+"""One run of a plan, from the first check to the released files."""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from sfumato._check import InputError
+from sfumato._files import write_atomic
+from sfumato._random import RandomSource
+from sfumato.accounting import Ledger, Statement, guarantee
+from sfumato.data import UserDataset
+from sfumato.training import checkpoint as checkpoints
+from sfumato.training.contribution import Contribution
+from sfumato.training.distributed import Team, share_cores
+from sfumato.training.evaluate import evaluate
+from sfumato.training.loop import Cadence, Loop, Progress
+from sfumato.training.progress import Display
+from sfumato.training.run_folder import RunFolder
+from sfumato.training.server import OptimizerFactory, Server
+from sfumato.training.statement import make_statement
+
+if TYPE_CHECKING:
+    from sfumato.training.plan import Plan
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run leaves.
+
+    Attributes:
+        model: the trained copy of the user's module, in evaluation mode.
+        statement: what it cost whom.
+        history: rows of metrics.jsonl; what is private in them is under "not_private".
+        head: the shared head [classes, d] where the plan has one.
+        evaluation: recall of the untrained and the trained model on the test data, if any was given.
+        finished: False if the run was asked to stop before its last round.
+        folder: the run's folder, or None.
+    """
+
+    model: nn.Module
+    statement: Statement
+    history: list[dict[str, Any]]
+    head: torch.Tensor | None
+    evaluation: dict[str, Any]
+    finished: bool
+    folder: Path | None
+
+
+@dataclass(kw_only=True)
+class Run:
+    """Arguments as for `Plan.fit`."""
+
+    plan: "Plan"
+    model: nn.Module
+    users: UserDataset
+    out: Path | None
+    validation: UserDataset | None
+    test: UserDataset | None
+    fars: tuple[float, ...]
+    cadence: Cadence
+    show_progress: bool
+    server_optimizer: OptimizerFactory
+    about: dict[str, Any] = field(default_factory=dict)
+    device: str = "cpu"
+
+    def go(self, *, resume: bool) -> Result:
+        """Run, or go on with a run."""
+        share_cores()
+        team = Team()
+        try:
+            with torch.random.fork_rng(devices=[]):
+                return self._go(team, resume=resume)
+        finally:
+            team.close()
+
+    def _go(self, team: Team, *, resume: bool) -> Result:
+        self._check_users()
+        population = self.plan.public_population(self.users)
+        self.plan.refuse_unready(population)
+        private_sum = self.plan.private_sum(population)
+        folder = None if self.out is None else RunFolder(self.out)
+        if resume and folder is None:
+            raise InputError("resume needs the folder of the run; give out")
+        source = self._source(team, folder, resume=resume)
+        contribution = self.plan.contribution(self.model, self.users, self.device, source.seed64("initial head"))
+        fingerprint = self._fingerprint(contribution)
+        theta = team.broadcast(contribution.initial.clone())
+        for tensor in contribution.frozen().values():
+            team.broadcast(tensor)
+        server = Server(self.server_optimizer, contribution.views(theta))
+        progress = Progress(0, theta, private_sum.first_clip_norm)
+        saved = self._restore(folder, fingerprint, progress, server, contribution) if resume and folder else None
+        # Before anything is written, so that a test set of no use leaves no folder behind.
+        untrained = self._measure(team, contribution, theta) if progress.round == 0 else None
+        ledger = None
+        if folder is not None and team.leads:
+            if saved is None:
+                self._begin(folder, source, contribution)
+            ledger = Ledger.open(folder.ledger)
+            if saved is not None:
+                self._rewind(ledger, saved)
+                progress.history = folder.keep_metrics(saved.metrics_lines)
+        loop = Loop(
+            private_sum=private_sum,
+            contribution=contribution,
+            source=source,
+            server=server,
+            team=team,
+            fingerprint=fingerprint,
+            ledger=ledger,
+            folder=folder,
+        )
+        if folder is not None and team.leads and untrained:
+            self._keep(folder, "untrained", untrained)
+        delta = self.plan.delta_for(population)
+        event = private_sum.event()
+        adjacency = private_sum.sampler.adjacency
+
+        def epsilon_so_far(rounds: int) -> float | None:
+            epsilon = guarantee(event * rounds, adjacency=adjacency, method="rdp").epsilon(delta)
+            return round(epsilon, 6) if math.isfinite(epsilon) else None
+
+        with Display(self.plan.rounds, progress.round, visible=self.show_progress and team.leads) as display:
+            loop.run(
+                progress,
+                self.cadence,
+                epsilon_so_far=epsilon_so_far,
+                evaluate=self._validator(team, contribution),
+                show=display.show,
+            )
+        contribution.load(progress.theta)
+        statement = make_statement(
+            self.plan,
+            private_sum,
+            event=ledger.event() if ledger is not None else event * progress.round,
+            rounds=progress.round,
+            population=population,
+            delta=delta,
+            noise_source=source.kind,
+        )
+        finished = progress.round == self.plan.rounds
+        trained = self._measure(team, contribution, progress.theta) if finished else None
+        released = contribution.state_dict()
+        if folder is not None and team.leads:
+            statement.save(folder.path / "statement.json")
+            metadata = {"sfumato": json.dumps(self.about, sort_keys=True)}
+            write_atomic(folder.model, lambda temporary: save_file(released, temporary, metadata))
+            if trained:
+                self._keep(folder, "trained", trained)
+            if finished:
+                checkpoints.delete_key(folder.checkpoint)
+        return Result(
+            model=contribution.model.eval(),
+            statement=statement,
+            history=progress.history,
+            head=released.get("head.weight"),
+            evaluation={k: v for k, v in (("untrained", untrained), ("trained", trained)) if v},
+            finished=finished,
+            folder=self.out,
+        )
+
+    def _check_users(self) -> None:
+        if len(self.users) == 0:
+            raise InputError("the data set has no users; point to a folder with one sub-folder a user")
+        if len(self.users) == 1:
+            raise InputError("the data set has one user; a private sum needs at least 2")
+
+    def _source(self, team: Team, folder: RunFolder | None, *, resume: bool) -> RandomSource:
+        if self.plan.seed is not None:
+            return RandomSource.from_seed(self.plan.seed)
+        source = None
+        if team.leads:
+            key_kept = folder is not None and resume and not self._is_complete(folder)
+            source = checkpoints.read_key(folder.checkpoint) if folder and key_kept else RandomSource.from_os()
+        return team.from_leader(source)
+
+    def _is_complete(self, folder: RunFolder) -> bool:
+        return checkpoints.load(folder.checkpoint).round >= self.plan.rounds
+
+    def _begin(self, folder: RunFolder, source: RandomSource, contribution: Contribution) -> None:
+        folder.start()
+        folder.write_plan({**self.plan.to_json(), "about": self.about})
+        checkpoints.write_key(folder.checkpoint, source)
+        checkpoints.save_frozen(folder.checkpoint, contribution.frozen())
+
+    def _restore(
+        self,
+        folder: RunFolder,
+        fingerprint: str,
+        progress: Progress,
+        server: Server,
+        contribution: Contribution,
+    ) -> checkpoints.Checkpoint:
+        saved = checkpoints.load(folder.checkpoint)
+        if saved.fingerprint != fingerprint:
+            raise InputError(
+                f"the checkpoint in {folder.path} is from another plan, model or data set{self._difference(folder)}; "
+                "resume with the same ones, or choose another folder"
+            )
+        frozen, _ = checkpoints.read_tensors(folder.checkpoint / checkpoints.FROZEN)
+        contribution.load_frozen(frozen)
+        progress.theta.copy_(saved.tensors["theta"])
+        server.load(saved.tensors, saved.numbers)
+        progress.round = saved.round
+        progress.clip_norm = saved.clip_norm
+        return saved
+
+    def _difference(self, folder: RunFolder) -> str:
+        """Which fields of the plan differ, for the message."""
+        then, now = folder.read_plan(), json.loads(json.dumps(self.plan.to_json()))
+        changed = [f"{k} {then.get(k)} → {v}" for k, v in now.items() if then.get(k) != v]
+        return f" ({', '.join(changed)})" if changed else ""
+
+    def _rewind(self, ledger: Ledger, saved: checkpoints.Checkpoint) -> None:
+        """Back to the checkpoint: the rounds after it are repeated with the same noise, and recorded again."""
+        if len(ledger) < saved.ledger_entries:
+            raise InputError(
+                f"the ledger has {len(ledger)} entries but the checkpoint {saved.ledger_entries}: it was cut short; "
+                "take a whole copy, or start a new run"
+            )
+        ledger.truncate(saved.ledger_entries)
+        if ledger.head != saved.ledger_head:
+            raise InputError("the ledger is not the one of the checkpoint; take the ledger.jsonl of this run")
+
+    def _fingerprint(self, contribution: Contribution) -> str:
+        plan = json.dumps(self.plan.to_json(), sort_keys=True)
+        return hashlib.sha256(f"{plan} {contribution.fingerprint()}".encode()).hexdigest()
+
+    def _validator(self, team: Team, contribution: Contribution) -> Callable[[int], dict[str, Any]] | None:
+        validation = self.validation
+        if validation is None:
+            return None
+
+        def measure(_: int) -> dict[str, Any]:
+            row = evaluate(contribution.model, validation, fars=self.fars, device=self.device) if team.leads else {}
+            return {"evaluation": "validation", **row}
+
+        return measure
+
+    def _measure(self, team: Team, contribution: Contribution, theta: torch.Tensor) -> dict[str, Any] | None:
+        if self.test is None or not team.leads:
+            return None
+        contribution.load(theta)
+        return evaluate(contribution.model, self.test, fars=self.fars, curve=True, device=self.device)
+
+    def _keep(self, folder: RunFolder, name: str, row: dict[str, Any]) -> None:
+        assert self.test is not None
+        about = {
+            "data": "test",
+            "images": int(self.test.sizes.sum()),
+            "users": len(self.test),
+            "genuine_pairs": row["genuine_pairs"],
+            "impostor_pairs": row["impostor_pairs"],
+        }
+        folder.add_evaluation(name, row, about)

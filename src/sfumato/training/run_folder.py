@@ -1,0 +1,84 @@
+"""The folder of a run: what may be published, what may not, and the checkpoint.
+
+plan.json, statement.json, ledger.jsonl and model.safetensors hold nothing private. metrics.jsonl and evaluation.json
+mark what was computed from private records as "not private"; checkpoint/ is for the owner of the data.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sfumato._check import InputError
+from sfumato._files import read_json, write_json
+from sfumato.training import checkpoint
+
+
+class RunFolder:
+    """Paths and small files of one run.
+
+    Args:
+        path: the folder; created by `start`.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.checkpoint = self.path / "checkpoint"
+        self.ledger = self.path / "ledger.jsonl"
+        self.metrics = self.path / "metrics.jsonl"
+        self.model = self.path / "model.safetensors"
+        self._lines = 0
+
+    def start(self) -> None:
+        """Create the folder for a new run.
+
+        Raises:
+            InputError: there is something in it already, or it cannot be created.
+        """
+        if self.path.is_dir() and any(self.path.iterdir()):
+            if (self.checkpoint / checkpoint.STATE).exists():
+                raise InputError(f"{self.path} holds a run already; resume it (--resume) or choose another folder")
+            raise InputError(f"{self.path} is not empty; choose another folder for the run")
+        try:
+            self.checkpoint.mkdir(parents=True, exist_ok=True)
+        except (NotADirectoryError, FileExistsError):
+            raise InputError(f"{self.path} is not a folder; choose another path for the run") from None
+        except OSError as error:
+            raise InputError(f"cannot create {self.path}: {error.strerror}; choose another path") from None
+
+    def write_plan(self, plan: dict[str, Any]) -> None:
+        """Write plan.json."""
+        write_json(self.path / "plan.json", plan)
+
+    def read_plan(self) -> dict[str, Any]:
+        """Read plan.json."""
+        try:
+            return read_json(self.path / "plan.json")
+        except FileNotFoundError:
+            raise InputError(f"{self.path} holds no plan.json: it is not the folder of a run") from None
+        except ValueError as error:
+            raise InputError(f"{self.path / 'plan.json'} is damaged ({error}); take a whole copy") from None
+
+    def add_metrics(self, row: dict[str, Any]) -> None:
+        """Append one line to metrics.jsonl."""
+        with open(self.metrics, "a") as file:
+            file.write(json.dumps(row, allow_nan=False) + "\n")
+        self._lines += 1
+
+    @property
+    def metrics_lines(self) -> int:
+        """Lines of metrics.jsonl."""
+        return self._lines
+
+    def keep_metrics(self, lines: int) -> list[dict[str, Any]]:
+        """Cut metrics.jsonl back to the first so many lines, and read them."""
+        kept = self.metrics.read_text().splitlines()[:lines] if self.metrics.exists() else []
+        self.metrics.write_text("".join(line + "\n" for line in kept))
+        self._lines = len(kept)
+        return [json.loads(line) for line in kept]
+
+    def add_evaluation(self, name: str, row: dict[str, Any], about: dict[str, Any]) -> None:
+        """Put one model's evaluation into evaluation.json."""
+        path = self.path / "evaluation.json"
+        whole = read_json(path) if path.exists() else about
+        whole[name] = row
+        write_json(path, whole)

@@ -1,0 +1,94 @@
+"""The server's step: any torch optimiser, with the noisy mean delta as its gradient.
+
+>>> theta = torch.zeros(2)
+>>> server = Server(ServerOptimizer(learning_rate=0.5), [theta])
+>>> server.step([torch.tensor([2.0, -2.0])]); theta.tolist()
+[-1.0, 1.0]
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from sfumato import _check
+
+OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptimizer:
+    """A torch optimiser by name.
+
+    Attributes:
+        name: "sgd", "adam", "adamw", "adagrad" or "rmsprop".
+        learning_rate: > 0.
+        momentum: SGD's and RMSprop's momentum, Adam's first beta; in [0, 1).
+    """
+
+    name: Literal["sgd", "adam", "adamw", "adagrad", "rmsprop"] = "sgd"
+    learning_rate: float = 1.0
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check.one_of(("sgd", "adam", "adamw", "adagrad", "rmsprop"), server_optimizer=self.name)
+        _check.positive(server_learning_rate=self.learning_rate)
+        _check.between(0.0, 1.0, ends="[)", server_momentum=self.momentum)
+
+    def __call__(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        """Build it."""
+        rate = self.learning_rate
+        if self.name == "sgd":
+            return torch.optim.SGD(parameters, rate, momentum=self.momentum)
+        if self.name == "rmsprop":
+            return torch.optim.RMSprop(parameters, rate, momentum=self.momentum)
+        if self.name == "adagrad":
+            return torch.optim.Adagrad(parameters, rate)
+        adam = torch.optim.Adam if self.name == "adam" else torch.optim.AdamW
+        return adam(parameters, rate, betas=(self.momentum, 0.99), eps=1e-3)
+
+
+class Server:
+    """Holds the optimiser of the released parameters.
+
+    Args:
+        make: builds the optimiser from a list of parameters.
+        views: views of the parameter vector, in the parameters' shapes; the optimiser writes through them.
+    """
+
+    def __init__(self, make: OptimizerFactory, views: Sequence[Tensor]) -> None:
+        self._parameters = [nn.Parameter(view) for view in views]
+        for parameter, view in zip(self._parameters, views, strict=True):
+            parameter.data = view
+        self._optimizer = make(self._parameters)
+
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        """One step against the noisy mean."""
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient.to(parameter.dtype)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and numbers of the optimiser's state."""
+        tensors, numbers = {}, {}
+        for index, entries in self._optimizer.state_dict()["state"].items():
+            for name, value in entries.items():
+                if isinstance(value, Tensor):
+                    tensors[f"server.{index}.{name}"] = value
+                elif value is not None:
+                    numbers[f"server.{index}.{name}"] = value
+        return tensors, numbers
+
+    def load(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+        """Put the state back."""
+        state: dict[int, dict[str, Any]] = {}
+        for key, value in [*tensors.items(), *numbers.items()]:
+            if key.startswith("server."):
+                _, index, name = key.split(".", 2)
+                state.setdefault(int(index), {})[name] = value
+        whole = self._optimizer.state_dict()
+        whole["state"] = state
+        self._optimizer.load_state_dict(whole)
