@@ -28,30 +28,37 @@ def log_excess_sampled_gaussian(orders: np.ndarray, rate: float, noise_multiplie
         float [k].
     """
     result = np.empty(len(orders))
-    for index, order in enumerate(orders):
-        if order == int(order):
-            result[index] = _binomial(int(order), rate, noise_multiplier)
-        else:
-            result[index] = _trapezoid(order, rate, noise_multiplier)
+    is_whole = orders == np.floor(orders)
+    result[is_whole] = _binomial(orders[is_whole].astype(int), rate, noise_multiplier)
+    result[~is_whole] = _trapezoid(orders[~is_whole], rate, noise_multiplier)
     return result
 
 
-def _binomial(order: int, rate: float, noise_multiplier: float) -> float:
+def _binomial(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.ndarray:
     if rate == 1.0:
-        return float(log_expm1(np.asarray(order * (order - 1) / (2 * noise_multiplier**2))))
-    k = np.arange(2, order + 1, dtype=np.float64)
-    log_weight = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
-    log_weight += k * np.log(rate) + (order - k) * np.log1p(-rate)
-    return _log_sum(log_weight + log_expm1((k - 1) * k / (2 * noise_multiplier**2)))
+        return log_expm1(orders * (orders - 1.0) / (2 * noise_multiplier**2))
+    result = np.empty(len(orders))
+    k = np.arange(orders.max(initial=2) + 1, dtype=np.float64)
+    log_factorial = gammaln(k + 1)
+    drawn = k[2:] * np.log(rate) - log_factorial[2:]
+    drawn += log_expm1((k[2:] - 1) * k[2:] / (2 * noise_multiplier**2))
+    absent = (k * np.log1p(-rate) - log_factorial)[::-1]
+    for index, order in enumerate(orders):
+        log_terms = drawn[: order - 1] + absent[len(k) - order + 1 :]
+        result[index] = _log_sum(log_terms) + log_factorial[order]
+    return result
 
 
-def _trapezoid(order: float, rate: float, noise_multiplier: float) -> float:
+def _trapezoid(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.ndarray:
+    result = np.empty(len(orders))
     step = min(0.5, 0.45 * noise_multiplier)
-    u = np.arange(-_REACH, _REACH + order / noise_multiplier, step)
-    loss = u / noise_multiplier - 1 / (2 * noise_multiplier**2)
-    log_ratio = _log_mix(loss, rate)
-    log_terms = _log_bregman(log_ratio, order) - u * u / 2 - 0.5 * np.log(2 * np.pi)
-    return _log_sum(log_terms) + np.log(step)
+    u = np.arange(-_REACH, _REACH + orders.max(initial=1) / noise_multiplier, step)
+    log_ratio = _log_mix(u / noise_multiplier - 1 / (2 * noise_multiplier**2), rate)
+    log_weight = -u * u / 2 + np.log(step / np.sqrt(2 * np.pi))
+    for index, order in enumerate(orders):
+        points = int((2 * _REACH + order / noise_multiplier) / step) + 1
+        result[index] = _log_sum(_log_bregman(log_ratio[:points], order) + log_weight[:points])
+    return result
 
 
 def log_excess_replace(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.ndarray:
@@ -115,6 +122,4 @@ def _log_sum(log_terms: np.ndarray) -> float:
 def log_expm1(x: np.ndarray) -> np.ndarray:
     """log(e^x - 1) for x > 0 without overflow."""
     with np.errstate(divide="ignore", over="ignore"):
-        return np.where(
-            x < 1.0, np.log(np.expm1(np.minimum(x, 1.0))), x + np.log1p(-np.exp(-np.maximum(x, 1e-300)))
-        )
+        return np.where(x < 1.0, np.log(np.expm1(np.minimum(x, 1.0))), x + np.log1p(-np.exp(-np.maximum(x, 1e-300))))

@@ -67,9 +67,7 @@ def calibrate(
         low, high = math.ceil(low), math.floor(high)
     cost_low, cost_high = cost(low), cost(high)
     falling = cost_high <= cost_low
-    good, bad, cost_good, cost_bad = (
-        (high, low, cost_high, cost_low) if falling else (low, high, cost_low, cost_high)
-    )
+    good, bad, cost_good, cost_bad = (high, low, cost_high, cost_low) if falling else (low, high, cost_low, cost_high)
     if not cost_good <= epsilon:
         raise InputError(
             f"epsilon {epsilon:g} at delta {delta:g} is out of reach: the smallest between {low:g} and "

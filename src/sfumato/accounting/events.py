@@ -86,9 +86,7 @@ class Event:
             return Composition(())
         if isinstance(self, NonPrivate):
             return self
-        return WithoutReplacement(
-            _one_gaussian(self, "sampling without replacement"), sample_size, population
-        )
+        return WithoutReplacement(_one_gaussian(self, "sampling without replacement"), sample_size, population)
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary that `json` can write and `event_from_json` reads back to an equal event."""

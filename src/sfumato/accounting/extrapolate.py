@@ -13,7 +13,7 @@ can move the group's clipped update by twice the clip norm, so for one user the 
 >>> rows = extrapolate(noise_multiplier=0.62, rounds=200, clients_per_round=32, users_per_client=8,
 ...                    populations=[3_000_000], multipliers=[1, 2], methods=["rdp"])
 >>> [(row.users_per_round, round(row.epsilon["rdp"], 2)) for row in rows]
-[(256, 2.1), (512, 0.49)]
+[(256, 2.1), (512, 0.48)]
 """
 
 from collections.abc import Iterable
@@ -83,15 +83,17 @@ def extrapolate(
     positive(noise_multiplier=noise_multiplier, delta_exponent=delta_exponent)
     whole(rounds=rounds, clients_per_round=clients_per_round, users_per_client=users_per_client)
     populations, multipliers, methods = list(populations), list(multipliers), list(methods)
-    whole(at_least=2, **{f"populations[{i}]": size for i, size in enumerate(populations)})
-    positive(**{f"multipliers[{i}]": factor for i, factor in enumerate(multipliers)})
+    for population in populations:
+        whole(at_least=2, population=population)
+    for factor in multipliers:
+        positive(multiplier=factor)
     base = clients_per_round * users_per_client
     for population in populations:
         for factor in multipliers:
             if factor * base > population:
                 raise InputError(
-                    f"a round of {factor:g} x {clients_per_round} clients x {users_per_client} users needs "
-                    f"{factor * base:g} users, but the population is {population}; lower the multiplier or leave "
+                    f"a round of {factor:g} x {clients_per_round} clients x {users_per_client} users "
+                    f"needs {factor * base:g} users, but the population is {population}; lower the multiplier or leave "
                     "that population out"
                 )
 

@@ -101,9 +101,7 @@ class Ledger:
         line = _line(entry)
         size = os.fstat(self._file.fileno()).st_size
         if size != self._size:
-            raise InputError(
-                f"{self.path} was changed by another process ({size} bytes, expected {self._size})"
-            )
+            raise InputError(f"{self.path} was changed by another process ({size} bytes, expected {self._size})")
         try:
             self._file.write(line)
             self._file.flush()
@@ -135,9 +133,7 @@ class Ledger:
         """
         whole(at_least=0, entries=entries)
         if entries > len(self):
-            raise InputError(
-                f"{self.path} has {len(self)} entries, cannot go back to {entries}; is it another run's?"
-            )
+            raise InputError(f"{self.path} has {len(self)} entries, cannot go back to {entries}; is it another run's?")
         if entries == len(self):
             return
         self._file.truncate(self._ends[entries - 1] if entries else 0)
@@ -190,9 +186,7 @@ def _entries(path: Path, file: BinaryIO, tear: list[bytes] | None) -> Iterator[t
     for index, line in enumerate(file):
         if not line.endswith(b"\n"):
             if tear is None:
-                raise InputError(
-                    f"{path}, line {index + 1}: torn by a crash; opening the ledger for a run repairs it"
-                )
+                raise InputError(f"{path}, line {index + 1}: torn by a crash; opening the ledger for a run repairs it")
             tear.append(line)
             return
         entry = _parse(line)

@@ -28,8 +28,8 @@ from sfumato.accounting.events import Event, Gaussian, NonPrivate, Poisson, With
 
 
 def _default_orders() -> tuple[float, ...]:
-    near_one = 1.0 + np.geomspace(1e-4, 1.0, 60)
-    fine = np.arange(21, 101) / 10.0
+    near_one = np.concatenate([1.0 + np.geomspace(1e-4, 0.1, 30), np.arange(45, 80) / 40.0])
+    fine = np.arange(20, 101) / 10.0
     middle = np.arange(21, 65) / 2.0
     large = np.unique(np.concatenate([np.arange(33, 65), np.round(np.geomspace(64, 32_768, 130))]))
     return tuple(float(order) for order in np.unique(np.concatenate([near_one, fine, middle, large])))
@@ -54,9 +54,7 @@ class RdpAccountant:
 
     method = "rdp"
 
-    def __init__(
-        self, event: Event, adjacency: Adjacency = "add_remove", orders: tuple[float, ...] = ORDERS
-    ) -> None:
+    def __init__(self, event: Event, adjacency: Adjacency = "add_remove", orders: tuple[float, ...] = ORDERS) -> None:
         self.orders = _orders(orders)
         self.values = np.zeros(len(self.orders))
         for single, count in terms(event):
@@ -137,8 +135,6 @@ def _from_log_excess(log_excess: np.ndarray, orders: np.ndarray) -> np.ndarray:
 def _orders(orders: tuple[float, ...]) -> np.ndarray:
     values = np.asarray(orders, dtype=np.float64)
     if values.ndim != 1 or len(values) == 0 or not (values > 1).all() or not np.isfinite(values).all():
-        raise InputError(
-            f"orders must all be > 1 and finite, got {orders}; leave them out for the default ones"
-        )
+        raise InputError(f"orders must all be > 1 and finite, got {orders}; leave them out for the default ones")
     values.setflags(write=False)
     return values

@@ -159,9 +159,7 @@ def _sentence(text: str) -> str:
 def _alternative(other: dict[str, Any]) -> str:
     numbers = [f"{name} {_short(value)}" for name, value in other.items() if name not in ("name", "unit")]
     name = other.get("name") or other.get("unit") or "alternative"
-    unit = (
-        f" (unit: {_UNITS.get(other['unit'], other['unit'])})" if "unit" in other and "name" in other else ""
-    )
+    unit = f" (unit: {_UNITS.get(other['unit'], other['unit'])})" if "unit" in other and "name" in other else ""
     return f"{name}{unit}: {', '.join(numbers)}"
 
 

@@ -1,0 +1,105 @@
+import json
+import math
+from functools import reduce
+from operator import add
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sfumato.accounting import (
+    Composition,
+    Event,
+    Gaussian,
+    InputError,
+    NonPrivate,
+    Poisson,
+    Repeated,
+    WithoutReplacement,
+    event_from_json,
+)
+
+multipliers = st.floats(0.1, 100)
+singles = st.one_of(
+    st.builds(Gaussian, multipliers),
+    st.builds(lambda z, q: Gaussian(z).poisson(q), multipliers, st.floats(1e-9, 0.999)),
+    st.builds(lambda z, m: Gaussian(z).without_replacement(m, 1000), multipliers, st.integers(1, 1000)),
+    st.just(NonPrivate()),
+)
+events = st.lists(st.tuples(singles, st.integers(0, 5)), max_size=4).map(
+    lambda pairs: reduce(add, (event * count for event, count in pairs), Composition(()))
+)
+
+
+@given(singles, st.integers(1, 6))
+def test_adding_an_event_n_times_is_repeating_it(event: Event, count: int) -> None:
+    total = reduce(add, [event] * count)
+    assert total == event * count
+    assert hash(total) == hash(event * count)
+
+
+@given(events, events, events)
+def test_composition_knows_no_order_and_no_brackets(a: Event, b: Event, c: Event) -> None:
+    assert (a + b) + c == a + (b + c) == c + b + a
+    assert hash(a + b + c) == hash(c + b + a)
+
+
+@given(events, st.integers(0, 3), st.integers(0, 3))
+def test_repetitions_multiply(event: Event, m: int, n: int) -> None:
+    assert event * m * n == event * (m * n)
+    assert event * m + event * n == event * (m + n)
+
+
+@given(events)
+def test_an_event_survives_json(event: Event) -> None:
+    assert event_from_json(json.loads(json.dumps(event.to_json()))) == event
+
+
+def test_sum_works_on_events() -> None:
+    assert sum([Gaussian(1.0)] * 3) == Gaussian(1.0) * 3
+
+
+def test_rates_of_zero_and_one_are_no_sampling() -> None:
+    assert Gaussian(1.0).poisson(0) == Composition(())
+    assert Gaussian(1.0).poisson(1) == Gaussian(1.0)
+    assert Gaussian(1.0).without_replacement(0, 10) == Composition(())
+
+
+def test_a_full_sample_of_fixed_size_still_exchanges_units() -> None:
+    assert isinstance(Gaussian(1.0).without_replacement(10, 10), WithoutReplacement)
+
+
+def test_gaussians_on_one_sample_are_sampled_as_one() -> None:
+    joint = (Gaussian(3.0) + Gaussian(4.0)).poisson(0.1)
+    assert isinstance(joint, Poisson)
+    assert joint.event.noise_multiplier == pytest.approx(12 / 5, rel=1e-15)
+    assert joint.event.noise_multiplier <= 12 / 5
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Gaussian(0), "NonPrivate"),
+        (lambda: Gaussian(-1), "noise_multiplier must be > 0"),
+        (lambda: Gaussian(math.nan), "noise_multiplier"),
+        (lambda: Gaussian(math.inf), "noise_multiplier"),
+        (lambda: Gaussian(1).poisson(1.1), "sampling_rate must be in"),
+        (lambda: Gaussian(1).poisson(-0.1), "sampling_rate must be in"),
+        (lambda: Gaussian(1).poisson(math.nan), "sampling_rate"),
+        (lambda: Gaussian(1).poisson(0.1).poisson(0.1), "Poisson sampling of Poisson is not known"),
+        (lambda: (Gaussian(1).poisson(0.1) + Gaussian(1)).poisson(0.1), "of Gaussian [+] Poisson"),
+        (lambda: Gaussian(1).poisson(0.1).without_replacement(1, 2), "without replacement of Poisson"),
+        (lambda: Gaussian(1).without_replacement(11, 10), "11 of 10"),
+        (lambda: Gaussian(1).without_replacement(1, 0), "population"),
+        (lambda: Gaussian(1) * -1, "count must be a whole number"),
+        (lambda: Gaussian(1) * 1.5, "count must be a whole number"),
+        (lambda: Repeated(Repeated(Gaussian(1), 2), 2), "single event"),
+        (lambda: event_from_json({"event": "laplace"}), "unknown event 'laplace'"),
+        (lambda: event_from_json({"scale": 1}), "not an event"),
+        (lambda: event_from_json({"event": "gaussian", "noise_multiplier": "x"}), "noise_multiplier"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(make, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        make()
+    assert "\n" not in str(caught.value)

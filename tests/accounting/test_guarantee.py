@@ -1,0 +1,96 @@
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfumato.accounting import Composition, Gaussian, InputError, NonPrivate, guarantee
+
+ADJACENCIES = ("add_remove", "replace", "zero_out")
+METHODS = ("auto", "rdp", "zcdp")
+multipliers = st.floats(0.2, 50)
+rates = st.floats(1e-5, 1.0)
+steps = st.integers(1, 10_000)
+deltas = st.floats(1e-12, 0.1)
+
+
+@settings(max_examples=25, deadline=None)
+@given(multipliers, rates, steps, deltas, st.floats(1.05, 4), st.sampled_from(ADJACENCIES))
+def test_epsilon_is_monotone_in_every_argument(z, q, n, delta, factor, adjacency) -> None:
+    def cost(z, q, n, delta):
+        return guarantee(Gaussian(z).poisson(q) * n, adjacency).epsilon(delta)
+
+    here = cost(z, q, n, delta)
+    slack = 1 + 1e-6
+    assert cost(z * factor, q, n, delta) <= here * slack
+    assert cost(z, q / factor, n, delta) <= here * slack
+    assert cost(z, q, math.ceil(n * factor), delta) >= here / slack
+    assert cost(z, q, n, delta * factor) <= here * slack
+
+
+@settings(max_examples=25, deadline=None)
+@given(multipliers, rates, steps, deltas, st.sampled_from(ADJACENCIES), st.sampled_from(METHODS))
+def test_delta_of_epsilon_is_delta(z, q, n, delta, adjacency, method) -> None:
+    promise = guarantee(Gaussian(z).poisson(q) * n, adjacency, method)
+    epsilon = promise.epsilon(delta)
+    assert epsilon >= 0
+    if epsilon == 0:
+        assert promise.delta(0) <= delta
+    else:
+        assert promise.delta(epsilon) == pytest.approx(delta, rel=1e-4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(multipliers, rates, steps, deltas, st.sampled_from(ADJACENCIES))
+def test_the_automatic_choice_is_never_worse_than_any_method(z, q, n, delta, adjacency) -> None:
+    event = Gaussian(z).poisson(q) * n
+    best = guarantee(event, adjacency).epsilon(delta)
+    for method in ("rdp", "zcdp"):
+        assert best <= guarantee(event, adjacency, method).epsilon(delta) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_nothing_costs_nothing_and_no_noise_costs_everything(adjacency) -> None:
+    nothing = guarantee(Composition(()), adjacency)
+    assert nothing.epsilon(1e-6) == 0 == nothing.delta(0) == nothing.rho()
+    naked = guarantee(Gaussian(1.0) + NonPrivate(), adjacency)
+    assert naked.epsilon(1e-6) == math.inf
+    assert naked.delta(1e6) == 1
+    assert naked.rho() is None
+    assert naked.method == "none"
+
+
+def test_replacement_doubles_the_sensitivity_in_every_accountant() -> None:
+    for method in ("auto", "rdp", "zcdp", "gaussian"):
+        replaced = guarantee(Gaussian(1.0) * 3, "replace", method)
+        doubled = guarantee(Gaussian(0.5) * 3, "add_remove", method)
+        assert replaced.epsilon(1e-5) == pytest.approx(doubled.epsilon(1e-5), rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [0, 1, 10_000_000])
+def test_extreme_counts_give_a_number(n: int) -> None:
+    epsilon = guarantee(Gaussian(0.1).poisson(1e-9) * n).epsilon(1e-300)
+    assert 0 <= epsilon < math.inf
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda g: g.epsilon(1.0), "delta must be in"),
+        (lambda g: g.epsilon(-1e-9), "delta must be in"),
+        (lambda g: g.epsilon(math.nan), "delta must be a number"),
+        (lambda g: g.delta(-1), "epsilon must be >= 0"),
+        (lambda g: guarantee(g.event, "swap"), "adjacency must be one of add_remove"),
+        (lambda g: guarantee(g.event, method="magic"), "method must be one of auto"),
+        (lambda g: guarantee(1.0), "event must be an accounting event"),
+    ],
+)
+def test_bad_input_is_one_clear_line(call, words) -> None:
+    with pytest.raises(InputError, match=words):
+        call(guarantee(Gaussian(1.0).poisson(0.1)))
+
+
+def test_delta_zero_and_huge_epsilon_are_answered() -> None:
+    promise = guarantee(Gaussian(1.0).poisson(0.1))
+    assert promise.epsilon(0) == math.inf
+    assert promise.delta(1e6) == 0
