@@ -9,7 +9,7 @@ docs/explanation/virtual-clients.md; groups of exactly m users (Xu et al. 2022, 
 
 >>> import numpy as np
 >>> from sfumato._random import RandomSource
->>> groups = VirtualClients(clients=2).group(np.arange(4), RandomSource.from_seed(1).stream("groups", 0))
+>>> groups = VirtualClients(clients=2).group(np.arange(4), RandomSource.from_seed(1), round_index=0)
 >>> [(g.slot, g.users.tolist()) for g in groups]
 [(0, [0, 1, 2]), (1, [3])]
 >>> VirtualClients(clients=2).contributions_moved("add_remove")
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sfumato import _check
-from sfumato._random import Stream
+from sfumato._random import RandomSource
 from sfumato._types import Adjacency
 
 
@@ -52,7 +52,7 @@ class OwnClients:
         """By how many clip norms one user moves the sum: 1 by coming or going, 2 by being exchanged."""
         return 2.0 if adjacency == "replace" else 1.0
 
-    def group(self, users: np.ndarray, stream: Stream) -> list[Group]:
+    def group(self, users: np.ndarray, source: RandomSource, round_index: int) -> list[Group]:
         """One group a user, its randomness named by the user, so that nobody's presence changes another's."""
         return [Group(int(user), users[i : i + 1]) for i, user in enumerate(users)]
 
@@ -77,7 +77,8 @@ class VirtualClients:
         """
         return 2.0
 
-    def group(self, users: np.ndarray, stream: Stream) -> list[Group]:
-        """The non-empty groups in order of their slot."""
-        slots = stream.integers(self.clients, len(users))
+    def group(self, users: np.ndarray, source: RandomSource, round_index: int) -> list[Group]:
+        """The non-empty groups in order of their slot; a user's slot is a draw of their own."""
+        draws = [source.stream("groups", round_index, int(user)).integers(self.clients, 1) for user in users]
+        slots = np.concatenate(draws) if draws else np.empty(0, np.int64)
         return [Group(int(slot), users[slots == slot]) for slot in np.unique(slots)]

@@ -47,12 +47,12 @@ class HeadLoss:
         cosines = functional.linear(functional.normalize(embeddings, dim=1), functional.normalize(head, dim=1))
         if self.kind == "cosine":
             return self.scale * cosines
-        true = functional.one_hot(labels, head.shape[0]).to(cosines.dtype)
+        true = labels[:, None] == torch.arange(head.shape[0], device=head.device)
         if self.kind == "cosface":
-            return self.scale * (cosines - self.margin * true)
+            return self.scale * (cosines - self.margin * true.to(cosines.dtype))
         clamped = cosines.clamp(-1 + 1e-6, 1 - 1e-6)
         shifted = clamped * math.cos(self.margin) - (1 - clamped**2).sqrt() * math.sin(self.margin)
-        return self.scale * torch.where(true > 0, shifted, cosines)
+        return self.scale * torch.where(true, shifted, cosines)
 
     def __call__(self, embeddings: Tensor, head: Tensor, labels: Tensor, classes: Tensor | None = None) -> Tensor:
         """Loss of each example, [n]; with `classes` only the head's first so many rows exist."""

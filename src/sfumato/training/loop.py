@@ -213,7 +213,7 @@ class Loop:
     def _round(self, progress: Progress, *, stop: bool) -> RoundSum:
         index, clip_norm = progress.round, progress.clip_norm
         users = self.sum.sampler.draw(self.contribution.population, self.source.stream("sampling", index))
-        groups = self.sum.grouping.group(users, self.source.stream("groups", index))
+        groups = self.sum.grouping.group(users, self.source, index)
         share = self.contribution.clipped_sum(progress.theta, self.team.share(groups), index, clip_norm, self.source)
         result = RoundSum.unpack(self.team.all_reduce(pack(share, stop)))
         if self.ledger is not None:

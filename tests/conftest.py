@@ -1,0 +1,65 @@
+"""Fixtures that many tests share."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sfumato import data
+
+SHARED = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def shared() -> Path:
+    """The folder of real data beside the project."""
+    if not SHARED.is_dir():
+        pytest.skip("needs the data in ../shared, which is not there")
+    return SHARED
+
+
+@pytest.fixture
+def omniglot(shared: Path):
+    """The real characters: `omniglot(count)` gives the first so many as users, 20 images each."""
+
+    def make(characters: int) -> data.UserDataset:
+        arrays = np.load(shared / "omniglot_background.npz")
+        chosen = arrays["character"] < characters
+        labels = arrays["character"][chosen].astype(np.int64)
+        return data.from_arrays(arrays["images"][chosen][..., None], labels, labels.astype(str))
+
+    return make
+
+
+@pytest.fixture
+def blobs():
+    """Users with two noisy classes of 8×8 pictures each: `blobs(users, seed=0)`."""
+
+    def make(users: int, *, per_class: int = 3, seed: int = 0) -> data.UserDataset:
+        rng = np.random.default_rng(seed)
+        labels = np.repeat(np.arange(2 * users), per_class)
+        centres = rng.integers(40, 216, (2 * users, 8, 8, 1))
+        pixels = (centres[labels] + rng.normal(0, 20, (len(labels), 8, 8, 1))).clip(0, 255).astype(np.uint8)
+        names = np.array([f"u{label // 2:03d}" for label in labels])
+        return data.from_arrays(pixels, labels, names)
+
+    return make
+
+
+@pytest.fixture
+def tiny():
+    """A small backbone for 8×8 pictures, initialised by seed: `tiny(seed=0)`."""
+
+    def make(seed: int = 0, dimension: int = 4) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, dimension))
+
+    return make

@@ -1,0 +1,97 @@
+"""One user's data moves the sum by at most the sensitivity in the ledger and the statement: the heart of the matter."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from sfumato import data
+from sfumato._random import RandomSource
+from sfumato.federated import FedAvg, FedEmb, FedSGD
+
+
+class Scores(nn.Module):
+    """Embeddings that are the inputs, scaled: one client's delta can be as large as its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x)
+
+
+def users_of(seed: int, scale: float, count: int = 7) -> data.UserDataset:
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 6, count)
+    owners = np.repeat(np.arange(count), sizes)
+    inputs = rng.normal(0, 1, (len(owners), 3)).astype(np.float32)
+    inputs[owners == count - 1] *= scale  # the last user's records can be as wild as they like
+    labels = rng.integers(0, 4, len(owners))
+    labels[:4] = np.arange(4)
+    return data.from_arrays(inputs, labels, np.array([f"u{o}" for o in owners]))
+
+
+def moved(plan, users, seed: int) -> tuple[float, float]:
+    """By how much the sum moves without the last user, and the sensitivity that the plan accounts."""
+    torch.manual_seed(0)
+    model = Scores()
+    source = RandomSource.from_seed(seed)
+    private_sum = plan.private_sum(len(users))
+    sums = []
+    present = np.arange(len(users))
+    whole = plan.contribution(model, users, "cpu", 0)
+    for cohort in (present, present[:-1]):
+        groups = private_sum.grouping.group(cohort, source, 0)
+        sums.append(whole.clipped_sum(whole.initial, groups, 0, plan.clip_norm, source).clipped.total)
+    return (sums[0] - sums[1]).norm().item(), private_sum.contributions_moved * plan.clip_norm
+
+
+LOCAL = {"learning_rate": 0.5, "momentum": 0.5, "local_epochs": 2, "batch_size": 2, "noise_multiplier": 1.0}
+PLANS = {
+    "virtual clients": lambda c, w: FedEmb(clients_per_round=2, users_per_client=3, clip_norm=c, **LOCAL),
+    "a client each": lambda c, w: FedEmb(
+        clients_per_round=2, users_per_client=1, clip_norm=c, head_classes="global", **LOCAL
+    ),
+    "shared head": lambda c, w: FedAvg(clients_per_round=2, clip_norm=c, clients_at_once=w, **LOCAL),
+    "shared head, virtual clients": lambda c, w: FedAvg(
+        clients_per_round=2, users_per_client=3, clip_norm=c, clients_at_once=w, **LOCAL
+    ),
+    "gradients": lambda c, w: FedSGD(clients_per_round=2, clip_norm=c, noise_multiplier=1.0),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+@settings(deadline=None, max_examples=25)
+@given(
+    seed=st.integers(0, 10**6),
+    scale=st.sampled_from([0.0, 1.0, 1e3, 1e20, float("inf"), float("nan")]),
+    clip=st.sampled_from([1e-3, 1.0, 50.0]),
+    width=st.sampled_from([1, 3]),
+)
+def test_one_user_moves_the_sum_by_at_most_the_sensitivity(name, seed, scale, clip, width):
+    distance, sensitivity = moved(PLANS[name](clip, width), users_of(seed, scale), seed)
+    assert distance <= sensitivity * (1 + 1e-9) + 1e-12
+
+
+def test_inside_a_virtual_client_one_user_can_move_more_than_one_clip_norm():
+    """So the paper's C would not be a bound for a user: 2C is needed."""
+    worst = 0.0
+    for seed in range(60):
+        distance, _ = moved(PLANS["virtual clients"](1e-3, 1), users_of(seed, 1e3), seed)
+        worst = max(worst, distance / 1e-3)
+    assert worst > 1.2
+
+
+def test_an_absent_user_leaves_no_trace_in_the_sum():
+    plan = PLANS["virtual clients"](1.0, 1)
+    torch.manual_seed(0)
+    model, source, present = Scores(), RandomSource.from_seed(1), np.arange(6)
+    totals = []
+    for scale in (1.0, 1e6):
+        contribution = plan.contribution(model, users_of(0, scale), "cpu", 0)
+        groups = plan.grouping.group(present, source, 0)
+        totals.append(contribution.clipped_sum(contribution.initial, groups, 0, 1.0, source).clipped.total)
+    assert torch.equal(*totals)
