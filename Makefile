@@ -1,0 +1,35 @@
+# Two commands are all a newcomer needs: `make demo` and `make test`. Each creates .venv if it is missing.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint docs bench clean
+
+.venv/base: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) -e .
+	touch $@
+
+.venv/develop: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) -e '.[test,lint,docs]'
+	touch $@ .venv/base
+
+demo: .venv/base  ## DP-FedEmb on the embedded data: metrics, statement, page
+	$(BIN)/python recipes/fedemb_glyphs/run.py --demo
+
+test: .venv/develop  ## all tests, with a browser if one can be installed
+	sh tests/install_chromium.sh
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: .venv/develop  ## style, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+docs: .venv/develop  ## the documentation site, in site/
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf .venv build dist site .pytest_cache .ruff_cache .hypothesis
