@@ -33,9 +33,7 @@ def test_another_process_with_other_threads_draws_the_same_bytes(small: UserData
         "PYTHONHASHSEED": "7",
         "HOME": "/nonexistent",
     }
-    other = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+    other = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert other.stdout.strip() == hashlib.sha256(_all(small).tobytes()).hexdigest()
 
 
@@ -99,16 +97,12 @@ def test_the_cache_gives_the_same_images_and_a_damaged_one_is_replaced(tmp_path:
     assert calls == []
     for damage in (good[:-100], good[:5000] + bytes([good[5000] ^ 1]) + good[5001:], b"", b"not a cache"):
         file.write_bytes(damage)
-        assert (
-            _all(glyphs(5, 4, seed=1, cache=tmp_path, progress=lambda *c: calls.append(c))) == first
-        ).all()
+        assert (_all(glyphs(5, 4, seed=1, cache=tmp_path, progress=lambda *c: calls.append(c))) == first).all()
         assert file.read_bytes() == good
     assert calls == [(5, 5)] * 4
 
 
-def test_the_folder_of_the_cache_follows_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_of_the_cache_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path / "here"))
     glyphs(2, 2)
     assert len(list((tmp_path / "here").iterdir())) == 1

@@ -23,9 +23,7 @@ def test_every_byte_maps_to_its_place_in_minus_one_to_one(channels: int) -> None
     assert tensor.max() < 1
 
 
-@pytest.mark.parametrize(
-    ("dtype", "expected"), [("f8", torch.float32), ("i4", torch.int64), ("?", torch.int64)]
-)
+@pytest.mark.parametrize(("dtype", "expected"), [("f8", torch.float32), ("i4", torch.int64), ("?", torch.int64)])
 def test_features_and_tokens_pass_and_are_copied(dtype: str, expected: torch.dtype) -> None:
     inputs = np.ones((2, 3), dtype)
     inputs.flags.writeable = False

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
-from scipy.ndimage import distance_transform_edt
 
 from sfumato._check import InputError
 
@@ -24,6 +23,7 @@ BOX = 40  # the longer side of a glyph's bounding box within it
 _POINTS = 72  # font size of a rendering; a glyph is scaled to the box from there
 _MIN_FACES = 4  # a character must exist in this many faces, so that its images differ by face
 _LOOKALIKE = 0.92  # cosine of two low-resolution renderings above which the later character is left out
+_ROWS = 256  # characters compared with all earlier ones at a time
 _POSITIONAL = ((0x2500, 0x259F), (0x2800, 0x28FF))  # box drawing, blocks, Braille
 
 
@@ -54,9 +54,7 @@ class Faces:
 
     def __init__(self) -> None:
         files = font_files()
-        self._fonts = [
-            ImageFont.truetype(str(file), _POINTS, layout_engine=ImageFont.Layout.BASIC) for file in files
-        ]
+        self._fonts = [ImageFont.truetype(str(file), _POINTS, layout_engine=ImageFont.Layout.BASIC) for file in files]
         self.reference = [file.name for file in files].index("DejaVuSans.ttf")
         self.coverage: dict[int, list[int]] = {}
         for face, file in enumerate(files):
@@ -88,6 +86,8 @@ class Faces:
 
     def distance(self, face: int, code: int) -> np.ndarray | None:
         """Signed distance to the outline, float32 [FIELD, FIELD], negative inside; None if blank."""
+        from scipy.ndimage import distance_transform_edt  # late: opening a store needs none of it
+
         ink = self.render(face, code)
         if ink is None or not (inside := ink >= 128).any():
             return None
@@ -121,9 +121,7 @@ def faces() -> Faces:
 def identities() -> tuple[int, ...]:
     """Code points of all identities in ascending order: no two look alike in the reference face."""
     fonts = faces()
-    kept: list[int] = []
-    pictures = np.zeros((len(fonts.coverage), (FIELD // 4) ** 2), np.float32)
-    norms = np.zeros(len(fonts.coverage), np.float64)
+    codes, rows = [], []
     for code in fonts.coverage:
         ink = fonts.render(fonts.reference, code)
         if ink is None:
@@ -131,16 +129,19 @@ def identities() -> tuple[int, ...]:
         # Quarter resolution in 16 grey levels: sums of products of whole numbers are exact in float32, so
         # that the order in which a library adds them cannot change the list.
         small = ink.reshape(FIELD // 4, 4, FIELD // 4, 4).sum((1, 3), dtype=np.int64).ravel() >> 8
-        norm = float((small * small).sum())
-        if norm == 0:
-            continue
-        row = small.astype(np.float32)
-        dots = (pictures[: len(kept)] @ row).astype(np.float64)
-        if (dots * dots > _LOOKALIKE**2 * norm * norms[: len(kept)]).any():
-            continue
-        pictures[len(kept)], norms[len(kept)] = row, norm
-        kept.append(code)
-    return tuple(kept)
+        if small.any():
+            codes.append(code)
+            rows.append(small)
+    pictures = np.array(rows, np.float32)
+    norms = np.array([float((row * row).sum()) for row in rows])
+    kept = np.zeros(len(codes), bool)
+    for start in range(0, len(codes), _ROWS):
+        part = slice(start, start + _ROWS)
+        dots = (pictures[part] @ pictures[: start + _ROWS].T).astype(np.float64)
+        alike = dots * dots > _LOOKALIKE**2 * norms[part, None] * norms[: start + _ROWS]
+        for i, row in enumerate(alike):
+            kept[start + i] = not (row[: start + i] & kept[: start + i]).any()
+    return tuple(code for code, keep in zip(codes, kept, strict=True) if keep)
 
 
 def distance_fields(codes: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

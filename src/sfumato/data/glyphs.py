@@ -98,9 +98,7 @@ def _chosen(count: int, seed: int) -> list[int]:
     """The characters of this seed in ascending order; fewer of them are a subset of more."""
     available = all_identities()
     if count > len(available):
-        raise InputError(
-            f"identities must be at most {len(available)}, got {count}; draw more images of each"
-        )
+        raise InputError(f"identities must be at most {len(available)}, got {count}; draw more images of each")
     order = RandomSource.from_seed(seed).stream("glyphs", "identities").permutation(len(available))
     return sorted(available[i] for i in order[:count])
 

@@ -111,9 +111,7 @@ class UserDataset:
             return np.diff(self.offsets)[users].astype(np.int64)
         sizes = np.zeros(len(self), np.int64)
         for start, owner, labels in self._label_blocks():
-            sizes[start : start + _BLOCK] = np.bincount(
-                owner[labels >= 0], minlength=min(_BLOCK, len(self) - start)
-            )
+            sizes[start : start + _BLOCK] = np.bincount(owner[labels >= 0], minlength=min(_BLOCK, len(self) - start))
         return sizes
 
     @property
@@ -282,17 +280,13 @@ def from_arrays(
         found, labels = np.unique(labels.astype(str), return_inverse=True)
         label_names = label_names if label_names is not None else Strings.from_list(found.tolist())
     if labels.dtype.kind not in "iu":
-        raise InputError(
-            f"labels must be whole numbers >= 0 or strings, got {labels.dtype}; cast them to int64"
-        )
+        raise InputError(f"labels must be whole numbers >= 0 or strings, got {labels.dtype}; cast them to int64")
     if labels.min() < 0:
         raise InputError(f"labels must be >= 0, got {int(labels.min())}; number the classes from 0")
     num_classes = int(labels.max()) + 1
     if label_names is not None:
         if num_classes > len(label_names):
-            raise InputError(
-                f"label {num_classes - 1} has no name: label_names has {len(label_names)} entries"
-            )
+            raise InputError(f"label {num_classes - 1} has no name: label_names has {len(label_names)} entries")
         num_classes = len(label_names)
     if label_groups is not None and len(label_groups) != num_classes:
         raise InputError(f"label_groups must have one entry a class ({num_classes}), got {len(label_groups)}")
@@ -320,11 +314,11 @@ def from_arrays(
 
 def _checked_inputs(inputs: np.ndarray) -> np.ndarray:
     if inputs.dtype.kind not in "biuf":
-        raise InputError(
-            f"inputs must be numbers, got {inputs.dtype}; convert them to uint8, integers or floats"
-        )
+        raise InputError(f"inputs must be numbers, got {inputs.dtype}; convert them to uint8, integers or floats")
     if inputs.ndim == 0:
         raise InputError("inputs must have one row an example, got a single number")
+    if not inputs.dtype.isnative:
+        inputs = inputs.astype(inputs.dtype.newbyteorder("="))
     if inputs.dtype == np.uint8 and inputs.ndim == 3:
         inputs = inputs[..., None]
     if inputs.dtype == np.uint8 and inputs.ndim == 4 and inputs.shape[3] not in (1, 3):

@@ -1,0 +1,238 @@
+"""Folders of pictures: which files belong to which user, and one file as an array.
+
+Two layouts: `root/<user>/<picture>` (a user is a class) and `root/<user>/<class>/<picture>`. Everything is
+taken in sorted order, so the same folder always gives the same data set. Names that begin with a dot are
+ignored; any other file that is not a picture is reported to the caller, who decides whether to skip or to
+refuse it.
+"""
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from sfumato._check import InputError, whole
+
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"})
+LAYOUTS = "FOLDER/<user>/<picture> or FOLDER/<user>/<class>/<picture>"
+_ABOUT_THE_FILE = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENOTDIR}
+
+OnError = Literal["refuse", "skip"]
+"""What to do with a file that is not a readable picture."""
+
+Labels = Literal["shared", "per_user"]
+"""Whether class folders of the same name are one class for all users, or each user's own."""
+
+
+class BadImage(Exception):
+    """A file that is not a readable picture; the message is the reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """One decoded picture.
+
+    Attributes:
+        pixels: uint8 [height, width, channels].
+        size: height and width in the file.
+        channels: 1 or 3, as in the file.
+    """
+
+    pixels: np.ndarray
+    size: tuple[int, int]
+    channels: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserFolder:
+    """What lies in one user's folder.
+
+    Attributes:
+        name: the folder's name.
+        layout: "flat", "classes", or None when there are no pictures.
+        files: (class folder or None, path relative to the root), sorted.
+        strays: paths relative to the root, with the reason, of what is no picture by its place or name.
+    """
+
+    name: str
+    layout: Literal["flat", "classes"] | None
+    files: Sequence[tuple[str | None, str]]
+    strays: Sequence[tuple[str, str]]
+
+
+def image_size(size: int | Sequence[int]) -> tuple[int, int]:
+    """Height and width from one number or two.
+
+    Raises:
+        InputError: a side is not a whole number ≥ 1.
+    """
+    sides = (size, size) if isinstance(size, int) else tuple(size)
+    if len(sides) != 2:
+        raise InputError(f"size must be one number or (height, width), got {size}")
+    whole(height=sides[0], width=sides[1])
+    return int(sides[0]), int(sides[1])
+
+
+def user_names(root: Path) -> tuple[list[str], list[tuple[str, str]]]:
+    """The users' folders in sorted order, and pictures that lie outside of them, with the reason.
+
+    Raises:
+        InputError: the folder does not exist, cannot be read, or has no folder for a user.
+    """
+    users, strays = [], []
+    for entry in _entries(root):
+        if entry.is_dir():
+            users.append(entry.name)
+        elif Path(entry.name).suffix.lower() in SUFFIXES:
+            strays.append((entry.name, "is not in a user's folder"))
+    if not users:
+        raise InputError(f"{root} has no users: it has no folders; put the pictures into {LAYOUTS}")
+    return users, strays
+
+
+def user_folder(root: Path, user: str) -> UserFolder:
+    """List one user's pictures.
+
+    Raises:
+        InputError: the user has both pictures and class folders with pictures, or a folder cannot be read.
+    """
+    files: list[tuple[str | None, str]] = []
+    strays: list[tuple[str, str]] = []
+    for entry in _entries(root / user):
+        place = f"{user}/{entry.name}"
+        if not entry.is_dir():
+            _sort_in(entry, None, place, files, strays)
+            continue
+        for inner in _entries(root / place):
+            if inner.is_dir():
+                strays.append((f"{place}/{inner.name}", "is a folder below a class folder"))
+            else:
+                _sort_in(inner, entry.name, f"{place}/{inner.name}", files, strays)
+    kinds = {kind is None for kind, _ in files}
+    if len(kinds) == 2:
+        loose = next(path for kind, path in files if kind is None)
+        inside = next(path for kind, path in files if kind is not None)
+        raise InputError(
+            f"{root / user} has pictures both beside and in class folders ({loose}, {inside}); use {LAYOUTS}"
+        )
+    return UserFolder(
+        name=user,
+        layout=None if not files else "flat" if True in kinds else "classes",
+        files=files,
+        strays=strays,
+    )
+
+
+def folders(root: Path, users: Sequence[str]) -> Iterator[UserFolder]:
+    """The users' folders one after the other; all must have the same layout.
+
+    Raises:
+        InputError: two users have different layouts.
+    """
+    first: UserFolder | None = None
+    for user in users:
+        folder = user_folder(root, user)
+        if folder.layout is not None:
+            first = first or folder
+            if folder.layout != first.layout:
+                raise InputError(
+                    f"{root} mixes layouts: {first.files[0][1]} and {folder.files[0][1]}; use one of {LAYOUTS}"
+                )
+        yield folder
+
+
+def decode(path: Path | str, size: tuple[int, int] | None = None, channels: int | None = None) -> Picture:
+    """Read one picture, turned upright by its EXIF note.
+
+    Args:
+        path: the file.
+        size: (height, width) to bring it to: the middle of the right proportions is cut out, then scaled;
+            None keeps the picture's own.
+        channels: 1 (grey) or 3 (RGB); None keeps the picture's own. Transparent parts become white.
+
+    Raises:
+        BadImage: the file is missing, unreadable, no picture, or broken.
+        InputError: reading failed for a reason that has nothing to do with this file, for example a failing
+            disk.
+    """
+    try:
+        with Image.open(path) as image:
+            width, height = image.size
+            if size is not None:  # a JPEG decoder scales down by 2, 4 or 8 at no cost; never below twice the size
+                image.draft(None, (2 * max(size), 2 * max(size)))
+            image.load()
+            lying = image.size
+            with contextlib.suppress(Exception):  # a damaged EXIF note does not make the picture unreadable
+                ImageOps.exif_transpose(image, in_place=True)
+            if image.size != lying:
+                width, height = height, width
+            plain = _opaque(image)
+    except OSError as error:
+        if error.errno is not None and error.errno not in _ABOUT_THE_FILE:
+            raise InputError(f"reading {path} failed: {error.strerror}; run the same command again later") from None
+        raise BadImage(_reason(error)) from None
+    except Exception as error:  # decoders raise whatever a broken file leads them to
+        raise BadImage(_reason(error)) from None
+    own = 1 if plain.mode == "L" else 3
+    if channels is not None:
+        plain = plain.convert("L" if channels == 1 else "RGB")
+    if size is not None and plain.size != (size[1], size[0]):
+        plain = ImageOps.fit(plain, (size[1], size[0]), Image.Resampling.LANCZOS)
+    pixels = np.asarray(plain)
+    return Picture(pixels=pixels[..., None] if pixels.ndim == 2 else pixels, size=(height, width), channels=own)
+
+
+def _opaque(image: Image.Image) -> Image.Image:
+    """The picture as L or RGB, laid on white paper where it is transparent."""
+    if image.mode in ("L", "RGB"):
+        return image
+    if image.mode.startswith("I"):  # 16 bits of grey
+        wide = np.clip(np.asarray(image).astype(np.int64), 0, 65535)
+        return Image.fromarray((wide >> 8).astype(np.uint8))
+    if image.mode == "1":
+        return image.convert("L")
+    if image.mode == "F":
+        raise ValueError("pictures of floating-point numbers are not supported")
+    if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
+        clear = image.convert("RGBA")
+        paper = Image.new("RGBA", clear.size, "white")
+        flat = Image.alpha_composite(paper, clear).convert("RGB")
+        return flat.convert("L") if image.mode in ("LA", "La") else flat
+    return image.convert("RGB")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"cannot be read: {error.strerror}"
+    if type(error).__name__ == "UnidentifiedImageError":
+        return "is not a picture"
+    return f"is broken: {' '.join(str(error).split()) or type(error).__name__}"
+
+
+def _sort_in(
+    entry: os.DirEntry[str],
+    kind: str | None,
+    place: str,
+    files: list[tuple[str | None, str]],
+    strays: list[tuple[str, str]],
+) -> None:
+    if Path(entry.name).suffix.lower() not in SUFFIXES:
+        strays.append((place, "is not a picture"))
+    elif not entry.is_file():
+        strays.append((place, "is not a regular file"))
+    else:
+        files.append((kind, place))
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return sorted((e for e in found if not e.name.startswith(".")), key=lambda e: os.fsencode(e.name))
+    except OSError as error:
+        raise InputError(f"{folder} cannot be read: {error.strerror}; give a folder {LAYOUTS}") from None

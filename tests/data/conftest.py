@@ -1,0 +1,58 @@
+"""Folders of real pictures, written for each test."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def picture() -> Callable[..., np.ndarray]:
+    """Smooth pixels from a seed, so that scaling and JPEG change them little."""
+
+    def make(seed: int, height: int = 16, width: int = 16, channels: int = 1) -> np.ndarray:
+        rng = np.random.default_rng(seed)
+        coarse = rng.integers(0, 256, (4, 4, channels), np.uint8)
+        planes = [
+            np.asarray(Image.fromarray(coarse[..., c]).resize((width, height), Image.Resampling.BICUBIC))
+            for c in range(channels)
+        ]
+        return np.stack(planes, -1)
+
+    return make
+
+
+@pytest.fixture
+def save() -> Callable[[Path, np.ndarray], None]:
+    """Write pixels [H, W, C] to a file, with its folders."""
+
+    def write(path: Path, pixels: np.ndarray) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(path, quality=95)
+
+    return write
+
+
+@pytest.fixture
+def flat_folder(tmp_path: Path, picture: Callable, save: Callable) -> Path:
+    """photos/<user>/<n>.png: 6 users with 1 to 6 grey pictures of 16×16."""
+    root = tmp_path / "photos"
+    for user in range(6):
+        for n in range(user + 1):
+            save(root / f"user{user}" / f"{n}.png", picture(100 * user + n))
+    return root
+
+
+@pytest.fixture
+def class_folder(tmp_path: Path, picture: Callable, save: Callable) -> Path:
+    """photos/<user>/<class>/<n>.jpg: 4 users, RGB pictures of 20×16 of classes that they share in part."""
+    root = tmp_path / "classes"
+    for user, kinds in {"ann": ["cat", "dog"], "bob": ["dog"], "cy": ["cat", "eel"], "dan": ["ant"]}.items():
+        for k, kind in enumerate(kinds):
+            for n in range(2 + k):
+                save(root / user / kind / f"{n}.jpg", picture(ord(user[0]) * 97 + ord(kind[0]) * 7 + n, 20, 16, 3))
+    return root
