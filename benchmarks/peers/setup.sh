@@ -1,0 +1,15 @@
+#!/bin/sh
+# Makes the environment of one peer of the benchmarks: setup.sh pfl|flower → .cache/peers/NAME
+set -eu
+name=${1:?"usage: setup.sh NAME, where requirements-NAME.txt lies beside this script"}
+here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
+root=$(CDPATH= cd -- "$here/../.." && pwd)
+requirements=$here/requirements-$name.txt
+if [ ! -f "$requirements" ]; then
+    echo "no $requirements; known: $(cd "$here" && ls requirements-*.txt | tr '\n' ' ')" >&2
+    exit 2
+fi
+target=$root/.cache/peers/$name
+"${PYTHON:-python3}" -m venv "$target"
+"$target/bin/pip" install --quiet -c "$root/constraints.txt" -r "$requirements"
+echo "$target is ready"
