@@ -42,9 +42,7 @@ def test_one_examples_gradient_does_not_depend_on_the_others(name, norm):
     model = models.create(name, embedding_dim=5, input_shape=(8, 8, 1), norm=norm).double().train()
     images = torch.randn(2, 1, 8, 8, dtype=torch.float64)
     total = torch.autograd.grad(model(images).square().sum(), list(model.parameters()))
-    alone = [
-        torch.autograd.grad(model(image[None]).square().sum(), list(model.parameters())) for image in images
-    ]
+    alone = [torch.autograd.grad(model(image[None]).square().sum(), list(model.parameters())) for image in images]
     for together, *parts in zip(total, *alone):
         assert torch.allclose(together, sum(parts), rtol=1e-6, atol=1e-8 * float(together.abs().max() + 1))
 
@@ -60,9 +58,7 @@ def test_backbones_hold_parameters_only_and_every_one_gets_a_gradient(name):
 @pytest.mark.parametrize("name", models.NAMES)
 def test_a_generator_fixes_every_weight(name):
     def build():
-        return models.create(
-            name, embedding_dim=5, input_shape=(16, 16, 3), generator=torch.Generator().manual_seed(1)
-        )
+        return models.create(name, embedding_dim=5, input_shape=(16, 16, 3), generator=torch.Generator().manual_seed(1))
 
     first, second = build(), build()
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters()))
@@ -115,7 +111,5 @@ def test_unknown_names_and_shapes_are_one_clear_line():
         models.resnet18(stem="tiny")
     with pytest.raises(InputError, match="norm must be one of"):
         models.mobilenet_v2(norm="batch")
-    with pytest.raises(
-        InputError, match=r"this ResNet reads images \[n, 3, height, width\], got \[2, 1, 8, 8\]"
-    ):
+    with pytest.raises(InputError, match=r"this ResNet reads images \[n, 3, height, width\], got \[2, 1, 8, 8\]"):
         models.resnet20()(torch.zeros(2, 1, 8, 8))

@@ -10,9 +10,7 @@ from sfumato._check import InputError
 def test_lenet_has_the_papers_parameter_count():
     count = {name: p.numel() for name, p in models.lenet().named_parameters()}
     assert sum(count.values()) == 453_632
-    assert (
-        sum(n for name, n in count.items() if name.startswith("conv")) == (25 + 1) * 32 + (25 * 32 + 1) * 64
-    )
+    assert sum(n for name, n in count.items() if name.startswith("conv")) == (25 + 1) * 32 + (25 * 32 + 1) * 64
 
 
 @pytest.mark.parametrize("size", [28, 29, 30, 31, (17, 40), 1])

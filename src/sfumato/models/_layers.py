@@ -14,9 +14,7 @@ Stem = Literal["imagenet", "small"]
 """How fast the first layers shrink the image: by 4 for photographs, not at all for images below 64 pixels."""
 
 
-def convolution(
-    inputs: int, outputs: int, kernel: int, *, norm: Norm, stride: int = 1, groups: int = 1
-) -> nn.Conv2d:
+def convolution(inputs: int, outputs: int, kernel: int, *, norm: Norm, stride: int = 1, groups: int = 1) -> nn.Conv2d:
     """A convolution that keeps the image's size at stride 1; it has a bias only where no norm follows."""
     return nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=norm == "none")
 

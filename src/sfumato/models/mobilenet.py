@@ -84,9 +84,7 @@ class MobileNetV2(nn.Module):
         for stage, (expansion, outputs, count, first_stride) in enumerate(STAGES):
             for block in range(count):
                 stride = first_stride if block == 0 and not (small and stage == 1) else 1
-                blocks.append(
-                    InvertedResidual(channels, outputs, expansion=expansion, stride=stride, norm=norm)
-                )
+                blocks.append(InvertedResidual(channels, outputs, expansion=expansion, stride=stride, norm=norm))
                 channels = outputs
         self.blocks = nn.Sequential(*blocks)
         self.last = convolution(channels, 1280, 1, norm=norm)

@@ -7,7 +7,7 @@ stride is in the 3x3 convolution. Shortcuts that change shape are 1x1 convolutio
 accepts any image size; a dense layer with bias gives the embedding.
 
 `stem="imagenet"` starts with 7x7 stride 2 and 3x3 max pooling stride 2; `stem="small"` with 3x3 stride 1 and
-no pooling, for images below 64 pixels. Layer names follow the usual ones (`layer3.1.conv2`), so that published
+no pooling, for images below 64 pixels. Layers have the usual names (`layer3.1.conv2`), so that published
 weights can be mapped; see `sfumato.models.load_pretrained`.
 
 `norm="none"` builds the network that published weights with *folded* batch norm need: convolutions with bias
@@ -39,9 +39,7 @@ _EPS = 1e-5
 class ResidualBlock(nn.Module):
     """Convolutions with norms, added to a shortcut: 3x3, 3x3 (basic) or 1x1, 3x3, 1x1 (bottleneck)."""
 
-    def __init__(
-        self, inputs: int, width: int, *, stride: int, bottleneck: bool, norm: Norm, groups: int
-    ) -> None:
+    def __init__(self, inputs: int, width: int, *, stride: int, bottleneck: bool, norm: Norm, groups: int) -> None:
         super().__init__()
         outputs = 4 * width if bottleneck else width
 
@@ -60,9 +58,7 @@ class ResidualBlock(nn.Module):
         self.norm1, self.norm2 = normed(width), normed(width)
         self.downsample = None
         if stride != 1 or inputs != outputs:
-            self.downsample = nn.Sequential(
-                convolution(inputs, outputs, 1, norm=norm, stride=stride), normed(outputs)
-            )
+            self.downsample = nn.Sequential(convolution(inputs, outputs, 1, norm=norm, stride=stride), normed(outputs))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map float [n, inputs, H, W] to float [n, outputs, H / stride, W / stride]."""
@@ -103,9 +99,7 @@ class ResNet(nn.Module):
             for block in range(depth):
                 stride = 2 if stage > 0 and block == 0 else 1
                 blocks.append(
-                    ResidualBlock(
-                        channels, width, stride=stride, bottleneck=bottleneck, norm=norm, groups=groups
-                    )
+                    ResidualBlock(channels, width, stride=stride, bottleneck=bottleneck, norm=norm, groups=groups)
                 )
                 channels = 4 * width if bottleneck else width
             self.stages.append(f"layer{stage + 1}")

@@ -1,0 +1,106 @@
+"""Which parameters are trained and noised: the rest stays as it was, and costs no noise.
+
+The noise of a private sum grows with the square root of the number of its coordinates, so that training fewer
+parameters of a pretrained backbone leaves a clearer signal. A spec is a word, words joined by "+", or a regular
+expression over parameter names:
+
+- "all": every parameter that requires a gradient;
+- "norm": parameters of norm layers: torch's own, and any whose class name says so (`LayerNorm2d`, `MyRMSNorm`);
+- "first", "last": the first and the last layer with a weight that is no norm layer, in the order of the module;
+- "norm+first", "norm+last", "norm+first+last": unions of these. "norm+last" is what the authors of DP-FedEmb
+  train in a MobileNetV2 whose convolutions are frozen;
+- anything else: a regular expression that may match anywhere in the name, as in "layer4|embedding".
+
+A parameter that does not require a gradient is never trained, whatever the spec says. `trainable_parameters` only
+looks; `freeze` changes the module.
+
+References:
+    Xu et al. (2022), arXiv 2211.10844: partial training of backbones.
+
+>>> from sfumato.models import lenet, resnet18
+>>> [name for name, _ in trainable_parameters(lenet(), "first+last")]
+['conv1.weight', 'conv1.bias', 'embedding.weight', 'embedding.bias']
+>>> sum(parameter.numel() for _, parameter in trainable_parameters(resnet18(), "norm"))
+9600
+"""
+
+import re
+
+from torch import nn
+
+from sfumato._check import InputError
+
+_WORDS = ("all", "norm", "first", "last")
+
+
+def trainable_parameters(model: nn.Module, spec: str) -> list[tuple[str, nn.Parameter]]:
+    """List the parameters that a spec names, in the order of the module; the module is not changed.
+
+    Args:
+        model: any torch module.
+        spec: "all", "norm", "first", "last", some of these joined by "+", or a regular expression.
+
+    Returns:
+        (name, parameter) pairs; a parameter that is shared by layers is listed once, under its first name.
+
+    Raises:
+        InputError: the spec names no parameter that requires a gradient, or is not a regular expression.
+    """
+    candidates = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    words = spec.split("+")
+    if all(word in _WORDS for word in words):
+        chosen = {id(p) for word in words for p in _parameters(model, word)}
+        found = [(name, p) for name, p in candidates if id(p) in chosen]
+    else:
+        try:
+            pattern = re.compile(spec)
+        except re.error as error:
+            raise InputError(
+                f"trainable: {spec!r} is neither {', '.join(_WORDS)} (joined by +) nor a regular expression: {error}"
+            ) from None
+        found = [(name, p) for name, p in candidates if pattern.search(name)]
+    if not found:
+        raise InputError(f"trainable: {spec!r} names no parameter to train; {_examples(model, candidates)}")
+    return found
+
+
+def freeze(model: nn.Module, spec: str) -> list[tuple[str, nn.Parameter]]:
+    """Keep only the parameters that a spec names trainable, in place: the others stop requiring a gradient.
+
+    Args:
+        model: any torch module; its `requires_grad` flags change.
+        spec: as for `trainable_parameters`.
+
+    Returns:
+        the parameters that stay trainable, as (name, parameter) pairs.
+
+    Raises:
+        InputError: as `trainable_parameters`; the module is then unchanged.
+    """
+    kept = trainable_parameters(model, spec)
+    ids = {id(parameter) for _, parameter in kept}
+    for parameter in model.parameters():
+        if id(parameter) not in ids:
+            parameter.requires_grad_(False)
+    return kept
+
+
+def _is_norm(layer: nn.Module) -> bool:
+    return "norm" in type(layer).__name__.lower()
+
+
+def _parameters(model: nn.Module, word: str) -> list[nn.Parameter]:
+    if word == "all":
+        return list(model.parameters())
+    if word == "norm":
+        return [p for layer in model.modules() if _is_norm(layer) for p in layer.parameters()]
+    weighted = [layer for layer in model.modules() if not _is_norm(layer) and list(layer.parameters(recurse=False))]
+    return list(weighted[0 if word == "first" else -1].parameters(recurse=False)) if weighted else []
+
+
+def _examples(model: nn.Module, candidates: list[tuple[str, nn.Parameter]]) -> str:
+    names = [name for name, _ in candidates]
+    if not names:
+        return "no parameter of the model requires a gradient"
+    step = max(1, len(names) // 5)
+    return f"the model has {len(names)}, for example {', '.join(names[::step][:5])}"

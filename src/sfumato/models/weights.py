@@ -1,0 +1,145 @@
+"""A model's weights on disk: written whole or not at all, read without ever running code from the file.
+
+`save_weights` writes safetensors: names, shapes and numbers, byte-identical for identical weights. `load_weights`
+is strict: every tensor of the model must be in the file, with its shape, and nothing else. `read_tensors` also
+reads torch's own files, with `weights_only`, so a pickle that holds anything but tensors is refused.
+
+>>> import tempfile
+>>> layer, other = nn.Linear(3, 2), nn.Linear(3, 2)
+>>> path = Path(tempfile.mkdtemp()) / "model.safetensors"
+>>> save_weights(layer, path, metadata={"model": "linear"})
+>>> load_weights(other, path)
+{'model': 'linear'}
+>>> torch.equal(layer.weight, other.weight)
+True
+"""
+
+import json
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
+from torch import nn
+
+from sfumato._check import InputError
+from sfumato._files import write_atomic
+
+_WRAPPERS = ("state_dict", "model_state_dict", "model")
+
+
+def save_weights(model: nn.Module, path: str | Path, *, metadata: Mapping[str, Any] | None = None) -> None:
+    """Write the parameters and buffers of a module as safetensors; an error leaves the old file as it was.
+
+    Args:
+        model: any torch module; nothing but its `state_dict` is written.
+        path: the file to write, by convention `model.safetensors`.
+        metadata: what is needed to build the module again, as JSON values.
+
+    Raises:
+        OSError: the disk is full or the folder cannot be written.
+    """
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in _tensors(model).items()}
+    # One entry: safetensors writes several in no fixed order, and equal weights must give equal bytes.
+    header = {"sfumato": json.dumps(dict(metadata or {}), sort_keys=True)}
+    write_atomic(Path(path), save(tensors, metadata=header))
+
+
+def read_metadata(path: str | Path) -> dict[str, Any]:
+    """Read what `save_weights` was given as metadata; empty for a file from elsewhere.
+
+    Raises:
+        InputError: the file is missing or is not whole safetensors.
+    """
+    _refuse_missing(Path(path))
+    try:
+        with safe_open(path, framework="pt") as file:
+            return json.loads((file.metadata() or {}).get("sfumato", "{}"))
+    except (SafetensorError, ValueError) as error:
+        raise _damaged(Path(path), error) from None
+
+
+def load_weights(model: nn.Module, path: str | Path) -> dict[str, Any]:
+    """Fill a module, in place, from a file of `save_weights`; return the file's metadata.
+
+    Args:
+        model: a module with the same names and shapes as the one that was saved.
+        path: a safetensors file.
+
+    Raises:
+        InputError: the file is missing or damaged, or a name or a shape differs; the module is then unchanged.
+    """
+    metadata = read_metadata(path)
+    found, wanted = read_tensors(path), _tensors(model)
+    for problem, names in (("lacks", wanted.keys() - found.keys()), ("also has", found.keys() - wanted.keys())):
+        if names:
+            raise InputError(
+                f"{path}: these are weights of another model: the file {problem} {some(sorted(names))}; "
+                "build the model with the arguments it was trained with"
+            )
+    for name, tensor in wanted.items():
+        if found[name].shape != tensor.shape:
+            raise InputError(
+                f"{path}: these are weights of another model: {name} is {list(found[name].shape)} in the file and "
+                f"{list(tensor.shape)} in the model; build the model with the arguments it was trained with"
+            )
+    model.load_state_dict(found, strict=False)
+    return metadata
+
+
+def read_tensors(path: str | Path) -> dict[str, torch.Tensor]:
+    """Read named tensors from a safetensors file or from a torch file, onto the CPU.
+
+    Torch files (`.pt`, `.pth`, `.bin`) are read with `weights_only=True`. A state dict inside a checkpoint, under
+    "state_dict", "model_state_dict" or "model", is taken out; prefixes of parallel or compiled modules are removed.
+
+    Raises:
+        InputError: the file is missing, damaged, holds more than tensors, or holds none.
+    """
+    path = Path(path)
+    _refuse_missing(path)
+    try:
+        if path.suffix == ".safetensors":
+            content: Any = load_file(path)
+        else:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise InputError(
+            f"{path}: holds more than tensors, and loading it could run code from the file; "
+            "save its state_dict as safetensors where it comes from"
+        ) from None
+    except (SafetensorError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise _damaged(path, error) from None
+    for key in _WRAPPERS:
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+    tensors = content if isinstance(content, Mapping) else {}
+    tensors = {name: value for name, value in tensors.items() if isinstance(value, torch.Tensor)}
+    if not tensors:
+        raise InputError(f"{path}: holds no named tensors; a state_dict is needed")
+    for prefix in ("module.", "_orig_mod."):
+        if all(name.startswith(prefix) for name in tensors):
+            tensors = {name.removeprefix(prefix): value for name, value in tensors.items()}
+    return tensors
+
+
+def some(names: list[str]) -> str:
+    """A few names for a message: all up to three, else three and how many more."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
+
+
+def _refuse_missing(path: Path) -> None:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file of weights")
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    reason = str(error).strip().splitlines()
+    return InputError(f"{path}: not readable as weights ({reason[0][:120] if reason else type(error).__name__})")

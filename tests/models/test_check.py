@@ -1,0 +1,147 @@
+"""Layers that couple examples are found by type and by experiment, and group norm takes their place."""
+
+import pytest
+import torch
+from torch import nn
+
+from sfumato import models
+from sfumato._check import InputError
+
+
+class BatchCentring(nn.Module):
+    """A home-made layer that no list of types knows."""
+
+    def forward(self, x):
+        return x - x.mean(0, keepdim=True) * 0.01
+
+
+class RunningMean(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("level", torch.zeros(()))
+
+    def forward(self, x):
+        self.level = 0.9 * self.level + 0.1 * x.mean().detach()
+        return x
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.BatchNorm1d(4),
+        nn.BatchNorm2d(4),
+        nn.BatchNorm3d(4),
+        nn.BatchNorm2d(4, track_running_stats=False),
+        nn.SyncBatchNorm(4),
+        nn.LazyBatchNorm2d(),
+        nn.InstanceNorm2d(4, track_running_stats=True),
+        nn.BatchNorm2d(4).eval(),
+    ],
+)
+def test_layers_that_couple_or_keep_statistics_are_named_with_the_remedy(layer):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Sequential(nn.ReLU(), layer))
+    with pytest.raises(InputError, match=rf"layer 1\.1 \({type(layer).__name__}\).*replace_batch_norm") as error:
+        models.refuse_batch_norm(model)
+    assert "\n" not in str(error.value)
+
+
+def test_unknown_layers_with_running_statistics_are_found_by_their_buffers():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("running_var", torch.ones(4))
+
+    class FrozenBatchNorm2d(Odd):
+        """Constants: nothing is learnt from the examples."""
+
+    assert [name for name, _, _ in models.coupled_layers(nn.Sequential(Odd(), FrozenBatchNorm2d()))] == ["0"]
+
+
+@pytest.mark.parametrize("name", models.NAMES)
+@pytest.mark.parametrize("norm", ["group", "none"])
+def test_our_backbones_pass_both_checks(name, norm):
+    model = models.create(name, embedding_dim=4, input_shape=(16, 16, 1), norm=norm)
+    models.refuse_batch_norm(model)
+    models.refuse_coupling(model, torch.randn(3, 1, 16, 16))
+
+
+@pytest.mark.parametrize(
+    ("layer", "kind"),
+    [
+        (nn.BatchNorm2d(4), "BatchNorm2d"),
+        (BatchCentring(), "BatchCentring"),
+        (RunningMean(), "RunningMean"),
+        (nn.InstanceNorm2d(4, track_running_stats=True), "InstanceNorm2d"),
+    ],
+)
+def test_the_experiment_names_the_layer_whatever_it_is_called(layer, kind):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Sequential(nn.ReLU(), layer), nn.Flatten())
+    with pytest.raises(InputError, match=rf"layer 1\.1 \({kind}\)"):
+        models.refuse_coupling(model, torch.randn(4, 3, 6, 6))
+
+
+def test_the_experiment_lets_dropout_pass_and_leaves_model_and_randomness_alone():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.Dropout(0.5), nn.LayerNorm(8)).eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = torch.get_rng_state()
+    models.refuse_coupling(model, torch.randn(5, 12, generator=torch.Generator().manual_seed(0)))
+    assert torch.equal(state, torch.get_rng_state())
+    assert not model.training
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(not layer._forward_hooks for layer in model.modules())
+
+
+def test_the_experiment_lets_a_model_transpose_its_batch_inside():
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0)
+
+        def forward(self, x):
+            return self.inner(x.transpose(0, 1)).transpose(0, 1)
+
+    models.refuse_coupling(Attention(), torch.randn(5, 5, 8))
+
+
+@pytest.mark.parametrize("inputs", [torch.zeros(1, 3), torch.zeros(4, 3)])
+def test_the_experiment_needs_two_different_examples(inputs):
+    with pytest.raises(InputError, match="at least 2 different examples"):
+        models.refuse_coupling(nn.Linear(3, 3), inputs)
+
+
+def test_replacing_carries_the_affine_and_leaves_the_original():
+    model = nn.Sequential(nn.Conv2d(3, 48, 1), nn.BatchNorm2d(48, eps=1e-3), nn.Flatten(), nn.LazyLinear(6))
+    model.append(nn.BatchNorm1d(6))
+    model(torch.randn(4, 3, 2, 2))
+    nn.init.uniform_(model[1].weight)
+    copy = models.replace_batch_norm(model, groups=32)
+    assert isinstance(model[1], nn.BatchNorm2d)
+    assert (copy[1].num_groups, copy[1].eps) == (24, 1e-3)  # 24 is the largest divisor of 48 up to 32
+    assert copy[4].num_groups == 1
+    assert torch.equal(copy[1].weight, model[1].weight)
+    assert copy[1].weight is not model[1].weight
+    models.refuse_batch_norm(copy)
+    models.refuse_coupling(copy, torch.randn(4, 3, 2, 2))
+    assert list(copy.buffers()) == []
+
+
+def test_a_shared_batch_norm_becomes_one_shared_group_norm():
+    norm = nn.BatchNorm2d(8)
+    copy = models.replace_batch_norm(nn.Sequential(norm, nn.ReLU(), norm), groups=4)
+    assert copy[0] is copy[2]
+    assert isinstance(copy[0], nn.GroupNorm)
+
+
+def test_a_lone_layer_and_instance_norm_are_replaced_too():
+    assert isinstance(models.replace_batch_norm(nn.BatchNorm2d(8), groups=4), nn.GroupNorm)
+    norm = models.replace_batch_norm(nn.Sequential(nn.InstanceNorm2d(8, affine=True, track_running_stats=True)))
+    models.refuse_batch_norm(norm)
+    x = torch.randn(2, 8, 4, 4)
+    assert torch.allclose(norm.eval()(x), nn.InstanceNorm2d(8)(x), atol=1e-6)
+
+
+def test_lazy_layers_are_refused_until_they_have_seen_data():
+    with pytest.raises(InputError, match="run the model once"):
+        models.replace_batch_norm(nn.Sequential(nn.LazyBatchNorm2d()))
+    with pytest.raises(InputError, match="run the model once"):
+        models.refuse_coupling(nn.LazyLinear(3), torch.randn(2, 4))
