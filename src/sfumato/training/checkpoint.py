@@ -79,7 +79,7 @@ def load(folder: Path) -> Checkpoint:
 
 def save_frozen(folder: Path, tensors: dict[str, Tensor]) -> None:
     """Write what the run does not train."""
-    _write(folder / FROZEN, {k: v.detach().cpu().contiguous() for k, v in tensors.items()}, {})
+    _write(folder / FROZEN, {k: v.detach().cpu().contiguous() for k, v in tensors.items()}, {"sfumato": "not trained"})
 
 
 def write_key(folder: Path, source: RandomSource) -> None:
