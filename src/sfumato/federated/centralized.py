@@ -21,6 +21,7 @@ from sfumato.mechanisms import GaussianMechanism
 from sfumato.sampling import FixedSizeSampling, Group, OwnClients
 from sfumato.training import (
     ClientData,
+    ClientTrainer,
     HeadLoss,
     LocalTraining,
     Loss,
@@ -58,7 +59,7 @@ class Centralized(Plan):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check.whole(batch_size=self.batch_size)
-        self.server, self._local  # noqa: B018  # check their fields
+        _ = self.server, self._local  # both check their fields
 
     @property
     def server(self) -> ServerOptimizer:
@@ -104,6 +105,7 @@ class PooledContribution(LocalContribution):
 
     def __init__(self, **arguments: object) -> None:
         super().__init__(**arguments)  # type: ignore[arg-type]
+        self._single = ClientTrainer(self.local, self.model, self.flat)
         self._ends = np.cumsum(self.users.sizes)
         self.population = int(self._ends[-1])
 
@@ -120,7 +122,7 @@ class PooledContribution(LocalContribution):
         if groups:
             batch = self._batch(np.array([group.slot for group in groups]))
             # One step of rate 1 on the mean loss leaves the mean gradient as its delta.
-            gradient, loss, _ = self._trainer.delta(theta, batch, source.seed64("local", round_index))
+            gradient, loss, _ = self._single.delta(theta, batch, source.seed64("local", round_index))
             share.clipped.add(gradient * len(batch))
             share.loss = loss.item()
             share.examples = len(batch)

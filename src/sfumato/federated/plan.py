@@ -58,7 +58,7 @@ class FederatedPlan(PrivatePlan):
             clients_at_once=self.clients_at_once,
         )
         super().__post_init__()
-        self.local, self.server  # noqa: B018  # check their fields
+        _ = self.local, self.server  # both check their fields
 
     @property
     def server(self) -> ServerOptimizer:

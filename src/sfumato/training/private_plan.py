@@ -58,7 +58,7 @@ class PrivatePlan(Plan):
                 f"noise_multiplier {self.noise_multiplier:g} needs a clip_norm; set one, or use noise_multiplier=0 "
                 "for a run without privacy"
             )
-        self.clip  # noqa: B018  # checks the bound's fields
+        _ = self.clip  # checks the bound's fields
 
     @property
     def grouping(self) -> OwnClients | VirtualClients:
