@@ -81,7 +81,6 @@ def glyphs(
         images = _draw_all(codes, images_per_identity, seed, progress)
         if file is not None:
             _save(file, images)
-    images.flags.writeable = False
     names = [f"U+{code:04X} {chr(code)}" for code in codes]
     return UserDataset(
         inputs=images[..., None],

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from PIL import Image, ImageOps
 
-from sfumato._check import InputError, whole
+from sfumato._check import InputError, one_of, whole
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"})
 LAYOUTS = "FOLDER/<user>/<picture> or FOLDER/<user>/<class>/<picture>"
@@ -180,12 +180,29 @@ def decode(path: Path | str, size: tuple[int, int] | None = None, channels: int 
     except Exception as error:  # decoders raise whatever a broken file leads them to
         raise BadImage(_reason(error)) from None
     own = 1 if plain.mode == "L" else 3
+    return Picture(pixels=_fit(plain, size, channels), size=(height, width), channels=own)
+
+
+def fitted(images: np.ndarray, size: int | Sequence[int] | None, channels: int | None) -> np.ndarray:
+    """Pictures in an array, uint8 [n, H, W, C], brought to a size and channels as `decode` does."""
+    height, width = images.shape[1:3] if size is None else image_size(size)
+    depth = images.shape[3] if channels is None else channels
+    one_of((1, 3), channels=depth)
+    result = np.empty((len(images), height, width, depth), np.uint8)
+    for place, pixels in enumerate(images):
+        image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+        result[place] = _fit(image, (height, width), depth)
+    return result
+
+
+def _fit(image: Image.Image, size: tuple[int, int] | None, channels: int | None) -> np.ndarray:
+    """A picture of mode L or RGB as uint8 [height, width, channels]."""
     if channels is not None:
-        plain = plain.convert("L" if channels == 1 else "RGB")
-    if size is not None and plain.size != (size[1], size[0]):
-        plain = ImageOps.fit(plain, (size[1], size[0]), Image.Resampling.LANCZOS)
-    pixels = np.asarray(plain)
-    return Picture(pixels=pixels[..., None] if pixels.ndim == 2 else pixels, size=(height, width), channels=own)
+        image = image.convert("L" if channels == 1 else "RGB")
+    if size is not None and image.size != (size[1], size[0]):
+        image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.LANCZOS)
+    pixels = np.asarray(image)
+    return pixels[..., None] if pixels.ndim == 2 else pixels
 
 
 def _opaque(image: Image.Image) -> Image.Image:

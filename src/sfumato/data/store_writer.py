@@ -10,7 +10,6 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -265,44 +264,3 @@ def disk_full(error: OSError, writer: StoreWriter) -> InputError | None:
         f"no space left for {writer.destination} after {writer.users:,} users; make room and run the same command "
         "again: it goes on from there"
     )
-
-
-def write_store(
-    dataset: UserDataset, destination: Path | str, progress: Callable[[int, int], None] | None = None
-) -> UserDataset:
-    """Write any data set as a store, user by user in constant memory.
-
-    Args:
-        dataset: what to write.
-        destination: a folder that does not exist or is empty.
-        progress: called with (users done, users).
-
-    Returns:
-        the store, opened.
-
-    Raises:
-        InputError: the destination is not empty, or the disk is full.
-    """
-    names, groups = dataset.label_names, dataset.label_groups
-    writer = StoreWriter(
-        Path(destination),
-        dataset.input_shape,
-        dataset.dtype,
-        class_names=names is not None,
-        class_groups=groups is not None,
-        options={"source": "data set"},
-        resume=False,  # nothing tells whether it was this data set that an earlier run wrote
-    )
-    try:
-        for label in range(dataset.num_classes):
-            writer.add_class(names[label] if names is not None else None, groups[label] if groups is not None else None)
-        for user in range(len(dataset)):
-            writer.add(*dataset.examples(user))
-            writer.end_user(dataset.user_ids[user])
-            if progress is not None:
-                progress(user + 1, len(dataset))
-        return writer.finish(list(dataset.notes))
-    except OSError as error:
-        raise disk_full(error, writer) or error from None
-    finally:
-        writer.close()

@@ -77,6 +77,12 @@ class UserDataset:
     class_map: np.ndarray | None = None
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if isinstance(self.inputs, np.ndarray) and self.inputs.flags.writeable:
+            inputs = self.inputs.view()
+            inputs.flags.writeable = False  # examples are views: a training loop must not change the data
+            object.__setattr__(self, "inputs", inputs)
+
     def __len__(self) -> int:
         """The number of users."""
         return len(self.offsets) - 1 if self.chosen is None else len(self.chosen)
@@ -220,6 +226,14 @@ class UserDataset:
         present = self.classes_present()
         return self if present.all() or not present.any() else self.select_classes(np.flatnonzero(present))
 
+    def with_inputs(self, inputs: Rows) -> "UserDataset":
+        """The same users and labels with other inputs: rows [examples of the whole, …] in the same order."""
+        if inputs.shape[0] != self.inputs.shape[0]:
+            raise InputError(
+                f"inputs must have {self.inputs.shape[0]} rows, one for each of the whole, got {inputs.shape}"
+            )
+        return replace(self, inputs=inputs)
+
     def summary(self) -> list[str]:
         """Lines for people: the size of the data, users that can form no pair, and what reading skipped."""
         single = int((self.sizes == 1).sum())
@@ -298,11 +312,9 @@ def from_arrays(
     if (np.diff(owner) < 0).any():
         order = np.argsort(owner, kind="stable")
         inputs, labels = inputs[order], labels[order]
-    inputs, labels = inputs.view(), labels.astype(np.int64)
-    inputs.flags.writeable = False
     return UserDataset(
         inputs=inputs,
-        labels=labels,
+        labels=labels.astype(np.int64),
         offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         names=Strings.from_list(map(str, names.tolist())),
         num_classes=num_classes,

@@ -1,0 +1,123 @@
+"""Opening a packed store of 10⁶ users: seconds and memory, against reading the same files eagerly.
+
+    python benchmarks/store_open.py [--quick] [--json FILE] [--users N]
+
+Each measurement is a fresh process that opens the data, reads one user, and is asked for its time (without starting
+Python and importing NumPy) and for the memory that it added. Ours and the eager reader take turns; files are in the
+page cache for both. `ratio` = ours / other, of medians; `goal` is the largest ratio that meets the goal.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+LIMIT_SECONDS = 2.0
+LIMIT_BYTES_PER_USER = 100  # a Python list of names alone takes more
+
+MEASURE = """
+import sys, time
+import numpy as np
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+path, how = sys.argv[1:]
+if how == "ours":
+    from sfumato.data.store import open_store
+before, start = resident(), time.perf_counter()
+if how == "ours":
+    users = open_store(path)
+    inputs, labels = users.examples(len(users) // 2)
+    name = users.user_ids[len(users) // 2]
+else:  # everything into memory, the names as a list
+    inputs = np.fromfile(f"{path}/inputs.bin", np.uint8)
+    labels = np.fromfile(f"{path}/labels.bin", np.int64)
+    ends = np.fromfile(f"{path}/offsets.bin", np.int64)
+    places = np.fromfile(f"{path}/users.offsets.bin", np.int64)
+    content = open(f"{path}/users.bin", "rb").read()
+    names = [content[a:b].decode() for a, b in zip(places[:-1].tolist(), places[1:].tolist())]
+    name = names[len(names) // 2]
+print(time.perf_counter() - start, resident() - before, name)
+"""
+
+
+def measure(path: Path, how: str) -> tuple[float, float, str]:
+    """Seconds, bytes, and the name that was read."""
+    run = subprocess.run([sys.executable, "-c", MEASURE, str(path), how], capture_output=True, text=True, check=True)
+    seconds, size, name = run.stdout.split()
+    return float(seconds), float(size), name
+
+
+def build(path: Path, users: int) -> None:
+    """A store of users with two pictures of 8×8 each."""
+    from sfumato.data import write_users
+
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (1024, 8, 8, 1), np.uint8)
+
+    def people() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        for user in range(users):
+            first = user % 1023
+            yield f"user-{user:08d}", images[first : first + 2], np.array([user % 10, user % 7])
+
+    write_users(people(), path, (8, 8, 1), np.dtype(np.uint8), num_classes=10)
+
+
+def row(name: str, ours: float, other: float, other_name: str, unit: str, goal: float) -> dict[str, object]:
+    """One line of the result, in the shape of all benchmarks."""
+    ratio = ours / other
+    return {
+        "name": name, "ours": ours, "other": other, "other_name": other_name, "unit": unit, "ratio": ratio,
+        "goal": goal, "met": ratio <= goal,
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Build the store in a temporary folder, measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="10⁵ users, three repetitions")
+    parser.add_argument("--users", type=int, default=1_000_000)
+    parser.add_argument("--json", type=Path, help="file for the results")
+    options = parser.parse_args()
+    users, repetitions = (100_000, 3) if options.quick else (options.users, 7)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "store"
+        start = time.perf_counter()
+        build(path, users)
+        print(f"wrote {users:,} users in {time.perf_counter() - start:.1f} s")
+        runs: dict[str, list[tuple[float, float, str]]] = {"ours": [], "eager": []}
+        for _ in range(repetitions):
+            for how, results in runs.items():
+                results.append(measure(path, how))
+    if len({name for results in runs.values() for _, _, name in results}) != 1:
+        raise SystemExit("the two readers disagree about a user's name")
+    seconds = {how: statistics.median(r[0] for r in results) for how, results in runs.items()}
+    size = {how: statistics.median(r[1] for r in results) / 2**20 for how, results in runs.items()}
+    limit = users * LIMIT_BYTES_PER_USER / 2**20
+    label = f"open a store of {users:,} users"
+    rows = [
+        row(f"{label}: time", seconds["ours"], LIMIT_SECONDS, "limit", "s", 1.0),
+        row(f"{label}: time", seconds["ours"], seconds["eager"], "eager reading", "s", 1.0),
+        row(f"{label}: memory", size["ours"], limit, "limit", "MiB", 1.0),
+        row(f"{label}: memory", size["ours"], size["eager"], "eager reading", "MiB", 0.25),
+    ]
+    for line in rows:
+        print(
+            f"{line['name']:<45} {line['ours']:>9.3f} {line['unit']:<4} {line['other_name']:<14} {line['other']:>9.3f}"
+            f"  ratio {line['ratio']:.3f}  goal ≤ {line['goal']}  {'met' if line['met'] else 'MISSED'}"
+        )
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
