@@ -155,7 +155,7 @@ class UserDataset:
             return inputs, labels
         labels = self.class_map[labels]
         kept = labels >= 0
-        return inputs[kept], labels[kept]
+        return (inputs, labels) if kept.all() else (inputs[kept], labels[kept])
 
     def subset(self, users: Sequence[int] | np.ndarray) -> "UserDataset":
         """A view of some users, in the given order; classes keep their numbers, nothing is copied.
