@@ -24,6 +24,7 @@ from torch import Tensor
 
 from sfumato import _check
 
+_CHUNK = 1 << 18  # numbers taken to double precision at a time: they stay in the cache
 _ROUND_DOWN = 1.0 - 2.0**-20  # covers the float32 rounding of the scaled coordinates
 
 
@@ -53,33 +54,41 @@ class ClippedSum:
 
     def add(self, contribution: Tensor) -> None:
         """Clip one contribution, float [size], and add it."""
-        self._count(norm := torch.linalg.vector_norm(contribution, dtype=torch.float64).item())
-        if math.isfinite(norm) and norm > 0:
-            self.total.add_(contribution, alpha=self._scale(norm))
+        scale = self._count(torch.linalg.vector_norm(contribution, dtype=torch.float64).item())
+        if scale > 0:
+            self.total.add_(contribution, alpha=scale)
 
     def add_rows(self, contributions: Tensor) -> None:
         """Clip every row of float [units, size] by itself and add them."""
-        norms = torch.linalg.vector_norm(contributions, dim=1, dtype=torch.float64).tolist()
-        for norm in norms:
-            self._count(norm)
-        scales = [self._scale(norm) if math.isfinite(norm) else 0.0 for norm in norms]
-        weights = torch.tensor(scales, dtype=contributions.dtype, device=contributions.device)
-        if not all(map(math.isfinite, norms)):
-            contributions = torch.where((weights > 0)[:, None], contributions, 0.0)
-        self.total.add_((weights[:, None] * contributions).sum(0, dtype=torch.float64))
+        rows = max(1, _CHUNK // max(1, contributions.shape[1]))
+        for chunk in contributions.split(rows):
+            exact = chunk.double()
+            norms = torch.linalg.vector_norm(exact, dim=1)
+            scales = [self._count(norm) for norm in norms.tolist()]
+            if 0.0 in scales:  # non-finite rows: zero times NaN would be NaN
+                exact = exact[[scale > 0 for scale in scales]]
+                scales = [scale for scale in scales if scale > 0]
+            self.total.add_(torch.tensor(scales, dtype=torch.float64, device=exact.device) @ exact)
 
-    def _scale(self, norm: float) -> float:
-        if self.clip_norm is None or norm <= self.clip_norm:
-            return 1.0
-        return self.clip_norm / norm * _ROUND_DOWN
+    def merge(self, other: "ClippedSum") -> None:
+        """Add what another sum under the same bound has collected."""
+        self.total.add_(other.total)
+        self.units += other.units
+        self.below += other.below
+        self.clipped += other.clipped
+        self.non_finite += other.non_finite
+        self.norms += other.norms
 
-    def _count(self, norm: float) -> None:
+    def _count(self, norm: float) -> float:
+        """Count a contribution of this norm and give its scale; 0 for a non-finite one."""
         self.units += 1
-        self.norms.append(norm)
         if not math.isfinite(norm):
             self.non_finite += 1
-            self.norms[-1] = math.nan
-        elif self.clip_norm is None or norm <= self.clip_norm:
+            self.norms.append(math.nan)
+            return 0.0
+        self.norms.append(norm)
+        if self.clip_norm is None or norm <= self.clip_norm:
             self.below += 1
-        else:
-            self.clipped += 1
+            return 1.0
+        self.clipped += 1
+        return self.clip_norm / norm * _ROUND_DOWN

@@ -95,6 +95,7 @@ class Centralized(Plan):
             trainable=self.trainable,
             global_classes=True,
             clients_at_once=1,
+            client_threads=1,
             device=device,
             head_seed=head_seed,
         )

@@ -7,6 +7,7 @@ never on who else takes part.
 import copy
 import hashlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +40,7 @@ class LocalContribution:
         trainable: which parameters are trained; see `sfumato.models.trainable_parameters`.
         global_classes: heads have a row for every label of the data set.
         clients_at_once: clients trained in one batched operation.
+        client_threads: threads that train clients side by side, each on a resident copy; None chooses.
         device: where to train.
         head_seed: of the initial shared head.
 
@@ -55,62 +57,69 @@ class LocalContribution:
         trainable: str,
         global_classes: bool,
         clients_at_once: int,
+        client_threads: int | None,
         device: str,
         head_seed: int,
     ) -> None:
         refuse_batch_norm(model)
-        self.model = copy.deepcopy(model).to(device).train()
         self.users = users
         self.population = len(users)
         self.local = local
         self.global_classes = global_classes
         self.clients_at_once = clients_at_once
-        dimension = probe(self.model, users, device)
-        named = trainable_parameters(self.model, trainable)
-        names = {name for name, _ in named}
-        for name, parameter in self.model.named_parameters():
-            parameter.requires_grad_(name in names)
+        backbone = copy.deepcopy(model).to(device).train()
+        dimension = probe(backbone, users, device)
+        head = None
         if local.shared_head:
             generator = torch.Generator().manual_seed(head_seed)
-            named = [
-                *named,
-                (HEAD, nn.Parameter(glorot_head(users.num_classes, dimension, generator).to(device))),
-            ]
-        self.flat = FlatParameters(named)
+            head = glorot_head(users.num_classes, dimension, generator).to(device)
+        threads = _threads(backbone, users, device, client_threads)
+        copies = [backbone, *(copy.deepcopy(backbone) for _ in range(threads - 1))]
+        self._residents = [_Resident(module, head, trainable) for module in copies]
+        first = self._residents[0]
+        self.model, self.flat = first.model, first.flat
         self.initial = self.flat.vector.clone()
         trainer = ClientTrainer if clients_at_once == 1 else BatchedTrainer
-        self._trainer = trainer(local, self.model, self.flat)
+        self._trainers = [trainer(local, resident.model, resident.flat) for resident in self._residents]
+        self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """The vector in the shapes of the parameters."""
         return self.flat.views(vector)
 
     def clipped_sum(
-        self,
-        theta: Tensor,
-        groups: Sequence[Group],
-        round_index: int,
-        clip_norm: float | None,
-        source: RandomSource,
+        self, theta: Tensor, groups: Sequence[Group], round_index: int, clip_norm: float | None, source: RandomSource
     ) -> Share:
         """Train the groups and add up their clipped deltas."""
-        self.model.train()
-        share = Share(ClippedSum(theta.numel(), clip_norm=clip_norm, device=theta.device))
-        loss = torch.zeros((), device=theta.device)
-        for start in range(0, len(groups), self.clients_at_once):
-            chunk = groups[start : start + self.clients_at_once]
-            clients = [gather(self.users, group.users, global_classes=self.global_classes) for group in chunk]
-            seeds = [source.seed64("local", round_index, group.slot) for group in chunk]
-            if isinstance(self._trainer, ClientTrainer):
-                delta, losses, examples = self._trainer.delta(theta, clients[0], seeds[0])
-                share.clipped.add(delta)
-            else:
-                deltas, losses, examples = self._trainer.deltas(theta, clients, seeds)
-                share.clipped.add_rows(deltas)
-            loss += losses.sum()
-            share.examples += examples
-        share.loss = loss.item()
-        return share
+
+        def train(trainer: ClientTrainer | BatchedTrainer, part: Sequence[Group]) -> Share:
+            trainer.model.train()
+            share = Share(ClippedSum(theta.numel(), clip_norm=clip_norm, device=theta.device))
+            loss = torch.zeros((), device=theta.device)
+            for start in range(0, len(part), self.clients_at_once):
+                chunk = part[start : start + self.clients_at_once]
+                clients = [gather(self.users, group.users, global_classes=self.global_classes) for group in chunk]
+                seeds = [source.seed64("local", round_index, group.slot) for group in chunk]
+                if isinstance(trainer, ClientTrainer):
+                    delta, losses, examples = trainer.delta(theta, clients[0], seeds[0])
+                    share.clipped.add(delta)
+                else:
+                    deltas, losses, examples = trainer.deltas(theta, clients, seeds)
+                    share.clipped.add_rows(deltas)
+                loss += losses.sum()
+                share.examples += examples
+            share.loss = loss.item()
+            return share
+
+        count = len(self._trainers)
+        if count == 1:
+            return train(self._trainers[0], groups)
+        parts = [groups[i::count] for i in range(count)]
+        # In the threads' order, not in the order in which they finish: the same sum every time.
+        shares = list(self._pool.map(train, self._trainers, parts))
+        for share in shares[1:]:
+            shares[0].add(share)
+        return shares[0]
 
     def load(self, theta: Tensor) -> None:
         """Put a parameter vector into the model."""
@@ -136,6 +145,44 @@ class LocalContribution:
         """Digest of the parameters' shapes and of the data."""
         shapes = [(n, tuple(p.shape)) for n, p in zip(self.flat.names, self.flat.parameters, strict=True)]
         return f"{shapes} {data_fingerprint(self.users)}"
+
+
+class _Resident:
+    """One copy of the model whose trainable parameters, and the shared head, are views of one vector."""
+
+    def __init__(self, model: nn.Module, head: Tensor | None, trainable: str) -> None:
+        self.model = model
+        bare = head is not None and not any(True for _ in model.parameters())
+        named = [] if bare else trainable_parameters(model, trainable)
+        names = {name for name, _ in named}
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name in names)
+        if head is not None:
+            named = [*named, (HEAD, nn.Parameter(head.clone()))]
+        self.flat = FlatParameters(named)
+
+
+def _threads(model: nn.Module, users: UserDataset, device: str, wanted: int | None) -> int:
+    """How many threads train clients.
+
+    Small models gain more from clients side by side than from threads inside an operation. A model that draws random
+    numbers (dropout) shares the process's generator, so only one thread gives repeatable results.
+    """
+    if device != "cpu" or _draws(model, users):
+        return 1
+    if wanted is not None:
+        return wanted
+    small = sum(parameter.numel() for parameter in model.parameters()) < 5_000_000
+    return min(torch.get_num_threads(), 8) if small else 1
+
+
+def _draws(model: nn.Module, users: UserDataset) -> bool:
+    """Whether a forward pass in training mode takes random numbers."""
+    filled = next(user for user in range(len(users)) if users.size(user))
+    before = torch.get_rng_state()
+    with torch.no_grad():
+        model(to_tensor(users.examples(filled)[0][:1]))
+    return not torch.equal(before, torch.get_rng_state())
 
 
 def data_fingerprint(users: UserDataset) -> str:

@@ -24,6 +24,8 @@ class FederatedPlan(PrivatePlan):
         server_learning_rate: its rate on the noisy mean.
         server_momentum: its momentum (Adam: first beta).
         clients_at_once: train so many clients in one batched operation; 1 trains one after the other.
+        client_threads: threads that train clients side by side, each on its own copy of the model; None chooses by
+            the number of cores and the size of the model.
         local_epochs: passes over a client's examples in a round.
         batch_size: examples a local step; None takes all at once.
         max_examples: processed examples a client and round, at most; None for no cap.
@@ -41,6 +43,7 @@ class FederatedPlan(PrivatePlan):
     server_learning_rate: float = 1.0
     server_momentum: float = 0.9
     clients_at_once: int = 1
+    client_threads: int | None = None
     local_epochs: int = 1
     batch_size: int | None = 32
     max_examples: int | None = 2048
@@ -57,6 +60,8 @@ class FederatedPlan(PrivatePlan):
             users_per_client=self.users_per_client,
             clients_at_once=self.clients_at_once,
         )
+        if self.client_threads is not None:
+            _check.whole(client_threads=self.client_threads)
         super().__post_init__()
         _ = self.local, self.server  # both check their fields
 
@@ -110,6 +115,7 @@ class FederatedPlan(PrivatePlan):
             trainable=self.trainable,
             global_classes=self.global_classes,
             clients_at_once=self.clients_at_once,
+            client_threads=self.client_threads,
             device=device,
             head_seed=head_seed,
         )

@@ -39,7 +39,7 @@ class BatchedTrainer:
             Δ float [clients, size]; the mean loss of each client's steps, [clients]; processed examples.
         """
         local, device = self.local, theta.device
-        torch.manual_seed(seeds[0])
+        torch.default_generator.manual_seed(seeds[0])
         generators = [client_generators(seed) for seed in seeds]
         orders = [
             order_of_examples(len(client), local, order) for client, (order, _) in zip(clients, generators, strict=True)

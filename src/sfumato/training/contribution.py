@@ -29,6 +29,12 @@ class Share:
     loss: float = 0.0
     examples: int = 0
 
+    def add(self, other: "Share") -> None:
+        """Add what other groups contributed."""
+        self.clipped.merge(other.clipped)
+        self.loss += other.loss
+        self.examples += other.examples
+
 
 class Contribution(Protocol):
     """Turns groups of users into a clipped sum.

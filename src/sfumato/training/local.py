@@ -40,7 +40,7 @@ class ClientTrainer:
         """
         local = self.local
         order_generator, head_generator = client_generators(seed)
-        torch.manual_seed(seed)  # dropout and the like draw from the global generator
+        torch.default_generator.manual_seed(seed)  # dropout and the like draw from it
         self.flat.vector.copy_(theta)
         optimizer: torch.optim.Optimizer | None = None
         head: nn.Parameter | None = self.flat.parameters[-1] if local.shared_head else None
