@@ -1,1 +1,1 @@
-"""cli"""
+"""The command line: one file a command, nothing computed here."""

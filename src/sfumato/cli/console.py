@@ -1,0 +1,87 @@
+"""What a command prints: words and tables for people, or one JSON object for machines.
+
+Under torchrun only the first process prints.
+"""
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+
+def leads() -> bool:
+    """Whether this process is the one that prints."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def watched() -> bool:
+    """Whether somebody watches stderr, so that a progress bar is of use."""
+    return leads() and sys.stderr.isatty()
+
+
+def complain(message: str) -> None:
+    """One line on stderr."""
+    if leads():
+        print(f"sfumato: {' '.join(message.split())}", file=sys.stderr, flush=True)
+
+
+def say(text: str = "") -> None:
+    """Words for people, on stdout."""
+    if leads():
+        print(text, flush=True)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table for people, on stdout; it keeps its columns when it goes to a file."""
+    if not leads():
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    drawn = Table(*header, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for row in rows:
+        drawn.add_row(*row)
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = 200
+    console.print(drawn)
+
+
+def say_json(value: Any) -> None:
+    """One JSON object on stdout; infinite numbers become the string "inf"."""
+    if leads():
+        print(json.dumps(plain(value), indent=2, sort_keys=True, allow_nan=False), flush=True)
+
+
+def plain(value: Any) -> Any:
+    """Values that JSON can write."""
+    if isinstance(value, dict):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return str(value)
+
+
+def number(value: float) -> str:
+    """A number in a table: four digits, and a word for infinity."""
+    return "none" if math.isinf(value) else f"{value:.4g}"
+
+
+@contextmanager
+def bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr, where somebody watches; the function inside takes (done, total)."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(title), MofNCompleteColumn(), BarColumn(bar_width=24), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not watched(), transient=True) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,162 @@
+"""Options that say which records are read, and which of them are kept out of training to test on."""
+
+import dataclasses
+import warnings
+from dataclasses import dataclass
+from typing import Literal
+
+from sfumato import data as datasets
+from sfumato._check import InputError
+from sfumato.cli.console import bar, say
+from sfumato.data import Split, UserDataset
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """The records.
+
+    Attributes:
+        data: a packed store, a folder of pictures (FOLDER/<user>/<picture> or FOLDER/<user>/<class>/<picture>),
+            Omniglot (folder or npz), an npz with images, users and labels, federated EMNIST, or the word glyphs for
+            the embedded data.
+        size: bring pictures to this side, or to this height and width; needed where they differ.
+        channels: convert pictures to grey (1) or RGB (3); needed where they differ.
+        labels: whether class folders of the same name are one class for all users (shared) or each user's own
+            (per_user).
+        on_error: what to do with files that are no readable pictures: refuse them and stop, or skip and count them.
+        test: test data from a place of their own, instead of a share of --data.
+        split_by: what the split keeps together: whole users, whole classes (label), or groups of classes such as
+            alphabets (group).
+        test_share: how much is kept for the test: a share below 1, or a whole number of users, classes or groups.
+            0.2 unless --test is given; 0 for no test.
+        validation_share: the same for the validation data, which are measured during the run.
+        split_seed: chooses who goes where; None takes the last ones for the test.
+    """
+
+    data: str | None = None
+    size: int | tuple[int, int] | None = None
+    channels: Literal[1, 3] | None = None
+    labels: Literal["shared", "per_user"] = "shared"
+    on_error: Literal["refuse", "skip"] = "refuse"
+    test: str | None = None
+    split_by: Literal["user", "label", "group"] = "user"
+    test_share: float | None = None
+    validation_share: float = 0.0
+    split_seed: int | None = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What to train on, to watch and to test on; None for a part that is not wanted."""
+
+    train: UserDataset
+    validation: UserDataset | None
+    test: UserDataset | None
+
+
+def read(path: str, options: DataOptions) -> UserDataset:
+    """Open a data set as the options say.
+
+    Raises:
+        InputError: it is not there, not understood, or holds something that is refused.
+    """
+    with bar("reading") as progress:
+        return datasets.load(path, options.size, options.channels, options.on_error, options.labels, progress)
+
+
+def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
+    """Open the records and split them.
+
+    Args:
+        options: what to read and how to split it.
+        quiet: tell nothing on stdout.
+
+    Raises:
+        InputError: as `read`; or too few users to split, or to hide one among others.
+    """
+    if options.data is None:
+        raise InputError("which records? give --data FOLDER, --data STORE, or --data glyphs for the embedded data")
+    whole = read(options.data, options)
+    if len(whole) < 2:
+        raise InputError(f"{options.data} has {_users(len(whole))}; a private sum needs at least 2")
+    share = options.test_share
+    if share is None:
+        share = 0.2 if options.test is None else 0.0
+    elif share and options.test is not None:
+        raise InputError("give --test or --test-share, not both")
+    split = _split(whole, options, share)
+    if len(split.train) < 2:
+        raise InputError(
+            f"{options.data} has {_users(len(whole))}, and {_users(len(split.train))} left to train on; add users, or "
+            "keep nobody back with --test-share 0"
+        )
+    test = split.test if len(split.test) else None
+    if options.test is not None:
+        # Nothing but the size and the kind of pictures must agree, so the test data come to the training data's.
+        test = read(options.test, _like(whole, options))
+        _tell_common(split.train, test, options)
+    if not quiet:
+        _describe(whole, split, test, options, share)
+    return Parts(train=split.train, validation=split.validation if len(split.validation) else None, test=test)
+
+
+def _split(whole: UserDataset, options: DataOptions, share: float) -> Split:
+    by = {"user": datasets.split_users, "label": datasets.split_labels, "group": datasets.split_groups}
+    test, validation = _part(share, "test_share"), _part(options.validation_share, "validation_share")
+    return by[options.split_by](whole, test=test, validation=validation, seed=options.split_seed)
+
+
+def _part(share: float, name: str) -> int | float:
+    """A share below 1, or a whole number."""
+    if share < 1:
+        if share < 0:
+            raise InputError(f"{name} must be >= 0, got {share:g}; 0 keeps nobody back")
+        return share if share else 0
+    if share != int(share):
+        raise InputError(f"{name} must be a share below 1 or a whole number, got {share:g}")
+    return int(share)
+
+
+def _like(whole: UserDataset, options: DataOptions) -> DataOptions:
+    if len(whole.input_shape) != 3:
+        return options
+    height, width, channels = whole.input_shape
+    return dataclasses.replace(options, size=(height, width), channels=channels)
+
+
+def _tell_common(train: UserDataset, test: UserDataset, options: DataOptions) -> None:
+    """Warn where the test has classes of the training data, as far as names tell."""
+    if train.label_names is None or test.label_names is None:
+        return
+    ours, theirs = (
+        {names[int(label)] for label in part.classes_present().nonzero()[0]}
+        for part, names in ((train, train.label_names), (test, test.label_names))
+    )
+    common = sorted(ours & theirs)
+    if common:
+        warnings.warn(
+            f"{len(common):,} classes of {options.test} are trained on ({common[0]}): recall is not on unseen "
+            "identities",
+            stacklevel=2,
+        )
+
+
+def _describe(whole: UserDataset, split: Split, test: UserDataset | None, options: DataOptions, share: float) -> None:
+    for line in whole.summary():
+        say(f"data: {line}")
+    parts = [f"{_users(len(split.train))} to train on"]
+    if len(split.validation):
+        parts.append(f"{_users(len(split.validation))} to watch")
+    if test is None:
+        parts.append("nobody to test on")
+    elif options.test is not None:
+        parts.append(f"{_users(len(test))} of {options.test} to test on")
+    else:
+        chosen = " (--test-share or --test chooses another test)" if options.test_share is None else ""
+        kept = f"{share:.0%}" if share < 1 else f"{share:g}"
+        parts.append(f"{_users(len(test))} never trained on, to test on: {kept} by {options.split_by}{chosen}")
+    say(f"data: {'; '.join(parts)}")
+
+
+def _users(count: int) -> str:
+    return f"{count:,} user{'s' * (count != 1)}"

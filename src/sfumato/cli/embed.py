@@ -1,0 +1,124 @@
+"""`sfumato embed`: a trained model and a data set → a Parquet file of embeddings, in constant memory."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tyro
+from torch import nn
+
+from sfumato import data as datasets
+from sfumato._check import InputError
+from sfumato._files import write_atomic
+from sfumato.cli.console import bar, say, say_json
+from sfumato.cli.model_options import check_device, rebuild
+from sfumato.cli.parse import CommonOptions, parse
+from sfumato.data import UserDataset
+from sfumato.training import RunFolder
+from sfumato.training import embed as embeddings
+
+_GROUP = 4096  # rows of a row group: large enough for readers, small enough for any memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedOptions(CommonOptions):
+    """What to embed.
+
+    Attributes:
+        run: folder of a run, with its plan.json and model.safetensors.
+        data: the records: anything that --data of the training commands takes.
+        out: the Parquet file to write, which must not exist yet. Its columns are user, index (of the example within
+            the user), label, label_name (where classes have names) and embedding (of length 1).
+        labels: whether class folders of the same name are one class for all users (shared) or each user's own
+            (per_user).
+        on_error: what to do with files that are no readable pictures: refuse them and stop, or skip and count them.
+        batch_size: examples that the model reads at a time.
+        device: cpu, cuda, or cuda:1.
+    """
+
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    out: Path
+    labels: Literal["shared", "per_user"] = "shared"
+    on_error: Literal["refuse", "skip"] = "refuse"
+    batch_size: int = 256
+    device: str = "cpu"
+
+
+def embed(argv: Sequence[str]) -> int:
+    """Run the command."""
+    about = "Embed every example of a data set with the model of a run."
+    options = parse(EmbedOptions, argv, command="embed", about=about)
+    if options.out.exists():
+        raise InputError(f"{options.out} exists; choose another file, or delete it first")
+    if not options.out.parent.is_dir():
+        raise InputError(f"there is no folder {options.out.parent} for {options.out.name}; make it first")
+    check_device(options.device)
+    folder = RunFolder(options.run)
+    about_run: dict[str, Any] = folder.read_plan().get("about") or {}
+    model = rebuild(about_run, folder.model).to(options.device)
+    height, width, channels = about_run["input_shape"]
+    with bar("reading") as progress:
+        records = datasets.load(options.data, (height, width), channels, options.on_error, options.labels, progress)
+    count = records.num_examples
+    with bar("embedding") as progress:
+        write_atomic(options.out, lambda path: _write(path, model, records, options, progress))
+    if options.json:
+        say_json({"out": options.out, "examples": count, "users": len(records), "run": options.run})
+    else:
+        say(f"{count:,} embeddings of {len(records):,} users: {options.out}")
+    return 0
+
+
+def _write(path: Path, model: nn.Module, records: UserDataset, options: EmbedOptions, progress: Any) -> None:
+    writer = None
+    done = 0
+    try:
+        for table in _tables(model, records, options):
+            writer = writer or pq.ParquetWriter(path, table.schema)
+            writer.write_table(table)
+            done += len(table)
+            progress(done, records.num_examples)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _tables(model: nn.Module, records: UserDataset, options: EmbedOptions) -> Iterator[pa.Table]:
+    """Row groups of the file, one after the other."""
+    waiting: list[pa.Table] = []
+    rows = 0
+    last_user, next_index = -1, 0
+    for users, labels, vectors in embeddings(model, records, batch_size=options.batch_size, device=options.device):
+        index = np.empty(len(users), np.int64)
+        for user in np.unique(users):  # examples come user by user, in order
+            chosen = users == user
+            start = next_index if user == last_user else 0
+            index[chosen] = np.arange(start, start + chosen.sum())
+            last_user, next_index = user, start + int(chosen.sum())
+        waiting.append(_table(records, users, index, labels, vectors))
+        rows += len(users)
+        if rows >= _GROUP:
+            yield pa.concat_tables(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _table(
+    records: UserDataset, users: np.ndarray, index: np.ndarray, labels: np.ndarray, vectors: np.ndarray
+) -> pa.Table:
+    columns = {
+        "user": pa.array([records.user_ids[user] for user in users], pa.string()),
+        "index": pa.array(index),
+        "label": pa.array(labels),
+    }
+    if records.label_names is not None:
+        columns["label_name"] = pa.array([records.label_names[label] for label in labels], pa.string())
+    flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
+    columns["embedding"] = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+    return pa.table(columns)

@@ -1,0 +1,102 @@
+"""`sfumato extrapolate`: what more clients a round and more people buy in privacy, as a table and a figure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sfumato import accounting as acc
+from sfumato._check import InputError, whole
+from sfumato.accounting.guarantee import Method
+from sfumato.cli.account import METHODS
+from sfumato.cli.console import number, say, say_json, table
+from sfumato.cli.parse import CommonOptions, parse
+
+_SAMPLED: tuple[Method, ...] = tuple(method for method in METHODS if method != "gaussian")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtrapolateOptions(CommonOptions):
+    """A run that was tuned, and the larger ones to ask about. The defaults are the EMNIST run of Xu et al. (2022).
+
+    Attributes:
+        noise_multiplier: z, std of the noise divided by the clip norm, of the run that was tuned.
+        rounds: T.
+        clients_per_round: K, virtual clients a round of the run that was tuned.
+        users_per_client: m, users in a virtual client.
+        populations: numbers of users N to ask about; 3e6 is a way to write three million.
+        multipliers: factors c on both the clients a round and the noise, which keep the signal-to-noise ratio.
+        delta_exponent: delta is N to the power of minus this.
+        figure: draw epsilon against the users of a round into this PNG file.
+    """
+
+    noise_multiplier: float = 0.62
+    rounds: int = 200
+    clients_per_round: int = 32
+    users_per_client: int = 8
+    populations: tuple[float, ...] = (3e6, 1e7)
+    multipliers: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)
+    delta_exponent: float = 1.1
+    figure: Path | None = None
+
+
+def extrapolate(argv: Sequence[str]) -> int:
+    """Run the command."""
+    about = "Privacy against computation: epsilon when a tuned run gets more clients a round, on more people."
+    options = parse(ExtrapolateOptions, argv, command="extrapolate", about=about)
+    for population in options.populations:
+        whole(population=population)
+    if not options.populations or not options.multipliers:
+        raise InputError("give at least one of --populations and one of --multipliers")
+    rows = acc.extrapolate(
+        noise_multiplier=options.noise_multiplier,
+        rounds=options.rounds,
+        clients_per_round=options.clients_per_round,
+        users_per_client=options.users_per_client,
+        populations=[int(population) for population in options.populations],
+        multipliers=options.multipliers,
+        methods=_SAMPLED,
+        delta_exponent=options.delta_exponent,
+    )
+    if options.figure is not None:
+        _draw(rows, options.figure)
+    if options.json:
+        say_json({"rows": [row.to_json() for row in rows], "figure": options.figure})
+        return 0
+    _show(rows)
+    if options.figure is not None:
+        say(f"figure: {options.figure}")
+    return 0
+
+
+def _draw(rows: Sequence[acc.ExtrapolationRow], path: Path) -> None:
+    from sfumato.report import extrapolation_figure
+
+    if path.suffix.lower() != ".png":
+        raise InputError(f"--figure {path}: the figure is a PNG file; give a name that ends in .png")
+    if not path.parent.is_dir():
+        raise InputError(f"--figure {path}: there is no folder {path.parent}; make it first")
+    extrapolation_figure(rows, path)
+
+
+def _show(rows: Sequence[acc.ExtrapolationRow]) -> None:
+    header = ["people", "c", "users a round", "sampling rate", "noise", "delta"]
+    header += [f"epsilon, one user ({name})" for name in _SAMPLED]
+    header += [f"virtual client ({name})" for name in _SAMPLED]
+    lines = [
+        [
+            f"{row.population:,}",
+            f"{row.multiplier:g}",
+            f"{row.users_per_round:g}",
+            f"{row.sampling_rate:.3g}",
+            f"{row.noise_multiplier:g}",
+            f"{row.delta:.3g}",
+            *(number(row.epsilon_user[name]) for name in _SAMPLED),
+            *(number(row.epsilon[name]) for name in _SAMPLED),
+        ]
+        for row in rows
+    ]
+    table(header, lines)
+    say(
+        "\nOne user is protected by the first columns. The paper's convention is the last ones: there, neighbours "
+        "differ in a whole virtual client, and one user inside a group can move the sum twice as far."
+    )

@@ -1,0 +1,40 @@
+"""`sfumato report`: one self-contained HTML page about one run or several."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from sfumato._check import InputError
+from sfumato.cli.console import say, say_json
+from sfumato.cli.parse import CommonOptions, parse
+from sfumato.report import write_report
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(CommonOptions):
+    """What to report.
+
+    Attributes:
+        runs: folders of runs; several are shown side by side.
+        out: the HTML file; without it, report.html in the folder of the first run.
+    """
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
+    out: Path | None = None
+
+
+def report(argv: Sequence[str]) -> int:
+    """Run the command."""
+    about = "One HTML page that needs nothing else: what was promised, what was reached, what is not covered."
+    options = parse(ReportOptions, argv, command="report", about=about)
+    if not options.runs:
+        raise InputError("which run? give its folder: sfumato report RUN")
+    page = write_report(options.runs, options.out)
+    if options.json:
+        say_json({"report": page, "runs": options.runs})
+    else:
+        say(f"report: {page}")
+    return 0

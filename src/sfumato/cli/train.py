@@ -1,0 +1,253 @@
+"""`sfumato fedemb`, `fedavg`, `fedsgd`, `centralized`: one command for every plan.
+
+The fields of the plan's class are the command's options, and their docstrings its help. What is needed to go on with
+a run (the data, the split, the model) is kept in plan.json under "about", as it was given.
+"""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import nn
+
+from sfumato._check import InputError, between, whole
+from sfumato._files import read_json
+from sfumato.accounting import Statement
+from sfumato.cli.console import complain, plain, say, say_json, table, watched
+from sfumato.cli.data_options import Parts, read_parts
+from sfumato.cli.model_options import build, check_device
+from sfumato.cli.train_options import RunOptions, training_options
+from sfumato.federated import Centralized, FedAvg, FedEmb, FedSGD
+from sfumato.training import Cadence, Plan, PrivatePlan, Result, RunFolder
+from sfumato.training.statement import make_statement
+
+
+def fedemb(argv: Sequence[str]) -> int:
+    """Run `sfumato fedemb`."""
+    return _train(FedEmb, argv)
+
+
+def fedavg(argv: Sequence[str]) -> int:
+    """Run `sfumato fedavg`."""
+    return _train(FedAvg, argv)
+
+
+def fedsgd(argv: Sequence[str]) -> int:
+    """Run `sfumato fedsgd`."""
+    return _train(FedSGD, argv)
+
+
+def centralized(argv: Sequence[str]) -> int:
+    """Run `sfumato centralized`."""
+    return _train(Centralized, argv)
+
+
+def _train(kind: type[Plan], argv: Sequence[str]) -> int:
+    options = training_options(kind, argv)
+    run: RunOptions = options.run
+    _check(run)
+    if run.threads is not None:
+        os.environ["OMP_NUM_THREADS"] = str(run.threads)  # also tells a team of processes not to divide the cores
+        torch.set_num_threads(run.threads)
+    if run.dry_run and options.data.data is None and getattr(options.plan, "population", None):
+        return _dry_run(_decided(options, options.plan.population), None, options)
+    out = _folder(kind.name, run)
+    if isinstance(options.plan, PrivatePlan):
+        _refuse_undecided(options)
+    parts = read_parts(options.data, quiet=run.json)
+    plan = _decided(options, options.plan.public_population(parts.train))
+    if run.dry_run:
+        return _dry_run(plan, parts, options)
+    return _fit(plan, parts, out, options)
+
+
+def _check(run: RunOptions) -> None:
+    if run.threads is not None:
+        whole(threads=run.threads)
+    if run.evaluate_every is not None:
+        whole(at_least=0, evaluate_every=run.evaluate_every)
+    whole(at_least=0, checkpoint_every=run.checkpoint_every)
+    for far in run.far:
+        between(0, 1, ends="()", far=far)
+    check_device(run.device)
+
+
+def _folder(name: str, run: RunOptions) -> Path:
+    """Where the run goes; never onto something that is there."""
+    if run.resume is not None:
+        if run.out is not None and run.out != run.resume:
+            raise InputError("give --resume RUN or --out DIR: a run goes on in its own folder")
+        return run.resume
+    if run.out is not None:
+        if run.out.exists() and not (run.out.is_dir() and not any(run.out.iterdir())) and not run.dry_run:
+            RunFolder(run.out).start()  # refuses it in its own words
+        return run.out
+    number = 1
+    while (free := Path("runs") / f"{name}-{number}").exists():
+        number += 1
+    return free
+
+
+def _refuse_undecided(options: Any) -> None:
+    """A run whose privacy nobody has chosen, or two have."""
+    epsilon, noise = options.budget.epsilon, options.plan.noise_multiplier
+    if epsilon is None and noise is None:
+        raise InputError(
+            "how private shall the run be? give --epsilon 8 (the noise is calibrated to it), --noise-multiplier 1, "
+            "or --noise-multiplier 0 for a run without any guarantee"
+        )
+    if epsilon is not None and noise is not None:
+        raise InputError("give --epsilon (the noise is calibrated to it) or --noise-multiplier, not both")
+
+
+def _decided(options: Any, population: int) -> Plan:
+    """The plan with its noise."""
+    plan = options.plan
+    if isinstance(plan, PrivatePlan):
+        _refuse_undecided(options)
+        if options.budget.epsilon is not None:
+            plan = plan.calibrate(epsilon=options.budget.epsilon, delta=plan.delta, population=population)
+    return plan
+
+
+def _fit(plan: Plan, parts: Parts, out: Path, options: Any) -> int:
+    run: RunOptions = options.run
+    shape = parts.train.input_shape
+    model = build(options.model, shape, plan.seed, load=run.resume is None, quiet=run.json)
+    if run.evaluate_every and parts.validation is None:
+        raise InputError("--evaluate-every needs validation data: give --validation-share 0.1, for example")
+    every = run.evaluate_every
+    if every is None:
+        every = max(1, plan.rounds // 10) if parts.validation is not None else 0
+    if not run.json:
+        say(f"run: {out} (go on after a stop with: sfumato {plan.name} --resume {out})")
+    try:
+        result = _run(plan, model, parts, out, run, about=_about(options, shape), evaluate_every=every)
+    except (OSError, SafetensorError) as error:
+        raise InputError(
+            f"{out} cannot be written: {getattr(error, 'strerror', None) or error}; what was saved before is whole: "
+            f"make room and go on with: sfumato {plan.name} --resume {out}"
+        ) from None
+    if not result.finished:
+        done = result.history[-1]["round"] if result.history else 0
+        complain(f"stopped after round {done} of {plan.rounds}; go on with: sfumato {plan.name} --resume {out}")
+        return 130
+    _conclude(result, out, as_json=run.json)
+    return 0
+
+
+def _run(
+    plan: Plan,
+    model: nn.Module,
+    parts: Parts,
+    out: Path,
+    run: RunOptions,
+    *,
+    about: dict[str, Any],
+    evaluate_every: int,
+) -> Result:
+    return plan.fit(
+        model,
+        parts.train,
+        out=out,
+        resume=run.resume is not None,
+        validation=parts.validation,
+        test=parts.test,
+        fars=run.far,
+        cadence=Cadence(
+            evaluate_every=evaluate_every,
+            checkpoint_every=run.checkpoint_every,
+            checkpoint_minutes=run.checkpoint_minutes,
+        ),
+        progress=watched(),
+        about=about,
+        device=run.device,
+    )
+
+
+def _about(options: Any, input_shape: Sequence[int]) -> dict[str, Any]:
+    """What plan.json says beside the plan: enough to build the model and read the data again."""
+    told = {
+        **dataclasses.asdict(options.data),
+        **dataclasses.asdict(options.model),
+        "far": options.run.far,
+        "evaluate_every": options.run.evaluate_every,
+        "checkpoint_every": options.run.checkpoint_every,
+        "checkpoint_minutes": options.run.checkpoint_minutes,
+        "device": options.run.device,
+        "input_shape": input_shape,
+    }
+    if isinstance(options.plan, PrivatePlan):
+        told["epsilon_wanted"] = options.budget.epsilon
+    return plain(told)
+
+
+def _dry_run(plan: Plan, parts: Parts | None, options: Any) -> int:
+    population = plan.public_population(parts.train) if parts else options.plan.population
+    plan.refuse_unready(population)
+    statement = _promise(plan, population)
+    if options.run.json:
+        say_json({"plan": plan.to_json(), "statement": statement.to_json()})
+        return 0
+    table(["setting", "value"], [[name, str(value)] for name, value in plan.to_json().items()])
+    say(f"\n{statement.text()}\n\ndry run: nothing was trained or written")
+    return 0
+
+
+def _promise(plan: Plan, population: int) -> Statement:
+    """The statement of the whole plan, before it runs."""
+    private_sum = plan.private_sum(population)
+    return make_statement(
+        plan,
+        private_sum,
+        event=private_sum.event() * plan.rounds,
+        rounds=plan.rounds,
+        population=population,
+        delta=plan.delta_for(population),
+        noise_source="os" if plan.seed is None else "seeded",
+    )
+
+
+def _conclude(result: Result, out: Path, *, as_json: bool) -> None:
+    """What the run brought: recall, statement, where everything is."""
+    file = out / "evaluation.json"
+    evaluation = read_json(file) if file.exists() else {}
+    page = _page(out)
+    if as_json:
+        rows = {name: _without_curve(row) if isinstance(row, dict) else row for name, row in evaluation.items()}
+        say_json({"run": out, "report": page, "statement": result.statement.to_json(), "evaluation": rows})
+        return
+    models = [name for name in ("untrained", "trained") if name in evaluation]
+    if models:
+        fars = list(evaluation[models[0]]["recall_at_far"])
+        header = ["model", *(f"recall@FAR={far}" for far in fars), "AUC"]
+        table(header, [[name, *_recalls(evaluation[name], fars), f"{evaluation[name]['auc']:.4f}"] for name in models])
+        say(
+            f"\non {evaluation['images']:,} test images of {evaluation['users']:,} users: "
+            f"{evaluation['genuine_pairs']:,} genuine and {evaluation['impostor_pairs']:,} impostor pairs"
+        )
+    else:
+        say("no test data, so no recall was measured")
+    say(f"\n{result.statement.text()}\n\nrun: {out}" + ("" if page is None else f"\nreport: {page}"))
+
+
+def _recalls(row: dict[str, Any], fars: Sequence[str]) -> list[str]:
+    """Recall at each rate; a run that was resumed with other rates has not measured all of them twice."""
+    return [f"{row['recall_at_far'][far]:.4f}" if far in row["recall_at_far"] else "" for far in fars]
+
+
+def _without_curve(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "roc"}
+
+
+def _page(out: Path) -> Path | None:
+    """The run's page."""
+    try:
+        from sfumato.report import write_report  # pyright: ignore[reportAttributeAccessIssue]
+    except ImportError:
+        return None
+    return write_report([out], None)

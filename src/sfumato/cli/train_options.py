@@ -1,0 +1,136 @@
+"""Options of the training commands, and where they come from: a run to go on with, a settings file, the flags."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from sfumato._check import InputError
+from sfumato.cli.data_options import DataOptions
+from sfumato.cli.model_options import ModelOptions
+from sfumato.cli.parse import CommonOptions, as_flags, fields, find, read_flags, read_settings
+from sfumato.training import Plan, PrivatePlan, RunFolder
+
+P = TypeVar("P", bound=Plan)
+
+_ABOUT = {
+    "fedemb": "Train private embeddings (DP-FedEmb): each round, users are put into virtual clients that train the "
+    "backbone beside a head of their own; only the backbone's clipped, noisy mean update leaves.",
+    "fedavg": "Federated averaging (DP-FedAvg with noise): backbone and head are both shared, clipped and noised.",
+    "fedsgd": "Federated SGD (DP-FedSGD with noise): each client sends one clipped gradient of backbone and head. "
+    "Local epochs, batch size, learning rate and momentum have no meaning here.",
+    "centralized": "The baseline without any guarantee: SGD on the pooled examples.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(CommonOptions):
+    """The run.
+
+    Attributes:
+        out: folder of the run; it must be new or empty. Without it, the next free one of runs/COMMAND-1, -2, …
+        resume: go on with the run in this folder; everything else is read from its plan.json.
+        dry_run: print the plan, its noise and its statement, and train nothing.
+        far: false accept rates to report recall at.
+        evaluate_every: rounds between measurements on the validation data; None for ten during the run.
+        checkpoint_every: rounds between checkpoints; 0 leaves it to the clock.
+        checkpoint_minutes: save at the latest after so many minutes.
+        threads: CPU threads; None leaves it to torch.
+        device: where to train: cpu, cuda, or cuda:1.
+    """
+
+    out: Path | None = None
+    resume: Path | None = None
+    dry_run: bool = False
+    far: tuple[float, ...] = (1e-3,)
+    evaluate_every: int | None = None
+    checkpoint_every: int = 10
+    checkpoint_minutes: float = 5.0
+    threads: int | None = None
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions:
+    """The budget; or say how much noise with --noise-multiplier.
+
+    Attributes:
+        epsilon: the budget of the whole run for one user; the noise is calibrated to it. Beside it, --delta.
+    """
+
+    epsilon: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Generic[P]):
+    """Options of a plan without a guarantee.
+
+    Attributes:
+        run: Where the run goes, and how it is watched and saved.
+        data: The records, and which of them are kept out of training to test on.
+        model: The backbone.
+        plan: What is trained, and how.
+    """
+
+    run: RunOptions
+    data: DataOptions
+    model: ModelOptions
+    plan: P
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateTraining(Generic[P]):
+    """Options of a plan with a guarantee.
+
+    Attributes:
+        run: Where the run goes, and how it is watched and saved.
+        data: The records, and which of them are kept out of training to test on.
+        model: The backbone.
+        budget: How private the run is: --epsilon (and --delta below), or --noise-multiplier below.
+        plan: What is trained, and how; sampling, bound, noise and rounds decide the guarantee.
+    """
+
+    run: RunOptions
+    data: DataOptions
+    model: ModelOptions
+    budget: BudgetOptions
+    plan: P
+
+
+def training_options(kind: type[Plan], argv: Sequence[str]) -> Any:
+    """The command's options: of the run to go on with, over them the settings file's, over them the flags.
+
+    Args:
+        kind: the plan's class.
+        argv: the words behind the command's name.
+
+    Returns:
+        a `Training` or a `PrivateTraining`.
+
+    Raises:
+        InputError: an unknown option, a wrong type, or a folder or file to read settings from that is of no use.
+    """
+    options = PrivateTraining[kind] if issubclass(kind, PrivatePlan) else Training[kind]
+    words: list[str] = []
+    resume, config = find(argv, "resume"), find(argv, "config")
+    sources = [] if resume is None else [Path(resume) / "plan.json"]
+    if resume is not None:
+        RunFolder(resume).read_plan()  # says in its own words what is wrong with the folder
+    for file in [*sources, *([] if config is None else [Path(config)])]:
+        settings = _without_about(read_settings(file), kind, file, known=fields(options))
+        for given, other in (("epsilon", "noise-multiplier"), ("noise-multiplier", "epsilon")):
+            if find(argv, given) is not None and find(argv, other) is None:
+                settings.pop(other.replace("-", "_"), None)  # the command line decides how private the run is
+        words += as_flags(settings, options, source=file)
+    return read_flags(options, [*words, *argv], command=kind.name, about=_ABOUT[kind.name])
+
+
+def _without_about(settings: dict[str, Any], kind: type[Plan], file: Path, *, known: dict[str, Any]) -> dict[str, Any]:
+    """A plan.json as settings: what it says about the data and the model beside the plan's fields."""
+    if "plan" not in settings:
+        return settings
+    if settings["plan"] != kind.name:
+        raise InputError(f"{file} is the plan of a {settings['plan']} run; use sfumato {settings['plan']}")
+    about = settings.get("about") or {}
+    rest = {name: value for name, value in settings.items() if name not in ("plan", "about")}
+    return {**{name: value for name, value in about.items() if name in known}, **rest}
