@@ -1,10 +1,13 @@
 """Verification against a brute force over all pairs, ties, bad input and the in-batch approximation."""
 
+import subprocess
+import sys
 from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score, roc_curve
@@ -62,15 +65,38 @@ def test_threshold_and_recall_are_those_of_the_definition_ties_included(seed, n,
     assert result.realised_far[far] == (impostor > threshold).mean() <= far
 
 
-@pytest.mark.parametrize("block", [7, 64])
-def test_the_blocks_do_not_change_the_counts(block, monkeypatch):
+@pytest.mark.parametrize(("block", "buffer", "threads"), [(7, 500, 1), (64, 5000, 1), (16, 5000, 3)])
+def test_blocks_and_threads_do_not_change_the_counts(block, buffer, threads, monkeypatch):
     embeddings, labels = signs(1, 150, 4)
     whole = metrics.pair_histogram(embeddings, labels)
     monkeypatch.setattr(_pairs, "_BLOCK", block)
-    monkeypatch.setattr(_pairs, "_BUFFER", 5000)
-    parts = metrics.pair_histogram(embeddings, labels)
+    monkeypatch.setattr(_pairs, "_BUFFER", buffer)
+    monkeypatch.setattr(_pairs, "_WORKER_PAIRS", 1000)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        parts = metrics.pair_histogram(embeddings, labels)
+    finally:
+        torch.set_num_threads(before)
     for field in ("similarity", "genuine", "impostor"):
         assert np.array_equal(getattr(whole, field), getattr(parts, field))
+
+
+def test_torchs_threads_are_as_before_also_after_an_interrupt():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        metrics.recall_at_far(*gaussians(60, 3), (0.1,))
+        assert torch.get_num_threads() == 2
+
+        def interrupt(done, total):
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            metrics.recall_at_far(*gaussians(60, 3), (0.1,), progress=interrupt)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_gaussian_embeddings_agree_with_numpys_quantile_in_float64():
@@ -186,26 +212,24 @@ def test_the_input_is_left_as_it_was():
 def test_progress_rises_to_the_total():
     seen = []
     metrics.recall_at_far(*gaussians(1500, 3), progress=lambda done, total: seen.append((done, total)))
-    assert len(seen) == 3
+    assert len(seen) >= 1
     assert seen[-1][0] == seen[-1][1]
     assert seen == sorted(seen)
 
 
-def test_the_buffer_does_not_grow_with_the_pairs(monkeypatch):
-    """16 times the pairs, the same buffer; the memory of a real run is in benchmarks/recall_at_far.py."""
-    monkeypatch.setattr(_pairs, "_BLOCK", 64)
-    monkeypatch.setattr(_pairs, "_BUFFER", 4 * 64 * 64)
-    sizes = []
-    add = _pairs._Counter.add
-
-    def spy(counter, *arguments):
-        add(counter, *arguments)
-        sizes.append((len(counter.buffer), len(counter.counts)))
-
-    monkeypatch.setattr(_pairs._Counter, "add", spy)
-    for n in (256, 1024):
-        metrics.recall_at_far(*gaussians(n, 4, seed=n), (0.1,))
-    assert set(sizes) == {(4 * 64 * 64, 2 * _pairs.BINS + 1)}
+def test_the_memory_does_not_grow_with_the_pairs():
+    """From 18 to 72 million pairs the peak of a process grows by less than one byte a pair."""
+    program = """
+import resource, numpy, torch
+from sfumato.metrics import recall_at_far
+torch.set_num_threads(1)
+for n in (6000, 12000):
+    recall_at_far(numpy.random.default_rng(0).normal(size=(n, 16)), numpy.arange(n) // 9)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+    run = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
+    small, large = map(int, run.stdout.split())
+    assert large - small < 54e6
 
 
 @pytest.mark.parametrize(

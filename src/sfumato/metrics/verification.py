@@ -103,10 +103,7 @@ class PairHistogram:
 
     def recall_at_far(self, fars: Sequence[float] = (1e-3,)) -> RecallAtFar:
         """Recall at each of these false accept rates; see `sfumato.metrics.recall_at_far`."""
-        if not fars:
-            raise InputError(
-                "fars must name at least one false accept rate, got none; for example fars=(1e-3,)"
-            )
+        _check_rates(fars)
         impostors, warnings = self.impostor_pairs, []
         allowed = []
         for far in fars:
@@ -182,7 +179,7 @@ def pair_histogram(
         embeddings: float array [n, d] of any float type, n >= 2; need not be normalised.
         labels: class of each example, integers or text [n].
         batch_size: None compares all pairs, a number >= 2 only those within consecutive batches.
-        progress: called after each block with (products done, products in all).
+        progress: called from time to time with (products done, products in all).
 
     Raises:
         InputError: shapes do not match, a row is not finite or is zero, or one kind of pair is missing.
@@ -198,17 +195,13 @@ def pair_histogram(
     genuine, impostor = histograms(rows, codes, batches, progress)
     _refuse_missing_pairs(int(genuine.sum()), int(impostor.sum()), pairs)
     taken = np.flatnonzero(genuine + impostor)
-    return PairHistogram(
-        similarity=taken * GRID - 1, genuine=genuine[taken], impostor=impostor[taken], pairs=pairs
-    )
+    return PairHistogram(similarity=taken * GRID - 1, genuine=genuine[taken], impostor=impostor[taken], pairs=pairs)
 
 
 def _refuse_missing_pairs(genuine: int, impostor: int, pairs: str) -> None:
     where = "" if pairs == "all" else f" {pairs}"
     if impostor == 0:
-        raise InputError(
-            f"labels: all examples{where} are of one class, so no impostor pair; give >= 2 classes"
-        )
+        raise InputError(f"labels: all examples{where} are of one class, so no impostor pair; give >= 2 classes")
     if genuine == 0:
         raise InputError(
             f"labels: no class has two examples{where}, so no genuine pair; give >= 2 examples of some class"
@@ -229,7 +222,7 @@ def recall_at_far(
         labels: class of each example, integers or text [n].
         fars: false accept rates, each in (0, 1). With FAR * impostor_pairs < 1 the threshold is the most
             similar impostor pair and the result carries a warning.
-        progress: called after each block with (products done, products in all).
+        progress: called from time to time with (products done, products in all).
 
     Raises:
         InputError: shapes do not match, a row is not finite or zero, a rate is outside (0, 1), or there is no
@@ -257,7 +250,7 @@ def in_batch_recall_at_far(
         labels: class of each example, integers or text [n].
         fars: false accept rates, each in (0, 1).
         batch_size: consecutive examples that are compared with each other, >= 2; the last may be fewer.
-        progress: called after each batch with (products done, products in all).
+        progress: called from time to time with (products done, products in all).
 
     Raises:
         InputError: as `recall_at_far`, or no genuine or impostor pair falls within a batch.
@@ -267,16 +260,14 @@ def in_batch_recall_at_far(
     return histogram.recall_at_far(fars)
 
 
-def roc(
-    embeddings: np.ndarray, labels: np.ndarray, *, points: int = 200, progress: Progress | None = None
-) -> Roc:
+def roc(embeddings: np.ndarray, labels: np.ndarray, *, points: int = 200, progress: Progress | None = None) -> Roc:
     """Receiver operating characteristic over all pairs, at log-spaced false accept rates, with its area.
 
     Args:
         embeddings: float array [n, d], n >= 2; need not be normalised.
         labels: class of each example, integers or text [n].
         points: how many rates at most, >= 2; rates that fall on the same number of pairs are merged.
-        progress: called after each block with (products done, products in all).
+        progress: called from time to time with (products done, products in all).
 
     Raises:
         InputError: shapes do not match, a row is not finite or is zero, or one kind of pair is missing.
