@@ -1,0 +1,103 @@
+"""The figure of privacy against computation: ε against the users of a round, a curve for each population.
+
+Shows what `sfumato.accounting.extrapolate` found, for one user on the left and under the paper's convention (one
+virtual client) on the right. Guarantees nothing of its own. After Xu et al. 2022 (arXiv 2211.10844), Figure 3.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sfumato._check import InputError
+from sfumato._files import write_atomic
+from sfumato.accounting import ExtrapolationRow
+from sfumato.report.chart import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_METHODS = {"pld": ("PLD", "-"), "rdp": ("RDP", "--"), "zcdp": ("zCDP", ":")}
+_INK, _RULE = "#1d2329", "#dcd8cf"
+
+
+def extrapolation_figure(rows: Sequence[ExtrapolationRow], path: Path) -> None:
+    """Draw the rows of `extrapolate` into a PNG or SVG file.
+
+    Args:
+        rows: points of all populations; infinite ε are left out.
+        path: the file; its suffix decides the format.
+
+    Raises:
+        InputError: no rows, no finite ε among them, another suffix, or no such folder.
+    """
+    path = Path(path)
+    kind = path.suffix.lower().lstrip(".")
+    if kind not in ("png", "svg"):
+        raise InputError(f"{path}: the figure is written as .png or .svg; give a name that ends in one of them")
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: there is no folder {path.parent}; make it first")
+    if not any(0 < value < math.inf for row in rows for value in (*row.epsilon.values(), *row.epsilon_user.values())):
+        raise InputError("nothing to draw: no row has a finite epsilon; give populations and multipliers")
+    # A fixed salt and no date: equal rows give equal bytes. Text stays text in SVG, so that it can be read and found.
+    settings = {"svg.hashsalt": "sfumato", "svg.fonttype": "none", "font.size": 9.5, "text.color": _INK}
+    import matplotlib
+
+    with matplotlib.rc_context(settings):
+        figure = _draw(rows)
+        metadata = {"Date": None} if kind == "svg" else {"Software": None}
+        write_atomic(path, lambda temporary: figure.savefig(temporary, format=kind, dpi=160, metadata=metadata))
+
+
+def _draw(rows: Sequence[ExtrapolationRow]) -> "Figure":
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    populations = sorted({row.population for row in rows})
+    methods = [name for name in _METHODS if any(name in row.epsilon for row in rows)]
+    methods += sorted({name for row in rows for name in row.epsilon} - set(methods))
+    figure = Figure(figsize=(9, 4.4), layout="constrained")
+    left, right = figure.subplots(1, 2, sharex=True, sharey=True)
+    _panel(left, rows, populations, methods, user=True)
+    _panel(right, rows, populations, methods, user=False)
+    left.set_title("For one user", loc="left")
+    right.set_title("The paper's convention: one virtual client", loc="left")
+    left.set_ylabel("ε")
+    handles = [Line2D([], [], color=_colour(i)) for i in range(len(populations))]
+    labels = [f"{population:,} users" for population in populations]
+    handles += [Line2D([], [], color=_INK, linestyle=_style(name)) for name in methods]
+    labels += [_METHODS.get(name, (name, ""))[0] for name in methods]
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)), frameon=False)
+    return figure
+
+
+def _panel(
+    axes: "Axes", rows: Sequence[ExtrapolationRow], populations: list[int], methods: list[str], *, user: bool
+) -> None:
+    for index, population in enumerate(populations):
+        for method in methods:
+            points = sorted(
+                (row.users_per_round, epsilons[method])
+                for row in rows
+                for epsilons in [row.epsilon_user if user else row.epsilon]
+                if row.population == population and 0 < epsilons.get(method, math.inf) < math.inf
+            )
+            if points:
+                x, y = zip(*points, strict=True)
+                name = f"{population} {method} {'user' if user else 'virtual client'}"
+                style = {"color": _colour(index), "linestyle": _style(method), "gid": name}
+                axes.plot(x, y, marker="o", markersize=3, linewidth=1.6, **style)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("users a round")
+    axes.grid(visible=True, which="major", color=_RULE, linewidth=0.7)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _colour(index: int) -> str:
+    return COLOURS[index % len(COLOURS)]
+
+
+def _style(method: str) -> str:
+    return _METHODS.get(method, (method, "-."))[1]

@@ -1,0 +1,210 @@
+"""The charts of a page, of one run or of several laid over each other.
+
+Each function gives None where there is nothing to draw.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sfumato.report.chart import Axis, Series, line_chart, swatch
+from sfumato.report.numbers import near
+from sfumato.report.record import Metrics, RunRecord, Score
+
+_STRETCHES = 200
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with its legend.
+
+    Attributes:
+        title: what it shows.
+        svg: the chart.
+        legend: (swatch as SVG, name) of each line; empty for a single line.
+        note: a sentence below, or "".
+    """
+
+    title: str
+    svg: str
+    legend: list[tuple[str, str]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A run with its name on the page and its colour."""
+
+    name: str
+    run: RunRecord
+    colour: int
+
+
+def epsilon_figure(name: str, runs: Sequence[Named]) -> Figure | None:
+    """ε against rounds, as it was known while the run went on."""
+    lines = []
+    for each in runs:
+        metrics = each.run.metrics
+        if metrics and any(value is not None for value in metrics.epsilon):
+            label = each.name if len(runs) > 1 else "running bound"
+            lines.append(Series(label, metrics.rounds, metrics.epsilon, each.colour, each.colour))
+        if metrics and each.run.guaranteed and len(runs) == 1:
+            end = [each.run.ledger.rounds]
+            lines.append(Series("this statement", end, [each.run.statement.epsilon], 1, 0, dots=True))
+    if not any(len(line.x) > 1 for line in lines):
+        return None
+    return _figure(
+        name,
+        "ε against rounds",
+        Axis("rounds", low=0),
+        Axis("ε", low=0),
+        lines,
+        note="The running bound is by Rényi accounting. The statement uses the tightest valid accountant.",
+    )
+
+
+def clip_norm_figure(name: str, runs: Sequence[Named]) -> Figure | None:
+    """The clip norm, where it moved. It follows a noisy count, so it is covered by the guarantee."""
+    lines = []
+    for each in runs:
+        metrics = each.run.metrics
+        if metrics and len({value for value in metrics.clip_norm if value is not None}) > 1:
+            lines.append(Series(each.name, metrics.rounds, metrics.clip_norm, each.colour, each.colour))
+    title = "The clip norm, from noisy counts"
+    return _figure(name, title, Axis("rounds", low=0), Axis("clip norm", low=0), lines) if lines else None
+
+
+def recall_figure(name: str, runs: Sequence[Named]) -> Figure | None:
+    """Recall against rounds: on validation data during the run, on test data before and after it."""
+    fars = common_fars([each.run for each in runs])
+    if not fars:
+        return None
+    alone = len(runs) == 1
+    # The rates of one run, or one rate of all runs: never both, or no line could be told from another.
+    chosen = fars if alone else fars[:1]
+    lines = []
+    for each in runs:
+        for number, far in enumerate(chosen):
+            hue = number if alone else each.colour
+            who = f"FAR {float(far):g}" if alone else each.name
+            if each.run.metrics and far in each.run.metrics.measured:
+                rounds, recall = each.run.metrics.measured[far]
+                lines.append(Series(f"{who}, validation", rounds, recall, hue, hue, dots=len(rounds) < 40))
+            tested = _tested(each.run, far)
+            if tested:
+                lines.append(Series(f"{who}, test", *tested, hue, hue, loose=True))
+    if not lines:
+        return None
+    at = "" if alone and len(chosen) > 1 else f" at FAR {float(chosen[0]):g}"
+    return _figure(name, f"Recall{at} against rounds", _ROUNDS, Axis("recall", low=0), lines)
+
+
+_ROUNDS = Axis("rounds", low=0)
+
+
+def roc_figure(name: str, runs: Sequence[Named]) -> Figure | None:
+    """The ROC on a log axis, untrained dashed and trained solid."""
+    lines, smallest = [], 1.0
+    alone = len(runs) == 1
+    for each in runs:
+        evaluation = each.run.evaluation
+        for which, dash in (("untrained", 1), ("trained", 0)):
+            score: Score | None = getattr(evaluation, which, None)
+            if score and score.fpr and (alone or which == "trained" or not lines):
+                label = which if alone else f"{each.name}, {which}"
+                colour = (1 if which == "untrained" else 0) if alone else each.colour
+                if which == "trained" and not alone:
+                    dash = each.colour
+                lines.append(Series(label, score.fpr, score.tpr, colour, dash))
+                smallest = min([smallest, *(rate for rate in score.fpr if rate > 0)])
+    if not lines:
+        return None
+    smallest = max(smallest, 1e-9)
+    steps = [smallest ** (1 - i / 60) for i in range(61)]
+    lines.insert(0, Series("chance", steps, steps, 6, 2))
+    marks = [float(far) for far in common_fars([each.run for each in runs]) if float(far) >= smallest]
+    note = "Vertical lines: the false accept rates that recall is reported at." if marks else ""
+    return _figure(
+        name,
+        "ROC on a log axis",
+        Axis("false accept rate (log)", log=True, low=smallest, high=1.0),
+        Axis("true accept rate", low=0, high=1),
+        lines,
+        note=note,
+        marks=marks,
+    )
+
+
+def private_figures(name: str, runs: Sequence[Named]) -> list[Figure]:
+    """Loss and clipping: computed from private records without noise, so never to be published."""
+    wanted = [
+        ("loss", "Loss", "mean local loss", {}),
+        ("clipped", "Clipped contributions", "share of contributions", {"low": 0.0, "high": 1.0}),
+        ("norm_mean", "Norm before clipping", "mean L2 norm", {"low": 0.0}),
+    ]
+    figures = []
+    for column, title, label, limits in wanted:
+        lines, longest = [], 1
+        for each in runs:
+            values = each.run.metrics.private.get(column, []) if each.run.metrics else []
+            if each.run.metrics and any(value is not None for value in values):
+                rounds, means, stretch = _averaged(each.run.metrics, values)
+                longest = max(longest, stretch)
+                lines.append(Series(each.name, rounds, means, each.colour, each.colour))
+        if lines:
+            note = f"Each point is the mean of {longest} rounds." if longest > 1 else ""
+            figure = _figure(f"{name}-{column}", f"{title} (not private)", _ROUNDS, Axis(label, **limits), lines, note=note)
+            figures.append(figure)
+    return figures
+
+
+def common_fars(runs: Sequence[RunRecord]) -> list[str]:
+    """False accept rates that all runs which measured anything have, smallest first."""
+    kinds = [kind for kind in map(_fars, runs) if kind]
+    return sorted(set.intersection(*kinds), key=float) if kinds else []
+
+
+def _fars(run: RunRecord) -> set[str]:
+    scores = [run.evaluation.untrained, run.evaluation.trained] if run.evaluation else []
+    found = {far for score in scores if score for far in score.recall}
+    return found | set(run.metrics.measured if run.metrics else ())
+
+
+def _tested(run: RunRecord, far: str) -> tuple[list[int], list[float]] | None:
+    if run.evaluation is None:
+        return None
+    ends = ((0, run.evaluation.untrained), (run.ledger.rounds, run.evaluation.trained))
+    points = [(at, score.recall[far]) for at, score in ends if score and far in score.recall]
+    return ([at for at, _ in points], [recall for _, recall in points]) if points else None
+
+
+def _averaged(metrics: Metrics, values: Sequence[float | None]) -> tuple[list[int], list[float | None], int]:
+    """Means over stretches of rounds, for figures that jump from round to round."""
+    stretch = math.ceil(len(values) / _STRETCHES) or 1
+    rounds: list[int] = []
+    means: list[float | None] = []
+    for start in range(0, len(values), stretch):
+        known = [value for value in values[start : start + stretch] if value is not None]
+        rounds.append(metrics.rounds[min(start + stretch, len(values)) - 1])
+        means.append(sum(known) / len(known) if known else None)
+    return rounds, means, stretch
+
+
+def _figure(
+    name: str,
+    title: str,
+    x_axis: Axis,
+    y_axis: Axis,
+    lines: list[Series],
+    *,
+    note: str = "",
+    marks: Sequence[float] = (),
+) -> Figure:
+    svg = line_chart(name, title, x_axis, y_axis, lines, marks=marks)
+    legend = [(swatch(line), line.label) for line in lines] if len(lines) > 1 else []
+    return Figure(title, svg, legend, note)
+
+
+def recall_text(score: Score | None, far: str) -> str:
+    """A recall in a table."""
+    return "–" if score is None or far not in score.recall else near(score.recall[far], 3)

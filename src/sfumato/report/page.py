@@ -1,0 +1,267 @@
+"""One self-contained HTML page about one run or several: no scripts, no requests, readable on paper.
+
+The page of a run that has private figures says so at the top and beside each of them. A public page holds only what
+the statement covers: plan, statement, ledger and what follows from them. Measurements on validation and test data are
+on it only if somebody says that those records are public: nothing in a run can tell.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from sfumato import __version__
+from sfumato._check import InputError
+from sfumato._files import write_atomic
+from sfumato.report import numbers, words
+from sfumato.report.chart import Series, swatch
+from sfumato.report.figures import (
+    Figure,
+    Named,
+    clip_norm_figure,
+    common_fars,
+    epsilon_figure,
+    private_figures,
+    recall_figure,
+    recall_text,
+    roc_figure,
+)
+from sfumato.report.record import RunRecord, read_run
+from sfumato.report.reproduce import Reproduction, reproduction
+
+_FEW_PAIRS = 10  # a recall that rests on fewer impostor pairs jumps with each of them
+
+
+@dataclass(frozen=True)
+class View:
+    """What the template shows of one run. `None` and empty lists leave a part out."""
+
+    name: str
+    anchor: str
+    run: RunRecord
+    title: str
+    headline: words.Convention
+    paper: words.Convention | None
+    promise: list[str]
+    meaning: list[tuple[str, str]]
+    not_covered: list[str]
+    alternatives: tuple[list[str], list[list[str]]]
+    cost: list[Figure]
+    reached: list[Figure]
+    recall: list[tuple[str, str, str, str]]
+    evaluated: list[tuple[str, str]]
+    private: list[Figure]
+    private_facts: list[tuple[str, str]]
+    reproduction: Reproduction
+    statement: str
+
+
+def write_report(
+    runs: Sequence[Path | str],
+    out: Path | str | None = None,
+    *,
+    public: bool = False,
+    public_evaluation: bool = False,
+) -> Path:
+    """Write the page.
+
+    Args:
+        runs: folders of runs; several are compared first and then shown one by one.
+        out: the file; None for report.html in the folder of the first run.
+        public: leave out everything that was computed from private records without noise.
+        public_evaluation: the validation and test data are public, so a public page may show what was measured on
+            them.
+
+    Returns:
+        the file's path.
+
+    Raises:
+        InputError: a folder is not that of a finished or stopped run, a file in it is missing or damaged, or the page
+            cannot be written there.
+    """
+    paths = [Path(run) for run in runs]
+    if not paths:
+        raise InputError("no run to report; give the folder of at least one")
+    out = paths[0] / "report.html" if out is None else Path(out)
+    if out.is_dir():
+        raise InputError(f"{out} is a folder; give a file name, {out / 'report.html'} for example")
+    records = [read_run(path) for path in paths]
+    text = render(records, public=public, public_evaluation=public_evaluation)
+    try:
+        write_atomic(out, text.encode())
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error.strerror}; choose another place") from None
+    return out
+
+
+def render(records: Sequence[RunRecord], *, public: bool = False, public_evaluation: bool = False) -> str:
+    """The page's HTML; arguments as for `write_report`."""
+    show_evaluation = public_evaluation or not public
+    runs = [Named(name, run, i) for i, (name, run) in enumerate(zip(_names(records), records, strict=True))]
+    views = [_view(each, f"r{i}", private=not public, measured=show_evaluation) for i, each in enumerate(runs)]
+    several = len(runs) > 1
+    charts = [
+        recall_figure("all-recall", runs) if show_evaluation else None,
+        roc_figure("all-roc", runs) if show_evaluation else None,
+        epsilon_figure("all-epsilon", runs),
+    ]
+    environment = Environment(
+        loader=PackageLoader("sfumato.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["drawing"] = Markup  # charts escape their own text
+    style = environment.loader.get_source(environment, "style.css")[0] if environment.loader else ""
+    return environment.get_template("page.html").render(
+        style=Markup(style),
+        views=views,
+        title=f"{len(views)} runs compared" if several else f"{views[0].name}: {views[0].title}",
+        public=public,
+        show_evaluation=show_evaluation,
+        has_evaluation=any(_measured(run) for run in records),
+        has_private=any(view.private or view.private_facts for view in views),
+        comparison=_comparison(runs, measured=show_evaluation) if several else None,
+        caution=_caution(records) if several else "",
+        charts=[chart for chart in charts if chart] if several else [],
+        private_charts=private_figures("all", runs) if several and not public else [],
+        version=__version__,
+        count=numbers.count,
+        up=numbers.up,
+    )
+
+
+def _view(named: Named, anchor: str, *, private: bool, measured: bool) -> View:
+    run = named.run
+    alone = [Named("this run", run, 0)]
+    cost = [epsilon_figure(f"{anchor}-epsilon", alone), clip_norm_figure(f"{anchor}-clip", alone)]
+    reached = [recall_figure(f"{anchor}-recall", alone), roc_figure(f"{anchor}-roc", alone)] if measured else []
+    return View(
+        name=named.name,
+        anchor=anchor,
+        run=run,
+        title=words.plan_title(run),
+        headline=words.headline(run.statement),
+        paper=words.papers_convention(run.statement) if run.guaranteed else None,
+        promise=words.promise(run),
+        meaning=words.meaning(run.statement),
+        not_covered=words.not_covered(run),
+        alternatives=words.alternatives(run.statement),
+        cost=[figure for figure in cost if figure],
+        reached=[figure for figure in reached if figure],
+        recall=_recall(run) if measured else [],
+        evaluated=_evaluated(run) if measured else [],
+        private=private_figures(anchor, alone) if private else [],
+        private_facts=_private_facts(run) if private else [],
+        reproduction=reproduction(run, named.name),
+        statement=json.dumps(run.statement.to_json(), indent=2, sort_keys=True, ensure_ascii=False),
+    )
+
+
+def _names(records: Sequence[RunRecord]) -> list[str]:
+    """The folders' names, with as much of the path in front as tells them apart."""
+    paths = [record.path.resolve() for record in records]
+    depth, deepest = 1, max(len(path.parts) for path in paths)
+    while depth < deepest and len({path.parts[-depth:] for path in paths}) < len(set(paths)):
+        depth += 1
+    return ["/".join(path.parts[-depth:]).replace("//", "/") for path in paths]
+
+
+def _measured(run: RunRecord) -> bool:
+    return run.evaluation is not None or bool(run.metrics and run.metrics.measured)
+
+
+def _recall(run: RunRecord) -> list[tuple[str, str, str, str]]:
+    """Rows of (false accept rate, untrained, trained, remark)."""
+    if run.evaluation is None:
+        return []
+    untrained, trained = run.evaluation.untrained, run.evaluation.trained
+    fars = sorted({far for score in (untrained, trained) if score for far in score.recall}, key=float)
+    impostors = run.evaluation.about.get("impostor_pairs")
+    rows = []
+    for far in fars:
+        behind = float(far) * impostors if impostors else _FEW_PAIRS
+        remark = f"rests on about {behind:.1f} impostor pairs: uncertain" if behind < _FEW_PAIRS else ""
+        rows.append((f"recall at FAR {float(far):g}", recall_text(untrained, far), recall_text(trained, far), remark))
+    if any(score and score.auc is not None for score in (untrained, trained)):
+        area = [numbers.near(s.auc, 3) if s and s.auc is not None else "–" for s in (untrained, trained)]
+        rows.append(("area under the ROC curve", area[0], area[1], ""))
+    return rows
+
+
+def _evaluated(run: RunRecord) -> list[tuple[str, str]]:
+    if run.evaluation is None:
+        return []
+    return [(name.replace("_", " "), numbers.count(number)) for name, number in run.evaluation.about.items()]
+
+
+def _private_facts(run: RunRecord) -> list[tuple[str, str]]:
+    """Sums over the run of figures that tell who took part."""
+    if run.metrics is None:
+        return []
+    columns = {
+        name: known
+        for name, values in run.metrics.private.items()
+        if (known := [value for value in values if value is not None])
+    }
+    facts = []
+    if "units" in columns:
+        units = columns["units"]
+        spread = f"{min(units):g} to {max(units):g}, mean {numbers.near(sum(units) / len(units), 3)}"
+        facts.append(("contributions a round", spread))
+    if "examples" in columns:
+        facts.append(("examples processed", numbers.count(sum(columns["examples"]))))
+    if "non_finite" in columns:
+        facts.append(("contributions with NaN or infinity, counted as zero", numbers.count(sum(columns["non_finite"]))))
+    if "seconds" in columns:
+        seconds = sum(columns["seconds"])
+        facts.append(("time in rounds", f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 60:.0f} min"))
+    return facts
+
+
+def _comparison(runs: Sequence[Named], *, measured: bool) -> dict[str, Any]:
+    """Header and rows of the table that comes first."""
+    far = next(iter(common_fars([each.run for each in runs])), None) if measured else None
+    header = ["Run", "Method", "For", "ε", "δ", "Paper's ε", "Noise", "Rounds", "Users"]
+    header += [f"Recall at FAR {float(far):g}: untrained", "trained"] if far else []
+    rows = []
+    for i, each in enumerate(runs):
+        run, statement = each.run, each.run.statement
+        paper = words.papers_convention(statement) if run.guaranteed else None
+        cells = [
+            words.plan_title(run),
+            words.unit_name(statement.unit) if run.guaranteed else "nobody",
+            numbers.up(statement.epsilon),
+            numbers.up(statement.delta, 3) if run.guaranteed else "–",
+            f"{paper.epsilon} ({paper.unit})" if paper else "–",
+            numbers.near(run.plan["noise_multiplier"], 3) if run.plan.get("noise_multiplier") else "none",
+            f"{run.ledger.rounds:,}" + ("" if run.finished else f" of {run.rounds_planned:,}"),
+            numbers.count(statement.population) if statement.population else "–",
+        ]
+        if far:
+            score = run.evaluation
+            cells += [recall_text(score and score.untrained, far), recall_text(score and score.trained, far)]
+        key = swatch(Series(each.name, [0, 1], [0, 1], each.colour, each.colour))
+        flags = ["seeded: simulation only"] if run.seeded and run.guaranteed else []
+        flags += [] if run.finished else ["stopped early"]
+        rows.append({"name": each.name, "anchor": f"r{i}", "swatch": key, "cells": cells, "flags": flags})
+    return {"header": header, "rows": rows}
+
+
+def _caution(records: Sequence[RunRecord]) -> str:
+    """What to mind when runs are compared."""
+    private = [run.statement for run in records if run.guaranteed]
+    said = []
+    if len({(s.unit, s.adjacency) for s in private}) > 1:
+        said.append("These statements are for different units or neighbours, so their ε cannot be compared.")
+    elif len({s.delta for s in private}) > 1:
+        said.append("These statements have different δ, so their ε are not quite comparable.")
+    if len(private) > 1:
+        said.append("Where these runs used the same records and more than one is released, their costs add up.")
+    return " ".join(said)

@@ -1,0 +1,259 @@
+"""A run's folder as a report needs it: read whole, checked, never changed.
+
+Guarantees that what is shown is what the files say: a missing or damaged file is refused by name, the ledger's
+chain is verified line by line, and its events are accounted again beside the statement.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sfumato._check import InputError
+from sfumato._files import read_json
+from sfumato.accounting import Ledger, Statement, compose, event_from_json, guarantee
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LedgerCheck:
+    """What the ledger says.
+
+    Attributes:
+        entries: releases recorded; their chain of hashes is whole.
+        head: hash of the last entry, "" for an empty ledger.
+        rounds: rounds recorded.
+        epsilon: what these events cost at the statement's δ, accounted anew; None if there is no telling.
+    """
+
+    entries: int
+    head: str
+    rounds: int
+    epsilon: float | None
+
+    def supports(self, statement: Statement) -> bool:
+        """Whether the events cost no more than the statement says."""
+        return self.epsilon is None or self.epsilon <= statement.epsilon * (1 + 1e-6) + 1e-9
+
+
+@dataclass
+class Metrics:
+    """metrics.jsonl by columns.
+
+    Attributes:
+        rounds: of the rows below.
+        epsilon, clip_norm: public, None where there is none.
+        private: figures computed from private records without noise, by name.
+        measured: false accept rate → (rounds, recall) on validation data.
+    """
+
+    rounds: list[int] = field(default_factory=list)
+    epsilon: list[float | None] = field(default_factory=list)
+    clip_norm: list[float | None] = field(default_factory=list)
+    private: dict[str, list[float | None]] = field(default_factory=dict)
+    measured: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Add one line of the file."""
+        if "evaluation" in row:
+            for far, recall in row.get("recall_at_far", {}).items():
+                rounds, values = self.measured.setdefault(f"{float(far):g}", ([], []))
+                rounds.append(int(row["round"]))
+                values.append(float(recall))
+            return
+        self.rounds.append(int(row["round"]))
+        self.epsilon.append(_number(row.get("epsilon")))
+        self.clip_norm.append(_number(row.get("clip_norm")))
+        # How long a round takes tells how many people took part, so it is private too.
+        private = {**row.get("not_private", {}), "seconds": row.get("seconds")}
+        for name in {*private, *self.private}:
+            column = self.private.setdefault(name, [None] * (len(self.rounds) - 1))
+            column.append(_number(private.get(name)))
+
+
+@dataclass(frozen=True)
+class Score:
+    """One model on the test data.
+
+    Attributes:
+        recall: false accept rate (as text) → recall.
+        auc: area under the ROC curve, or None.
+        fpr, tpr: the curve, possibly empty.
+    """
+
+    recall: dict[str, float]
+    auc: float | None
+    fpr: list[float]
+    tpr: list[float]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """evaluation.json.
+
+    Attributes:
+        about: counts of images, users, classes and pairs, those that are known.
+        untrained, trained: None if not measured.
+    """
+
+    about: dict[str, int]
+    untrained: Score | None
+    trained: Score | None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run.
+
+    Attributes:
+        path: its folder.
+        plan: the fields of plan.json without "plan" and "about".
+        plan_name: "fedemb", "fedavg" …
+        about: what plan.json says of the data and the model.
+        statement: what was promised.
+        ledger: what was released.
+        metrics: None if there is no metrics.jsonl, as in a released bundle.
+        evaluation: None if there was no test data.
+    """
+
+    path: Path
+    plan: dict[str, Any]
+    plan_name: str
+    about: dict[str, Any]
+    statement: Statement
+    ledger: LedgerCheck
+    metrics: Metrics | None
+    evaluation: Evaluation | None
+
+    @property
+    def rounds_planned(self) -> int:
+        """Rounds of the plan."""
+        return int(self.plan.get("rounds", self.ledger.rounds))
+
+    @property
+    def finished(self) -> bool:
+        """Whether all planned rounds ran."""
+        return self.ledger.rounds >= self.rounds_planned
+
+    @property
+    def seeded(self) -> bool:
+        """Whether its randomness can be repeated, which is for simulation only."""
+        return self.plan.get("seed") is not None or self.statement.noise_source.startswith("seeded")
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether anything is promised at all."""
+        return math.isfinite(self.statement.epsilon)
+
+
+def read_run(path: Path | str) -> RunRecord:
+    """Read the folder of a run.
+
+    Raises:
+        InputError: it is not the folder of a run, the run has not ended, or a file is damaged; names the file.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise InputError(f"{path} is not the folder of a run; give the folder that a run wrote (--out)")
+    if not (path / "plan.json").exists():
+        raise InputError(f"{path} holds no plan.json: it is not the folder of a run")
+    if not (path / "statement.json").exists():
+        raise InputError(f"{path} holds no statement.json: the run has not ended; resume it, or wait for it")
+    plan = _load(path / "plan.json", _plan)
+    statement = _load(path / "statement.json", Statement.from_json)
+    about = plan.pop("about", None) or {}
+    metrics, evaluation = path / "metrics.jsonl", path / "evaluation.json"
+    return RunRecord(
+        path=path,
+        plan_name=str(plan.pop("plan", "unknown")),
+        plan=plan,
+        about=about if isinstance(about, dict) else {"about": about},
+        statement=statement,
+        ledger=_ledger(path / "ledger.jsonl", statement),
+        metrics=_metrics(metrics) if metrics.exists() else None,
+        evaluation=_load(evaluation, _evaluation) if evaluation.exists() else None,
+    )
+
+
+def _load(path: Path, build: Callable[[Any], T]) -> T:
+    try:
+        return build(read_json(path))
+    except InputError as error:
+        raise InputError(f"{path} is damaged: {error}") from None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{path} is damaged ({_reason(error)}); take a whole copy") from None
+
+
+def _reason(error: Exception) -> str:
+    return f"no {error}" if isinstance(error, KeyError) else str(error)
+
+
+def _plan(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError("it holds no fields")
+    rounds = value.get("rounds", 1)
+    if not isinstance(rounds, int) or rounds < 1:
+        raise ValueError(f"rounds is {rounds!r}")
+    return value
+
+
+def _ledger(path: Path, statement: Statement) -> LedgerCheck:
+    if not path.exists():
+        raise InputError(f"{path.parent} holds no ledger.jsonl, so nothing backs its statement; take a whole copy")
+    entries = Ledger.verify(path)
+    counts: Counter[str] = Counter()
+    last: dict[str, Any] = {}
+    for last in _lines(path):
+        counts[json.dumps(last["event"], sort_keys=True)] += 1
+    try:
+        event = compose({event_from_json(json.loads(text)): times for text, times in counts.items()})
+        cost = guarantee(event, adjacency=statement.adjacency)  # type: ignore[arg-type]  # Statement has checked it
+        epsilon = cost.epsilon(statement.delta) if statement.delta < 1 else None
+    except InputError:
+        epsilon = None
+    return LedgerCheck(entries, last.get("hash", ""), int(last.get("round", entries)), epsilon)
+
+
+def _metrics(path: Path) -> Metrics:
+    metrics = Metrics()
+    for line, row in enumerate(_lines(path), start=1):
+        try:
+            metrics.add(row)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InputError(f"{path}, line {line} is damaged ({_reason(error)}); take a whole copy") from None
+    return metrics
+
+
+def _lines(path: Path) -> Iterator[Any]:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise InputError(f"{path}, line {number} is damaged ({error}); take a whole copy") from None
+
+
+def _evaluation(value: Any) -> Evaluation:
+    names = ("images", "users", "classes", "genuine_pairs", "impostor_pairs")
+    about = {name: int(value[name]) for name in names if value.get(name) is not None}
+    return Evaluation(about, *(_score(value[name]) if name in value else None for name in ("untrained", "trained")))
+
+
+def _score(value: Any) -> Score:
+    curve = value.get("roc") or {"fpr": [], "tpr": []}
+    fpr, tpr = [float(x) for x in curve["fpr"]], [float(y) for y in curve["tpr"]]
+    if len(fpr) != len(tpr):
+        raise ValueError(f"the ROC curve has {len(fpr)} rates of one kind and {len(tpr)} of the other")
+    recall = {f"{float(far):g}": float(share) for far, share in value["recall_at_far"].items()}
+    return Score(recall, _number(value.get("auc")), fpr, tpr)
+
+
+def _number(value: Any) -> float | None:
+    if value is None:
+        return None
+    number = float(value)
+    return number if math.isfinite(number) else None

@@ -1,0 +1,95 @@
+"""How to repeat a run: the command, the fields of its plan, and what will be equal."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sfumato.report import numbers
+from sfumato.report.record import RunRecord
+
+_CLASSES = {"fedemb": "FedEmb", "fedavg": "FedAvg", "fedsgd": "FedSGD", "centralized": "Centralized"}
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What to type, and what to expect.
+
+    Attributes:
+        sentence: whether a repetition is equal.
+        code: a command, or Python where the run was started from Python; "" for a plan of another kind.
+        language: "shell" or "Python".
+        fields: names and values of the plan.
+        about: names and values of what the plan says of the data and the model.
+        version: sfumato's version that ran, if it was kept.
+    """
+
+    sentence: str
+    code: str
+    language: str
+    fields: list[tuple[str, str]]
+    about: list[tuple[str, str]]
+    version: str | None
+
+
+def reproduction(run: RunRecord, name: str) -> Reproduction:
+    """For one run; `name` is that of its folder."""
+    # The command line keeps the data's path under "about", which is all that --config needs to go on.
+    by_command = bool(run.about.get("data"))
+    if run.plan_name not in _CLASSES:
+        code = ""
+    elif by_command:
+        code = f"sfumato {run.plan_name} --config {_quoted(name)}/plan.json --out {_quoted(name)}-again"
+    else:
+        code = _python(run, name)
+    if run.seeded:
+        sentence = (
+            "Seeded: the same data, plan and version give the same bytes. Whoever knows the seed can take the noise "
+            "away, so this is for simulation."
+        )
+    elif run.guaranteed:
+        sentence = (
+            "Not seeded: a repetition draws other people and other noise. It makes the same promise and reaches "
+            "similar figures, not the same ones. On the same records it costs as much again."
+        )
+    else:
+        sentence = "Not seeded: a repetition draws other samples, and reaches similar figures, not the same ones."
+    version = run.about.get("version")
+    return Reproduction(
+        sentence=sentence,
+        code=code,
+        language="shell" if by_command else "Python",
+        fields=_flat(run.plan),
+        about=_flat(run.about),
+        version=str(version) if version else None,
+    )
+
+
+def _python(run: RunRecord, name: str) -> str:
+    kind = _CLASSES[run.plan_name]
+    return "\n".join(
+        [
+            "import json",
+            "from pathlib import Path",
+            "",
+            f"from sfumato.federated import {kind}",
+            "",
+            f"fields = json.loads(Path({name + '/plan.json'!r}).read_text())",
+            'del fields["plan"], fields["about"]',
+            f"plan = {kind}(**fields)",
+            f"plan.fit(model, users, out={name + '-again'!r})",
+        ]
+    )
+
+
+def _flat(items: dict[str, Any], before: str = "") -> list[tuple[str, str]]:
+    """Names with dots for what is nested."""
+    rows: list[tuple[str, str]] = []
+    for name, item in sorted(items.items()):
+        if isinstance(item, dict):
+            rows += _flat(item, f"{before}{name}.")
+        else:
+            rows.append((before + name, numbers.value(item)))
+    return rows
+
+
+def _quoted(name: str) -> str:
+    return name if all(c.isalnum() or c in "-_./" for c in name) else "'" + name.replace("'", "'\\''") + "'"

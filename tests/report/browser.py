@@ -1,0 +1,116 @@
+"""A headless Chromium, driven over its DevTools pipe: messages are JSON, each ended by a zero byte."""
+
+import fcntl
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--remote-debugging-pipe",
+)
+# Chromium reads commands from descriptor 3 and answers on 4; the little program puts ours there.
+_START = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
+_EVENTS = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded", "Network.requestWillBeSent")
+
+
+class Browser:
+    """One process; close it."""
+
+    def __init__(self, binary: str, profile: Path) -> None:
+        commands, self._write = os.pipe()
+        self._read, answers = os.pipe()
+        far = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (commands, answers)]
+        os.close(commands), os.close(answers)
+        words = [sys.executable, "-c", _START, *map(str, far), binary, *FLAGS, f"--user-data-dir={profile}"]
+        self._process = subprocess.Popen(words, pass_fds=far, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for end in far:
+            os.close(end)
+        self._buffer = b""
+        self._number = 0
+        self.events: list[dict[str, Any]] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable", on_page=True)
+
+    def open(self, path: Path, width: int) -> None:
+        """Load a file in a window of this width, and forget what was heard before."""
+        self.call("Emulation.setDeviceMetricsOverride", on_page=True, **_metrics(width))
+        self.events.clear()
+        self.call("Page.navigate", on_page=True, url=path.resolve().as_uri())
+        self._until(lambda: any(event["method"] == "Page.loadEventFired" for event in self.events))
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of a JavaScript expression."""
+        answer = self.call("Runtime.evaluate", on_page=True, expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def heard(self) -> list[dict[str, Any]]:
+        """Console messages, errors, and requests other than for the page itself, since `open`."""
+        found = [event for event in self.events if event["method"] in _EVENTS]
+        return [event for event in found if event["params"].get("type") != "Document"]
+
+    def screenshot(self, path: Path) -> None:
+        """The whole page as PNG."""
+        import base64
+
+        shot = self.call("Page.captureScreenshot", on_page=True, captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+    def call(self, method: str, *, on_page: bool = False, **params: Any) -> dict[str, Any]:
+        """Send a command and wait for its answer."""
+        self._number += 1
+        message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
+        if on_page:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        answer: dict[str, Any] = {}
+
+        def answered() -> bool:
+            answer.update(next((event for event in self.events if event.get("id") == message["id"]), {}))
+            return bool(answer)
+
+        self._until(answered)
+        assert "error" not in answer, answer["error"]
+        return answer["result"]
+
+    def _until(self, happened: Any) -> None:
+        deadline = time.monotonic() + 30
+        while not happened():
+            ready, _, _ = select.select([self._read], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, "the browser does not answer"
+            chunk = os.read(self._read, 1 << 16)
+            assert chunk, "the browser has ended"
+            *whole, self._buffer = (self._buffer + chunk).split(b"\0")
+            for event in map(json.loads, whole):
+                event.setdefault("method", "")
+                self.events.append(event)
+
+    def close(self) -> None:
+        """End the process."""
+        try:
+            self.call("Browser.close")
+            self._process.wait(timeout=10)
+        except (AssertionError, OSError, subprocess.TimeoutExpired):
+            self._process.kill()
+            self._process.wait()
+        os.close(self._read), os.close(self._write)
+
+
+def _metrics(width: int) -> dict[str, Any]:
+    return {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}

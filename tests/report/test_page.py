@@ -1,0 +1,299 @@
+"""Properties of the page: complete, honest, self-contained, and the same for the same run."""
+
+import html
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sfumato import accounting as acc
+from sfumato._check import InputError
+from sfumato.report import write_report
+
+
+class Reader(HTMLParser):
+    """Words that a reader sees, headings in order, links and everything that could load something."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.headings: list[int] = []
+        self.loads: list[str] = []
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.unnamed_drawings = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag not in ("meta", "link", "path", "circle", "text") or tag == "text":
+            self.open.append(tag)
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if given.get("id"):
+            self.ids.append(str(given["id"]))
+        if tag == "svg" and "aria-labelledby" not in given and given.get("aria-hidden") != "true":
+            self.unnamed_drawings += 1
+        self.loads += [str(v) for n, v in attrs if n in ("src", "srcset", "data", "poster", "action", "xlink:href")]
+        if tag in ("link", "use", "image", "script", "iframe"):
+            self.loads.append(str(given.get("href", tag)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self.open:
+            assert self.open.pop() == tag, f"</{tag}> closes something else"
+
+    def handle_data(self, data: str) -> None:
+        if not {"style", "title", "desc"} & set(self.open):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def read(path: Path) -> Reader:
+    reader = Reader(path.read_text())
+    assert reader.open == [], "an element is not closed"
+    return reader
+
+
+def numbers(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [text for item in value.values() for text in numbers(item)]
+    if isinstance(value, list):
+        return [text for item in value for text in numbers(item)]
+    return [json.dumps(value)] if isinstance(value, int | float) and not isinstance(value, bool) else []
+
+
+def kinds(make_run) -> list[Path]:
+    """One run of each kind that must read right."""
+    return [
+        make_run("plain"),
+        make_run("stopped", done=12),
+        make_run("untested", tested=False, validated=False),
+        make_run("bare", noise=0.0),
+        make_run("seeded", seed=7),
+        make_run("alone", users_per_client=1),
+    ]
+
+
+def test_every_number_of_the_statement_is_on_the_page(make_run):
+    for run in kinds(make_run):
+        for public in (False, True):
+            text = read(write_report([run], public=public)).text
+            statement = json.loads((run / "statement.json").read_text())
+            missing = [number for number in numbers(statement) if number not in text]
+            assert numbers(statement)
+            assert not missing
+
+
+def test_the_page_loads_nothing(make_run):
+    for page in (write_report([make_run("a")]), write_report([make_run("b"), make_run("c")])):
+        text = page.read_text()
+        assert set(read(page).loads) <= {"data:,"}
+        assert not re.search(r"url\(|@import|<script|\son\w+=", text)
+        assert not re.search(r"https?://", text)
+
+
+def test_headings_ids_and_drawings_are_in_order(make_run):
+    for runs in ([make_run("a")], [make_run("b"), make_run("c", noise=0.0)]):
+        page = read(write_report(runs))
+        assert page.headings[0] == 1
+        assert page.headings.count(1) == 1
+        assert all(after - before <= 1 for before, after in zip(page.headings, page.headings[1:], strict=False))
+        assert len(page.ids) == len(set(page.ids))
+        assert page.unnamed_drawings == 0
+        text = write_report(runs).read_text()
+        named = {word for names in re.findall(r'aria-labelledby="([^"]*)"', text) for word in names.split()}
+        assert named
+        assert named <= set(page.ids)
+
+
+def test_the_promise_to_one_user_stands_before_the_papers_convention(make_run):
+    run = make_run()
+    statement = acc.Statement.load(run / "statement.json")
+    text = read(write_report([run])).text
+    user = re.search(r"Holds for one user ε = ([\d.]+)", text)
+    paper = re.search(r"The paper’s convention, for one virtual client ε = ([\d.]+)", text)
+    assert user.start() < paper.start()
+    assert float(user.group(1)) == pytest.approx(statement.epsilon, rel=1e-3)
+    assert float(paper.group(1)) == pytest.approx(statement.alternatives[0]["epsilon"], rel=1e-3)
+
+
+def test_an_upper_bound_is_rounded_up(make_run):
+    run = make_run()
+    epsilon = acc.Statement.load(run / "statement.json").epsilon
+    shown = float(re.search(r"Holds for one user ε = ([\d.]+)", read(write_report([run])).text).group(1))
+    assert epsilon <= shown < epsilon * 1.001
+
+
+def test_a_public_page_has_no_private_figure(make_run):
+    run = make_run()
+    own, public = read(write_report([run])), read(write_report([run], public=True))
+    assert "do not publish this page" in own.text
+    assert "do not publish" not in public.text
+    # The marked figures themselves: loss, clipped share, mean norm, examples, seconds, cohort.
+    for private in ("Loss", "Clipped", "Norm before", "75,600", "77 s", "29 to 35"):
+        assert private in own.text
+        assert private not in public.text
+    raw = (run / "report.html").read_text()
+    assert "0.613" not in raw
+    assert "1.271" not in raw
+    for word in ("<h2>What is promised</h2>", "<h2>The ledger</h2>", "<h2>How to reproduce</h2>"):
+        assert word in raw
+
+
+def test_a_public_page_shows_recall_only_if_the_test_data_are_said_to_be_public(make_run):
+    run = make_run()
+    assert "ROC" not in (write_report([run], public=True)).read_text()
+    assert "1,986,650" not in (write_report([run], public=True)).read_text()
+    shown = read(write_report([run], public=True, public_evaluation=True))
+    assert "recall at FAR 0.001" in shown.text
+    assert "do not publish" not in shown.text
+    compared = [run, make_run("other")]
+    assert "Recall at FAR" not in write_report(compared, public=True).read_text()
+
+
+def test_a_run_without_noise_promises_nothing_in_plain_words(make_run):
+    text = read(write_report([make_run(noise=0.0)])).text
+    assert "No guarantee, for nobody ε = ∞" in text
+    assert "There is no differential privacy guarantee" in text
+    assert "Nothing is covered" in text
+    assert "Holds for" not in text
+    assert "DP-" not in text
+
+
+def test_a_stopped_run_says_for_which_rounds_it_speaks(make_run):
+    text = read(write_report([make_run(done=12)])).text
+    assert "stopped early, after 12 of 40 rounds. The statement is for the rounds that ran." in text
+    assert "The trained model was not measured" in text
+
+
+def test_a_seeded_run_is_called_a_simulation(make_run):
+    text = read(write_report([make_run(seed=7)])).text
+    assert "Seeded: simulation only." in text
+    assert "Would hold for one user" in text
+    assert "would promise" in text
+    assert "Holds for" not in text
+    assert "Seeded" not in read(write_report([make_run("other")])).text
+
+
+def test_a_run_without_test_data_says_so(make_run):
+    text = read(write_report([make_run(tested=False, validated=False)])).text
+    assert "There were no test data" in text
+    assert "ROC" not in text
+
+
+def test_a_released_bundle_without_metrics_has_a_page(make_run):
+    run = make_run()
+    for name in ("metrics.jsonl", "evaluation.json"):
+        (run / name).unlink()
+    assert "do not publish" not in read(write_report([run])).text
+
+
+def test_the_ledger_is_verified_and_accounted_anew(make_run):
+    run = make_run()
+    text = read(write_report([run])).text
+    assert "whole: 40 entries verified" in text
+    assert "the statement is borne out" in text
+    with acc.Ledger.open(run / "ledger.jsonl") as ledger:
+        assert ledger.head in text
+        for _ in range(40):
+            ledger.append(acc.Gaussian(0.2))
+    text = read(write_report([run])).text
+    assert "Do not rely on this statement." in text
+    assert "MORE THAN THE STATEMENT SAYS" in text
+
+
+def test_several_runs_are_compared_first_and_then_shown(make_run):
+    runs = kinds(make_run)
+    page = write_report(runs, runs[0].parent / "all.html")
+    text = read(page).text
+    assert text.index("6 runs compared") < text.index("Side by side") < text.index("What is promised")
+    assert text.count("What is promised") == 6
+    table = re.search(r"<tbody>(.*?)</tbody>", page.read_text(), re.S).group(1)
+    assert [re.search(rf'href="#r{i}">{run.name}<', table) is not None for i, run in enumerate(runs)] == [True] * 6
+    assert "seeded: simulation only" in table
+    assert "12 of 40" in table
+    assert "their costs add up" in text
+
+
+def test_runs_of_one_name_are_told_apart(make_run):
+    text = read(write_report([make_run("a/run"), make_run("b/run")])).text
+    assert "a/run" in text
+    assert "b/run" in text
+
+
+def test_names_are_text_and_never_markup(make_run):
+    run = make_run("<img src=x>", about={"data": "<script>alert(1)</script>", "far": [0.001]})
+    text = write_report([run, make_run("other")]).read_text()
+    assert "<script" not in text
+    assert "<img" not in text
+    assert html.escape("<img src=x>") in text
+
+
+def test_equal_runs_give_equal_pages(make_run):
+    run = make_run()
+    assert write_report([run]).read_bytes() == write_report([run]).read_bytes()
+
+
+def test_a_long_run_has_a_small_page(make_run):
+    run = make_run(rounds=30)
+    with open(run / "metrics.jsonl", "a") as file:
+        for number in range(31, 20_001):
+            private = {"loss": 1.0, "units": 32, "clipped": 0.5, "norm_mean": 1.0}
+            row = {"round": number, "seconds": 1.0, "epsilon": number**0.5, "clip_norm": 1.0, "not_private": private}
+            file.write(json.dumps(row) + "\n")
+    assert len(write_report([run]).read_bytes()) < 150_000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("plan.json", None, "holds no plan.json"),
+        ("plan.json", "{", "plan.json is damaged"),
+        ("plan.json", "[]", "plan.json is damaged"),
+        ("statement.json", None, "has not ended"),
+        ("statement.json", '{"unit": "user"}', "statement.json is damaged"),
+        ("statement.json", "[1]", "statement.json is damaged"),
+        ("ledger.jsonl", None, "no ledger.jsonl"),
+        ("ledger.jsonl", '{"index": 0}\n', "ledger.jsonl, line 1"),
+        ("metrics.jsonl", '{"round": 1}\n{"rou', "metrics.jsonl, line 2"),
+        ("metrics.jsonl", '{"epsilon": 1}\n', "metrics.jsonl, line 1"),
+        ("evaluation.json", '{"trained": {}}', "evaluation.json is damaged"),
+        ("evaluation.json", '{"trained": {"recall_at_far": {}, "roc": {"fpr": [1], "tpr": []}}}', "evaluation.json"),
+    ],
+)
+def test_a_missing_or_damaged_file_is_one_line(make_run, name, content, message):
+    run = make_run(rounds=3)
+    if content is None:
+        (run / name).unlink()
+    else:
+        (run / name).write_text(content)
+    with pytest.raises(InputError, match=re.escape(message)) as caught:
+        write_report([run])
+    assert "\n" not in str(caught.value)
+    assert not (run / "report.html").exists()
+
+
+def test_a_changed_ledger_is_refused(make_run):
+    run = make_run(rounds=3)
+    path = run / "ledger.jsonl"
+    path.write_text(path.read_text().replace('"denominator":32', '"denominator":33', 1))
+    with pytest.raises(InputError, match="line 1: was changed"):
+        write_report([run])
+
+
+def test_mistakes_in_the_arguments_are_one_line(make_run, tmp_path):
+    run = make_run(rounds=3)
+    with pytest.raises(InputError, match="no run to report"):
+        write_report([])
+    with pytest.raises(InputError, match="not the folder of a run"):
+        write_report([tmp_path / "nothing"])
+    with pytest.raises(InputError, match="is a folder"):
+        write_report([run], tmp_path)
+    with pytest.raises(InputError, match="cannot write"):
+        write_report([run], tmp_path / "none" / "report.html")
