@@ -9,6 +9,7 @@ repeats the rounds since then bit for bit: the same cohort, the same noise, the 
 """
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -262,7 +263,14 @@ class Loop:
         every, last = cadence.evaluate_every, progress.round == self.sum.rounds
         if evaluate and every and (progress.round % every == 0 or last):
             self.contribution.load(progress.theta)
-            self._note(progress, {"round": progress.round, **evaluate(progress.round)}, show)
+            try:
+                row = evaluate(progress.round)
+            except InputError as error:
+                if progress.round == 0:  # the data is at fault; later on it is the model
+                    raise
+                warnings.warn(f"round {progress.round} could not be measured: {error}", stacklevel=2)
+                return
+            self._note(progress, {"round": progress.round, **row}, show)
 
     def _note(self, progress: Progress, row: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> None:
         progress.history.append(row)

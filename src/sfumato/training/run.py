@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from sfumato.training import checkpoint as checkpoints
 from sfumato.training.contribution import Contribution
 from sfumato.training.distributed import Team, share_cores
 from sfumato.training.evaluate import evaluate
+from sfumato.training.local import HEAD
 from sfumato.training.loop import Cadence, Loop, Progress
 from sfumato.training.progress import Display
 from sfumato.training.run_folder import RunFolder
@@ -147,22 +149,26 @@ class Run:
             noise_source=source.kind,
         )
         finished = progress.round == self.plan.rounds
-        trained = self._measure(team, contribution, progress.theta) if finished else None
         released = contribution.state_dict()
         if folder is not None and team.leads:
             statement.save(folder.path / "statement.json")
             metadata = {"sfumato": json.dumps(self.about, sort_keys=True)}
             write_atomic(folder.model, lambda temporary: save_file(released, temporary, metadata))
-            if trained:
-                self._keep(folder, "trained", trained)
             if finished:
                 checkpoints.delete_key(folder.checkpoint)
+        evaluation = folder.evaluation() if folder is not None else {}
+        if untrained:
+            evaluation["untrained"] = untrained
+        if finished and (trained := self._measure_or_warn(team, contribution, progress.theta)):
+            evaluation["trained"] = trained
+            if folder is not None:
+                self._keep(folder, "trained", trained)
         return Result(
             model=contribution.model.eval(),
             statement=statement,
             history=progress.history,
-            head=released.get("head.weight"),
-            evaluation={k: v for k, v in (("untrained", untrained), ("trained", trained)) if v},
+            head=released.get(HEAD),
+            evaluation=evaluation,
             finished=finished,
             folder=self.out,
         )
@@ -240,7 +246,9 @@ class Run:
             return None
 
         def measure(_: int) -> dict[str, Any]:
-            row = evaluate(contribution.model, validation, fars=self.fars, device=self.device) if team.leads else {}
+            if not team.leads:
+                return {}
+            row = evaluate(contribution.model, validation, fars=self.fars, device=self.device)
             return {"evaluation": "validation", **row}
 
         return measure
@@ -250,6 +258,14 @@ class Run:
             return None
         contribution.load(theta)
         return evaluate(contribution.model, self.test, fars=self.fars, curve=True, device=self.device)
+
+    def _measure_or_warn(self, team: Team, contribution: Contribution, theta: torch.Tensor) -> dict[str, Any] | None:
+        """A model that has collapsed cannot be measured; that must not cost the run its files."""
+        try:
+            return self._measure(team, contribution, theta)
+        except InputError as error:
+            warnings.warn(f"the trained model could not be measured: {error}", stacklevel=2)
+            return None
 
     def _keep(self, folder: RunFolder, name: str, row: dict[str, Any]) -> None:
         assert self.test is not None

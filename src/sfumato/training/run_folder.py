@@ -76,6 +76,12 @@ class RunFolder:
         self._lines = len(kept)
         return [json.loads(line) for line in kept]
 
+    def evaluation(self) -> dict[str, Any]:
+        """What evaluation.json holds for each model, so far."""
+        path = self.path / "evaluation.json"
+        whole = read_json(path) if path.exists() else {}
+        return {name: row for name, row in whole.items() if isinstance(row, dict)}
+
     def add_evaluation(self, name: str, row: dict[str, Any], about: dict[str, Any]) -> None:
         """Put one model's evaluation into evaluation.json."""
         path = self.path / "evaluation.json"
