@@ -1,6 +1,6 @@
 """What a command prints: words and tables for people, or one JSON object for machines.
 
-Under torchrun only the first process prints.
+Under torchrun only the first process prints; the others speak up when something is wrong.
 """
 
 import json
@@ -23,9 +23,9 @@ def watched() -> bool:
 
 
 def complain(message: str) -> None:
-    """One line on stderr."""
-    if leads():
-        print(f"sfumato: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    """One line on stderr; of several processes, each tells what is wrong with it."""
+    who = "" if leads() else f"process {os.environ['RANK']}: "
+    print(f"sfumato: {who}{' '.join(message.split())}", file=sys.stderr, flush=True)
 
 
 def say(text: str = "") -> None:

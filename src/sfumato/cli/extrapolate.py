@@ -20,7 +20,7 @@ class ExtrapolateOptions(CommonOptions):
 
     Attributes:
         noise_multiplier: z, std of the noise divided by the clip norm, of the run that was tuned.
-        rounds: T.
+        rounds: T, how often the server steps.
         clients_per_round: K, virtual clients a round of the run that was tuned.
         users_per_client: m, users in a virtual client.
         populations: numbers of users N to ask about; 3e6 is a way to write three million.

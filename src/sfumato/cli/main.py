@@ -6,6 +6,7 @@ without loading torch.
 """
 
 import importlib
+import io
 import os
 import sys
 import warnings
@@ -60,6 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         the exit code.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without ε shall not end a run
     with _short_warnings():
         try:
             code = _dispatch(words)
@@ -132,7 +135,8 @@ def _short_warnings() -> Iterator[None]:
         line: str | None = None,
     ) -> None:
         if str(Path(filename).resolve()).startswith(ours) and category is UserWarning:
-            complain(f"warning: {message}")
+            if leads():
+                complain(f"warning: {message}")
         else:
             usual(message, category, filename, lineno, file, line)
 

@@ -22,8 +22,8 @@ from sfumato._check import InputError
 
 T = TypeVar("T")
 
-_FRAME = re.compile(r"\x1b\[[0-9;]*m|[│╭╮╰╯]")
-_RULE = re.compile(r"─{4,}")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_RULE = re.compile(r"[─-]{4,}")
 _MARKERS = (tyro.conf.OmitArgPrefixes, tyro.conf.HelptextFromCommentsOff)
 
 
@@ -167,7 +167,9 @@ def _flag(name: str, value: Any, *, source: Path | str) -> list[str]:
 
 def _check_type(name: str, annotation: Any, value: Any, flag: list[str], *, source: Path | str) -> None:
     """Read one setting alone, to name the file and the setting if it does not fit."""
-    alone = dataclasses.make_dataclass("Setting", [(name, annotation)], kw_only=True)
+    # Only an option with a default can be a switch without a value.
+    field = (name, annotation, dataclasses.field(default=False)) if annotation is bool else (name, annotation)
+    alone = dataclasses.make_dataclass("Setting", [field], kw_only=True)
     try:
         read_flags(alone, flag, command="", about="")
     except InputError:
@@ -177,17 +179,18 @@ def _check_type(name: str, annotation: Any, value: Any, flag: list[str], *, sour
 
 def _first_paragraph(box: str) -> str:
     """What tyro says inside its frame, before its advice, in one line."""
-    lines = [_FRAME.sub("", line).strip() for line in box.splitlines()[1:]]
+    lines = [_COLOUR.sub("", line).strip(" │╭╮╰╯") for line in box.splitlines()[1:]]  # the first is a title
     paragraphs: list[list[str]] = [[]]
     for line in lines:
-        if _RULE.search(line):
+        if _RULE.fullmatch(line):
             paragraphs.append([])
         elif line:
             paragraphs[-1].append(line)
-    if paragraphs[0] and paragraphs[0][0].startswith("Missing from"):
+    paragraphs = [paragraph for paragraph in paragraphs if paragraph] or [["the options were not understood"]]
+    if paragraphs[0][0].startswith("Missing from"):
         flags = [line.split()[0] for line in paragraphs[0][1:] if re.match(r"--[a-z]|[A-Z]+\b", line)]
         return f"missing: {', '.join(flags)}"
     text = " ".join(paragraphs[0]).rstrip(".")
     text = re.sub(r"^Error parsing [a-z]+: ", "", text)  # a check of the options' own, which names its value
-    guess = next((re.search(r"--[a-z-]+", " ".join(p)) for p in paragraphs[1:] if p and p[0].startswith("Per")), None)
+    guess = next((re.search(r"--[a-z-]+", " ".join(p)) for p in paragraphs[1:] if p[0].startswith("Perhaps")), None)
     return f"{text} (perhaps {guess[0]})" if guess else text

@@ -10,7 +10,6 @@ import tyro
 from sfumato._check import InputError
 from sfumato.cli.console import say, say_json
 from sfumato.cli.parse import CommonOptions, parse
-from sfumato.report import write_report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +19,16 @@ class ReportOptions(CommonOptions):
     Attributes:
         runs: folders of runs; several are shown side by side.
         out: the HTML file; without it, report.html in the folder of the first run.
+        public: leave out everything that was computed from private records without noise, so that the page may be
+            published with the model.
+        public_evaluation: the validation and test data are public, so a public page may show what was measured on
+            them.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
     out: Path | None = None
+    public: bool = False
+    public_evaluation: bool = False
 
 
 def report(argv: Sequence[str]) -> int:
@@ -32,7 +37,9 @@ def report(argv: Sequence[str]) -> int:
     options = parse(ReportOptions, argv, command="report", about=about)
     if not options.runs:
         raise InputError("which run? give its folder: sfumato report RUN")
-    page = write_report(options.runs, options.out)
+    from sfumato.report import write_report  # late: --help needs no plots
+
+    page = write_report(options.runs, options.out, public=options.public, public_evaluation=options.public_evaluation)
     if options.json:
         say_json({"report": page, "runs": options.runs})
     else:

@@ -7,6 +7,7 @@ a run (the data, the split, the model) is kept in plan.json under "about", as it
 import dataclasses
 import os
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import nn
 from sfumato._check import InputError, between, whole
 from sfumato._files import read_json
 from sfumato.accounting import Statement
-from sfumato.cli.console import complain, plain, say, say_json, table, watched
+from sfumato.cli.console import complain, leads, plain, say, say_json, table, watched
 from sfumato.cli.data_options import Parts, read_parts
 from sfumato.cli.model_options import build, check_device
 from sfumato.cli.train_options import RunOptions, training_options
@@ -83,7 +84,8 @@ def _folder(name: str, run: RunOptions) -> Path:
             raise InputError("give --resume RUN or --out DIR: a run goes on in its own folder")
         return run.resume
     if run.out is not None:
-        if run.out.exists() and not (run.out.is_dir() and not any(run.out.iterdir())) and not run.dry_run:
+        taken = run.out.exists() and not (run.out.is_dir() and not any(run.out.iterdir()))
+        if taken and leads() and not run.dry_run:  # of several processes, the first makes the folder
             RunFolder(run.out).start()  # refuses it in its own words
         return run.out
     number = 1
@@ -180,6 +182,7 @@ def _about(options: Any, input_shape: Sequence[int]) -> dict[str, Any]:
         "checkpoint_minutes": options.run.checkpoint_minutes,
         "device": options.run.device,
         "input_shape": input_shape,
+        "version": version("sfumato"),
     }
     if isinstance(options.plan, PrivatePlan):
         told["epsilon_wanted"] = options.budget.epsilon
@@ -216,7 +219,9 @@ def _conclude(result: Result, out: Path, *, as_json: bool) -> None:
     """What the run brought: recall, statement, where everything is."""
     file = out / "evaluation.json"
     evaluation = read_json(file) if file.exists() else {}
-    page = _page(out)
+    from sfumato.report import write_report  # late: plots take a while to load
+
+    page = write_report([out])
     if as_json:
         rows = {name: _without_curve(row) if isinstance(row, dict) else row for name, row in evaluation.items()}
         say_json({"run": out, "report": page, "statement": result.statement.to_json(), "evaluation": rows})
@@ -232,7 +237,7 @@ def _conclude(result: Result, out: Path, *, as_json: bool) -> None:
         )
     else:
         say("no test data, so no recall was measured")
-    say(f"\n{result.statement.text()}\n\nrun: {out}" + ("" if page is None else f"\nreport: {page}"))
+    say(f"\n{result.statement.text()}\n\nrun: {out}\nreport: {page}")
 
 
 def _recalls(row: dict[str, Any], fars: Sequence[str]) -> list[str]:
@@ -242,12 +247,3 @@ def _recalls(row: dict[str, Any], fars: Sequence[str]) -> list[str]:
 
 def _without_curve(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "roc"}
-
-
-def _page(out: Path) -> Path | None:
-    """The run's page."""
-    try:
-        from sfumato.report import write_report  # pyright: ignore[reportAttributeAccessIssue]
-    except ImportError:
-        return None
-    return write_report([out], None)

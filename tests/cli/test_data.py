@@ -1,0 +1,52 @@
+"""data pack and data glyphs: stores from the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sfumato import data
+
+
+def test_a_packed_folder_opens_with_the_same_people(sfumato, people: Path, tmp_path: Path):
+    told = json.loads(sfumato("data", "pack", people, tmp_path / "store", "--size", 8, "--json").out)
+    assert (told["users"], told["examples"], told["input_shape"]) == (16, 64, [8, 8, 1])
+    store = data.open_store(tmp_path / "store")
+    folder = data.image_folder(people, size=8)
+    assert list(store.user_ids) == list(folder.user_ids)
+    assert (store.examples(3)[0] == folder.examples(3)[0]).all()
+
+
+def test_height_and_width_may_differ(sfumato, people: Path, tmp_path: Path):
+    told = json.loads(sfumato("data", "pack", people, tmp_path / "s", "--size", 6, 9, "--channels", 3, "--json").out)
+    assert told["input_shape"] == [6, 9, 3]
+
+
+def test_packing_refuses_a_broken_picture_or_skips_and_counts_it(sfumato, photos, tmp_path: Path):
+    folder = photos(3, 2)
+    (folder / "p01" / "0.png").write_bytes(b"not a picture")
+    words = ("data", "pack", folder, tmp_path / "store")
+    assert "p01/0.png is not a picture" in sfumato(*words).line
+    shown = sfumato(*words, "--on-error", "skip")
+    assert shown.code == 0
+    assert "skipped 1 file" in shown.out
+    assert "p01/0.png" in shown.out
+
+
+@pytest.mark.parametrize("command", ["pack", "glyphs"])
+def test_a_folder_that_is_not_empty_is_left_alone(sfumato, people: Path, tmp_path: Path, contents, command):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    before = contents(tmp_path / "mine")
+    words = ("data", "pack", people) if command == "pack" else ("data", "glyphs")
+    more = () if command == "pack" else ("--identities", 3, "--images", 1)
+    assert "not empty" in sfumato(*words, tmp_path / "mine", *more).line
+    assert contents(tmp_path / "mine") == before
+
+
+def test_glyphs_become_a_store(sfumato, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path / "cache"))
+    told = json.loads(sfumato("data", "glyphs", tmp_path / "g", "--identities", 5, "--images", 2, "--json").out)
+    assert (told["users"], told["examples"]) == (5, 10)
+    drawn = data.glyphs(5, 2)
+    assert (data.open_store(tmp_path / "g").examples(4)[0] == drawn.examples(4)[0]).all()

@@ -1,0 +1,60 @@
+"""embed: every example of a data set once, as the run's model sees it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from sfumato import data
+from sfumato.cli.model_options import rebuild
+from sfumato.training import embed
+
+
+@pytest.mark.parametrize("batch", [5, 256])
+def test_the_file_holds_what_the_model_says(sfumato, people: Path, finished: Path, tmp_path: Path, batch):
+    out = tmp_path / "people.parquet"
+    told = json.loads(sfumato("embed", finished, people, "--out", out, "--batch-size", batch, "--json").out)
+    assert told["examples"] == 64
+    table = pq.read_table(out)
+    assert table.column_names == ["user", "index", "label", "label_name", "embedding"]
+    assert str(table.schema.field("embedding").type) == "fixed_size_list<element: float>[8]"
+    assert table["user"].to_pylist() == [f"p{user:02d}" for user in range(16) for _ in range(4)]
+    assert table["index"].to_pylist() == [0, 1, 2, 3] * 16
+    assert table["label_name"].to_pylist() == table["user"].to_pylist()
+    vectors = np.array(table["embedding"].to_pylist(), np.float32)
+    about = json.loads((finished / "plan.json").read_text())["about"]
+    model = rebuild(about, finished / "model.safetensors")
+    expected = np.concatenate([rows for _, _, rows in embed(model, data.load(people))])
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)
+
+
+def test_pictures_come_to_the_size_of_the_run(sfumato, photos, finished: Path, tmp_path: Path):
+    other = photos(2, 2, side=30)
+    assert sfumato("embed", finished, other, "--out", tmp_path / "o.parquet").code == 0
+    assert pq.read_metadata(tmp_path / "o.parquet").num_rows == 4
+
+
+def test_a_shared_head_is_no_part_of_the_model(sfumato, people: Path, tmp_path: Path):
+    words = ("--rounds", 1, "--clients-per-round", 3, "--embedding-dim", 8, "--noise-multiplier", 0)
+    assert sfumato("fedavg", "--data", people, *words, "--out", tmp_path / "run").code == 0
+    assert sfumato("embed", tmp_path / "run", people, "--out", tmp_path / "e.parquet").code == 0
+
+
+def test_what_is_there_is_not_overwritten(sfumato, people: Path, finished: Path, tmp_path: Path):
+    (tmp_path / "e.parquet").write_bytes(b"mine")
+    assert "exists" in sfumato("embed", finished, people, "--out", tmp_path / "e.parquet").line
+    assert (tmp_path / "e.parquet").read_bytes() == b"mine"
+
+
+def test_a_refusal_is_one_line_and_leaves_no_file(sfumato, photos, people: Path, finished: Path, tmp_path: Path):
+    out = tmp_path / "e.parquet"
+    broken = photos(2, 2)
+    (broken / "p00" / "1.png").write_bytes(b"no")
+    assert "p00/1.png" in sfumato("embed", finished, broken, "--out", out).line
+    assert "plan.json" in sfumato("embed", people, people, "--out", out).line
+    assert "there is nothing at" in sfumato("embed", finished, tmp_path / "none", "--out", out).line
+    assert "no folder" in sfumato("embed", finished, people, "--out", tmp_path / "a" / "b.parquet").line
+    assert "device" in sfumato("embed", finished, people, "--out", out, "--device", "abacus").line
+    assert not out.exists()
