@@ -139,7 +139,8 @@ def test_published_weights_are_loaded_with_a_report(sfumato, people: Path, small
 
     weights = tmp_path / "resnet.safetensors"
     save_file(_published(models.resnet18(16, 1, stem="small")), weights)
-    words = ("fedemb", "--data", people, *small, "--rounds", 1, "--noise-multiplier", 0, "--model", "resnet18")
+    few = ("--rounds", 1, "--clients-per-round", 2, "--test-share", 2)
+    words = ("fedemb", "--data", people, *small, *few, "--noise-multiplier", 0, "--model", "resnet18")
     shown = sfumato(*words, "--weights", weights, "--batch-norm", "fold", "--out", tmp_path / "run")
     assert shown.code == 0
     assert f"{weights}: names of torchvision" in shown.out
@@ -167,7 +168,7 @@ def _published(model) -> dict:
 
 
 def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bytes(sfumato, process, people: Path, small, tmp_path: Path):
-    words = ("fedemb", "--data", people, *small, "--rounds", 120, "--noise-multiplier", 1, "--seed", 5)
+    words = ("fedemb", "--data", people, *small, "--rounds", 60, "--noise-multiplier", 1, "--seed", 5)
     out = tmp_path / "stopped"
     child = process(*words, "--out", out)
     _wait_for(out / "metrics.jsonl", child)
@@ -175,10 +176,10 @@ def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bytes(sfumato, process
     _, err = child.communicate(timeout=60)
     assert child.returncode == 130
     told = re.fullmatch(
-        rf"sfumato: stopped after round (\d+) of 120; go on with: (sfumato fedemb --resume {out})\n", err
+        rf"sfumato: stopped after round (\d+) of 60; go on with: (sfumato fedemb --resume {out})\n", err
     )
     assert told, err
-    assert 0 < int(told[1]) < 120
+    assert 0 < int(told[1]) < 60
     assert sfumato("fedemb", "--resume", out).code == 0
     assert sfumato(*words, "--out", tmp_path / "undisturbed").code == 0
     for name in ("model.safetensors", "ledger.jsonl", "statement.json", "evaluation.json", "plan.json"):

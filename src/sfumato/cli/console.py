@@ -23,9 +23,19 @@ def watched() -> bool:
 
 
 def complain(message: str) -> None:
-    """One line on stderr; of several processes, each tells what is wrong with it."""
+    """What is wrong, in one line on stderr; of several processes, each tells what is wrong with it."""
     who = "" if leads() else f"process {os.environ['RANK']}: "
-    print(f"sfumato: {who}{' '.join(message.split())}", file=sys.stderr, flush=True)
+    print(f"sfumato: {who}{_one_line(message)}", file=sys.stderr, flush=True)
+
+
+def notify(message: str) -> None:
+    """What to know, in one line on stderr."""
+    if leads():
+        print(f"sfumato: {_one_line(message)}", file=sys.stderr, flush=True)
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())
 
 
 def say(text: str = "") -> None:

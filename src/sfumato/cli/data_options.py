@@ -152,9 +152,9 @@ def _describe(whole: UserDataset, split: Split, test: UserDataset | None, option
     elif options.test is not None:
         parts.append(f"{_users(len(test))} of {options.test} to test on")
     else:
-        chosen = " (--test-share or --test chooses another test)" if options.test_share is None else ""
-        kept = f"{share:.0%}" if share < 1 else f"{share:g}"
-        parts.append(f"{_users(len(test))} never trained on, to test on: {kept} by {options.split_by}{chosen}")
+        chosen = f" ({share:.0%}; --test-share or --test chooses another test)" if options.test_share is None else ""
+        what = _users(len(test)) if options.split_by == "user" else f"{test.num_classes:,} classes"
+        parts.append(f"{what} never trained on, to test on{chosen}")
     say(f"data: {'; '.join(parts)}")
 
 

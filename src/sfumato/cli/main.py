@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from sfumato._check import InputError
-from sfumato.cli.console import complain, leads, table
+from sfumato.cli.console import complain, leads, notify, table
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except OSError as error:
             complain(_reason(error))
         except KeyboardInterrupt:
-            complain("stopped")
+            notify("stopped")
             return 130
     return 2
 
@@ -135,8 +135,7 @@ def _short_warnings() -> Iterator[None]:
         line: str | None = None,
     ) -> None:
         if str(Path(filename).resolve()).startswith(ours) and category is UserWarning:
-            if leads():
-                complain(f"warning: {message}")
+            notify(f"warning: {message}")
         else:
             usual(message, category, filename, lineno, file, line)
 

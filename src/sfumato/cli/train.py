@@ -18,7 +18,7 @@ from torch import nn
 from sfumato._check import InputError, between, whole
 from sfumato._files import read_json
 from sfumato.accounting import Statement
-from sfumato.cli.console import complain, leads, plain, say, say_json, table, watched
+from sfumato.cli.console import leads, notify, plain, say, say_json, table, watched
 from sfumato.cli.data_options import Parts, read_parts
 from sfumato.cli.model_options import build, check_device
 from sfumato.cli.train_options import RunOptions, training_options
@@ -136,7 +136,7 @@ def _fit(plan: Plan, parts: Parts, out: Path, options: Any) -> int:
         ) from None
     if not result.finished:
         done = result.history[-1]["round"] if result.history else 0
-        complain(f"stopped after round {done} of {plan.rounds}; go on with: sfumato {plan.name} --resume {out}")
+        notify(f"stopped after round {done} of {plan.rounds}; go on with: sfumato {plan.name} --resume {out}")
         return 130
     _conclude(result, out, as_json=run.json)
     return 0
