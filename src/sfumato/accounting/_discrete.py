@@ -1,0 +1,227 @@
+"""A pair on a grid of losses: from above by connecting the dots, from below by merging outcomes.
+
+From above (Doroshenko, Ghazi, Kamath, Kumar and Manurangsi 2022, "Connect the Dots"): the masses U of P and L
+of Q in a cell of losses are split onto its two ends so that both are kept; the curve of the result is the
+chord of the true one, which is convex, so it lies above. From below: outcomes around a grid point are merged
+until their likelihood ratio is exactly that of the grid point; merging is post-processing, so the curve of
+the result lies below. Both err by about gap^2 a step in the loss, one way each.
+
+The grid is offset so that one of its points falls on the bulk of the pair: a bulk that is narrower than a
+cell (small sampling rates) then costs nothing. Offsets add up exactly under composition.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from sfumato.accounting._pairs import Pair
+
+_TOLERATED = 1e-8  # relative lack of P in a merged outcome that is counted as an error of its loss
+_LOCAL = 160  # cells on each side that decide how the bulk is merged
+
+
+@dataclass(frozen=True)
+class Atoms:
+    """Losses on a grid with their masses under P.
+
+    Attributes:
+        gap: distance of neighbouring losses.
+        offset: loss of grid index 0.
+        first: grid index of the first mass.
+        masses: P of each loss, float [n].
+        infinity: P of an infinite loss.
+        slack: how far the losses may be off because of round-off, a step.
+    """
+
+    gap: float
+    offset: float
+    first: int
+    masses: np.ndarray
+    infinity: float
+    slack: float
+
+    @property
+    def losses(self) -> np.ndarray:
+        return self.offset + self.gap * (self.first + np.arange(len(self.masses)))
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Masses of a pair on the cells of a grid; cell i lies between knots i and i + 1."""
+
+    knots: np.ndarray
+    upper: np.ndarray
+    lower: np.ndarray
+    error: np.ndarray
+    below: float
+    above: float
+    above_lower: float
+
+
+def _cells(pair: Pair, knots: np.ndarray) -> _Cells:
+    edges = np.concatenate([[-np.inf], knots, [np.inf]])
+    upper, lower, error = pair.cells(edges)
+    return _Cells(knots, upper[1:-1], lower[1:-1], error[1:-1], upper[0], upper[-1], lower[-1])
+
+
+def _grid(pair: Pair, gap: float, offset: float) -> tuple[int, np.ndarray]:
+    low, high = pair.span()
+    first = int(np.floor((low - offset) / gap)) - 1
+    last = int(np.ceil((high - offset) / gap)) + 1
+    return first, offset + gap * np.arange(first, last + 1)
+
+
+def from_above(pair: Pair, gap: float, offset: float) -> Atoms:
+    """The chords of the pair's curve: never below it."""
+    first, knots = _grid(pair, gap, offset)
+    cells = _cells(pair, knots)
+    share = np.zeros(len(cells.upper))
+    some = cells.upper > 0
+    # share of a cell's P that goes to its lower end, by Q e^(upper end) = P e^(gap * share); what round-off may
+    # have added to it is sent to the upper end
+    excess = np.exp(knots[1:][some]) * cells.lower[some] - cells.upper[some] - cells.error[some]
+    share[some] = np.clip(excess / (cells.upper[some] * np.expm1(gap)), 0.0, 1.0)
+    masses = np.zeros(len(knots))
+    masses[:-1] += share * cells.upper
+    masses[1:] += (1 - share) * cells.upper
+    masses[0] += cells.below
+    kept = min(cells.above, cells.above_lower * float(np.exp(knots[-1])))
+    masses[-1] += kept
+    masses[-first] += pair.atom()  # the offset is zero where there is one
+    return Atoms(gap, offset, first, masses, max(0.0, cells.above - kept), _slack(knots))
+
+
+def from_below(pair: Pair, gap: float, offset: float) -> Atoms:
+    """Merged outcomes, each with exactly the ratio of its knot: never above the pair's curve.
+
+    Cell i gives the share f_i of its outcomes to knot i and the rest to knot i + 1. A knot is balanced when
+    the surplus of P from the cell above it equals the deficit from the cell below. Solved from both ends
+    towards the bulk, the direction in which deviations die out; what does not balance is left out of P.
+    """
+    first, knots = _grid(pair, gap, offset)
+    cells = _cells(pair, knots)
+    peak = min(max(-first, 1), len(knots) - 2)  # the knot at the offset
+    share = _shares(*_imbalances(cells, gap), peak)
+    group_upper = np.zeros(len(knots))
+    group_lower = np.zeros(len(knots))
+    for group, masses in ((group_upper, cells.upper), (group_lower, cells.lower)):
+        group[:-1] += share * masses
+        group[1:] += (1 - share) * masses
+    exact = np.exp(knots) * group_lower
+    lack = np.where(exact > 0, 1 - group_upper / np.maximum(exact, 1e-300), 0.0)
+    balanced = lack <= _TOLERATED
+    masses = np.zeros(len(knots))
+    masses[balanced] = np.minimum(group_upper, exact)[balanced]
+    lacking = np.flatnonzero(~balanced)
+    lacking = lacking[lacking > 0]
+    # a group that lacks P for its knot counts one knot lower
+    moved = np.minimum(exact[lacking] * np.exp(-gap), group_upper[lacking])
+    np.add.at(masses, lacking - 1, moved)
+    masses[-first] += pair.atom()
+    tolerated = 2 * float(np.max(lack[balanced], initial=0.0))
+    return Atoms(gap, offset, first, masses, 0.0, _slack(knots) + tolerated)
+
+
+def best_offset(pair: Pair, gap: float) -> float:
+    """The offset of the grid at which the bulk merges without a remainder."""
+    middle = pair.bulk()
+    if pair.atom():
+        return middle
+
+    def remainder(shift: float) -> float:
+        knots = middle + shift * gap + gap * np.arange(-_LOCAL, _LOCAL + 1)
+        cells = _cells(pair, knots)
+        surplus, deficit = _imbalances(cells, gap)
+        share = _shares(surplus, deficit, _LOCAL, ends=(_is_end(cells.below), _is_end(cells.above)))
+        return float(share[_LOCAL] * surplus[_LOCAL] - (1 - share[_LOCAL - 1]) * deficit[_LOCAL - 1]) / gap
+
+    at_zero = remainder(0.0)
+    if abs(at_zero) < 1e-14:
+        return middle
+    for distance in (0.05, 0.2, 0.4, 0.6, 0.8, 1.0):
+        for side in (-distance, distance):
+            value = remainder(side)
+            if value * at_zero < 0:
+                return middle + gap * _root(remainder, (0.0, at_zero), (side, value))
+    return middle
+
+
+def _root(function: Callable[[float], float], one: tuple[float, float], two: tuple[float, float]) -> float:
+    """A zero between two points of different sign (Illinois' method)."""
+    (a, at_a), (b, at_b) = one, two
+    x = a
+    for _ in range(40):
+        x = (a * at_b - b * at_a) / (at_b - at_a)
+        value = function(x)
+        if abs(value) < 1e-13 or abs(b - a) < 1e-12:
+            break
+        if value * at_b < 0:
+            a, at_a = b, at_b
+        else:
+            at_a *= 0.5
+        b, at_b = x, value
+    return x
+
+
+def _is_end(mass: float) -> bool:
+    return mass < 1e-30
+
+
+def _imbalances(cells: _Cells, gap: float) -> tuple[np.ndarray, np.ndarray]:
+    """For each cell: P - Q e^(lower knot) and Q e^(upper knot) - P, both >= 0 up to round-off."""
+    at_lower = np.exp(cells.knots[:-1]) * cells.lower
+    surplus = np.maximum(cells.upper - at_lower, 0.0)
+    deficit = np.maximum(at_lower * np.exp(gap) - cells.upper, 0.0)
+    return surplus, deficit
+
+
+def _shares(surplus: np.ndarray, deficit: np.ndarray, peak: int, ends: tuple[bool, bool] = (True, True)) -> np.ndarray:
+    """Share of each cell that goes to its lower knot, balanced at every knot but the one at `peak`."""
+    first = 0.0 if ends[0] else float(deficit[0] / (surplus[0] + deficit[0] or 1.0))
+    last = 1.0 if ends[1] else float(deficit[-1] / (surplus[-1] + deficit[-1] or 1.0))
+    # upward, f_i = (1 - f_i-1) d_i-1 / s_i; downward, 1 - f_i = f_i+1 s_i+1 / d_i: the same recursion for 1 - f
+    upward = _chain(deficit[: peak - 1], surplus[1:peak], first)
+    downward = 1.0 - _chain(surplus[:peak:-1], deficit[-2 : peak - 1 if peak else None : -1], 1.0 - last)
+    return np.concatenate([upward, downward[::-1]])
+
+
+def _chain(given: np.ndarray, taken: np.ndarray, start: float) -> np.ndarray:
+    """x_0 = start, x_i+1 = (1 - x_i) given_i / taken_i, kept in [0, 1]."""
+    size = len(given)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratio = given / taken
+    if size > 4096 and np.isfinite(ratio).all():
+        chain = _affine_chain(ratio, start)
+        if -1e-9 <= chain.min() and chain.max() <= 1 + 1e-9:
+            return np.clip(chain, 0.0, 1.0)
+    x, chain = start, [start]
+    for a, b in zip(given.tolist(), taken.tolist()):
+        wanted = (1.0 - x) * a
+        x = wanted / b if wanted < b else (1.0 if wanted > 0.0 else 0.0)
+        chain.append(x)
+    return np.array(chain)
+
+
+def _affine_chain(ratio: np.ndarray, start: float) -> np.ndarray:
+    """The same without the bounds, in blocks: each x is an affine function of the first one of its block."""
+    length = math.isqrt(len(ratio)) + 1
+    blocks = -(-len(ratio) // length)
+    table = np.zeros((blocks, length))
+    table.reshape(-1)[: len(ratio)] = ratio
+    slope = np.ones((blocks, length + 1))
+    constant = np.zeros((blocks, length + 1))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for i in range(length):
+            slope[:, i + 1] = -table[:, i] * slope[:, i]
+            constant[:, i + 1] = table[:, i] * (1.0 - constant[:, i])
+        starts = [start]
+        for block in range(blocks - 1):
+            starts.append(slope[block, -1] * starts[-1] + constant[block, -1])
+        values = slope[:, 1:] * np.array(starts)[:, None] + constant[:, 1:]
+    return np.concatenate([[start], values.reshape(-1)[: len(ratio)]])
+
+
+def _slack(knots: np.ndarray) -> float:
+    return 8 * float(np.finfo(np.float64).eps) * float(np.abs(knots[[0, -1]]).max() + 1.0)
