@@ -23,7 +23,9 @@ FLAGS = (
     "--remote-debugging-pipe",
 )
 # Chromium reads commands from descriptor 3 and answers on 4; the little program puts ours there.
-_START = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
+_START = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
+)
 _EVENTS = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded", "Network.requestWillBeSent")
 
 
@@ -61,9 +63,12 @@ class Browser:
         return answer["result"].get("value")
 
     def heard(self) -> list[dict[str, Any]]:
-        """Console messages, errors, and requests other than for the page itself, since `open`."""
+        """Console messages, errors, and requests other than for the page itself, since `open`.
+
+        A data: address is part of the page and asks for nothing.
+        """
         found = [event for event in self.events if event["method"] in _EVENTS]
-        return [event for event in found if event["params"].get("type") != "Document"]
+        return [event for event in found if not _harmless(event["params"])]
 
     def screenshot(self, path: Path) -> None:
         """The whole page as PNG."""
@@ -110,6 +115,10 @@ class Browser:
             self._process.kill()
             self._process.wait()
         os.close(self._read), os.close(self._write)
+
+
+def _harmless(params: dict[str, Any]) -> bool:
+    return params.get("type") == "Document" or params.get("request", {}).get("url", "").startswith("data:")
 
 
 def _metrics(width: int) -> dict[str, Any]:

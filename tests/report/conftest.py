@@ -1,5 +1,6 @@
 """Folders of runs, written as the training loop writes them, and a browser."""
 
+import importlib.util
 import json
 import math
 import shutil
@@ -168,8 +169,11 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     binary = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if binary is None:
         pytest.skip("needs Chromium (tests/install_chromium.sh installs Debian's)")
-    from browser import Browser
-
-    browser = Browser(binary, tmp_path_factory.mktemp("profile"))
+    spec = importlib.util.spec_from_file_location("browser", Path(__file__).with_name("browser.py"))
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    browser = module.Browser(binary, tmp_path_factory.mktemp("profile"))
     yield browser
     browser.close()

@@ -21,6 +21,7 @@ DASHES = ("", "7 3", "2 3", "9 3 2 3")
 _WIDTH, _HEIGHT = 400, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 12, 26, 38
 _MOST_POINTS = 400
+_TINY = 1e-200
 
 
 @dataclass(frozen=True)
@@ -75,17 +76,22 @@ class _Scale:
     """From values to positions."""
 
     def __init__(self, axis: Axis, values: list[float], start: float, end: float) -> None:
-        values = [v for v in values if math.isfinite(v) and (v > 0 or not axis.log)] or [1.0]
+        values = [v for v in values if math.isfinite(v) and (v > _TINY or not axis.log)] or [1.0]
         low = min(values) if axis.low is None else axis.low
         high = max(values) if axis.high is None else axis.high
-        if high <= low:
-            low, high = (low / 10, low * 10) if axis.log else (low - 0.5, low + 0.5)
+        size = max(abs(low), abs(high))
+        if axis.log and high <= low * (1 + 1e-9):
+            low, high = low / 10, low * 10
+        elif not axis.log and high - low <= max(1e-9 * size, _TINY):  # a level line: give it some room
+            room = size / 10 if size > _TINY else 1.0
+            low, high = low if axis.low is not None else low - room, high + room
         self.log, self.start, self.end = axis.log, start, end
         self.ticks = _decades(low, high) if axis.log else _round_steps(low, high)
-        if not axis.log and axis.high is None:
-            step = self.ticks[1] - self.ticks[0] if len(self.ticks) > 1 else 0.0
-            # Rounding the top up to the next tick keeps the last point off the frame.
-            high = max(high, self.ticks[-1] + (step if self.ticks[-1] < high - 1e-12 * abs(high) else 0))
+        if not axis.log and len(self.ticks) > 1:
+            # Open ends go out to the next tick, so that the lines stay off the frame.
+            step, slack = self.ticks[1] - self.ticks[0], 1e-9
+            low = low if axis.low is not None else step * math.floor(low / step + slack)
+            high = high if axis.high is not None else step * math.ceil(high / step - slack)
             self.ticks = _round_steps(low, high)
         self.low, self.high = self._place(low), self._place(high)
 
@@ -93,8 +99,13 @@ class _Scale:
         return math.log10(value) if self.log else value
 
     def __call__(self, value: float | None) -> float | None:
-        if value is None or not math.isfinite(value) or (self.log and value <= 0):
+        """The position; None for what cannot be shown."""
+        if value is None or not math.isfinite(value) or (self.log and value <= _TINY):
             return None
+        return self.at(value)
+
+    def at(self, value: float) -> float:
+        """The position of a value that can be shown."""
         share = (self._place(value) - self.low) / (self.high - self.low)
         return self.start + min(1.0, max(0.0, share)) * (self.end - self.start)
 
@@ -133,14 +144,14 @@ def line_chart(
         f'<desc id="{name}-about">{escape(_description(x_axis, y_axis, series))}</desc>',
     ]
     for tick in y.ticks:
-        at = y(tick)
+        at = y.at(tick)
         parts.append(f'<path class="grid" d="M{_LEFT} {at:.1f}H{_WIDTH - _RIGHT}"/>')
         parts.append(f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{escape(y.label(tick))}</text>')
     for mark in marks:
-        parts.append(f'<path class="mark" d="M{x(mark):.1f} {_TOP}V{_HEIGHT - _BOTTOM}"/>')
+        parts.append(f'<path class="mark" d="M{x.at(mark):.1f} {_TOP}V{_HEIGHT - _BOTTOM}"/>')
     parts.append(f'<path class="axis" d="M{_LEFT} {_HEIGHT - _BOTTOM}H{_WIDTH - _RIGHT}"/>')
     for tick in x.ticks:
-        at = x(tick) or 0.0
+        at = x.at(tick)
         anchor = "end" if at > _WIDTH - _RIGHT - 12 else "middle"
         parts.append(f'<path class="axis" d="M{at:.1f} {_HEIGHT - _BOTTOM}v4"/>')
         parts.append(
@@ -191,7 +202,9 @@ def _description(x_axis: Axis, y_axis: Axis, series: Sequence[Series]) -> str:
         points = [(a, b) for a, b in zip(line.x, line.y, strict=True) if b is not None and math.isfinite(b)]
         ends = points[:1] + points[-1:] if len(points) > 1 else points
         if ends:
-            told.append(f"{line.label}: " + ", ".join(f"{near(b, 3)} at {near(a, 3)}" for a, b in ends) + ".")
+            told.append(
+                f"{line.label or 'points'}: " + ", ".join(f"{near(b, 3)} at {near(a, 3)}" for a, b in ends) + "."
+            )
     return " ".join(told)
 
 

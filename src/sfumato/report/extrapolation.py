@@ -7,7 +7,7 @@ virtual client) on the right. Guarantees nothing of its own. After Xu et al. 202
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sfumato._check import InputError
 from sfumato._files import write_atomic
@@ -41,7 +41,7 @@ def extrapolation_figure(rows: Sequence[ExtrapolationRow], path: Path) -> None:
     if not any(0 < value < math.inf for row in rows for value in (*row.epsilon.values(), *row.epsilon_user.values())):
         raise InputError("nothing to draw: no row has a finite epsilon; give populations and multipliers")
     # A fixed salt and no date: equal rows give equal bytes. Text stays text in SVG, so that it can be read and found.
-    settings = {"svg.hashsalt": "sfumato", "svg.fonttype": "none", "font.size": 9.5, "text.color": _INK}
+    settings: Any = {"svg.hashsalt": "sfumato", "svg.fonttype": "none", "font.size": 9.5, "text.color": _INK}
     import matplotlib
 
     with matplotlib.rc_context(settings):
@@ -86,7 +86,7 @@ def _panel(
             if points:
                 x, y = zip(*points, strict=True)
                 name = f"{population} {method} {'user' if user else 'virtual client'}"
-                style = {"color": _colour(index), "linestyle": _style(method), "gid": name}
+                style: Any = {"color": _colour(index), "linestyle": _style(method), "gid": name}
                 axes.plot(x, y, marker="o", markersize=3, linewidth=1.6, **style)
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -99,5 +99,5 @@ def _colour(index: int) -> str:
     return COLOURS[index % len(COLOURS)]
 
 
-def _style(method: str) -> str:
+def _style(method: str) -> Any:
     return _METHODS.get(method, (method, "-."))[1]

@@ -64,12 +64,12 @@ def epsilon_figure(name: str, runs: Sequence[Named]) -> Figure | None:
 
 
 def clip_norm_figure(name: str, runs: Sequence[Named]) -> Figure | None:
-    """The clip norm, where it moved. It follows a noisy count, so it is covered by the guarantee."""
-    lines = []
-    for each in runs:
-        metrics = each.run.metrics
-        if metrics and len({value for value in metrics.clip_norm if value is not None}) > 1:
-            lines.append(Series(each.name, metrics.rounds, metrics.clip_norm, each.colour, each.colour))
+    """The clip norm, where it moved. It follows a noisy count, so it is covered where the model is."""
+    lines = [
+        Series(each.name, each.run.metrics.rounds, each.run.metrics.clip_norm, each.colour, each.colour)
+        for each in runs
+        if each.run.metrics and each.run.covered and _moved(each.run.metrics)
+    ]
     title = "The clip norm, from noisy counts"
     return _figure(name, title, Axis("rounds", low=0), Axis("clip norm", low=0), lines) if lines else None
 
@@ -89,14 +89,18 @@ def recall_figure(name: str, runs: Sequence[Named]) -> Figure | None:
             who = f"FAR {float(far):g}" if alone else each.name
             if each.run.metrics and far in each.run.metrics.measured:
                 rounds, recall = each.run.metrics.measured[far]
-                lines.append(Series(f"{who}, validation", rounds, recall, hue, hue, dots=len(rounds) < 40))
+                told = f"{who}, validation" if alone else who
+                lines.append(Series(told, rounds, recall, hue, hue, dots=len(rounds) < 40))
             tested = _tested(each.run, far)
             if tested:
-                lines.append(Series(f"{who}, test", *tested, hue, hue, loose=True))
+                label = f"{who}, test" if alone else "" if lines and lines[-1].label == who else who
+                lines.append(Series(label, *tested, hue, hue, loose=True))
     if not lines:
         return None
     at = "" if alone and len(chosen) > 1 else f" at FAR {float(chosen[0]):g}"
-    return _figure(name, f"Recall{at} against rounds", _ROUNDS, Axis("recall", low=0), lines)
+    hollow = any(line.loose for line in lines) and not alone
+    note = "Lines: validation data. Hollow points: test data, before and after the run." if hollow else ""
+    return _figure(name, f"Recall{at} against rounds", _ROUNDS, Axis("recall", low=0), lines, note=note)
 
 
 _ROUNDS = Axis("rounds", low=0)
@@ -111,8 +115,8 @@ def roc_figure(name: str, runs: Sequence[Named]) -> Figure | None:
         for which, dash in (("untrained", 1), ("trained", 0)):
             score: Score | None = getattr(evaluation, which, None)
             if score and score.fpr and (alone or which == "trained" or not lines):
-                label = which if alone else f"{each.name}, {which}"
-                colour = (1 if which == "untrained" else 0) if alone else each.colour
+                label = which if alone else f"untrained ({each.name})" if which == "untrained" else each.name
+                colour = (1 if which == "untrained" else 0) if alone else 6 if which == "untrained" else each.colour
                 if which == "trained" and not alone:
                     dash = each.colour
                 lines.append(Series(label, score.fpr, score.tpr, colour, dash))
@@ -141,19 +145,22 @@ def private_figures(name: str, runs: Sequence[Named]) -> list[Figure]:
         ("loss", "Loss", "mean local loss", {}),
         ("clipped", "Clipped contributions", "share of contributions", {"low": 0.0, "high": 1.0}),
         ("norm_mean", "Norm before clipping", "mean L2 norm", {"low": 0.0}),
+        ("clip_norm", "Clip norm", "clip norm", {"low": 0.0}),
     ]
     figures = []
     for column, title, label, limits in wanted:
         lines, longest = [], 1
         for each in runs:
-            values = each.run.metrics.private.get(column, []) if each.run.metrics else []
+            values = _private_column(each.run, column)
             if each.run.metrics and any(value is not None for value in values):
                 rounds, means, stretch = _averaged(each.run.metrics, values)
                 longest = max(longest, stretch)
                 lines.append(Series(each.name, rounds, means, each.colour, each.colour))
         if lines:
             note = f"Each point is the mean of {longest} rounds." if longest > 1 else ""
-            figure = _figure(f"{name}-{column}", f"{title} (not private)", _ROUNDS, Axis(label, **limits), lines, note=note)
+            figure = _figure(
+                f"{name}-{column}", f"{title} (not private)", _ROUNDS, Axis(label, **limits), lines, note=note
+            )
             figures.append(figure)
     return figures
 
@@ -168,6 +175,19 @@ def _fars(run: RunRecord) -> set[str]:
     scores = [run.evaluation.untrained, run.evaluation.trained] if run.evaluation else []
     found = {far for score in scores if score for far in score.recall}
     return found | set(run.metrics.measured if run.metrics else ())
+
+
+def _moved(metrics: Metrics) -> bool:
+    return len({value for value in metrics.clip_norm if value is not None}) > 1
+
+
+def _private_column(run: RunRecord, name: str) -> Sequence[float | None]:
+    """A private figure by round; the clip norm is one where its counts had no noise."""
+    if run.metrics is None:
+        return []
+    if name == "clip_norm":
+        return [] if run.covered or not _moved(run.metrics) else run.metrics.clip_norm
+    return run.metrics.private.get(name, [])
 
 
 def _tested(run: RunRecord, far: str) -> tuple[list[int], list[float]] | None:
@@ -201,7 +221,8 @@ def _figure(
     marks: Sequence[float] = (),
 ) -> Figure:
     svg = line_chart(name, title, x_axis, y_axis, lines, marks=marks)
-    legend = [(swatch(line), line.label) for line in lines] if len(lines) > 1 else []
+    named = [line for line in lines if line.label]
+    legend = [(swatch(line), line.label) for line in named] if len(lines) > 1 else []
     return Figure(title, svg, legend, note)
 
 

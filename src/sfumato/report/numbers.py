@@ -44,10 +44,8 @@ def value(item: object) -> str:
             return "none"
         case bool():
             return "yes" if item else "no"
-        case float() if not item.is_integer():
+        case float():
             return near(item, 6)
-        case int() | float():
-            return "∞" if math.isinf(item) else f"{item:g}" if abs(item) < 1e6 else near(item, 12)
         case list() | tuple():
             return ", ".join(map(value, item)) or "none"
     return str(item)

@@ -228,30 +228,41 @@ def _private_facts(run: RunRecord) -> list[tuple[str, str]]:
 def _comparison(runs: Sequence[Named], *, measured: bool) -> dict[str, Any]:
     """Header and rows of the table that comes first."""
     far = next(iter(common_fars([each.run for each in runs])), None) if measured else None
-    header = ["Run", "Method", "For", "ε", "δ", "Paper's ε", "Noise", "Rounds", "Users"]
-    header += [f"Recall at FAR {float(far):g}: untrained", "trained"] if far else []
+    recall = [f"Recall at FAR {float(far):g}"] if far else []
+    header = ["Run", "Method", "ε", "for", "δ", *recall, "Paper’s\N{NO-BREAK SPACE}ε", "Noise", "Rounds", "Users"]
     rows = []
     for i, each in enumerate(runs):
         run, statement = each.run, each.run.statement
         paper = words.papers_convention(statement) if run.guaranteed else None
         cells = [
             words.plan_title(run),
-            words.unit_name(statement.unit) if run.guaranteed else "nobody",
             numbers.up(statement.epsilon),
+            _whom(run),
             numbers.up(statement.delta, 3) if run.guaranteed else "–",
-            f"{paper.epsilon} ({paper.unit})" if paper else "–",
+            *([_before_and_after(run, far)] if far else []),
+            paper.epsilon if paper else "–",
             numbers.near(run.plan["noise_multiplier"], 3) if run.plan.get("noise_multiplier") else "none",
             f"{run.ledger.rounds:,}" + ("" if run.finished else f" of {run.rounds_planned:,}"),
             numbers.count(statement.population) if statement.population else "–",
         ]
-        if far:
-            score = run.evaluation
-            cells += [recall_text(score and score.untrained, far), recall_text(score and score.trained, far)]
         key = swatch(Series(each.name, [0, 1], [0, 1], each.colour, each.colour))
-        flags = ["seeded: simulation only"] if run.seeded and run.guaranteed else []
-        flags += [] if run.finished else ["stopped early"]
+        flags = [] if run.finished else ["stopped early"]
+        flags += [] if run.ledger.supports(statement) else ["the ledger costs more"]
         rows.append({"name": each.name, "anchor": f"r{i}", "swatch": key, "cells": cells, "flags": flags})
     return {"header": header, "rows": rows}
+
+
+def _whom(run: RunRecord) -> str:
+    if not run.guaranteed:
+        return "nobody"
+    return "nobody: simulation only" if run.seeded else words.unit_name(run.statement.unit)
+
+
+def _before_and_after(run: RunRecord, far: str) -> str:
+    score = run.evaluation
+    if score is None:
+        return "–"
+    return f"{recall_text(score.untrained, far)} → {recall_text(score.trained, far)}"
 
 
 def _caution(records: Sequence[RunRecord]) -> str:

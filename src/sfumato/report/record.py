@@ -145,6 +145,11 @@ class RunRecord:
         return self.plan.get("seed") is not None or self.statement.noise_source.startswith("seeded")
 
     @property
+    def covered(self) -> bool:
+        """Whether noise that nobody can repeat stands between the records and what was released."""
+        return self.guaranteed and not self.seeded
+
+    @property
     def guaranteed(self) -> bool:
         """Whether anything is promised at all."""
         return math.isfinite(self.statement.epsilon)

@@ -4,7 +4,7 @@ Written for a privacy officer: no symbol without its meaning, the promise to one
 promise, the first sentence says so.
 
 References:
-    Ponomareva et al.: How to DP-fy ML. JAIR 77, 2023, Section 5.2 (tiers of ε).
+    Ponomareva et al.: How to DP-fy ML. JAIR 77, 2023 (tiers of ε).
     Kairouz, Oh, Viswanath: The Composition Theorem for Differential Privacy. 2015 (tests and their power).
 """
 
