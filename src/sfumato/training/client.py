@@ -79,7 +79,7 @@ def gather(data: UserDataset, users: np.ndarray, *, global_classes: bool) -> Cli
     inputs = parts[0][0] if len(parts) == 1 else np.concatenate([part[0] for part in parts])
     labels = parts[0][1] if len(parts) == 1 else np.concatenate([part[1] for part in parts])
     if global_classes:
-        return ClientData(inputs, torch.as_tensor(np.asarray(labels, np.int64)), data.num_classes)
+        return ClientData(inputs, torch.from_numpy(labels.astype(np.int64)), data.num_classes)
     present, local = np.unique(labels, return_inverse=True)
     return ClientData(inputs, torch.from_numpy(local.astype(np.int64)), max(1, len(present)))
 

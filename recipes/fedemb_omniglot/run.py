@@ -1,0 +1,62 @@
+"""DP-FedEmb on Omniglot: users are characters, the last five alphabets are for testing. See README.md."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from embedding_recipe import SHARED, Recipe, main
+
+from sfumato import models
+from sfumato.data import UserDataset, omniglot_npz, split_groups
+from sfumato.federated import Centralized, FedAvg, FedEmb
+from sfumato.training import Plan
+
+NOISE = 0.02
+FEDEMB = FedEmb(
+    rounds=60,
+    clients_per_round=8,
+    users_per_client=16,
+    local_epochs=1,
+    learning_rate=0.02,
+    head_lr_scale=20,
+    server_learning_rate=0.3,
+    noise_multiplier=0,
+)
+FEDAVG = FedAvg(
+    rounds=60,
+    clients_per_round=8,
+    users_per_client=16,
+    local_epochs=1,
+    learning_rate=0.02,
+    head_lr_scale=10,
+    server_learning_rate=1.0,
+    clip_norm=5.0,
+    noise_multiplier=0,
+)
+PLANS: dict[str, Plan] = {
+    "centralized": Centralized(rounds=1500, batch_size=128, learning_rate=0.05),
+    "FedAvg": FEDAVG,
+    "FedEmb": FEDEMB,
+    "DP-FedAvg": dataclasses.replace(FEDAVG, noise_multiplier=NOISE),
+    "DP-FedEmb": dataclasses.replace(FEDEMB, noise_multiplier=NOISE),
+}
+
+
+def data(_: Path | None) -> tuple[UserDataset, UserDataset]:
+    """Characters of all alphabets but the last five, and those of the last five."""
+    parts = split_groups(omniglot_npz(SHARED / "omniglot_background.npz"), test=5, seed=None)
+    return parts.train, parts.test
+
+
+if __name__ == "__main__":
+    main(
+        Recipe(
+            folder=Path(__file__).resolve().parent,
+            dataset="Omniglot background, last 5 alphabets",
+            data=data,
+            model=models.lenet,
+            plans=PLANS,
+            quick={name: dataclasses.replace(plan, rounds=2) for name, plan in PLANS.items()},
+        )
+    )
