@@ -157,6 +157,17 @@ def test_a_public_page_shows_recall_only_if_the_test_data_are_said_to_be_public(
     assert "Recall at FAR" not in write_report(compared, public=True).read_text()
 
 
+@pytest.mark.parametrize(("fields", "covered"), [({}, True), ({"noise": 0.0}, False), ({"seed": 1}, False)])
+def test_an_adapted_clip_norm_is_published_only_where_noise_covers_its_counts(make_run, fields, covered):
+    run = make_run(**fields)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    adapted = [{**row, "clip_norm": 1.0 / row["round"]} if "clip_norm" in row else row for row in rows]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in adapted))
+    assert ("clip norm, from noisy counts" in read(write_report([run], public=True)).text) == covered
+    assert ("Clip norm (not private)" in read(write_report([run])).text) == (not covered)
+    assert "Clip norm (not private)" not in read(write_report([run], public=True)).text
+
+
 def test_a_run_without_noise_promises_nothing_in_plain_words(make_run):
     text = read(write_report([make_run(noise=0.0)])).text
     assert "No guarantee for anyone ε = ∞" in text

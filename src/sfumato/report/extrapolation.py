@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_METHODS = {"pld": ("PLD", "-"), "rdp": ("RDP", "--"), "zcdp": ("zCDP", ":")}
+_METHODS = {"pld": ("PLD", "-"), "rdp": ("RDP", "--"), "zcdp": ("zCDP (no gain from sampling)", ":")}
+_MOST_TICKS = 8
 _INK, _RULE = "#1d2329", "#dcd8cf"
 
 
@@ -91,6 +92,12 @@ def _panel(
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("users a round")
+    cohorts = sorted({row.users_per_round for row in rows})
+    # Factors of two, as a rule: the ticks of a decade would say less, and run into each other.
+    axes.set_xticks(cohorts if len(cohorts) <= _MOST_TICKS else [cohorts[0], cohorts[-1]])
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.minorticks_off()
     axes.grid(visible=True, which="major", color=_RULE, linewidth=0.7)
     axes.spines[["top", "right"]].set_visible(False)
 

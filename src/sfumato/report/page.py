@@ -187,7 +187,7 @@ def _recall(run: RunRecord) -> list[tuple[str, str, str, str]]:
     rows = []
     for far in fars:
         behind = float(far) * impostors if impostors else _FEW_PAIRS
-        remark = f"rests on about {behind:.1f} impostor pairs: uncertain" if behind < _FEW_PAIRS else ""
+        remark = f"rests on about {behind:.0f} impostor pairs: uncertain" if behind < _FEW_PAIRS else ""
         rows.append((f"recall at FAR {float(far):g}", recall_text(untrained, far), recall_text(trained, far), remark))
     if any(score and score.auc is not None for score in (untrained, trained)):
         area = [numbers.near(s.auc, 3) if s and s.auc is not None else "–" for s in (untrained, trained)]
