@@ -53,7 +53,8 @@ class Browser:
         """Load a file in a window of this width, and forget what was heard before."""
         self.call("Emulation.setDeviceMetricsOverride", on_page=True, **_metrics(width))
         self.events.clear()
-        self.call("Page.navigate", on_page=True, url=path.resolve().as_uri())
+        answer = self.call("Page.navigate", on_page=True, url=path.resolve().as_uri())
+        assert "errorText" not in answer, answer
         self._until(lambda: any(event["method"] == "Page.loadEventFired" for event in self.events))
 
     def evaluate(self, expression: str) -> Any:

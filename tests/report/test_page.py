@@ -233,6 +233,13 @@ def test_several_runs_are_compared_first_and_then_shown(make_run):
     assert "their costs add up" in text
 
 
+def test_every_line_of_a_comparison_has_its_runs_name(make_run):
+    page = write_report([make_run("private"), make_run("bare", noise=0.0)]).read_text()
+    comparison = page[: page.index("<article")]
+    figure = next(text for text in comparison.split("<figure>") if "ε against rounds" in text)
+    assert re.findall(r"</svg> ([^<]+)</li>", figure) == ["private"]  # ε of the other is infinite
+
+
 def test_runs_of_one_name_are_told_apart(make_run):
     text = read(write_report([make_run("a/run"), make_run("b/run")])).text
     assert "a/run" in text

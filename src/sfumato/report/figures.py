@@ -5,7 +5,7 @@ Each function gives None where there is nothing to draw.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sfumato.report.chart import Axis, Series, line_chart, swatch
 from sfumato.report.numbers import near
@@ -60,6 +60,7 @@ def epsilon_figure(name: str, runs: Sequence[Named]) -> Figure | None:
         Axis("ε", low=0),
         lines,
         note="The running bound is by Rényi accounting. The statement uses the tightest valid accountant.",
+        several=len(runs) > 1,
     )
 
 
@@ -123,10 +124,13 @@ def roc_figure(name: str, runs: Sequence[Named]) -> Figure | None:
                 smallest = min([smallest, *(rate for rate in score.fpr if rate > 0)])
     if not lines:
         return None
-    smallest = max(smallest, 1e-9)
+    fars = [float(far) for far in common_fars([each.run for each in runs])]
+    # Two decades below the rates of interest there is little to see, whatever the number of pairs.
+    smallest = max(smallest, min(fars, default=1e-5) / 100)
+    lines = [_from(line, smallest) for line in lines]
     steps = [smallest ** (1 - i / 60) for i in range(61)]
     lines.insert(0, Series("chance", steps, steps, 6, 2))
-    marks = [float(far) for far in common_fars([each.run for each in runs]) if float(far) >= smallest]
+    marks = [far for far in fars if far >= smallest]
     note = "Vertical lines: the false accept rates that recall is reported at." if marks else ""
     return _figure(
         name,
@@ -159,7 +163,13 @@ def private_figures(name: str, runs: Sequence[Named]) -> list[Figure]:
         if lines:
             note = f"Each point is the mean of {longest} rounds." if longest > 1 else ""
             figure = _figure(
-                f"{name}-{column}", f"{title} (not private)", _ROUNDS, Axis(label, **limits), lines, note=note
+                f"{name}-{column}",
+                f"{title} (not private)",
+                _ROUNDS,
+                Axis(label, **limits),
+                lines,
+                note=note,
+                several=len(runs) > 1,
             )
             figures.append(figure)
     return figures
@@ -177,6 +187,12 @@ def _fars(run: RunRecord) -> set[str]:
     return found | set(run.metrics.measured if run.metrics else ())
 
 
+def _from(line: Series, low: float) -> Series:
+    """The part of a line at and above a place on the x axis."""
+    kept = [i for i, x in enumerate(line.x) if x >= low]
+    return replace(line, x=[line.x[i] for i in kept], y=[line.y[i] for i in kept])
+
+
 def _moved(metrics: Metrics) -> bool:
     return len({value for value in metrics.clip_norm if value is not None}) > 1
 
@@ -187,6 +203,8 @@ def _private_column(run: RunRecord, name: str) -> Sequence[float | None]:
         return []
     if name == "clip_norm":
         return [] if run.covered or not _moved(run.metrics) else run.metrics.clip_norm
+    if name == "clipped" and all(bound is None for bound in run.metrics.clip_norm):
+        return []  # nothing was to be clipped
     return run.metrics.private.get(name, [])
 
 
@@ -219,10 +237,11 @@ def _figure(
     *,
     note: str = "",
     marks: Sequence[float] = (),
+    several: bool = False,
 ) -> Figure:
     svg = line_chart(name, title, x_axis, y_axis, lines, marks=marks)
     named = [line for line in lines if line.label]
-    legend = [(swatch(line), line.label) for line in named] if len(lines) > 1 else []
+    legend = [(swatch(line), line.label) for line in named] if several or len(lines) > 1 else []
     return Figure(title, svg, legend, note)
 
 

@@ -229,7 +229,7 @@ def _comparison(runs: Sequence[Named], *, measured: bool) -> dict[str, Any]:
     """Header and rows of the table that comes first."""
     far = next(iter(common_fars([each.run for each in runs])), None) if measured else None
     recall = [f"Recall at FAR {float(far):g}"] if far else []
-    header = ["Run", "Method", "ε", "for", "δ", *recall, "Paper’s\N{NO-BREAK SPACE}ε", "Noise", "Rounds", "Users"]
+    header = ["Run", "Method", "ε", "for", "δ", *recall, "Paper’s\N{NO-BREAK SPACE}ε", "Noise", "Rounds", "In the data"]
     rows = []
     for i, each in enumerate(runs):
         run, statement = each.run, each.run.statement
@@ -243,7 +243,7 @@ def _comparison(runs: Sequence[Named], *, measured: bool) -> dict[str, Any]:
             paper.epsilon if paper else "–",
             numbers.near(run.plan["noise_multiplier"], 3) if run.plan.get("noise_multiplier") else "none",
             f"{run.ledger.rounds:,}" + ("" if run.finished else f" of {run.rounds_planned:,}"),
-            numbers.count(statement.population) if statement.population else "–",
+            _population(run),
         ]
         key = swatch(Series(each.name, [0, 1], [0, 1], each.colour, each.colour))
         flags = [] if run.finished else ["stopped early"]
@@ -256,6 +256,12 @@ def _whom(run: RunRecord) -> str:
     if not run.guaranteed:
         return "nobody"
     return "nobody: simulation only" if run.seeded else words.unit_name(run.statement.unit)
+
+
+def _population(run: RunRecord) -> str:
+    if not run.statement.population:
+        return "–"
+    return f"{numbers.count(run.statement.population)} {'examples' if run.statement.unit == 'example' else 'users'}"
 
 
 def _before_and_after(run: RunRecord, far: str) -> str:

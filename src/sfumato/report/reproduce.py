@@ -41,10 +41,7 @@ def reproduction(run: RunRecord, name: str) -> Reproduction:
     else:
         code = _python(run, name)
     if run.seeded:
-        sentence = (
-            "Seeded: the same data, plan and version give the same bytes. Whoever knows the seed can take the noise "
-            "away, so this is for simulation."
-        )
+        sentence = "Seeded, for simulation only: the same data, plan and version give the same bytes."
     elif run.guaranteed:
         sentence = (
             "Not seeded: a repetition draws other people and other noise. It makes the same promise and reaches "
