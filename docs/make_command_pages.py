@@ -1,0 +1,152 @@
+"""Writes one page a command into docs/reference/commands/, from the commands' own --help.
+
+    python docs/make_command_pages.py            writes the pages
+    python docs/make_command_pages.py --check    tells whether they are up to date
+"""
+
+import contextlib
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from sfumato.cli.main import COMMANDS, main
+
+FOLDER = Path(__file__).resolve().parent / "reference" / "commands"
+
+EXAMPLES = {
+    "fedemb": [
+        "# what would this cost? nothing is trained",
+        "$ sfumato fedemb --data glyphs --epsilon 8 --dry-run",
+    ],
+    "fedavg": ["$ sfumato fedavg --data glyphs --epsilon 8 --clients-per-round 64 --dry-run"],
+    "fedsgd": ["$ sfumato fedsgd --data glyphs --noise-multiplier 2 --rounds 50 --dry-run"],
+    "centralized": ["$ sfumato centralized --data glyphs --rounds 1000 --dry-run"],
+    "embed": [
+        "$ sfumato data glyphs glyphs.store --identities 40 --images 6",
+        "$ sfumato fedemb --data glyphs.store --noise-multiplier 1 --rounds 1 --local-epochs 1 \\",
+        ">     --clients-per-round 2 --out runs/a",
+        "$ sfumato embed runs/a glyphs.store --out embeddings.parquet",
+    ],
+    "report": [
+        "$ sfumato fedemb --data glyphs --noise-multiplier 1 --rounds 1 --local-epochs 1 \\",
+        ">     --clients-per-round 2 --out runs/a",
+        "$ sfumato report runs/a --out a.html",
+    ],
+    "account": [
+        "$ sfumato account --noise-multiplier 1 --sampling-rate 0.01 --steps 10000 --delta 1e-5",
+        "$ sfumato account --noise-multiplier 1 --sample-size 100 --population 10000 --steps 100 --adjacency replace",
+    ],
+    "calibrate": [
+        "# the noise for 10,000 steps",
+        "$ sfumato calibrate --epsilon 2 --delta 1e-5 --sampling-rate 0.01 --steps 10000",
+        "# the steps for this noise",
+        "$ sfumato calibrate --epsilon 2 --delta 1e-5 --sampling-rate 0.01 --noise-multiplier 1.5",
+    ],
+    "extrapolate": ["$ sfumato extrapolate --populations 3e6 1e7 --multipliers 1 2 4 --figure extrapolate.png"],
+    "data pack": [
+        "$ sfumato data pack photos photos.store --size 28",
+    ],
+    "data glyphs": ["$ sfumato data glyphs glyphs.store --identities 40 --images 6"],
+}
+"""What to show above the options; the snippets' test runs it."""
+
+PREPARE = {
+    "data pack": [
+        "# a folder with two people, to try it on",
+        "from pathlib import Path",
+        "",
+        "from PIL import Image",
+        "",
+        'for person in ("ada", "bob"):',
+        '    folder = Path("photos") / person',
+        "    folder.mkdir(parents=True)",
+        "    for i in range(3):",
+        '        Image.new("L", (40, 30), 60 * i).save(folder / f"{i}.png")',
+    ],
+}
+"""Python that makes what an example needs."""
+
+SEE = {
+    "fedemb": "[Tutorial](../../tutorials/embeddings.md), [how to choose](../../how-to/choose.md), "
+    "[virtual clients](../../explanation/virtual-clients.md).",
+    "fedavg": "[How to choose](../../how-to/choose.md), [the private sum](../../explanation/private-sum.md).",
+    "fedsgd": "[The private sum](../../explanation/private-sum.md).",
+    "centralized": "[How to choose](../../how-to/choose.md).",
+    "embed": "[Tutorial](../../tutorials/embeddings.md).",
+    "report": "[Read a statement](../../how-to/read-a-statement.md).",
+    "account": "[Virtual clients](../../explanation/virtual-clients.md), "
+    "[cohorts of a fixed size](../../explanation/fixed-size-cohorts.md).",
+    "calibrate": "[How to choose](../../how-to/choose.md).",
+    "extrapolate": "[Virtual clients](../../explanation/virtual-clients.md).",
+    "data pack": "[Tutorial](../../tutorials/embeddings.md).",
+    "data glyphs": "[Tutorial](../../tutorials/embeddings.md).",
+}
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """Every page's path and text."""
+    rows = [f"| [`{name}`]({_file(name)}) | {command.summary} |" for name, command in COMMANDS.items()]
+    about = "Every command has `--config FILE` for [settings in a file](../../how-to/config-files.md) and `--json`."
+    codes = "Exit codes: 0 done, 2 a mistake in what was given (one line says which), 130 stopped by a signal."
+    index = ["# Commands", "", "| command | what it does |", "| --- | --- |", *rows, "", about, "", codes, ""]
+    yield FOLDER / "index.md", "\n".join(index)
+    for name, command in COMMANDS.items():
+        summary = command.summary[0].upper() + command.summary[1:]
+        lines = [f"# sfumato {name}", "", f"{summary}.", ""]
+        if name in PREPARE:
+            lines += ["```python", *PREPARE[name], "```", ""]
+        lines += ["```console", *EXAMPLES[name], "```", ""]
+        lines += [f"See also: {SEE[name]}", "", "## Options", "", "```text", help_text(name), "```", ""]
+        yield FOLDER / _file(name), "\n".join(lines)
+
+
+def help_text(name: str) -> str:
+    """What `sfumato NAME --help` prints in a terminal of 96 columns, without frames."""
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    before = {key: os.environ.pop(key, None) for key in ("COLUMNS", "FORCE_COLOR", "NO_COLOR")}
+    os.environ["COLUMNS"], os.environ["NO_COLOR"] = "96", "1"
+    try:
+        with contextlib.redirect_stdout(out):
+            code = main([*name.split(), "--help"])
+    finally:
+        del os.environ["COLUMNS"], os.environ["NO_COLOR"]
+        os.environ.update({key: value for key, value in before.items() if value is not None})
+    if code:
+        raise RuntimeError(f"sfumato {name} --help ended with {code}")
+    lines = []
+    for line in out.buffer.getvalue().decode().splitlines():
+        if re.fullmatch(r"[╰─╯]+", line):
+            lines.append("")
+        elif not re.fullmatch(r"│ ─+ │", line):
+            line = re.sub(r"^╭─ (.*?) ─+╮$", r"\1:", line)
+            lines.append(re.sub(r"^│ (.*?) *│$", r"  \1", line).rstrip())
+    return "\n".join(lines).strip()
+
+
+def _file(name: str) -> str:
+    return f"{name.replace(' ', '-')}.md"
+
+
+def run(*, check: bool) -> int:
+    """Write the pages, or compare them."""
+    wanted = dict(pages())
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    extra = [path for path in FOLDER.glob("*.md") if path not in wanted]
+    if check:
+        for path in [*stale, *extra]:
+            print(f"{path.name} is out of date; run python docs/make_command_pages.py")
+        return 1 if stale or extra else 0
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for path in stale:
+        path.write_text(wanted[path], encoding="utf-8")
+    for path in extra:
+        path.unlink()
+    print(f"{len(stale)} pages written, {len(wanted) - len(stale)} as they were")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run(check="--check" in sys.argv[1:]))

@@ -1,0 +1,82 @@
+"""Every snippet in README and the documentation runs as printed and prints what the page shows."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+_spec = importlib.util.spec_from_file_location("snippets", ROOT / "docs" / "snippets.py")
+snippets = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(snippets)
+
+_PAGES = [page for page in snippets.pages() if any(block.runs for block in snippets.blocks(page))]
+_SLOW = [page for page in _PAGES if any(block.note == "slow" for block in snippets.blocks(page))]
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def _check(page: Path, folder: Path, *, slow: bool) -> None:
+    for ran in snippets.run_page(page, folder, slow=slow):
+        if ran.expected is not None:
+            assert ran.shown.split() == ran.expected.body.split(), (
+                f"{ran.expected.where}: the page shows another result; python docs/snippets.py --update writes it anew"
+            )
+
+
+@pytest.fixture(autouse=True)
+def _terminal(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory):
+    monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    for name in ("COLUMNS", "FORCE_COLOR", "RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("page", [page for page in _PAGES if page not in _SLOW], ids=_name)
+def test_the_snippets_of_a_page_run_and_print_what_it_shows(page: Path, tmp_path: Path):
+    _check(page, tmp_path, slow=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", _SLOW, ids=_name)
+def test_the_slow_snippets_of_a_page_run_too(page: Path, tmp_path: Path):
+    _check(page, tmp_path, slow=True)
+
+
+def test_a_snippet_that_is_not_run_says_why():
+    for page in snippets.pages():
+        for block in snippets.blocks(page):
+            if block.note.startswith("no-run"):
+                assert re.fullmatch(r"no-run: \S.{9,}", block.note), block.where
+
+
+def test_a_wrong_result_in_a_page_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(snippets, "ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text('```python\nprint("two   words")\n```\n\n<!-- output -->\n```text\ntwo\nwords\n```\n')
+    assert [ran.agrees for ran in snippets.run_page(page, tmp_path)] == [True]
+    page.write_text(page.read_text().replace("two\n", "too\n"))
+    ran = list(snippets.run_page(page, tmp_path))
+    assert [each.agrees for each in ran] == [False]
+    snippets.update(page, ran)
+    assert [each.agrees for each in snippets.run_page(page, tmp_path)] == [True]
+
+
+def test_a_command_that_fails_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(snippets, "ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ false\n```\n")
+    with pytest.raises(AssertionError, match="exit code 1 of: false"):
+        list(snippets.run_page(page, tmp_path))
+    page.write_text("<!-- fails -->\n" + page.read_text())
+    assert len(list(snippets.run_page(page, tmp_path))) == 1
+
+
+def test_links_between_files_lead_somewhere():
+    for page in [*snippets.pages(), ROOT / "CHANGELOG.md"]:
+        text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if not re.match(r"[a-z]+:|#", target):
+                assert (page.parent / target.split("#")[0]).exists(), f"{page.relative_to(ROOT)}: {target}"
