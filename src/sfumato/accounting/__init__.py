@@ -18,12 +18,14 @@ from sfumato.accounting.extrapolate import ExtrapolationRow, extrapolate
 from sfumato.accounting.guarantee import Guarantee, guarantee
 from sfumato.accounting.ledger import Ledger
 from sfumato.accounting.statement import Statement
+from sfumato.accounting.tradeoff import GaussianEquivalent
 
 __all__ = [
     "Composition",
     "Event",
     "ExtrapolationRow",
     "Gaussian",
+    "GaussianEquivalent",
     "Guarantee",
     "InputError",
     "Ledger",

@@ -60,6 +60,21 @@ class Composed:
         log_at = self.log_scale - self.tilt * epsilon
         return _scaled(float(terms.sum()), log_at) + self.infinity, _scaled(self.error, log_at)
 
+    def curve(self) -> tuple[np.ndarray, np.ndarray]:
+        """Upper bounds on delta at the grid's losses in [0, 600]; for an untilted composition.
+
+        Returns:
+            epsilons, float [k], rising; deltas, float [k].
+        """
+        losses = self.start + self.gap * np.arange(len(self.weights))
+        seen = (losses >= 0) & (losses <= 600)
+        above = np.cumsum(self.weights[::-1])[::-1]
+        discounted = np.cumsum((self.weights * np.exp(-np.clip(losses, 0, 700)))[::-1])[::-1]
+        losses, above, discounted = losses[seen], above[seen], discounted[seen]
+        summed = 4 * _EPS * len(self.weights) * above  # round-off of the two sums
+        deltas = above - np.exp(losses) * discounted + self.error + self.infinity + summed
+        return losses + self.slack, np.clip(deltas, 0.0, 1.0)
+
 
 def _scaled(value: float, log_factor: float) -> float:
     if value <= 0.0:
@@ -82,7 +97,7 @@ def compose(parts: Sequence[tuple[Atoms, int]], sketch: "Sketch", tilt: float) -
     offset = math.fsum(count * atoms.offset for atoms, count in parts)
     low, high = _window(parts, sketch, tilt, log_scale)
     first = math.floor((low - offset) / gap)
-    size = next_fast_len(max(16, math.ceil((high - offset) / gap) - first + 1), real=True)
+    size = int(next_fast_len(max(16, math.ceil((high - offset) / gap) - first + 1), real=True) or 0)
     if size > _MOST_POINTS:
         raise TooFine(f"{size} points")
     log_spectrum = np.zeros(size // 2 + 1, dtype=np.complex128)
@@ -91,14 +106,14 @@ def compose(parts: Sequence[tuple[Atoms, int]], sketch: "Sketch", tilt: float) -
         for (weights, _, mean), (atoms, count) in zip(tilted, parts):
             middle = round((mean - atoms.offset) / gap)
             centre += count * middle
-            spectrum = rfft(_fold(weights, atoms.first - middle, size))
+            spectrum = np.asarray(rfft(_fold(weights, atoms.first - middle, size)))
             magnitude = np.maximum(np.abs(spectrum), 1e-300)
             log_spectrum += count * (np.log(magnitude) + 1j * np.angle(spectrum))
     log_magnitude = log_spectrum.real
     product = np.zeros_like(log_spectrum)
     seen = log_magnitude > -80.0
     product[seen] = np.exp(log_spectrum[seen])
-    weights = np.roll(irfft(product, size), centre - first)
+    weights = np.roll(np.asarray(irfft(product, size)), centre - first)
     error = _OUTSIDE + _round_off(log_magnitude, weights, total)
     infinity = -math.expm1(math.fsum(count * math.log1p(-min(atoms.infinity, 0.5)) for atoms, count in parts))
     slack = math.fsum(count * atoms.slack for atoms, count in parts)

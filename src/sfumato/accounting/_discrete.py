@@ -194,7 +194,7 @@ def _chain(given: np.ndarray, taken: np.ndarray, start: float) -> np.ndarray:
         ratio = given / taken
     if size > 4096 and np.isfinite(ratio).all():
         chain = _affine_chain(ratio, start)
-        if -1e-9 <= chain.min() and chain.max() <= 1 + 1e-9:
+        if chain.min() >= -1e-9 and chain.max() <= 1 + 1e-9:
             return np.clip(chain, 0.0, 1.0)
     x, chain = start, [start]
     for a, b in zip(given.tolist(), taken.tolist()):

@@ -9,6 +9,7 @@ mu^2 = sum 1/z^2 (Dong, Roth and Su 2022, Corollary 3.3); delta(epsilon): Balle 
 
 import math
 
+import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtr
 
 from sfumato._check import InputError
@@ -42,6 +43,16 @@ class GaussianAccountant:
     def delta(self, epsilon: float) -> float:
         """Delta for this epsilon; 0 <= delta <= 1."""
         return gaussian_delta(self.mu, epsilon)
+
+    def epsilon_interval(self, delta: float) -> tuple[float, float]:
+        """(lower, upper): the exact value, a rounding error apart."""
+        high = self.epsilon(delta)
+        return high * (1 - 1e-12), high
+
+    def curve(self) -> tuple[np.ndarray, np.ndarray]:
+        """Delta at many epsilons from 0 on."""
+        epsilons = np.linspace(0.0, min(600.0, self.mu * (self.mu / 2 + 10)), 4001)
+        return epsilons, np.array([self.delta(epsilon) for epsilon in epsilons.tolist()])
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:

@@ -11,16 +11,23 @@ never NaN; infinite where nothing can be promised.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, Protocol, get_args
+
+import numpy as np
 
 from sfumato._check import InputError, between, non_negative, one_of
 from sfumato._types import Adjacency
 from sfumato.accounting.events import Event, NonPrivate, combined_gaussian, terms
 from sfumato.accounting.gaussian import GaussianAccountant
+from sfumato.accounting.pld import PldAccountant
 from sfumato.accounting.rdp import RdpAccountant
+from sfumato.accounting.tradeoff import GaussianEquivalent, false_negative_rate, gaussian_equivalent
 from sfumato.accounting.zcdp import ZcdpAccountant
 
-Method = Literal["auto", "rdp", "zcdp", "gaussian"]
+Method = Literal["auto", "pld", "rdp", "zcdp", "gaussian"]
+
+_MOST_DIFFERENT = 64  # different events up to which "auto" composes loss distributions
 
 
 class Accountant(Protocol):
@@ -85,10 +92,54 @@ class Guarantee:
         non_negative(epsilon=epsilon)
         return min(min(1.0, max(0.0, accountant.delta(epsilon))) for accountant in self.accountants)
 
+    def epsilon_interval(self, delta: float) -> tuple[float, float]:
+        """(lower, upper) bounds on the smallest epsilon at this delta; the lower one is 0 where none is
+        known.
+        """
+        high = self.epsilon(delta)
+        low = 0.0
+        for accountant in self.accountants:
+            if isinstance(accountant, PldAccountant | GaussianAccountant):
+                low = max(low, accountant.epsilon_interval(delta)[0])
+        return min(low, high), high
+
+    def advantage(self) -> float:
+        """The most by which a test's true positive rate can exceed its false positive rate."""
+        return self.delta(0.0)
+
+    def tradeoff(self, fpr: float | np.ndarray) -> np.ndarray:
+        """The least false negative rate of any test that tells whether a unit took part.
+
+        Args:
+            fpr: its false positive rate in [0, 1], any shape.
+
+        Returns:
+            float, shape of `fpr`; the true positive rate is 1 minus this.
+        """
+        for rate in np.ravel(fpr):
+            between(0, 1, fpr=rate)
+        return false_negative_rate(fpr, *self._curve())
+
+    def gdp(self) -> GaussianEquivalent:
+        """The Gaussian mechanism that is at most as private (at deltas of 1e-10 and above), and how well it
+        fits.
+        """
+        for accountant in self.accountants:
+            if isinstance(accountant, GaussianAccountant):
+                return GaussianEquivalent(accountant.mu, 0.0)
+        return gaussian_equivalent(*self._curve())
+
     def rho(self) -> float | None:
         """rho of zCDP; None where there is none."""
         rho = ZcdpAccountant(self.event, self.adjacency).rho()
         return rho if math.isfinite(rho) else None
+
+    def _curve(self) -> tuple[np.ndarray, np.ndarray]:
+        for accountant in self.accountants:
+            if isinstance(accountant, PldAccountant | GaussianAccountant):
+                return accountant.curve()
+        epsilons = np.concatenate([np.linspace(0.0, 10.0, 500), np.geomspace(10.05, 600.0, 500)])
+        return epsilons, np.array([self.delta(epsilon) for epsilon in epsilons.tolist()])
 
 
 def guarantee(event: Event, adjacency: Adjacency = "add_remove", method: Method = "auto") -> Guarantee:
@@ -98,8 +149,8 @@ def guarantee(event: Event, adjacency: Adjacency = "add_remove", method: Method 
         event: what was released.
         adjacency: "add_remove" (a unit is there or not), "replace" (a unit is exchanged for another one) or
             "zero_out" (a unit's contribution is set to zero).
-        method: "auto" for the tightest valid accountant, or one by name to compare: "rdp", "zcdp", "gaussian"
-            (exact, for plain Gaussian events).
+        method: "auto" for the tightest valid accountant, or one by name to compare: "pld", "rdp", "zcdp",
+            "gaussian" (exact, for plain Gaussian events).
 
     Raises:
         InputError: the method does not know the event.
@@ -113,6 +164,8 @@ def guarantee(event: Event, adjacency: Adjacency = "add_remove", method: Method 
 
 def _accountants(event: Event, adjacency: Adjacency, method: Method) -> tuple[Accountant, ...]:
     match method:
+        case "pld":
+            return (_pld(event, adjacency),)
         case "rdp":
             return (RdpAccountant(event, adjacency),)
         case "zcdp":
@@ -123,4 +176,12 @@ def _accountants(event: Event, adjacency: Adjacency, method: Method) -> tuple[Ac
         return (NoGuarantee(),)
     if combined_gaussian(event) is not None:
         return (GaussianAccountant(event, adjacency),)
-    return (RdpAccountant(event, adjacency), ZcdpAccountant(event, adjacency))
+    renyi = RdpAccountant(event, adjacency)
+    if sum(1 for _ in terms(event)) > _MOST_DIFFERENT or not PldAccountant.suits(event, adjacency):
+        return (renyi, ZcdpAccountant(event, adjacency))
+    return (_pld(event, adjacency),)
+
+
+@lru_cache(maxsize=32)
+def _pld(event: Event, adjacency: Adjacency) -> PldAccountant:
+    return PldAccountant(event, adjacency)

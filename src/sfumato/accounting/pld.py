@@ -33,8 +33,9 @@ from sfumato.accounting.rdp import RdpAccountant
 _TOLERANCE = 4e-4  # width of the interval aimed at, relative to epsilon
 _MOST_CELLS = 1 << 21  # of a single step; bounds the memory to about 200 MB
 _LEAST_NOISE = 0.05
-_ORDERS = tuple(float(a) for a in 1 + np.geomspace(1e-3, 1, 12)) + tuple(
-    float(a) for a in np.unique(np.round(np.geomspace(3, 4096, 24)))
+_LEAST_DELTA = 1e-30  # a grid ends 13 standard deviations out; below this, the Renyi bound is the better one
+_ORDERS = tuple(float(a) for a in 1 + np.geomspace(1e-3, 1, 16)) + tuple(
+    float(a) for a in np.unique(np.round(np.geomspace(3, 4096, 48)))
 )
 
 Parts = list[tuple[SampledGaussian, int]]
@@ -54,23 +55,44 @@ class PldAccountant:
     method = "pld"
 
     def __init__(self, event: Event, adjacency: Adjacency = "add_remove") -> None:
+        self._event, self._adjacency = event, adjacency
         self._renyi = RdpAccountant(event, adjacency, _ORDERS)
         self._curves = [_Curve(tuple(parts)) for parts in _pairs(event, adjacency)]
+        self._known: dict[float, tuple[float, float]] = {}
+
+    @staticmethod
+    def suits(event: Event, adjacency: Adjacency) -> bool:
+        """Whether the pairs of all its events are known and their noise is large enough for a grid."""
+        try:
+            _pairs(event, adjacency)
+        except InputError:
+            return False
+        return True
 
     def epsilon(self, delta: float) -> float:
         """An upper bound on epsilon; 0 <= epsilon <= inf."""
         return self.epsilon_interval(delta)[1]
 
     def epsilon_interval(self, delta: float) -> tuple[float, float]:
-        """(lower, upper) bounds on the smallest epsilon at this delta."""
+        """(lower, upper) bounds on the smallest epsilon at this delta; remembered."""
+        if delta not in self._known:
+            if len(self._known) >= 64:
+                self._known.clear()
+            self._known[delta] = self._find(delta)
+        return self._known[delta]
+
+    def _find(self, delta: float) -> tuple[float, float]:
         cap = self._renyi.epsilon(delta)
-        if delta <= 0.0 or cap == 0.0 or not self._curves:
+        if cap == 0.0 or not self._curves:
             return 0.0, cap
+        if delta < _LEAST_DELTA:
+            return 0.0, RdpAccountant(self._event, self._adjacency).epsilon(delta)
         gap = self._gap(delta, cap)
         low, high = 0.0, cap
+        hints: list[float | None] = [None] * len(self._curves)
         for _ in range(4):
             try:
-                low, high = self._interval(delta, cap, gap)
+                low, high = self._interval(delta, cap, gap, hints)
             except TooFine:
                 break
             width = high - low
@@ -93,11 +115,33 @@ class PldAccountant:
         high = min(cap, max(high for _, high in bounds))
         return min(high, max(low for low, _ in bounds)), high
 
-    def _interval(self, delta: float, cap: float, gap: float) -> tuple[float, float]:
-        highs = [curve.epsilon(delta, gap, above=True) for curve in self._curves]
-        high = min(cap, max(highs))
-        worst = self._curves[int(np.argmax(highs))]
-        return min(high, worst.epsilon(delta, gap, above=False)), high
+    def curve(self) -> tuple[np.ndarray, np.ndarray]:
+        """Upper bounds on delta at many epsilons >= 0, at once.
+
+        Returns:
+            epsilons, float [k], rising from 0; deltas, float [k].
+        """
+        if not self._curves:
+            return np.zeros(1), np.zeros(1)
+        delta = 1e-6
+        gap = self._gap(delta, max(self._renyi.epsilon(delta), 1e-6))
+        both = [curve.curve(gap) for curve in self._curves]
+        longest = max((epsilons for epsilons, _ in both), key=len, default=np.zeros(1))
+        epsilons = longest[:: max(1, len(longest) // 20_000)]
+        at_zero = self.delta(0.0)
+        deltas = np.zeros(len(epsilons))
+        for own, values in both:  # delta falls with epsilon: the value at the next smaller epsilon is a bound
+            at = np.searchsorted(own, epsilons, side="right") - 1
+            deltas = np.maximum(deltas, np.where(at >= 0, values[np.maximum(at, 0)], at_zero) if len(own) else 0.0)
+        return np.concatenate([[0.0], epsilons]), np.concatenate([[at_zero], deltas])
+
+    def _interval(self, delta: float, cap: float, gap: float, hints: list[float | None]) -> tuple[float, float]:
+        found = [curve.epsilon(delta, gap, True, hint) for curve, hint in zip(self._curves, hints)]
+        hints[:] = [tilt for _, tilt in found]
+        worst = max(range(len(found)), key=lambda index: found[index][0])
+        high = min(cap, found[worst][0])
+        low, _ = self._curves[worst].epsilon(delta, gap, False, hints[worst])
+        return min(high, low), high
 
     def _gap(self, delta: float, epsilon: float) -> float:
         """The gap at which the two bounds should differ by `_TOLERANCE` of epsilon."""
@@ -121,23 +165,25 @@ class _Curve:
         ends = [pair.span() for pair, _ in self.parts]
         return max(high - low for low, high in ends)
 
-    def epsilon(self, delta: float, gap: float, above: bool) -> float:
-        """A bound on epsilon from above or from below."""
+    def epsilon(self, delta: float, gap: float, above: bool, tilt: float | None = None) -> tuple[float, float]:
+        """A bound on epsilon from above or from below, and the tilt that gave it (a hint for the next gap)."""
         atoms = self._atoms(gap, above)
         sketch = Sketch(atoms)
-        tilt = _tilt(sketch, delta=delta)
-        bound = math.inf if above else 0.0
+        trial = _tilt(sketch, delta=delta) if tilt is None else tilt
+        best, best_tilt = (math.inf if above else 0.0), trial
         for _ in range(12):
-            composed = compose(atoms, sketch, tilt)
+            composed = compose(atoms, sketch, trial)
             if above and delta <= composed.infinity:
-                return math.inf
-            found, precise = _solve(composed, delta, above)
-            slack = composed.slack
-            bound = min(bound, found + slack) if above else max(bound, found - slack)
-            if precise or tilt == 0.0 or bound <= 0.0:
+                return math.inf, trial
+            found, reached, precise = _solve(composed, delta, above)
+            found = max(0.0, found + composed.slack if above else found - composed.slack)
+            gain = best - found if above else found - best
+            if gain > 0:
+                best, best_tilt = found, trial
+            if precise or trial == 0.0 or best == 0.0 or (reached and 0 <= gain < 1e-4 * best):
                 break
-            tilt = 0.5 * tilt if tilt > 1e-3 else 0.0
-        return max(0.0, bound)
+            trial = 0.5 * trial if trial > 1e-3 else 0.0
+        return best, best_tilt
 
     def delta(self, epsilon: float, gap: float) -> tuple[float, float]:
         """Bounds on delta."""
@@ -149,6 +195,11 @@ class _Curve:
             ends.append(composed.delta(epsilon - composed.slack if above else epsilon + composed.slack))
         (high, high_error), (low, low_error) = ends
         return max(0.0, low - low_error), min(1.0, high + high_error)
+
+    def curve(self, gap: float) -> tuple[np.ndarray, np.ndarray]:
+        """Epsilons in [0, 600] with upper bounds on delta."""
+        atoms = self._atoms(gap, True)
+        return compose(atoms, Sketch(atoms), 0.0).curve()
 
     def _atoms(self, gap: float, above: bool) -> list[tuple[Atoms, int]]:
         return [(_atoms(pair, gap, above), count) for pair, count in self.parts]
@@ -184,10 +235,10 @@ def _tilt(sketch: Sketch, *, delta: float = 1.0, epsilon: float | None = None) -
     return low
 
 
-def _solve(composed: Composed, delta: float, above: bool) -> tuple[float, bool]:
+def _solve(composed: Composed, delta: float, above: bool) -> tuple[float, bool, bool]:
     """The epsilon >= 0 at which delta, with its error added (above) or subtracted, crosses the given one.
 
-    The second value tells whether the window reached down to it and the error was small there.
+    Also tells whether the window reached down to it, and whether the error was small there.
     """
 
     def log_ratio(epsilon: float) -> float:
@@ -197,22 +248,22 @@ def _solve(composed: Composed, delta: float, above: bool) -> tuple[float, bool]:
 
     low, high = max(0.0, composed.start), composed.start + composed.gap * len(composed.weights)
     if high <= low or log_ratio(low) <= 0:
-        return (low if above else 0.0), low == 0.0
+        return (low if above else 0.0), low == 0.0, low == 0.0
     if log_ratio(high) > 0:
-        return (math.inf if above else 0.0), False
+        return (math.inf if above else 0.0), False, False
     low, high = _crossing(log_ratio, low, high, 1e-6 * composed.gap + 1e-12 * high)
     _, error = composed.delta(low)
-    precise = error < 1e-5 * delta
+    precise = error < 1e-4 * delta
     if above:
-        return high, precise
+        return high, True, precise
     step = composed.gap * 1e-3
     for _ in range(30):  # to the left until the error is paid for
         value, error = composed.delta(low)
         if value - error >= delta:
-            return low, precise
+            return low, True, precise
         low -= step
         step *= 2
-    return 0.0, False
+    return 0.0, False, False
 
 
 def _crossing(function: Callable[[float], float], low: float, high: float, tolerance: float) -> tuple[float, float]:
@@ -222,7 +273,7 @@ def _crossing(function: Callable[[float], float], low: float, high: float, toler
     while high - low > tolerance:
         width = high - low
         middle = 0.5 * (low + high)
-        if not halve and at_high > -50:
+        if not halve and at_high > -50 and at_low < 700:
             middle = low + width * at_low / (at_low - at_high)
             middle = min(max(middle, low + 0.4 * tolerance), high - 0.4 * tolerance)
         value = function(middle)

@@ -89,8 +89,8 @@ def _rho(event: Event, adjacency: Adjacency) -> float:
 
 
 def _minimum(function: Callable[[float], float], low: float = -30.0, high: float = 30.0) -> float:
-    """Least value found on a grid that is refined three times; every value is a valid bound by itself."""
-    for _ in range(6):
+    """Least value found on a grid that is refined eight times; every value is a valid bound by itself."""
+    for _ in range(8):
         width = (high - low) / 24
         points = [low + width * i for i in range(25)]
         values = [function(point) for point in points]

@@ -1,0 +1,186 @@
+"""Two-sided bounds against integrals of the definition, other libraries and themselves."""
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from sfumato.accounting import Gaussian, InputError, guarantee
+from sfumato.accounting._compose import Sketch, compose
+from sfumato.accounting._discrete import best_offset, from_above, from_below
+from sfumato.accounting._pairs import SampledGaussian
+from sfumato.accounting.pld import PldAccountant
+from sfumato.accounting.rdp import RdpAccountant
+
+
+def hockey_stick(rate: float, z: float, epsilon: float, direction: str) -> float:
+    """sup_S P(S) - e^epsilon Q(S), integrated at 30 digits."""
+    with mp.workdps(30):
+        q, s = mp.mpf(rate), 1 / mp.mpf(z)
+
+        def mix(u, mean):
+            return (1 - q) * mp.npdf(u) + q * mp.npdf(u, mean)
+
+        pairs = {
+            "remove": (lambda u: mix(u, s), mp.npdf),
+            "add": (mp.npdf, lambda u: mix(u, s)),
+            "replace": (lambda u: mix(u, s), lambda u: mix(u, -s)),
+        }
+        upper, lower = pairs[direction]
+
+        def excess(u):
+            return upper(u) - mp.exp(epsilon) * lower(u)
+
+        sign = -1 if direction == "add" else 1  # the set {P > e^epsilon Q} is a half-line
+        reach = 20 + abs(s)
+        if excess(sign * reach) <= 0:
+            return 0.0
+        low, high = -sign * reach, sign * reach
+        for _ in range(90):
+            middle = (low + high) / 2
+            low, high = (low, middle) if excess(middle) > 0 else (middle, high)
+        points = [high + sign * k for k in (0, 1, 2, 4, 8, 16, 32)]
+        return float(sign * mp.quad(excess, points))
+
+
+@pytest.mark.parametrize("direction", ["remove", "add", "replace"])
+@pytest.mark.parametrize(
+    ("rate", "z", "epsilon"), [(0.01, 1.0, 0.005), (0.3, 0.7, 0.2), (1e-4, 0.5, 0.01), (1.0, 2.0, 1.0)]
+)
+def test_one_step_brackets_the_integral(rate: float, z: float, epsilon: float, direction: str) -> None:
+    truth = hockey_stick(rate, z, epsilon, direction)
+    pair, gap = SampledGaussian(direction, rate, 1 / z), 1e-4
+    offset = best_offset(pair, gap)
+    deltas = []
+    for atoms in (from_below(pair, gap, offset), from_above(pair, gap, offset)):
+        losses = atoms.losses
+        deltas.append(float((atoms.masses * np.maximum(-np.expm1(epsilon - losses), 0)).sum()) + atoms.infinity)
+    assert deltas[0] <= truth * (1 + 1e-9) + 1e-15
+    assert truth <= deltas[1] * (1 + 1e-9) + 1e-15
+    assert deltas[1] - deltas[0] <= 1e-3 * truth + 1e-9
+
+
+@pytest.mark.parametrize(("rate", "z", "epsilon"), [(0.2, 1.0, 0.5), (0.05, 0.8, 1.0)])
+@pytest.mark.parametrize("direction", ["remove", "add"])
+def test_two_steps_bracket_the_double_integral(rate: float, z: float, epsilon: float, direction: str) -> None:
+    def log_ratio(u):
+        loss = np.log1p(rate * np.expm1(u / z - 1 / (2 * z * z)))
+        return loss if direction == "remove" else -loss
+
+    def density(u):
+        base = stats.norm.pdf(u)
+        return base if direction == "add" else (1 - rate) * base + rate * stats.norm.pdf(u - 1 / z)
+
+    grid = np.linspace(-12, 14, 40_001)
+    weights = density(grid) * (grid[1] - grid[0])
+    loss = log_ratio(grid)
+    order = np.argsort(loss)
+    loss, weights = loss[order], weights[order]
+    above = np.concatenate([np.cumsum(weights[::-1])[::-1], [0]])
+    discounted = np.concatenate([np.cumsum((weights * np.exp(-loss))[::-1])[::-1], [0]])
+    start = np.searchsorted(loss, epsilon - loss, side="right")
+    truth = float((weights * (above[start] - np.exp(epsilon - loss) * discounted[start])).sum())
+
+    pair, gap = SampledGaussian(direction, rate, 1 / z), 2e-4
+    bounds = []
+    for build in (from_below, from_above):
+        parts = [(build(pair, gap, best_offset(pair, gap)), 2)]
+        value, error = compose(parts, Sketch(parts), 1.0).delta(epsilon)
+        bounds.append((value, error))
+    slack = 1e-6 * truth  # of the sum above
+    assert bounds[0][0] - bounds[0][1] <= truth + slack
+    assert truth - slack <= bounds[1][0] + bounds[1][1]
+    assert bounds[1][0] - bounds[0][0] <= 1e-3 * truth
+
+
+@pytest.mark.parametrize("z", [0.3, 1.0, 10.0])
+@pytest.mark.parametrize("delta", [1e-3, 1e-10, 1e-25])
+def test_the_gaussian_is_inside_its_interval(z: float, delta: float) -> None:
+    low, high = PldAccountant(Gaussian(z)).epsilon_interval(delta)
+    exact = guarantee(Gaussian(z)).epsilon(delta)
+    assert low <= exact <= high <= low * 1.002
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.floats(0.4, 8),
+    st.floats(1e-3, 0.5),
+    st.integers(1, 3000),
+    st.floats(1e-9, 1e-3),
+    st.sampled_from(["add_remove", "replace"]),
+)
+def test_lower_is_below_upper_is_below_renyi(z, q, n, delta, adjacency) -> None:
+    event = Gaussian(z).poisson(q) * n
+    low, high = PldAccountant(event, adjacency).epsilon_interval(delta)
+    assert 0 <= low <= high <= RdpAccountant(event, adjacency).epsilon(delta) * 1.001 + 1e-9
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-12, 1e-20])
+def test_a_long_double_transform_lies_inside(delta: float) -> None:
+    """Plain FFT, no tilt, but with 64-bit mantissas and a far finer grid."""
+    from scipy.fft import irfft, rfft
+
+    pair, gap, steps = SampledGaussian("remove", 0.01, 1.0), 2e-4, 500
+    atoms = from_above(pair, gap, 0.0)
+    size = 1 << 18
+    padded = np.zeros(size, dtype=np.longdouble)
+    padded[: len(atoms.masses)] = atoms.masses
+    masses = irfft(rfft(padded) ** steps, size)
+    losses = gap * (steps * atoms.first + np.arange(size))
+
+    def value(epsilon: float) -> float:
+        seen = losses > epsilon
+        return float((masses[seen] * -np.expm1(epsilon - losses[seen])).sum())
+
+    low, high = PldAccountant(Gaussian(1.0).poisson(0.01) * steps).epsilon_interval(delta)
+    if delta > 1e-14:  # above the noise of the plain transform
+        assert value(high) <= delta * (1 + 1e-3)
+        assert value(low) >= delta * (1 - 1e-3)
+    assert high - low < 2e-3 * high
+
+
+def test_halving_the_rate_of_an_exchange_is_between_poisson_and_no_sampling() -> None:
+    event = Gaussian(2.0).without_replacement(50, 100) * 20
+    exchange = guarantee(event, "replace", "pld").epsilon(1e-6)
+    assert guarantee(Gaussian(2.0).poisson(0.5) * 20, "replace", "pld").epsilon(1e-6) < exchange
+    assert exchange < guarantee(Gaussian(2.0) * 20, "replace").epsilon(1e-6)
+    assert exchange <= guarantee(event, "replace", "rdp").epsilon(1e-6)
+
+
+def test_unequal_events_compose() -> None:
+    parts = Gaussian(1.0).poisson(0.01) * 1000, Gaussian(5.0) * 3, Gaussian(2.0).poisson(0.1) * 50
+    both = PldAccountant(parts[0] + parts[1] + parts[2])
+    low, high = both.epsilon_interval(1e-6)
+    assert low <= high <= low * 1.002
+    assert high > max(PldAccountant(part).epsilon(1e-6) for part in parts)
+    assert high <= RdpAccountant(parts[0] + parts[1] + parts[2]).epsilon(1e-6)
+
+
+def test_too_little_noise_is_refused_by_name_and_avoided_by_auto() -> None:
+    event = Gaussian(0.01).poisson(0.5)
+    with pytest.raises(InputError, match='too small for method="pld"'):
+        guarantee(event, method="pld")
+    assert guarantee(event).method == "rdp"
+
+
+def test_a_tiny_delta_falls_back_to_renyi_and_never_to_nan() -> None:
+    low, high = PldAccountant(Gaussian(1.0).poisson(0.01) * 100).epsilon_interval(1e-200)
+    assert 0 <= low <= high < math.inf
+    assert high <= RdpAccountant(Gaussian(1.0).poisson(0.01) * 100).epsilon(1e-200) * 1.01
+
+
+def test_quad_agrees_on_the_masses_of_cells() -> None:
+    pair = SampledGaussian("replace", 0.2, 1.5)
+    edges = np.array([-1.0, -0.1, 0.0, 0.4, 2.0])
+    upper, lower, _ = pair.cells(edges)
+    u = pair._observation_replace(edges)
+    for masses, sign in ((upper, 1), (lower, -1)):
+        for i in range(4):
+            truth, _ = integrate.quad(
+                lambda x, sign=sign: 0.8 * stats.norm.pdf(x) + 0.2 * stats.norm.pdf(x - sign * 1.5), u[i], u[i + 1]
+            )
+            assert masses[i] == pytest.approx(truth, rel=1e-10)
