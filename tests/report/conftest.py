@@ -120,11 +120,11 @@ def _write_metrics(path: Path, event: acc.Event, done: int, delta: float, client
             "norm_mean": 1.271,
             "non_finite": 0,
             "examples": 1890,
+            "seconds": 1.9371,
         }
         rows.append(
             {
                 "round": number,
-                "seconds": 1.9371,
                 "epsilon": round(epsilon, 6) if math.isfinite(epsilon) else None,
                 "clip_norm": 1.0,
                 "cohort_planned": clients,

@@ -263,8 +263,8 @@ def test_a_long_run_has_a_small_page(make_run):
     run = make_run(rounds=30)
     with open(run / "metrics.jsonl", "a") as file:
         for number in range(31, 20_001):
-            private = {"loss": 1.0, "units": 32, "clipped": 0.5, "norm_mean": 1.0}
-            row = {"round": number, "seconds": 1.0, "epsilon": number**0.5, "clip_norm": 1.0, "not_private": private}
+            private = {"loss": 1.0, "units": 32, "clipped": 0.5, "norm_mean": 1.0, "seconds": 1.0}
+            row = {"round": number, "epsilon": number**0.5, "clip_norm": 1.0, "not_private": private}
             file.write(json.dumps(row) + "\n")
     assert len(write_report([run]).read_bytes()) < 150_000
 

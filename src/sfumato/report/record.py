@@ -68,8 +68,7 @@ class Metrics:
         self.rounds.append(int(row["round"]))
         self.epsilon.append(_number(row.get("epsilon")))
         self.clip_norm.append(_number(row.get("clip_norm")))
-        # How long a round takes tells how many people took part, so it is private too.
-        private = {**row.get("not_private", {}), "seconds": row.get("seconds")}
+        private = row.get("not_private", {})
         for name in {*private, *self.private}:
             column = self.private.setdefault(name, [None] * (len(self.rounds) - 1))
             column.append(_number(private.get(name)))

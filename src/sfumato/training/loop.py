@@ -175,11 +175,11 @@ class Loop:
                 result = self._round(progress, stop=interrupt.asked)
                 row = {
                     "round": progress.round,
-                    "seconds": round(time.monotonic() - started, 4),
                     "epsilon": epsilon_so_far(progress.round),
                     "clip_norm": progress.clip_norm,
                     "cohort_planned": self.sum.grouping.clients,
-                    "not_private": result.statistics(),
+                    # How long a round takes tells how many people took part.
+                    "not_private": {**result.statistics(), "seconds": round(time.monotonic() - started, 4)},
                 }
                 self._note(progress, row, show)
                 last = progress.round == self.sum.rounds
