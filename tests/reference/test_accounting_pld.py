@@ -82,7 +82,7 @@ def test_a_sample_without_replacement_is_not_a_poisson_sample() -> None:
     poisson = interval(Gaussian(0.8).poisson(1e-3) * 10_000, 1e-6)
     fixed = interval(Gaussian(0.8).without_replacement(1, 1000) * 10_000, 1e-6)
     assert poisson[1] == pytest.approx(0.947, abs=2e-3)
-    assert fixed[0] <= 15.25 <= fixed[1] * (1 + 1e-3)
+    assert fixed == pytest.approx((15.25, 15.25), abs=0.005)
 
 
 def test_deltas_of_three_steps() -> None:

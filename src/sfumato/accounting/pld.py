@@ -55,7 +55,8 @@ class PldAccountant:
     method = "pld"
 
     def __init__(self, event: Event, adjacency: Adjacency = "add_remove") -> None:
-        self._event, self._adjacency = event, adjacency
+        self._event = event
+        self._adjacency: Adjacency = adjacency
         self._renyi = RdpAccountant(event, adjacency, _ORDERS)
         self._curves = [_Curve(tuple(parts)) for parts in _pairs(event, adjacency)]
         self._known: dict[float, tuple[float, float]] = {}
@@ -144,11 +145,11 @@ class PldAccountant:
         return min(high, low), high
 
     def _gap(self, delta: float, epsilon: float) -> float:
-        """The gap at which the two bounds should differ by `_TOLERANCE` of epsilon."""
+        """The gap at which the two bounds should differ by half of `_TOLERANCE` of epsilon."""
         a = self._renyi.orders
         order = float(a[np.argmin(self._renyi.values + np.log1p(-1 / a) - np.log(delta * a) / (a - 1))])
         steps = sum(count for _, count in self._curves[0].parts)
-        return max(self._finest(), math.sqrt(8 * _TOLERANCE * epsilon / (steps * order)))
+        return max(self._finest(), math.sqrt(4 * _TOLERANCE * epsilon / (steps * order)))
 
     def _finest(self) -> float:
         return max(curve.span for curve in self._curves) / _MOST_CELLS
