@@ -93,9 +93,10 @@ class PldAccountant:
         hints: list[float | None] = [None] * len(self._curves)
         for _ in range(4):
             try:
-                low, high = self._interval(delta, cap, gap, hints)
+                new_low, new_high = self._interval(delta, cap, gap, hints)
             except TooFine:
                 break
+            low, high = max(low, new_low), min(high, new_high)
             width = high - low
             if width <= 2 * _TOLERANCE * high or gap <= self._finest():
                 break
@@ -141,7 +142,10 @@ class PldAccountant:
         hints[:] = [tilt for _, tilt in found]
         worst = max(range(len(found)), key=lambda index: found[index][0])
         high = min(cap, found[worst][0])
-        low, _ = self._curves[worst].epsilon(delta, gap, False, hints[worst])
+        try:
+            low, _ = self._curves[worst].epsilon(delta, gap, False, hints[worst])
+        except TooFine:
+            low = 0.0
         return min(high, low), high
 
     def _gap(self, delta: float, epsilon: float) -> float:
@@ -170,7 +174,7 @@ class _Curve:
         """A bound on epsilon from above or from below, and the tilt that gave it (a hint for the next gap)."""
         atoms = self._atoms(gap, above)
         sketch = Sketch(atoms)
-        trial = _tilt(sketch, delta=delta) if tilt is None else tilt
+        trial = min(_tilt(sketch, delta=delta), math.inf if tilt is None else 1.2 * tilt)
         best, best_tilt = (math.inf if above else 0.0), trial
         for _ in range(12):
             composed = compose(atoms, sketch, trial)
