@@ -19,7 +19,7 @@ from sfumato.training import (
     LocalTraining,
     glorot_head,
 )
-from sfumato.training.client import client_generators, order_of_examples
+from sfumato.training.client import order_generator, order_of_examples
 
 
 def clients(shared: bool) -> list[ClientData]:
@@ -28,7 +28,7 @@ def clients(shared: bool) -> list[ClientData]:
     return [
         ClientData(
             rng.integers(0, 256, (count, 8, 8, 1), dtype=np.uint8),
-            torch.from_numpy(rng.integers(0, classes, count)),
+            rng.integers(0, classes, count),
             7 if shared else classes,
         )
         for count, classes in sizes
@@ -83,13 +83,13 @@ def test_a_client_trains_as_plain_torch_would(tiny):
     theta = flat.vector.clone()
     local = LocalTraining(epochs=1, batch_size=8, learning_rate=0.1, momentum=0.9, shared_head=True)
     delta, _, _ = ClientTrainer(local, model, flat).delta(theta, client, 3)
-    order = order_of_examples(len(client), local, client_generators(3)[0])
+    order = order_of_examples(len(client), local, order_generator(3))
     optimizer = torch.optim.SGD([*reference.parameters(), head], lr=0.1, momentum=0.9)
     for start in range(0, len(order), 8):
         index = order[start : start + 8]
         optimizer.zero_grad()
         functional.cross_entropy(
-            reference(to_tensor(client.inputs[index])) @ head.T, client.labels[torch.from_numpy(index)]
+            reference(to_tensor(client.inputs[index])) @ head.T, torch.from_numpy(client.labels[index])
         ).backward()
         optimizer.step()
     after = torch.cat([p.detach().reshape(-1) for p in [*reference.parameters(), head]])
@@ -99,7 +99,7 @@ def test_a_client_trains_as_plain_torch_would(tiny):
 def test_a_client_without_examples_contributes_nothing(tiny):
     model = tiny()
     flat = flat_of(model, False)
-    empty = ClientData(np.empty((0, 8, 8, 1), np.uint8), torch.empty(0, dtype=torch.int64), 1)
+    empty = ClientData(np.empty((0, 8, 8, 1), np.uint8), np.empty(0, np.int64), 1)
     delta, loss, examples = ClientTrainer(LocalTraining(), model, flat).delta(flat.vector.clone(), empty, 0)
     assert delta.abs().sum() == 0
     assert (loss.item(), examples) == (0, 0)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from sfumato.data import to_tensor
-from sfumato.training.client import ClientData, LocalTraining, client_generators, order_of_examples
+from sfumato.training.client import ClientData, LocalTraining, head_generator, order_generator, order_of_examples
 from sfumato.training.heads import glorot_head
 from sfumato.training.parameters import FlatParameters
 
@@ -40,16 +40,16 @@ class BatchedTrainer:
         """
         local, device = self.local, theta.device
         torch.default_generator.manual_seed(seeds[0])
-        generators = [client_generators(seed) for seed in seeds]
         orders = [
-            order_of_examples(len(client), local, order) for client, (order, _) in zip(clients, generators, strict=True)
+            order_of_examples(len(client), local, order_generator(seed))
+            for client, seed in zip(clients, seeds, strict=True)
         ]
         inputs, labels, present = (x.to(device) for x in _pad(clients, orders))
         stack = theta.repeat(len(clients), 1)
         trained = self.flat.views(stack)
         rates = [local.learning_rate] * len(self._backbone) + [local.learning_rate * local.head_lr_scale]
         if not local.shared_head:
-            trained.append(self._heads(inputs[:1, 0], clients, generators))
+            trained.append(self._heads(inputs[:1, 0], clients, seeds))
         classes = torch.tensor([client.classes for client in clients], device=device)
         momenta = [torch.zeros_like(p) for p in trained] if local.momentum else None
         size = local.batch_size or inputs.shape[1]
@@ -91,31 +91,26 @@ class BatchedTrainer:
                 gradient = torch.where(active.view(-1, *[1] * (gradient.dim() - 1)), gradient, 0.0)
             parameter.sub_(gradient, alpha=rate)
 
-    def _heads(
-        self,
-        probe: Tensor,
-        clients: Sequence[ClientData],
-        generators: Sequence[tuple[torch.Generator, torch.Generator]],
-    ) -> Tensor:
+    def _heads(self, probe: Tensor, clients: Sequence[ClientData], seeds: Sequence[int]) -> Tensor:
         """Fresh heads, padded to the largest number of classes, [clients, classes, d]."""
         with torch.no_grad():
             dimension = self.model(probe).shape[1]
         heads = torch.zeros(len(clients), max(client.classes for client in clients), dimension)
-        for head, client, (_, generator) in zip(heads, clients, generators, strict=True):
-            head[: client.classes] = glorot_head(client.classes, dimension, generator)
+        for head, client, seed in zip(heads, clients, seeds, strict=True):
+            head[: client.classes] = glorot_head(client.classes, dimension, head_generator(seed))
         return heads.to(probe.device)
 
 
 def _pad(clients: Sequence[ClientData], orders: Sequence[np.ndarray]) -> tuple[Tensor, Tensor, Tensor]:
     """Inputs [clients, longest, …], labels [clients, longest] and which of them exist, bool [clients, longest]."""
-    longest = max(len(order) for order in orders)
+    lengths = np.array([len(order) for order in orders])
     first = clients[0].inputs
-    inputs = np.zeros((len(clients), longest, *first.shape[1:]), first.dtype)
-    labels = torch.zeros(len(clients), longest, dtype=torch.int64)
-    present = torch.zeros(len(clients), longest, dtype=torch.bool)
+    inputs = np.empty((len(clients), lengths.max(), *first.shape[1:]), first.dtype)
+    labels = np.zeros((len(clients), lengths.max()), np.int64)
     for i, (client, order) in enumerate(zip(clients, orders, strict=True)):
         np.take(client.inputs, order, axis=0, out=inputs[i, : len(order)])
-        labels[i, : len(order)] = client.labels[torch.from_numpy(order)]
-        present[i, : len(order)] = True
+        np.take(client.labels, order, out=labels[i, : len(order)])
+        inputs[i, len(order) :] = 0
     flat = to_tensor(inputs.reshape(-1, *first.shape[1:]))
-    return flat.view(len(clients), longest, *flat.shape[1:]), labels, present
+    present = np.arange(lengths.max()) < lengths[:, None]
+    return flat.view(*labels.shape, *flat.shape[1:]), torch.from_numpy(labels), torch.from_numpy(present)

@@ -57,12 +57,12 @@ class ClientData:
 
     Attributes:
         inputs: as stored, [n, *input_shape].
-        labels: int64 tensor [n], in {0, …, classes − 1}.
+        labels: int64 [n], in {0, …, classes − 1}.
         classes: rows that the client's head needs.
     """
 
     inputs: np.ndarray
-    labels: Tensor
+    labels: np.ndarray
     classes: int
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ class ClientData:
 
     def take(self, order: np.ndarray) -> tuple[Tensor, Tensor]:
         """Inputs as a float tensor and labels of the examples named."""
-        return to_tensor(self.inputs[order]), self.labels[torch.from_numpy(order)]
+        return to_tensor(self.inputs[order]), torch.from_numpy(self.labels[order])
 
 
 def gather(data: UserDataset, users: np.ndarray, *, global_classes: bool) -> ClientData:
@@ -79,14 +79,19 @@ def gather(data: UserDataset, users: np.ndarray, *, global_classes: bool) -> Cli
     inputs = parts[0][0] if len(parts) == 1 else np.concatenate([part[0] for part in parts])
     labels = parts[0][1] if len(parts) == 1 else np.concatenate([part[1] for part in parts])
     if global_classes:
-        return ClientData(inputs, torch.from_numpy(labels.astype(np.int64)), data.num_classes)
+        return ClientData(inputs, labels, data.num_classes)
     present, local = np.unique(labels, return_inverse=True)
-    return ClientData(inputs, torch.from_numpy(local.astype(np.int64)), max(1, len(present)))
+    return ClientData(inputs, local, max(1, len(present)))
 
 
-def client_generators(seed: int) -> tuple[torch.Generator, torch.Generator]:
-    """Generators of a client's order of examples and of its head."""
-    return torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed ^ 0x5DEECE66D)
+def order_generator(seed: int) -> torch.Generator:
+    """Generator of a client's order of examples."""
+    return torch.Generator().manual_seed(seed)
+
+
+def head_generator(seed: int) -> torch.Generator:
+    """Generator of a client's fresh head."""
+    return torch.Generator().manual_seed(seed ^ 0x5DEECE66D)
 
 
 def order_of_examples(examples: int, local: LocalTraining, generator: torch.Generator) -> np.ndarray:

@@ -10,7 +10,7 @@ draws a fresh head, trains it beside the backbone at `head_lr_scale` times the r
 import torch
 from torch import Tensor, nn
 
-from sfumato.training.client import ClientData, LocalTraining, client_generators, order_of_examples
+from sfumato.training.client import ClientData, LocalTraining, head_generator, order_generator, order_of_examples
 from sfumato.training.heads import glorot_head
 from sfumato.training.parameters import FlatParameters
 
@@ -39,13 +39,12 @@ class ClientTrainer:
             Δ float [size], valid until the next call; the mean loss over its steps; processed examples.
         """
         local = self.local
-        order_generator, head_generator = client_generators(seed)
         torch.default_generator.manual_seed(seed)  # dropout and the like draw from it
         self.flat.vector.copy_(theta)
         optimizer: torch.optim.Optimizer | None = None
         head: nn.Parameter | None = self.flat.parameters[-1] if local.shared_head else None
         losses = []
-        order = order_of_examples(len(client), local, order_generator)
+        order = order_of_examples(len(client), local, order_generator(seed))
         for step, start in enumerate(range(0, len(order), local.batch_size or max(1, len(order)))):
             inputs, labels = client.take(order[start : start + (local.batch_size or len(order))])
             inputs, labels = inputs.to(theta.device), labels.to(theta.device)
@@ -53,7 +52,9 @@ class ClientTrainer:
             with torch.set_grad_enabled(not head_only):
                 embeddings = self.model(inputs)
             if head is None:
-                head = nn.Parameter(glorot_head(client.classes, embeddings.shape[1], head_generator).to(theta.device))
+                head = nn.Parameter(
+                    glorot_head(client.classes, embeddings.shape[1], head_generator(seed)).to(theta.device)
+                )
             if optimizer is None:
                 optimizer = self._optimizer(head)
             loss = local.loss(embeddings, head, labels).mean()
