@@ -21,11 +21,11 @@ from sfumato._types import Adjacency
 from sfumato.accounting.events import Event, NonPrivate, combined_gaussian, terms
 from sfumato.accounting.gaussian import GaussianAccountant
 from sfumato.accounting.pld import PldAccountant
-from sfumato.accounting.rdp import RdpAccountant
+from sfumato.accounting.rdp import USUAL_ORDERS, RdpAccountant
 from sfumato.accounting.tradeoff import GaussianEquivalent, false_negative_rate, gaussian_equivalent
 from sfumato.accounting.zcdp import ZcdpAccountant
 
-Method = Literal["auto", "pld", "rdp", "zcdp", "gaussian"]
+Method = Literal["auto", "pld", "rdp", "rdp_usual_orders", "zcdp", "gaussian"]
 
 _MOST_DIFFERENT = 64  # different events up to which "auto" composes loss distributions
 
@@ -149,7 +149,8 @@ def guarantee(event: Event, adjacency: Adjacency = "add_remove", method: Method 
         event: what was released.
         adjacency: "add_remove" (a unit is there or not), "replace" (a unit is exchanged for another one) or
             "zero_out" (a unit's contribution is set to zero).
-        method: "auto" for the tightest valid accountant, or one by name to compare: "pld", "rdp", "zcdp",
+        method: "auto" for the tightest valid accountant, or one by name to compare: "pld", "rdp",
+            "rdp_usual_orders" (the orders of published figures, see docs/explanation/renyi-figures.md), "zcdp",
             "gaussian" (exact, for plain Gaussian events).
 
     Raises:
@@ -168,6 +169,8 @@ def _accountants(event: Event, adjacency: Adjacency, method: Method) -> tuple[Ac
             return (_pld(event, adjacency),)
         case "rdp":
             return (RdpAccountant(event, adjacency),)
+        case "rdp_usual_orders":
+            return (RdpAccountant(event, adjacency, USUAL_ORDERS),)
         case "zcdp":
             return (ZcdpAccountant(event, adjacency),)
         case "gaussian":

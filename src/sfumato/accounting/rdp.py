@@ -40,6 +40,17 @@ ORDERS: tuple[float, ...] = _default_orders()
 """
 
 
+USUAL_ORDERS: tuple[float, ...] = (
+    *(1.0 + tenth / 10.0 for tenth in range(1, 100)),
+    *(float(order) for order in range(11, 64)),
+    128.0,
+    256.0,
+    512.0,
+    1024.0,
+)
+"""The orders behind most published figures: dp-accounting's default."""
+
+
 class RdpAccountant:
     """The Renyi curve of an event.
 

@@ -34,12 +34,13 @@ def make_statement(
     """
     adjacency = private_sum.sampler.adjacency
     cost = guarantee(event, adjacency=adjacency)
+    lower, upper = cost.epsilon_interval(delta)
     return Statement(
         unit=plan.unit,
         adjacency=adjacency,
-        epsilon=cost.epsilon(delta),
+        epsilon=upper,
         delta=delta,
-        epsilon_lower=None,
+        epsilon_lower=lower,
         rho=cost.rho(),
         sampling=private_sum.sampler.describe(),
         mechanism=_mechanism(private_sum, rounds),
