@@ -1,7 +1,7 @@
 """Writes one page a command into docs/reference/commands/, from the commands' own --help.
 
-    python docs/make_command_pages.py            writes the pages
-    python docs/make_command_pages.py --check    tells whether they are up to date
+python docs/make_command_pages.py            writes the pages
+python docs/make_command_pages.py --check    tells whether they are up to date
 """
 
 import contextlib
@@ -31,7 +31,8 @@ EXAMPLES = {
         "$ sfumato embed runs/a glyphs.store --out embeddings.parquet",
     ],
     "report": [
-        "$ sfumato fedemb --data glyphs --noise-multiplier 1 --rounds 1 --local-epochs 1 \\",
+        "$ sfumato data glyphs glyphs.store --identities 40 --images 6",
+        "$ sfumato fedemb --data glyphs.store --noise-multiplier 1 --rounds 1 --local-epochs 1 \\",
         ">     --clients-per-round 2 --out runs/a",
         "$ sfumato report runs/a --out a.html",
     ],
@@ -45,7 +46,7 @@ EXAMPLES = {
         "# the steps for this noise",
         "$ sfumato calibrate --epsilon 2 --delta 1e-5 --sampling-rate 0.01 --noise-multiplier 1.5",
     ],
-    "extrapolate": ["$ sfumato extrapolate --populations 3e6 1e7 --multipliers 1 2 4 --figure extrapolate.png"],
+    "extrapolate": ["$ sfumato extrapolate --populations 3e6 --multipliers 1 2 4 --figure extrapolate.png"],
     "data pack": [
         "$ sfumato data pack photos photos.store --size 28",
     ],

@@ -29,7 +29,7 @@ def _check(page: Path, folder: Path, *, slow: bool) -> None:
 
 @pytest.fixture(autouse=True)
 def _terminal(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory):
-    monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path_factory.getbasetemp().parent / "sfumato-cache"))
     for name in ("COLUMNS", "FORCE_COLOR", "RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
 

@@ -1,0 +1,84 @@
+"""The site builds without a warning, loads nothing from elsewhere, and its command pages are the commands' own help."""
+
+import html.parser
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mkdocs", reason="needs the docs extra")
+
+ROOT = Path(__file__).resolve().parents[2]
+_MODULES = sorted(path.stem for path in (ROOT / "docs" / "reference" / "api").glob("*.md"))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+class _Loads(html.parser.HTMLParser):
+    """What a browser fetches by itself when it opens a page: everything but the targets of links."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if (
+                name in ("src", "srcset", "data", "poster") or (name == "href" and tag in ("link", "use", "image"))
+            ) and value:
+                self.found.append(value)
+            if name == "style" and value:
+                self.found += re.findall(r"url\(([^)]*)\)", value)
+
+
+@pytest.mark.slow
+def test_no_page_loads_anything_from_elsewhere(site: Path):
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 30
+    for page in pages:
+        loads = _Loads()
+        text = page.read_text(encoding="utf-8")
+        loads.feed(text)
+        assert loads.found
+        outside = [target for target in loads.found if re.match(r"['\"]?(https?:)?//", target)]
+        assert not outside, (page.name, outside)
+        assert not re.search(r"gtag|google-analytics|fonts\.googleapis|preconnect", text), page.name
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"(@import|url\()\s*['\"]?(https?:)?//", sheet.read_text(encoding="utf-8")), sheet.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", _MODULES)
+def test_everything_public_is_in_the_reference(site: Path, module: str):
+    page = (site / "reference" / "api" / f"{module}.html").read_text(encoding="utf-8")
+    public = importlib.import_module(f"sfumato.{module}").__all__
+    missing = [name for name in public if not re.search(rf'id="sfumato\.{module}\.(\w+\.)*{name}"', page)]
+    # Type aliases and constants without a docstring have no entry.
+    assert missing in ([], ["HEAD", "Loss"]), missing
+
+
+@pytest.mark.slow
+def test_every_page_is_in_the_search(site: Path):
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    found = {entry["location"].split("#")[0] for entry in index["docs"]}
+    pages = {page.relative_to(site).as_posix() for page in site.rglob("*.html")} - {"404.html"}
+    assert pages - found <= {"index.html"}  # whose location is ""
+
+
+def test_the_command_pages_are_what_help_prints():
+    command = [sys.executable, str(ROOT / "docs" / "make_command_pages.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
