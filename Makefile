@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 	touch $@ .venv/base
 
 demo: .venv/base  ## DP-FedEmb on the embedded data: metrics, statement, page
-	$(BIN)/python recipes/fedemb_glyphs/run.py --demo
+	$(BIN)/sfumato fedemb --config recipes/fedemb_glyphs/demo.yaml
 
 test: .venv/develop  ## all tests, with a browser if one can be installed
 	sh tests/install_chromium.sh

@@ -25,8 +25,8 @@ class GlyphOptions(CommonOptions):
     """
 
     destination: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DST")]
-    identities: int = 1000
-    images: int = 20
+    identities: int = 2300
+    images: int = 10
     seed: int = 0
 
 

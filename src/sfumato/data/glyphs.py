@@ -47,8 +47,8 @@ def cache_folder() -> Path:
 
 
 def glyphs(
-    identities: int = 1000,
-    images_per_identity: int = 20,
+    identities: int = 2300,
+    images_per_identity: int = 10,
     seed: int = 0,
     *,
     progress: Callable[[int, int], None] | None = None,
