@@ -15,7 +15,7 @@ def test_every_byte_maps_to_its_place_in_minus_one_to_one(channels: int) -> None
     images = np.arange(256 * channels, dtype=np.int64).reshape(2, 8, 16, channels).astype(np.uint8)
     tensor = to_tensor(images)
     assert tensor.dtype == torch.float32
-    assert tensor.is_contiguous()
+    assert tensor.is_contiguous(memory_format=torch.channels_last)
     assert tensor.shape == (2, channels, 8, 16)
     expected = (np.moveaxis(images, 3, 1).astype(np.float64) - 128) / 128
     assert (tensor.numpy() == expected).all()

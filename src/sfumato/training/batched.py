@@ -112,5 +112,6 @@ def _pad(clients: Sequence[ClientData], orders: Sequence[np.ndarray]) -> tuple[T
         np.take(client.labels, order, out=labels[i, : len(order)])
         inputs[i, len(order) :] = 0
     flat = to_tensor(inputs.reshape(-1, *first.shape[1:]))
+    flat = flat.flatten(1).view(flat.shape)  # channel by channel: vmap copies anything else in every step
     present = np.arange(lengths.max()) < lengths[:, None]
     return flat.view(*labels.shape, *flat.shape[1:]), torch.from_numpy(labels), torch.from_numpy(present)
