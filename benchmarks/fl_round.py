@@ -47,6 +47,7 @@ SETTINGS: dict[str, list[Contender]] = {
     "lenet": [
         Contender(OURS, "ours.py", {"threads": 2}),
         Contender(BARE, "bare.py", {"threads": 2}, goal=1.05),
+        Contender("bare, channels_last", "bare.py", {"threads": 2, "channels_last": True}),
         Contender("pfl", "peer_pfl.py", {"threads": 2}, "pfl", goal=1 / 1.15),
         Contender("Flower", "peer_flower.py", {"threads": 1, "actors": 2}, "flower", goal=1 / 5),
     ],

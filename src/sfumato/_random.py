@@ -117,8 +117,12 @@ class RandomSource:
 
     def stream(self, *labels: str | int) -> Stream:
         """The stream of these labels; the same labels give the same draws."""
-        return Stream(self.key, "\x1f".join(f"{type(x).__name__}:{x}" for x in labels).encode())
+        return Stream(self.key, _label(labels))
 
     def seed64(self, *labels: str | int) -> int:
         """A 63-bit seed for a library's own generator, where cryptographic strength is not needed."""
-        return int(self.stream(*labels).uint64(1)[0] >> np.uint64(1))
+        return int.from_bytes(hashlib.shake_256(self.key + b"seed" + _label(labels)).digest(8), "little") >> 1
+
+
+def _label(labels: tuple[str | int, ...]) -> bytes:
+    return "\x1f".join([f"{type(x).__name__}:{x}" for x in labels]).encode()

@@ -73,7 +73,7 @@ class LocalContribution:
         if local.shared_head:
             generator = torch.Generator().manual_seed(head_seed)
             head = glorot_head(users.num_classes, dimension, generator).to(device)
-        threads = _threads(backbone, users, device, client_threads)
+        threads = _threads(backbone, users, device, client_threads, clients_at_once)
         copies = [backbone, *(copy.deepcopy(backbone) for _ in range(threads - 1))]
         self._residents = [_Resident(module, head, trainable) for module in copies]
         first = self._residents[0]
@@ -162,18 +162,19 @@ class _Resident:
         self.flat = FlatParameters(named)
 
 
-def _threads(model: nn.Module, users: UserDataset, device: str, wanted: int | None) -> int:
+def _threads(model: nn.Module, users: UserDataset, device: str, wanted: int | None, at_once: int) -> int:
     """How many threads train clients.
 
-    Small models gain more from clients side by side than from threads inside an operation. A model that draws random
-    numbers (dropout) shares the process's generator, so only one thread gives repeatable results.
+    Small models gain more from clients side by side than from threads inside an operation; batched operations are
+    large enough for the latter. A model that draws random numbers (dropout) shares the process's generator, so only
+    one thread gives repeatable results.
     """
     if device != "cpu" or _draws(model, users):
         return 1
     if wanted is not None:
         return wanted
     small = sum(parameter.numel() for parameter in model.parameters()) < 5_000_000
-    return min(torch.get_num_threads(), 8) if small else 1
+    return min(torch.get_num_threads(), 8) if small and at_once == 1 else 1
 
 
 def _draws(model: nn.Module, users: UserDataset) -> bool:

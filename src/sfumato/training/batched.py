@@ -108,8 +108,9 @@ def _pad(clients: Sequence[ClientData], orders: Sequence[np.ndarray]) -> tuple[T
     inputs = np.empty((len(clients), lengths.max(), *first.shape[1:]), first.dtype)
     labels = np.zeros((len(clients), lengths.max()), np.int64)
     for i, (client, order) in enumerate(zip(clients, orders, strict=True)):
-        np.take(client.inputs, order, axis=0, out=inputs[i, : len(order)])
-        np.take(client.labels, order, out=labels[i, : len(order)])
+        # "clip" changes nothing for valid indices, but lets NumPy write without a buffer of its own.
+        np.take(client.inputs, order, axis=0, out=inputs[i, : len(order)], mode="clip")
+        np.take(client.labels, order, out=labels[i, : len(order)], mode="clip")
         inputs[i, len(order) :] = 0
     flat = to_tensor(inputs.reshape(-1, *first.shape[1:]))
     flat = flat.flatten(1).view(flat.shape)  # channel by channel: vmap copies anything else in every step

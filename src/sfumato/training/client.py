@@ -101,4 +101,6 @@ def order_of_examples(examples: int, local: LocalTraining, generator: torch.Gene
         total = min(total, local.max_examples)
     passes = -(-total // examples) if examples else 0
     orders = [torch.randperm(examples, generator=generator) for _ in range(passes)]
-    return torch.cat(orders)[:total].numpy() if orders else np.empty(0, np.int64)
+    if not orders:
+        return np.empty(0, np.int64)
+    return (orders[0] if passes == 1 else torch.cat(orders))[:total].numpy()
