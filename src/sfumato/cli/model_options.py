@@ -12,8 +12,6 @@ from sfumato import models
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.cli.console import say
-from sfumato.models.weights import read_tensors
-from sfumato.training import HEAD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +58,7 @@ def build(options: ModelOptions, input_shape: Sequence[int], seed: int | None, *
     if options.weights is None or not load:
         return model
     if options.weights.suffix == ".safetensors" and models.read_metadata(options.weights):
-        fill(model, options.weights)
+        models.load_weights(model, options.weights)
         if not quiet:
             say(f"weights: all tensors of {options.weights}")
         return model
@@ -94,26 +92,8 @@ def rebuild(about: Mapping[str, Any], weights: Path) -> nn.Module:
         input_shape=about["input_shape"],
         norm=_norm(about.get("weights"), about.get("batch_norm", "replace")),
     )
-    fill(model, weights)
+    models.load_weights(model, weights)
     return model.eval()
-
-
-def fill(model: nn.Module, path: Path) -> None:
-    """Put the tensors of a run into a model; a shared head beside them is left out.
-
-    Raises:
-        InputError: a name or a shape differs.
-    """
-    found = {name: tensor for name, tensor in read_tensors(path).items() if name != HEAD}
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    for name in sorted({*shapes, *found}):
-        theirs = tuple(found[name].shape) if name in found else "missing"
-        if shapes.get(name, "missing") != theirs:
-            raise InputError(
-                f"{path}: these are weights of another model: {name} is {theirs} in the file and "
-                f"{shapes.get(name, 'missing')} in the model; use the --model, --embedding-dim and --size of its run"
-            )
-    model.load_state_dict(found)
 
 
 def _norm(weights: object, batch_norm: str) -> Literal["group", "none"]:

@@ -216,7 +216,9 @@ def _promise(plan: Plan, population: int) -> Statement:
 
 
 def _conclude(result: Result, out: Path, *, as_json: bool) -> None:
-    """What the run brought: recall, statement, where everything is."""
+    """What the run brought: recall, statement, where everything is. The leader has written it, so the leader tells."""
+    if not leads():
+        return
     file = out / "evaluation.json"
     evaluation = read_json(file) if file.exists() else {}
     from sfumato.report import write_report  # late: plots take a while to load

@@ -1,11 +1,12 @@
 """Adaptive clipping: the clip norm follows a quantile of the norms, measured with noise.
 
 Each round releases, beside the noisy sum, a noisy count of the contributions whose norm is at most C. The count is of
-(1[‖Δ‖ ≤ C] − ½), so one contribution moves it by ½ whether it comes, goes or changes sides; noise of std σ_b on it is
-a Gaussian mechanism of multiplier 2σ_b. Together with the sum at multiplier z_Δ the round is one Gaussian mechanism
-of multiplier z with z⁻² = z_Δ⁻² + (2σ_b)⁻² (Andrew, Thakkar, McMahan, Ramaswamy 2021, Theorem 1): `noise_multiplier`
-is that z, what the accountant is told, and the sum gets the larger z_Δ. A user who moves two clip norms moves the
-count by two halves, so the same factor 2 holds for both.
+(1[‖Δ‖ ≤ C] − ½), so a contribution that comes or goes moves it by ½, and one that changes moves it by at most 1: half a
+unit for each clip norm by which it moves the sum. Noise of std σ_b on the count is a Gaussian mechanism of multiplier
+2σ_b. Together with the sum at multiplier z_Δ the round is one Gaussian mechanism of multiplier z with
+z⁻² = z_Δ⁻² + (2σ_b)⁻² (Andrew, Thakkar, McMahan, Ramaswamy 2021, Theorem 1): `noise_multiplier` is that z, what the
+accountant is told, and the sum gets the larger z_Δ. A user who moves two clip norms moves the count by two halves, so
+the same factor 2 holds for both.
 
 The update is C ← C·exp(−η(b − γ)), where b is the noisy count plus ½ for each *planned* contribution, divided by the
 planned number: an absent contribution counts as half below, half above, and the realised number is never used.
@@ -36,7 +37,7 @@ class AdaptiveClipNorm:
         clients: planned contributions a round.
         noise_multiplier: z of the whole round, as accounted; 0 without privacy.
         learning_rate: η of the geometric update, > 0.
-        count_noise: σ_b, std of the noise on the count; None for clients/20.
+        count_noise: σ_b, std of the noise on the count; None for clients/20, or z where that is larger.
         rounds: adapt in the first so many rounds, then keep the last value; None adapts to the end.
     """
 
@@ -64,7 +65,7 @@ class AdaptiveClipNorm:
     @property
     def count_noise_std(self) -> float:
         """Std of the noise on the count of contributions."""
-        return self.clients / 20 if self.count_noise is None else self.count_noise
+        return max(self.clients / 20, self.noise_multiplier) if self.count_noise is None else self.count_noise
 
     @property
     def sum_noise_multiplier(self) -> float:

@@ -76,8 +76,8 @@ class FedEmb(FederatedPlan):
         return super().contribution(model, users, device, head_seed)
 
     def assumptions(self) -> list[str]:
-        """The head stays with the client, so nothing about labels is released."""
-        return []
+        """A head stays with its client; only one with a row for every label lets the label space shape the deltas."""
+        return super().assumptions() if self.global_classes else []
 
 
 def _single_class(users: UserDataset) -> bool:

@@ -126,8 +126,8 @@ class FederatedPlan(PrivatePlan):
         return True
 
     def assumptions(self) -> list[str]:
-        """A shared head tells its label space."""
+        """A head with a row for every label of the data set rests on a public label space."""
         return [
-            "The set of labels is public: the shared head has a row for each. Where labels are people, it tells who "
-            "may have taken part."
+            "The set of labels is public: heads have a row for each. Where labels are people, it tells who may have "
+            "taken part."
         ]

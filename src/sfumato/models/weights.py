@@ -16,7 +16,7 @@ True
 
 import json
 import pickle
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,18 +62,21 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
         raise _damaged(Path(path), error) from None
 
 
-def load_weights(model: nn.Module, path: str | Path) -> dict[str, Any]:
+def load_weights(model: nn.Module, path: str | Path, *, ignore: Collection[str] = ("head.weight",)) -> dict[str, Any]:
     """Fill a module, in place, from a file of `save_weights`; return the file's metadata.
 
     Args:
         model: a module with the same names and shapes as the one that was saved.
         path: a safetensors file.
+        ignore: tensors of the file that the module need not have: a run with a shared head keeps it beside the
+            backbone.
 
     Raises:
         InputError: the file is missing or damaged, or a name or a shape differs; the module is then unchanged.
     """
     metadata = read_metadata(path)
-    found, wanted = read_tensors(path), _tensors(model)
+    wanted = _tensors(model)
+    found = {name: tensor for name, tensor in read_tensors(path).items() if name in wanted or name not in ignore}
     for problem, names in (("lacks", wanted.keys() - found.keys()), ("also has", found.keys() - wanted.keys())):
         if names:
             raise InputError(

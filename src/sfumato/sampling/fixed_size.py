@@ -6,7 +6,7 @@ Poisson's.
 
 >>> from sfumato._random import RandomSource
 >>> FixedSizeSampling(size=3, population=10).draw(10, RandomSource.from_seed(1).stream("sampling", 0)).tolist()
-[0, 8, 9]
+[6, 7, 8]
 """
 
 from dataclasses import dataclass

@@ -5,13 +5,13 @@ the user adds one clipped contribution, at most C. With `VirtualClients` a user 
 the group's clipped contribution can turn from one end of the ball to the other, at most 2C. The bound needs that the
 others' groups do not depend on the user, so every user is assigned independently and uniformly; groups differ in
 size and may be empty, and an empty group contributes zero. The derivation is in
-docs/explanation/virtual-clients.md; groups of exactly m users (Xu et al. 2022, arXiv 2211.10844) have no such bound.
+docs/explanation/virtual-clients.md, with the reason why groups of exactly m users (Xu et al. 2022) cost more.
 
 >>> import numpy as np
 >>> from sfumato._random import RandomSource
 >>> groups = VirtualClients(clients=2).group(np.arange(4), RandomSource.from_seed(1), round_index=0)
 >>> [(g.slot, g.users.tolist()) for g in groups]
-[(0, [0, 1, 2]), (1, [3])]
+[(0, [1, 3]), (1, [0, 2])]
 >>> VirtualClients(clients=2).contributions_moved("add_remove")
 2.0
 """

@@ -73,4 +73,11 @@ def share_cores() -> None:
     """Give each of this machine's processes its part of the cores, unless the user has set the number of threads."""
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if local > 1 and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local))
+        torch.set_num_threads(max(1, _cores() // local))
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -28,7 +28,8 @@ class PrivatePlan(Plan):
             guarantee.
         adaptive_clip_quantile: let the clip norm follow this quantile of the norms, starting from clip_norm.
         adaptive_clip_learning_rate: rate of its geometric update.
-        adaptive_clip_count_noise: std of the noise on its count; None for a twentieth of the contributions.
+        adaptive_clip_count_noise: std of the noise on its count; None for a twentieth of the contributions, or the
+            noise multiplier where that is larger.
         adaptive_clip_rounds: adapt in the first so many rounds only; None for all.
         population: N, the public number of units; None takes the number present.
         delta: δ of the statement; None for N^-1.1.

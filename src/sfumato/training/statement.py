@@ -70,7 +70,7 @@ def _assumptions(plan: "Plan", private_sum: PrivateSum, population: int, noise_s
         "The model after every round, the ledger and the plan are covered. Metrics, evaluations on private data and "
         "checkpoints are not.",
         "One run is counted. Choosing settings by looking at other runs on the same records costs extra.",
-        "The noise is exact up to double-precision rounding.",
+        "Sums and noise are exact up to floating-point rounding.",
     ]
     if isinstance(private_sum.grouping, VirtualClients):
         lines.append(
@@ -96,7 +96,7 @@ def _alternatives(private_sum: PrivateSum, *, event: Event, rounds: int, delta: 
                 "name": name,
                 "unit": unit,
                 "adjacency": adjacency,
-                "accountant": method,
+                "accountant": cost.tightest(delta),
                 "epsilon": cost.epsilon(delta),
                 "delta": delta,
             }
