@@ -57,8 +57,8 @@ def test_the_embedded_data_have_a_name(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path))
     calls: list[tuple[int, int]] = []
-    assert len(load("glyphs", progress=lambda *c: calls.append(c))) == 1000
-    assert calls[-1] == (1000, 1000)
+    assert len(load("glyphs", progress=lambda *c: calls.append(c))) == 2300
+    assert calls[-1] == (2300, 2300)
 
 
 @pytest.mark.parametrize("kind", ["absent", "empty folder", "files only", "text file", "unfinished"])

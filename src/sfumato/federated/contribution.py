@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -81,6 +82,7 @@ class LocalContribution:
         self.initial = self.flat.vector.clone()
         trainer = ClientTrainer if clients_at_once == 1 else BatchedTrainer
         self._trainers = [trainer(local, resident.model, resident.flat) for resident in self._residents]
+        _refuse_moving_buffers(self.model, users, device)
         self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
 
     def views(self, vector: Tensor) -> list[Tensor]:
@@ -92,7 +94,7 @@ class LocalContribution:
     ) -> Share:
         """Train the groups and add up their clipped deltas."""
 
-        def train(trainer: ClientTrainer | BatchedTrainer, part: Sequence[Group]) -> Share:
+        def train(trainer: ClientTrainer | BatchedTrainer, resident: _Resident, part: Sequence[Group]) -> Share:
             trainer.model.train()
             share = Share(ClippedSum(theta.numel(), clip_norm=clip_norm, device=theta.device))
             loss = torch.zeros((), device=theta.device)
@@ -106,6 +108,7 @@ class LocalContribution:
                 else:
                     deltas, losses, examples = trainer.deltas(theta, clients, seeds)
                     share.clipped.add_rows(deltas)
+                resident.restore_buffers()
                 loss += losses.sum()
                 share.examples += examples
             share.loss = loss.item()
@@ -113,10 +116,10 @@ class LocalContribution:
 
         count = len(self._trainers)
         if count == 1:
-            return train(self._trainers[0], groups)
+            return train(self._trainers[0], self._residents[0], groups)
         parts = [groups[i::count] for i in range(count)]
         # In the threads' order, not in the order in which they finish: the same sum every time.
-        shares = list(self._pool.map(train, self._trainers, parts))
+        shares = list(self._pool.map(train, self._trainers, self._residents, parts))
         for share in shares[1:]:
             shares[0].add(share)
         return shares[0]
@@ -138,8 +141,10 @@ class LocalContribution:
         return {name: value for name, value in self.model.state_dict().items() if name not in trained}
 
     def load_frozen(self, tensors: dict[str, Tensor]) -> None:
-        """Put them back."""
-        self.model.load_state_dict(tensors, strict=False)
+        """Put them back, into every copy."""
+        for resident in self._residents:
+            resident.model.load_state_dict(tensors, strict=False)
+            resident.keep_buffers()
 
     def fingerprint(self) -> str:
         """Digest of the parameters' shapes and of the data."""
@@ -160,6 +165,16 @@ class _Resident:
         if head is not None:
             named = [*named, (HEAD, nn.Parameter(head.clone()))]
         self.flat = FlatParameters(named)
+        self.keep_buffers()
+
+    def keep_buffers(self) -> None:
+        """Remember the buffers as they are."""
+        self._buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
+
+    def restore_buffers(self) -> None:
+        """Undo what training did to buffers: they are not released, and no group may see another's."""
+        for buffer, kept in self._buffers:
+            buffer.copy_(kept)
 
 
 def _threads(model: nn.Module, users: UserDataset, device: str, wanted: int | None, at_once: int) -> int:
@@ -186,15 +201,39 @@ def _draws(model: nn.Module, users: UserDataset) -> bool:
     return not torch.equal(before, torch.get_rng_state())
 
 
+def _refuse_moving_buffers(model: nn.Module, users: UserDataset, device: str) -> None:
+    """A buffer that changes in a training step (running statistics, power iterations) would leave without noise."""
+    filled = next(user for user in range(len(users)) if users.size(user))
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    if not before:
+        return
+    with torch.no_grad():
+        model(to_tensor(users.examples(filled)[0][:2]).to(device))
+    moved = [name for name, buffer in model.named_buffers() if not torch.equal(buffer, before[name])]
+    for name, buffer in model.named_buffers():
+        buffer.copy_(before[name])
+    if moved:
+        raise InputError(
+            f"the model's buffer {moved[0]} changes while it trains, and would carry private records into the release "
+            "without noise; use a layer without such a buffer (group norm, plain weights)"
+        )
+
+
 def data_fingerprint(users: UserDataset) -> str:
-    """Digest of all users' sizes and of the records of up to 16 users: enough to notice other data."""
-    digest = hashlib.sha256(f"{len(users)} {users.input_shape}".encode())
+    """Digest of the data, to refuse a run that would go on with other records under the same noise.
+
+    It covers everything where there are up to 20,000 users and 256 MiB; beyond that all sizes and the records of 4,096
+    users.
+    """
+    digest = hashlib.sha256(f"{len(users)} {users.input_shape} {users.dtype}".encode())
     digest.update(users.sizes.astype("<i8", copy=False).data)
-    for user in range(0, len(users), -(-len(users) // 16)):
+    bytes_each = int(np.prod(users.input_shape)) * np.dtype(users.dtype).itemsize
+    whole = len(users) <= 20_000 and int(users.sizes.sum()) * bytes_each <= 1 << 28
+    for user in range(0, len(users), 1 if whole else -(-len(users) // 4096)):
         inputs, labels = users.examples(user)
         digest.update(users.user_ids[user].encode())
-        digest.update(inputs.tobytes())
-        digest.update(labels.astype("<i8").tobytes())
+        digest.update(np.ascontiguousarray(inputs).data)
+        digest.update(labels.astype("<i8").data)
     return digest.hexdigest()
 
 

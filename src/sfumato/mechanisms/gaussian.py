@@ -44,6 +44,7 @@ class GaussianMechanism:
             stream: this round's noise, used for nothing else.
         """
         if self.noise_multiplier > 0:
+            _check.positive(clip_norm=clip_norm, remedy="noise on an unbounded sum protects nobody")
             noise = torch.from_numpy(stream.normal(total.numel())).to(total.device)
             total.add_(noise.view_as(total), alpha=self.noise_std(clip_norm))
         return total

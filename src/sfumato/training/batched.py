@@ -14,7 +14,14 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from sfumato.data import to_tensor
-from sfumato.training.client import ClientData, LocalTraining, head_generator, order_generator, order_of_examples
+from sfumato.training.client import (
+    ClientData,
+    LocalTraining,
+    head_generator,
+    order_generator,
+    order_of_examples,
+    seed_dropout,
+)
 from sfumato.training.heads import glorot_head
 from sfumato.training.parameters import FlatParameters
 
@@ -39,11 +46,14 @@ class BatchedTrainer:
             Δ float [clients, size]; the mean loss of each client's steps, [clients]; processed examples.
         """
         local, device = self.local, theta.device
-        torch.default_generator.manual_seed(seeds[0])
+        seed_dropout(seeds[0], device)
         orders = [
             order_of_examples(len(client), local, order_generator(seed))
             for client, seed in zip(clients, seeds, strict=True)
         ]
+        if not any(len(order) for order in orders):
+            nothing = theta.new_zeros(len(clients))
+            return theta.new_zeros(len(clients), theta.numel()), nothing, 0
         inputs, labels, present = (x.to(device) for x in _pad(clients, orders))
         stack = theta.repeat(len(clients), 1)
         trained = self.flat.views(stack)

@@ -94,6 +94,13 @@ def head_generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed ^ 0x5DEECE66D)
 
 
+def seed_dropout(seed: int, device: torch.device) -> None:
+    """Seed the generators that dropout and the like draw from."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+
+
 def order_of_examples(examples: int, local: LocalTraining, generator: torch.Generator) -> np.ndarray:
     """Indices of the examples that a client processes, int64; batches are its consecutive pieces."""
     total = examples * local.epochs

@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from sfumato._check import InputError
+
 
 class Team:
     """The processes of one run.
@@ -61,6 +63,18 @@ class Team:
         if self.size > 1:
             dist.broadcast(values, src=0)
         return values
+
+    def refuse_difference(self, fingerprint: str) -> None:
+        """Stop every process where one has another plan, model or data set.
+
+        Raises:
+            InputError: in all of them.
+        """
+        differs = torch.tensor([float(self.from_leader(fingerprint) != fingerprint)])
+        if self.all_reduce(differs).item():
+            raise InputError(
+                "the processes of this run have different plans, models or data sets; give every one of them the same"
+            )
 
     def close(self) -> None:
         """Leave the team."""

@@ -25,7 +25,7 @@ class Interrupt:
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _ask(self, number: int, _: FrameType | None) -> None:
         if self.asked:

@@ -10,7 +10,14 @@ draws a fresh head, trains it beside the backbone at `head_lr_scale` times the r
 import torch
 from torch import Tensor, nn
 
-from sfumato.training.client import ClientData, LocalTraining, head_generator, order_generator, order_of_examples
+from sfumato.training.client import (
+    ClientData,
+    LocalTraining,
+    head_generator,
+    order_generator,
+    order_of_examples,
+    seed_dropout,
+)
 from sfumato.training.heads import glorot_head
 from sfumato.training.parameters import FlatParameters
 
@@ -39,7 +46,7 @@ class ClientTrainer:
             Δ float [size], valid until the next call; the mean loss over its steps; processed examples.
         """
         local = self.local
-        torch.default_generator.manual_seed(seed)  # dropout and the like draw from it
+        seed_dropout(seed, theta.device)
         self.flat.vector.copy_(theta)
         optimizer: torch.optim.Optimizer | None = None
         head: nn.Parameter | None = self.flat.parameters[-1] if local.shared_head else None

@@ -48,6 +48,22 @@ class PrivateSum:
     mechanism: GaussianMechanism
     rounds: int
 
+    def __post_init__(self) -> None:
+        noise = self.mechanism.noise_multiplier
+        if noise > 0 and self.first_clip_norm is None:
+            raise InputError(f"noise_multiplier {noise:g} needs a clip_norm: noise on an unbounded sum protects nobody")
+        if isinstance(self.clip, AdaptiveClipNorm):
+            if self.clip.noise_multiplier != noise:
+                raise InputError(
+                    f"the adaptive clip norm was planned for noise_multiplier {self.clip.noise_multiplier:g}, the sum "
+                    f"has {noise:g}; give both the same"
+                )
+            if self.clip.clients != self.grouping.clients:
+                raise InputError(
+                    f"the adaptive clip norm was planned for {self.clip.clients} clients, the sum for "
+                    f"{self.grouping.clients}; give both the same"
+                )
+
     @property
     def contributions_moved(self) -> float:
         """By how many clip norms one user moves the sum."""
@@ -155,6 +171,7 @@ class Loop:
         epsilon_so_far: Callable[[int], float | None],
         evaluate: Callable[[int], dict[str, Any]] | None,
         show: Callable[[dict[str, Any]], None],
+        resumed: bool = False,
     ) -> Progress:
         """Do the rounds that are left, or those until somebody asks to stop.
 
@@ -164,19 +181,21 @@ class Loop:
             epsilon_so_far: ε after so many rounds, for the metrics.
             evaluate: measures `contribution.model` after a round; None for never.
             show: is told every row of the metrics.
+            resumed: the run goes on from a checkpoint.
         """
         saved_at = time.monotonic()
-        if progress.round == 0:
+        if not resumed:
             self._evaluate(progress, cadence, evaluate, show)
             self.save(progress)
         with Interrupt() as interrupt:
             while progress.round < self.sum.rounds and not progress.stopped:
                 started = time.monotonic()
-                result = self._round(progress, stop=interrupt.asked)
+                clip_norm = progress.clip_norm
+                result = self._round(progress, interrupt)
                 row = {
                     "round": progress.round,
                     "epsilon": epsilon_so_far(progress.round),
-                    "clip_norm": progress.clip_norm,
+                    "clip_norm": clip_norm,
                     "cohort_planned": self.sum.grouping.clients,
                     # How long a round takes tells how many people took part.
                     "not_private": {**result.statistics(), "seconds": round(time.monotonic() - started, 4)},
@@ -211,12 +230,12 @@ class Loop:
             ),
         )
 
-    def _round(self, progress: Progress, *, stop: bool) -> RoundSum:
+    def _round(self, progress: Progress, interrupt: Interrupt) -> RoundSum:
         index, clip_norm = progress.round, progress.clip_norm
         users = self.sum.sampler.draw(self.contribution.population, self.source.stream("sampling", index))
         groups = self.sum.grouping.group(users, self.source, index)
         share = self.contribution.clipped_sum(progress.theta, self.team.share(groups), index, clip_norm, self.source)
-        result = RoundSum.unpack(self.team.all_reduce(pack(share, stop)))
+        result = RoundSum.unpack(self.team.all_reduce(pack(share, interrupt.asked)))
         if self.ledger is not None:
             self.ledger.append(self.sum.event(), **self._record(index, clip_norm))
         mechanism = self.sum.sum_mechanism(index)
@@ -224,8 +243,8 @@ class Loop:
         self.server.step(self.contribution.views(noisy.div_(self.sum.grouping.clients)))
         if not torch.isfinite(progress.theta).all():
             raise InputError(
-                f"the model became NaN or infinite in round {index + 1}; lower the server learning rate "
-                "or the noise, and resume from the last checkpoint"
+                f"the model became NaN or infinite in round {index + 1}; start a new run with a lower server learning "
+                "rate or less noise (what this one has released still counts)"
             )
         progress.clip_norm = self._next_clip_norm(index, clip_norm, result)
         progress.round = index + 1

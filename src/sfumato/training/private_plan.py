@@ -138,6 +138,12 @@ class PrivatePlan(Plan):
 
     def public_population(self, users: UserDataset) -> int:
         """The declared population, or the number of users present."""
+        if self.population is not None and self.population < len(users):
+            warnings.warn(
+                f"more users are present than the declared population {self.population}: cohorts are larger than "
+                "planned, and delta is chosen for too few; declare a larger one",
+                stacklevel=2,
+            )
         return self.population or len(users)
 
     def delta_for(self, population: int) -> float:

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from sfumato.training.plan import Plan
 
 
+# What a released model may tell of how it was made; paths of private data are not among it.
+_MODEL_FIELDS = ("model", "embedding_dim", "input_shape", "version")
+
+
 @dataclass(frozen=True)
 class Result:
     """What a run leaves.
@@ -76,28 +80,33 @@ class Run:
     def go(self, *, resume: bool) -> Result:
         """Run, or go on with a run."""
         share_cores()
+        if resume and self.out is None:
+            raise InputError("resume needs the folder of the run; give out")
+        folder = None if self.out is None else RunFolder(self.out)
         team = Team()
         try:
             with torch.random.fork_rng(devices=[]):
-                return self._go(team, resume=resume)
+                return self._go(team, folder, resume=resume)
         finally:
+            if folder is not None:
+                folder.release()
             team.close()
 
-    def _go(self, team: Team, *, resume: bool) -> Result:
+    def _go(self, team: Team, folder: RunFolder | None, *, resume: bool) -> Result:
         self._check_users()
         population = self.plan.public_population(self.users)
         self.plan.refuse_unready(population)
         private_sum = self.plan.private_sum(population)
-        folder = None if self.out is None else RunFolder(self.out)
-        if resume and folder is None:
-            raise InputError("resume needs the folder of the run; give out")
+        if folder is not None and team.leads:
+            folder.claim(resume=resume)
         source = self._source(team, folder, resume=resume)
         contribution = self.plan.contribution(self.model, self.users, self.device, source.seed64("initial head"))
-        fingerprint = self._fingerprint(contribution)
         theta = team.broadcast(contribution.initial.clone())
-        for tensor in contribution.frozen().values():
-            team.broadcast(tensor)
+        frozen = {name: team.broadcast(tensor) for name, tensor in contribution.frozen().items()}
+        contribution.load_frozen(frozen)
         server = Server(self.server_optimizer, contribution.views(theta))
+        fingerprint = self._fingerprint(contribution, server)
+        team.refuse_difference(fingerprint)
         progress = Progress(0, theta, private_sum.first_clip_norm)
         saved = self._restore(folder, fingerprint, progress, server, contribution) if resume and folder else None
         # Before anything is written, so that a test set of no use leaves no folder behind.
@@ -137,6 +146,7 @@ class Run:
                 epsilon_so_far=epsilon_so_far,
                 evaluate=self._validator(team, contribution),
                 show=display.show,
+                resumed=saved is not None,
             )
         contribution.load(progress.theta)
         statement = make_statement(
@@ -152,7 +162,8 @@ class Run:
         released = contribution.state_dict()
         if folder is not None and team.leads:
             statement.save(folder.path / "statement.json")
-            metadata = {"sfumato": json.dumps(self.about, sort_keys=True)}
+            model = {name: self.about[name] for name in _MODEL_FIELDS if name in self.about}
+            metadata = {"sfumato": json.dumps(model, sort_keys=True)}
             write_atomic(folder.model, lambda temporary: save_file(released, temporary, metadata))
             if finished:
                 checkpoints.delete_key(folder.checkpoint)
@@ -236,9 +247,9 @@ class Run:
         if ledger.head != saved.ledger_head:
             raise InputError("the ledger is not the one of the checkpoint; take the ledger.jsonl of this run")
 
-    def _fingerprint(self, contribution: Contribution) -> str:
+    def _fingerprint(self, contribution: Contribution, server: Server) -> str:
         plan = json.dumps(self.plan.to_json(), sort_keys=True)
-        return hashlib.sha256(f"{plan} {contribution.fingerprint()}".encode()).hexdigest()
+        return hashlib.sha256(f"{plan} {server.describe()} {contribution.fingerprint()}".encode()).hexdigest()
 
     def _validator(self, team: Team, contribution: Contribution) -> Callable[[int], dict[str, Any]] | None:
         validation = self.validation

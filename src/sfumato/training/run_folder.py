@@ -4,12 +4,13 @@ plan.json, statement.json, ledger.jsonl and model.safetensors hold nothing priva
 mark what was computed from private records as "not private"; checkpoint/ is for the owner of the data.
 """
 
+import fcntl
 import json
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from sfumato._check import InputError
-from sfumato._files import read_json, write_json
+from sfumato._files import read_json, write_atomic, write_json
 from sfumato.training import checkpoint
 
 
@@ -27,6 +28,7 @@ class RunFolder:
         self.metrics = self.path / "metrics.jsonl"
         self.model = self.path / "model.safetensors"
         self._lines = 0
+        self._lock: IO[str] | None = None
 
     def start(self) -> None:
         """Create the folder for a new run.
@@ -37,13 +39,35 @@ class RunFolder:
         if self.path.is_dir() and any(self.path.iterdir()):
             if (self.checkpoint / checkpoint.STATE).exists():
                 raise InputError(f"{self.path} holds a run already; resume it (--resume) or choose another folder")
-            raise InputError(f"{self.path} is not empty; choose another folder for the run")
+            hint = "; delete it if it is a run that was stopped at once" if (self.path / "plan.json").exists() else ""
+            raise InputError(f"{self.path} is not empty; choose another folder for the run{hint}")
         try:
             self.checkpoint.mkdir(parents=True, exist_ok=True)
         except (NotADirectoryError, FileExistsError):
             raise InputError(f"{self.path} is not a folder; choose another path for the run") from None
         except OSError as error:
             raise InputError(f"cannot create {self.path}: {error.strerror}; choose another path") from None
+        self.claim(resume=True)
+
+    def claim(self, *, resume: bool) -> None:
+        """Keep other processes away from this folder until this one ends.
+
+        Raises:
+            InputError: another process is writing to it.
+        """
+        if not resume or not self.checkpoint.is_dir():
+            return
+        self._lock = open(self.checkpoint / "lock", "w")  # noqa: SIM115  # held until the process ends
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"another process is writing to {self.path}; let it end or stop it first") from None
+
+    def release(self) -> None:
+        """Let other processes at this folder."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def write_plan(self, plan: dict[str, Any]) -> None:
         """Write plan.json."""
@@ -72,7 +96,7 @@ class RunFolder:
     def keep_metrics(self, lines: int) -> list[dict[str, Any]]:
         """Cut metrics.jsonl back to the first so many lines, and read them."""
         kept = self.metrics.read_text().splitlines()[:lines] if self.metrics.exists() else []
-        self.metrics.write_text("".join(line + "\n" for line in kept))
+        write_atomic(self.metrics, "".join(line + "\n" for line in kept).encode())
         self._lines = len(kept)
         return [json.loads(line) for line in kept]
 

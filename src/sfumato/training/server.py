@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato import _check
+from sfumato._check import InputError
 
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -74,21 +75,45 @@ class Server:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and numbers of the optimiser's state."""
         tensors, numbers = {}, {}
-        for index, entries in self._optimizer.state_dict()["state"].items():
-            for name, value in entries.items():
-                if isinstance(value, Tensor):
-                    tensors[f"server.{index}.{name}"] = value
-                elif value is not None:
-                    numbers[f"server.{index}.{name}"] = value
+        whole = self._optimizer.state_dict()
+        groups = {index: {k: v for k, v in g.items() if k != "params"} for index, g in enumerate(whole["param_groups"])}
+        for kind, parts in (("server", whole["state"]), ("group", groups)):
+            for index, entries in parts.items():
+                for name, value in entries.items():
+                    if isinstance(value, Tensor):
+                        tensors[f"{kind}.{index}.{name}"] = value
+                    elif _plain(value):
+                        numbers[f"{kind}.{index}.{name}"] = value
+                    else:
+                        raise InputError(
+                            f"the server optimiser {type(self._optimizer).__name__} keeps {name} as "
+                            f"{type(value).__name__}, which a checkpoint cannot hold; use another optimiser"
+                        )
         return tensors, numbers
 
     def load(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Put the state back."""
-        state: dict[int, dict[str, Any]] = {}
-        for key, value in [*tensors.items(), *numbers.items()]:
-            if key.startswith("server."):
-                _, index, name = key.split(".", 2)
-                state.setdefault(int(index), {})[name] = value
         whole = self._optimizer.state_dict()
-        whole["state"] = state
+        whole["state"] = {}
+        for key, value in [*tensors.items(), *numbers.items()]:
+            kind, _, rest = key.partition(".")
+            index, _, name = rest.partition(".")
+            if kind == "server":
+                whole["state"].setdefault(int(index), {})[name] = value
+            elif kind == "group":
+                whole["param_groups"][int(index)][name] = value
         self._optimizer.load_state_dict(whole)
+
+    def describe(self) -> str:
+        """The optimiser and its settings, to tell one from another."""
+        groups = [
+            {k: v for k, v in group.items() if k != "params"} for group in self._optimizer.state_dict()["param_groups"]
+        ]
+        return f"{type(self._optimizer).__qualname__} {groups}"
+
+
+def _plain(value: object) -> bool:
+    """Whether JSON can hold it."""
+    if isinstance(value, list | tuple):
+        return all(_plain(part) for part in value)
+    return value is None or isinstance(value, bool | int | float | str)

@@ -45,7 +45,7 @@ def make_statement(
         sampling=private_sum.sampler.describe(),
         mechanism=_mechanism(private_sum, rounds),
         noise_source="operating system's CSPRNG" if noise_source == "os" else "seeded: simulation only",
-        assumptions=tuple(_assumptions(plan, private_sum, population, noise_source)),
+        assumptions=tuple(_assumptions(plan, private_sum, rounds, population, noise_source)),
         population=population,
         alternatives=tuple(_alternatives(private_sum, event=event, rounds=rounds, delta=delta)),
     )
@@ -61,11 +61,12 @@ def _mechanism(private_sum: PrivateSum, rounds: int) -> str:
     return f"{rounds} Gaussian sums of contributions clipped to {bound}, noise multiplier {z:.6g}{count}"
 
 
-def _assumptions(plan: "Plan", private_sum: PrivateSum, population: int, noise_source: str) -> list[str]:
+def _assumptions(plan: "Plan", private_sum: PrivateSum, rounds: int, population: int, noise_source: str) -> list[str]:
     if private_sum.mechanism.noise_multiplier == 0:
         return ["No noise was added: there is no differential privacy guarantee."]
     lines = [
-        f"The number of users, {population}, and everything in plan.json are public.",
+        f"The number of users, {population}, and everything in plan.json are public (where the true number is not, a "
+        "public one can be declared).",
         "A person is one user of the data set: whoever appears under several users is covered for each alone.",
         "The model after every round, the ledger and the plan are covered. Metrics, evaluations on private data and "
         "checkpoints are not.",
@@ -76,6 +77,11 @@ def _assumptions(plan: "Plan", private_sum: PrivateSum, population: int, noise_s
         lines.append(
             "Sampled users are assigned to virtual clients independently and uniformly, and one user can move the "
             "clipped sum by twice the clip norm."
+        )
+    if rounds < plan.rounds:
+        lines.append(
+            f"The run was stopped after {rounds} of {plan.rounds} rounds, and that decision used nothing private; "
+            "otherwise the cost of all planned rounds holds."
         )
     if noise_source == "seeded":
         lines.append("Seeded: simulation only. Whoever knows the seed can take the noise away, so nobody is protected.")
