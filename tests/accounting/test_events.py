@@ -17,7 +17,9 @@ from sfumato.accounting import (
     Repeated,
     WithoutReplacement,
     event_from_json,
+    guarantee,
 )
+from sfumato.accounting.events import terms
 
 multipliers = st.floats(0.1, 100)
 singles = st.one_of(
@@ -53,6 +55,25 @@ def test_repetitions_multiply(event: Event, m: int, n: int) -> None:
 @given(events)
 def test_an_event_survives_json(event: Event) -> None:
     assert event_from_json(json.loads(json.dumps(event.to_json()))) == event
+
+
+@given(st.lists(singles, max_size=4))
+def test_a_composition_counts_what_is_listed_twice(listed: list[Event]) -> None:
+    given_ = Composition(tuple(listed))
+    assert dict(terms(given_)) == {event: listed.count(event) for event in listed}
+    assert given_ == Composition(tuple(reversed(listed)))
+    assert hash(given_) == hash(Composition(tuple(reversed(listed))))
+    if listed:
+        assert given_ != Composition((*listed, listed[0]))
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_remembered_cost_is_not_given_to_another_count(first: int) -> None:
+    step = Gaussian(1.0 + first / 1000).poisson(0.1)  # its own event for each order, as costs are remembered
+    cost = {n: guarantee(Composition((step,) * n)).epsilon(1e-6) for n in (first, 3 - first)}
+    for n in (1, 2):
+        assert cost[n] == pytest.approx(guarantee(step * n, method="pld").epsilon(1e-6), rel=1e-9)
+    assert cost[2] > 1.05 * cost[1]
 
 
 def test_sum_works_on_events() -> None:
@@ -94,6 +115,9 @@ def test_gaussians_on_one_sample_are_sampled_as_one() -> None:
         (lambda: Gaussian(1) * -1, "count must be a whole number"),
         (lambda: Gaussian(1) * 1.5, "count must be a whole number"),
         (lambda: Repeated(Repeated(Gaussian(1), 2), 2), "single event"),
+        (lambda: Repeated(1.0, 2), "Repeated takes events"),  # type: ignore[arg-type]
+        (lambda: Composition((Gaussian(1), 2.0)), "Composition takes events such as Gaussian"),  # type: ignore
+        (lambda: Composition(3), "Composition takes a tuple of events"),  # type: ignore[arg-type]
         (lambda: event_from_json({"event": "laplace"}), "unknown event 'laplace'"),
         (lambda: event_from_json({"scale": 1}), "not an event"),
         (lambda: event_from_json({"event": "gaussian", "noise_multiplier": "x"}), "noise_multiplier"),

@@ -188,6 +188,8 @@ class Repeated(Event):
         whole(count=self.count)
         if isinstance(self.event, Repeated | Composition):
             raise InputError("Repeated takes a single event; write (a + b) * 3 to repeat a composition")
+        _require_event(self.event, "Repeated")
+        object.__setattr__(self, "count", int(self.count))
 
     def to_json(self) -> dict[str, Any]:
         return {"event": "repeated", "count": self.count, "of": self.event.to_json()}
@@ -195,12 +197,25 @@ class Repeated(Event):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Composition(Event):
-    """Several events on the same records, in any order; made by `+`. Empty: nothing was released."""
+    """Several events on the same records, in any order; made by `+`. Empty: nothing was released.
+
+    Attributes:
+        events: different single events, each repeated as often as it happened. What is given is brought into
+            this form, so that equal compositions cost the same.
+    """
 
     events: tuple[Event, ...]
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.events, Iterable):
+            raise InputError(f"Composition takes a tuple of events, got {self.events!r}; write a + b")
+        members = tuple(self.events)
+        for member in members:
+            _require_event(member, "Composition")
+        object.__setattr__(self, "events", _parts(_counts(members)))
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Composition) and dict(terms(self)) == dict(terms(other))
+        return isinstance(other, Composition) and frozenset(self.events) == frozenset(other.events)
 
     def __hash__(self) -> int:
         return hash(frozenset(self.events))
@@ -224,8 +239,8 @@ def terms(event: Event) -> Iterator[tuple[Event, int]]:
 
 def compose(counts: Mapping[Event, int]) -> Event:
     """The event that consists of single events with these counts, in normal form."""
-    parts = [event if count == 1 else Repeated(event, count) for event, count in counts.items() if count]
-    return parts[0] if len(parts) == 1 else Composition(tuple(parts))
+    parts = _parts(counts)
+    return parts[0] if len(parts) == 1 else Composition(parts)
 
 
 def combined_gaussian(event: Event) -> float | None:
@@ -264,11 +279,24 @@ def event_from_json(value: Mapping[str, Any]) -> Event:
 
 
 def _sum(events: Iterable[Event]) -> Event:
+    return compose(_counts(events))
+
+
+def _counts(events: Iterable[Event]) -> dict[Event, int]:
     counts: dict[Event, int] = {}
     for event in events:
         for single, count in terms(event):
             counts[single] = counts.get(single, 0) + count
-    return compose(counts)
+    return counts
+
+
+def _parts(counts: Mapping[Event, int]) -> tuple[Event, ...]:
+    return tuple(event if count == 1 else Repeated(event, count) for event, count in counts.items() if count)
+
+
+def _require_event(event: object, where: str) -> None:
+    if not isinstance(event, Event):
+        raise InputError(f"{where} takes events such as Gaussian(1.0), got {event!r}")
 
 
 def _require_gaussian(event: Event, sampling: str) -> None:
