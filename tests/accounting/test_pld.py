@@ -13,7 +13,7 @@ from sfumato.accounting import Gaussian, InputError, guarantee
 from sfumato.accounting._compose import Sketch, compose
 from sfumato.accounting._discrete import best_offset, from_above, from_below
 from sfumato.accounting._pairs import SampledGaussian
-from sfumato.accounting.pld import PldAccountant
+from sfumato.accounting.pld import _ORDERS, PldAccountant
 from sfumato.accounting.rdp import RdpAccountant
 
 
@@ -184,3 +184,28 @@ def test_quad_agrees_on_the_masses_of_cells() -> None:
                 lambda x, sign=sign: 0.8 * stats.norm.pdf(x) + 0.2 * stats.norm.pdf(x - sign * 1.5), u[i], u[i + 1]
             )
             assert masses[i] == pytest.approx(truth, rel=1e-10)
+
+
+@pytest.mark.parametrize(("z", "q", "steps"), [(1.0, 0.01, 40_000), (4.0, 0.01, 10**6), (1.0, 1e-4, 10**6)])
+def test_a_long_run_has_a_delta_and_a_curve_although_the_best_grid_does_not_fit(z, q, steps) -> None:
+    event = Gaussian(z).poisson(q) * steps
+    account = PldAccountant(event)
+    epsilons, deltas = account.curve()
+    assert epsilons[0] == 0.0
+    assert (np.diff(epsilons) >= 0).all()
+    for epsilon in (0.0, 0.1, 1.0):
+        low, high = account.delta_interval(epsilon)
+        assert 0 < low <= high <= RdpAccountant(event).delta(epsilon)
+        assert high <= 1.2 * low + 1e-9  # the grid that fits is too wide for the far tail
+        on_the_curve = deltas[np.searchsorted(epsilons, epsilon, side="right") - 1]
+        assert low <= on_the_curve <= 1.1 * high + 1e-13 * steps  # what one transform's round-off allows
+
+
+def test_where_no_grid_fits_the_renyi_bound_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sfumato.accounting._compose._MOST_POINTS", 1)
+    event = Gaussian(1.0).poisson(0.01) * 100
+    account, renyi = PldAccountant(event), RdpAccountant(event, orders=_ORDERS)
+    assert account.delta_interval(0.5) == (0.0, renyi.delta(0.5))
+    assert account.epsilon_interval(1e-5) == (0.0, renyi.epsilon(1e-5))
+    epsilons, deltas = account.curve()
+    assert (deltas >= [renyi.delta(epsilon) * 0.999 for epsilon in epsilons.tolist()]).all()

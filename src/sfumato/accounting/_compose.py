@@ -66,14 +66,25 @@ class Composed:
         Returns:
             epsilons, float [k], rising; deltas, float [k].
         """
-        losses = self.start + self.gap * np.arange(len(self.weights))
-        seen = (losses >= 0) & (losses <= 600)
-        above = np.cumsum(self.weights[::-1])[::-1]
-        discounted = np.cumsum((self.weights * np.exp(-np.clip(losses, 0, 700)))[::-1])[::-1]
-        losses, above, discounted = losses[seen], above[seen], discounted[seen]
-        summed = 4 * _EPS * len(self.weights) * above  # round-off of the two sums
-        deltas = above - np.exp(losses) * discounted + self.error + self.infinity + summed
-        return losses + self.slack, np.clip(deltas, 0.0, 1.0)
+        first = max(0, math.ceil(-self.start / self.gap))
+        end = max(first, min(len(self.weights), math.floor((600.0 - self.start) / self.gap) + 1))
+        losses = self.start + self.gap * np.arange(first, end)
+        if len(losses) == 0:
+            return losses, np.zeros(0)
+        # what lies beyond 600 counts in full, as if its loss were infinite; sums run from the right, in place
+        beyond = float(self.weights[end:].sum())
+        discounted = np.exp(-losses)
+        discounted *= self.weights[first:end]
+        np.cumsum(discounted[::-1], out=discounted[::-1])
+        discounted *= np.exp(losses)
+        deltas = self.weights[first:end].copy()
+        deltas[-1] += beyond
+        np.cumsum(deltas[::-1], out=deltas[::-1])
+        deltas *= 1.0 + 4 * _EPS * len(self.weights)  # round-off of the two sums
+        deltas -= discounted
+        deltas += self.error + self.infinity
+        np.maximum(losses + self.slack, 0.0, out=losses)
+        return losses, np.clip(deltas, 0.0, 1.0, out=deltas)
 
 
 def _scaled(value: float, log_factor: float) -> float:

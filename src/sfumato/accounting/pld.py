@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 
@@ -30,8 +31,10 @@ from sfumato.accounting._pairs import Direction, SampledGaussian
 from sfumato.accounting.events import Event, Gaussian, Poisson, WithoutReplacement, terms
 from sfumato.accounting.rdp import RdpAccountant
 
+_Bound = TypeVar("_Bound")
 _TOLERANCE = 4e-4  # width of the interval aimed at, relative to epsilon
 _MOST_CELLS = 1 << 21  # of a single step; bounds the memory to about 200 MB
+_MOST_DOUBLINGS = 12  # of the gap, until a grid fits
 _LEAST_NOISE = 0.05
 _LEAST_DELTA = 1e-30  # a grid ends 13 standard deviations out; below this, the Renyi bound is the better one
 _ORDERS = tuple(float(a) for a in 1 + np.geomspace(1e-3, 1, 16)) + tuple(
@@ -95,7 +98,10 @@ class PldAccountant:
             try:
                 new_low, new_high = self._interval(delta, cap, gap, hints)
             except TooFine:
-                break
+                if high < cap:
+                    break  # an earlier gap did fit
+                gap *= 2
+                continue
             low, high = max(low, new_low), min(high, new_high)
             width = high - low
             if width <= 2 * _TOLERANCE * high or gap <= self._finest():
@@ -113,7 +119,9 @@ class PldAccountant:
         if math.isinf(epsilon) or cap == 0.0 or not self._curves:
             return 0.0, cap
         gap = self._gap(max(cap, 1e-300), max(epsilon, 1e-3))
-        bounds = [curve.delta(epsilon, gap) for curve in self._curves]
+        bounds = _coarser(gap, lambda gap: [curve.delta(epsilon, gap) for curve in self._curves])
+        if bounds is None:
+            return 0.0, cap
         high = min(cap, max(high for _, high in bounds))
         return min(high, max(low for low, _ in bounds)), high
 
@@ -127,14 +135,19 @@ class PldAccountant:
             return np.zeros(1), np.zeros(1)
         delta = 1e-6
         gap = self._gap(delta, max(self._renyi.epsilon(delta), 1e-6))
-        both = [curve.curve(gap) for curve in self._curves]
+        at_zero = self.delta(0.0)
+        both = _coarser(gap, lambda gap: [curve.curve(gap) for curve in self._curves])
+        if both is None:
+            epsilons = np.concatenate([[0.0], np.geomspace(1e-3, 1e3, 500)])
+            return epsilons, np.array([self._renyi.delta(epsilon) for epsilon in epsilons.tolist()])
         longest = max((epsilons for epsilons, _ in both), key=len, default=np.zeros(1))
         epsilons = longest[:: max(1, len(longest) // 20_000)]
-        at_zero = self.delta(0.0)
         deltas = np.zeros(len(epsilons))
         for own, values in both:  # delta falls with epsilon: the value at the next smaller epsilon is a bound
             at = np.searchsorted(own, epsilons, side="right") - 1
             deltas = np.maximum(deltas, np.where(at >= 0, values[np.maximum(at, 0)], at_zero) if len(own) else 0.0)
+        caps = [self._renyi.delta(epsilon) for epsilon in epsilons.tolist()]  # better in the far tail
+        deltas = np.minimum(deltas, caps)
         return np.concatenate([[0.0], epsilons]), np.concatenate([[at_zero], deltas])
 
     def _interval(self, delta: float, cap: float, gap: float, hints: list[float | None]) -> tuple[float, float]:
@@ -157,6 +170,16 @@ class PldAccountant:
 
     def _finest(self) -> float:
         return max(curve.span for curve in self._curves) / _MOST_CELLS
+
+
+def _coarser(gap: float, bound: Callable[[float], _Bound]) -> _Bound | None:
+    """The bound at this gap, or at the next wider one that fits: every gap gives a bound, a wide one a loose one."""
+    for _ in range(_MOST_DOUBLINGS):
+        try:
+            return bound(gap)
+        except TooFine:
+            gap *= 2.0
+    return None
 
 
 @dataclass(frozen=True)
