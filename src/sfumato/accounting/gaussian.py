@@ -8,13 +8,17 @@ mu^2 = sum 1/z^2 (Dong, Roth and Su 2022, Corollary 3.3); delta(epsilon): Balle 
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
-from scipy.special import erfcx, log_ndtr, ndtr
+from scipy.special import erfcx, ndtr
 
 from sfumato._check import InputError
 from sfumato._types import Adjacency
 from sfumato.accounting.events import Event, combined_gaussian
+
+_EPS = float(np.finfo(np.float64).eps)
+_FAR = 39.0  # standard deviations beyond which the normal density is below the smallest double
 
 
 class GaussianAccountant:
@@ -37,17 +41,16 @@ class GaussianAccountant:
         self.mu = inverse * (2.0 if adjacency == "replace" else 1.0)
 
     def epsilon(self, delta: float) -> float:
-        """Epsilon for this delta, rounded up; 0 <= epsilon <= inf."""
+        """An upper bound on epsilon, rounding included; 0 <= epsilon <= inf."""
         return gaussian_epsilon(self.mu, delta)
 
     def delta(self, epsilon: float) -> float:
-        """Delta for this epsilon; 0 <= delta <= 1."""
-        return gaussian_delta(self.mu, epsilon)
+        """An upper bound on delta, rounding included; 0 <= delta <= 1."""
+        return gaussian_delta_interval(self.mu, epsilon)[1]
 
     def epsilon_interval(self, delta: float) -> tuple[float, float]:
-        """(lower, upper): the exact value, a rounding error apart."""
-        high = self.epsilon(delta)
-        return high * (1 - 1e-12), high
+        """(lower, upper): the exact value lies between them, a rounding error apart."""
+        return gaussian_epsilon_interval(self.mu, delta)
 
     def curve(self) -> tuple[np.ndarray, np.ndarray]:
         """Delta at many epsilons from 0 on."""
@@ -57,30 +60,65 @@ class GaussianAccountant:
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """Hockey-stick divergence of N(mu, 1) from N(0, 1) at e^epsilon, without cancellation in the tail."""
-    if mu == 0.0:
-        return 0.0
-    if math.isinf(epsilon):
-        return 0.0
-    a = mu / 2 - epsilon / mu
-    b = -mu / 2 - epsilon / mu
-    if a > 0:
-        return float(ndtr(a) - math.exp(min(700.0, epsilon + float(log_ndtr(b)))))
-    root = math.sqrt(0.5)  # both terms share the density at a, as e^epsilon phi(b) = phi(a)
-    return max(0.0, 0.5 * math.exp(-a * a / 2) * float(erfcx(-a * root) - erfcx(-b * root)))
+    return _delta(mu, epsilon)[0]
+
+
+def gaussian_delta_interval(mu: float, epsilon: float) -> tuple[float, float]:
+    """(lower, upper): the same with everything that rounding may have added or taken, also to mu."""
+    value, error = _delta(mu, epsilon)
+    return max(0.0, value - error), min(1.0, value + error)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The smallest epsilon with `gaussian_delta(mu, epsilon) <= delta`, to double precision, rounded up."""
-    if gaussian_delta(mu, 0.0) <= delta:
-        return 0.0
+    """The smallest epsilon whose delta is at most this one, rounded up: never below the truth."""
+    return _solve(lambda epsilon: gaussian_delta_interval(mu, epsilon)[1] <= delta, delta)[1]
+
+
+def gaussian_epsilon_interval(mu: float, delta: float) -> tuple[float, float]:
+    """(lower, upper) bounds on that epsilon, apart by what rounding does to delta."""
+    low, _ = _solve(lambda epsilon: gaussian_delta_interval(mu, epsilon)[0] < delta, delta)
+    return low, gaussian_epsilon(mu, delta)
+
+
+def _delta(mu: float, epsilon: float) -> tuple[float, float]:
+    """Phi(a) - e^epsilon Phi(b) and a bound on its rounding error, for mu that is itself off by 4 ulp."""
+    if mu == 0.0 or math.isinf(epsilon):
+        return 0.0, 0.0
+    if epsilon == 0.0:
+        value = math.erf(mu * math.sqrt(0.125))
+        return value, 16 * _EPS * value
+    a = mu / 2 - epsilon / mu
+    b = -mu / 2 - epsilon / mu
+    if a > _FAR:
+        return 1.0, _EPS
+    if a < -_FAR:
+        return 0.0, math.ulp(0.0)
+    root = math.sqrt(0.5)
+    shared = 0.5 * math.exp(-a * a / 2)  # both terms share the density at a, as e^epsilon phi(b) = phi(a)
+    second = shared * float(erfcx(-b * root))
+    moved = 8 * _EPS * (mu / 2 + epsilon / mu)  # how far a and b may be off
+    if a > 0:
+        first = float(ndtr(a))
+        value = first - second
+        error = second * (a * moved + a * a * _EPS)
+    else:
+        value = shared * float(erfcx(-a * root) - erfcx(-b * root))
+        first = value + second
+        error = value * a * a * _EPS
+    # the slope of each term is at most the density at a, and that of erfcx(x) at most sqrt(2) erfcx(x)
+    error += (2 * shared + second) * moved + 8 * _EPS * (first + second) + 4 * math.ulp(0.0)
+    return max(0.0, value), error
+
+
+def _solve(enough: Callable[[float], bool], delta: float) -> tuple[float, float]:
+    """Neighbouring epsilons >= 0 of which the second one is enough and the first one is not."""
+    if enough(0.0):
+        return 0.0, 0.0
     if delta <= 0.0:
-        return math.inf
+        return math.inf, math.inf
     low, high = 0.0, 1.0
-    while gaussian_delta(mu, high) > delta:
+    while not enough(high):
         low, high = high, 2 * high
     while low < (middle := 0.5 * (low + high)) < high:
-        if gaussian_delta(mu, middle) > delta:
-            low = middle
-        else:
-            high = middle
-    return high
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return low, high
