@@ -19,14 +19,17 @@ class InputError(ValueError):
 
 
 def _number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        try:
-            value = float(value)  # type: ignore[arg-type]  # NumPy scalars
-        except (TypeError, ValueError):
-            raise InputError(f"{name} must be a number, got {value!r}") from None
-    if math.isnan(value):
+    if isinstance(value, str | bytes):  # float("1") is 1, but the text goes on as text
+        raise InputError(f"{name} must be a number, got {value!r}")
+    try:
+        number = float(value)  # type: ignore[arg-type]  # NumPy scalars too
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be a number, got {value!r}") from None
+    except OverflowError:
+        raise InputError(f"{name} must be within the range of a double, up to 1.8e308; got more") from None
+    if math.isnan(number):
         raise InputError(f"{name} must be a number, got nan")
-    return float(value)
+    return number
 
 
 def positive(*, remedy: str = "", **values: object) -> None:
@@ -49,7 +52,7 @@ def whole(*, at_least: int = 1, remedy: str = "", **values: object) -> None:
     """Refuse anything that is not a whole number >= `at_least`."""
     for name, value in values.items():
         number = _number(name, value)
-        if number != math.floor(number) or number < at_least or math.isinf(number):
+        if math.isinf(number) or number != math.floor(number) or number < at_least:
             raise InputError(f"{name} must be a whole number >= {at_least}, got {value}{_tail(remedy)}")
 
 

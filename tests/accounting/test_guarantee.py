@@ -1,10 +1,13 @@
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.accounting import Composition, Gaussian, InputError, NonPrivate, guarantee
+from sfumato.accounting.pld import PldAccountant
+from sfumato.accounting.rdp import RdpAccountant
 
 ADJACENCIES = ("add_remove", "replace", "zero_out")
 METHODS = ("rdp", "zcdp")
@@ -81,6 +84,13 @@ def test_extreme_counts_give_a_number(n: int) -> None:
         (lambda g: g.epsilon(1.0), "delta must be in"),
         (lambda g: g.epsilon(-1e-9), "delta must be in"),
         (lambda g: g.epsilon(math.nan), "delta must be a number"),
+        (lambda g: g.epsilon("0.1"), "delta must be a number"),
+        (lambda g: Gaussian(10**400), "noise_multiplier must be within the range"),
+        (lambda g: Gaussian(1.0) * 10**400, "count must be within the range"),
+        (lambda g: Gaussian(1.0) * math.inf, "count must be a whole number"),  # type: ignore[operator]
+        (lambda g: Gaussian("1.0"), "noise_multiplier must be a number"),  # type: ignore[arg-type]
+        (lambda g: RdpAccountant(g.event).epsilon(math.nan), "delta must be a number"),
+        (lambda g: PldAccountant(g.event).epsilon(math.nan), "delta must be a number"),
         (lambda g: g.delta(-1), "epsilon must be >= 0"),
         (lambda g: guarantee(g.event, "swap"), "adjacency must be one of add_remove"),
         (lambda g: guarantee(g.event, method="magic"), "method must be one of auto"),
@@ -96,3 +106,28 @@ def test_delta_zero_and_huge_epsilon_are_answered() -> None:
     promise = guarantee(Gaussian(1.0).poisson(0.1))
     assert promise.epsilon(0) == math.inf
     assert promise.delta(1e6) == 0
+
+
+@pytest.mark.parametrize("event", [Gaussian(1.0), Gaussian(1.0).poisson(0.1)])
+@pytest.mark.parametrize("method", ["auto", "rdp", "zcdp"])
+def test_a_numpy_delta_is_the_number_it_holds(event, method) -> None:
+    promise, delta = guarantee(event, method=method), np.float32(1e-5)
+    assert promise.epsilon(delta) == promise.epsilon(float(delta))
+    assert type(promise.epsilon(delta)) is float
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("make", [lambda e: e, lambda e: e.poisson(0.1) * 3, lambda e: e.without_replacement(1, 9)])
+def test_noise_of_any_size_gives_a_cost(adjacency, make) -> None:
+    costs = [guarantee(make(Gaussian(z)), adjacency).epsilon(1e-6) for z in (1e-200, 1e-3, 1e9, 1e160)]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[1] > 1e3
+    assert costs[-1] < 1e-6
+
+
+def test_small_noise_is_bounded_between_its_neighbours() -> None:
+    orders = (1.5, 2.0, 2.5, 3.0)
+    values = RdpAccountant(Gaussian(1e-3).poisson(0.1), orders=orders).values
+    assert (np.diff(values) >= 0).all()
+    assert values[0] <= values[1]
+    assert values[2] <= values[3]

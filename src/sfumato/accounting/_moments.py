@@ -16,6 +16,15 @@ from scipy.special import gammaln
 _REACH = 39.0  # beyond 39 standard deviations the normal density is below the smallest double
 
 
+_MOST_POINTS = 200_000  # of a trapezoid rule
+
+
+def inverse_square(noise_multiplier: float) -> float:
+    """1/z^2, rounded up to 1e-200 where it is smaller and inf where it would overflow."""
+    inverse = 1.0 / max(noise_multiplier, 1e-300)
+    return max(inverse * inverse, 1e-200)
+
+
 def log_excess_sampled_gaussian(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.ndarray:
     """log(E_Q[(P/Q)^a] - 1) for P = (1-q) N(0, z^2) + q N(1, z^2) and Q = N(0, z^2).
 
@@ -27,6 +36,7 @@ def log_excess_sampled_gaussian(orders: np.ndarray, rate: float, noise_multiplie
     Returns:
         float [k].
     """
+    noise_multiplier = min(noise_multiplier, 1e100)  # less noise costs more, and nothing underflows
     result = np.empty(len(orders))
     is_whole = orders == np.floor(orders)
     result[is_whole] = _binomial(orders[is_whole].astype(int), rate, noise_multiplier)
@@ -36,12 +46,12 @@ def log_excess_sampled_gaussian(orders: np.ndarray, rate: float, noise_multiplie
 
 def _binomial(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.ndarray:
     if rate == 1.0:
-        return log_expm1(orders * (orders - 1.0) / (2 * noise_multiplier**2))
+        return log_expm1(orders * (orders - 1.0) * (inverse_square(noise_multiplier) / 2))
     result = np.empty(len(orders))
     k = np.arange(orders.max(initial=2) + 1, dtype=np.float64)
     log_factorial = gammaln(k + 1)
     drawn = k[2:] * np.log(rate) - log_factorial[2:]
-    drawn += log_expm1((k[2:] - 1) * k[2:] / (2 * noise_multiplier**2))
+    drawn += log_expm1((k[2:] - 1) * k[2:] * (inverse_square(noise_multiplier) / 2))
     absent = (k * np.log1p(-rate) - log_factorial)[::-1]
     for index, order in enumerate(orders):
         log_terms = drawn[: order - 1] + absent[len(k) - order + 1 :]
@@ -52,6 +62,8 @@ def _binomial(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.nd
 def _trapezoid(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.ndarray:
     result = np.empty(len(orders))
     step = min(0.5, 0.45 * noise_multiplier)
+    if (2 * _REACH + orders.max(initial=1) / noise_multiplier) > _MOST_POINTS * step:
+        return _between_whole(orders, rate, noise_multiplier)
     u = np.arange(-_REACH, _REACH + orders.max(initial=1) / noise_multiplier, step)
     log_ratio = _log_mix(u / noise_multiplier - 1 / (2 * noise_multiplier**2), rate)
     log_weight = -u * u / 2 + np.log(step / np.sqrt(2 * np.pi))
@@ -61,6 +73,17 @@ def _trapezoid(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.n
     return result
 
 
+def _between_whole(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.ndarray:
+    """An upper bound: the log of a moment is convex in its order, so its chords between whole orders lie above."""
+    below = np.floor(orders)
+    ends = []
+    for whole in (below, below + 1):
+        log_excess = np.full(len(orders), -np.inf)  # the first moment of a ratio is one
+        log_excess[whole > 1] = _binomial(whole[whole > 1].astype(int), rate, noise_multiplier)
+        ends.append(np.logaddexp(0.0, log_excess))
+    return log_expm1(ends[0] + (orders - below) * (ends[1] - ends[0])) if np.isfinite(ends[1]).all() else ends[1]
+
+
 def log_excess_replace(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.ndarray:
     """log(E_Q[(P/Q)^a] - 1) for P = (1-q) N(0, z^2) + q N(1, z^2) and Q = (1-q) N(0, z^2) + q N(-1, z^2).
 
@@ -68,10 +91,13 @@ def log_excess_replace(orders: np.ndarray, rate: float, noise_multiplier: float)
     than 200,000 points are returned as +inf; they are never the best ones.
     """
     result = np.full(len(orders), np.inf)
+    if noise_multiplier < 1e-3:
+        return result
+    noise_multiplier = min(noise_multiplier, 1e100)
     for index, order in enumerate(orders):
         narrow = 1.0 / np.sqrt(1.0 + order / (4 * noise_multiplier**2))
         step = min(0.4, 0.2 * noise_multiplier, 0.4 * narrow)
-        if (2 * _REACH + order / noise_multiplier) / step > 200_000:
+        if (2 * _REACH + order / noise_multiplier) / step > _MOST_POINTS:
             continue
         u = np.arange(-_REACH - 1 / noise_multiplier, _REACH + (order + 1) / noise_multiplier, step)
         half = 1 / (2 * noise_multiplier**2)
@@ -116,6 +142,8 @@ def _log_bregman(log_ratio: np.ndarray, order: float) -> np.ndarray:
 def _log_sum(log_terms: np.ndarray) -> float:
     """log of the sum of e^log_terms."""
     top = float(log_terms.max())
+    if np.isposinf(top):
+        return top
     return top + float(np.log(np.exp(log_terms - top).sum()))
 
 

@@ -81,6 +81,7 @@ class Guarantee:
             delta: in (0, 1); 0 gives inf for Gaussian noise.
         """
         between(0, 1, ends="[)", delta=delta, remedy="choose it well below 1 / population")
+        delta = float(delta)  # a NumPy float32 would carry its precision into the result
         return min(max(0.0, accountant.epsilon(delta)) for accountant in self.accountants)
 
     def delta(self, epsilon: float) -> float:
@@ -90,6 +91,7 @@ class Guarantee:
             epsilon: >= 0.
         """
         non_negative(epsilon=epsilon)
+        epsilon = float(epsilon)
         return min(min(1.0, max(0.0, accountant.delta(epsilon))) for accountant in self.accountants)
 
     def epsilon_interval(self, delta: float) -> tuple[float, float]:
@@ -97,7 +99,7 @@ class Guarantee:
         known.
         """
         high = self.epsilon(delta)
-        low = 0.0
+        delta, low = float(delta), 0.0
         for accountant in self.accountants:
             if isinstance(accountant, PldAccountant | GaussianAccountant):
                 low = max(low, accountant.epsilon_interval(delta)[0])

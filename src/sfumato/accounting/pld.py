@@ -23,10 +23,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from sfumato._check import InputError
+from sfumato._check import InputError, between
 from sfumato._types import Adjacency
 from sfumato.accounting._compose import Composed, Sketch, TooFine, compose
 from sfumato.accounting._discrete import Atoms, best_offset, from_above, from_below
+from sfumato.accounting._moments import inverse_square
 from sfumato.accounting._pairs import Direction, SampledGaussian
 from sfumato.accounting.events import Event, Gaussian, Poisson, WithoutReplacement, terms
 from sfumato.accounting.rdp import RdpAccountant
@@ -36,6 +37,7 @@ _TOLERANCE = 4e-4  # width of the interval aimed at, relative to epsilon
 _MOST_CELLS = 1 << 21  # of a single step; bounds the memory to about 200 MB
 _MOST_DOUBLINGS = 12  # of the gap, until a grid fits
 _LEAST_NOISE = 0.05
+_MOST_NOISE = 1e7
 _LEAST_DELTA = 1e-30  # a grid ends 13 standard deviations out; below this, the Renyi bound is the better one
 _ORDERS = tuple(float(a) for a in 1 + np.geomspace(1e-3, 1, 16)) + tuple(
     float(a) for a in np.unique(np.round(np.geomspace(3, 4096, 48)))
@@ -79,6 +81,7 @@ class PldAccountant:
 
     def epsilon_interval(self, delta: float) -> tuple[float, float]:
         """(lower, upper) bounds on the smallest epsilon at this delta; remembered."""
+        between(0, 1, delta=delta)
         if delta not in self._known:
             if len(self._known) >= 64:
                 self._known.clear()
@@ -320,7 +323,7 @@ def _pairs(event: Event, adjacency: Adjacency) -> list[Parts]:
     for single, count in terms(event):
         match single:
             case Gaussian(noise_multiplier=z):
-                inverse_squared += count / z**2
+                inverse_squared += count * inverse_square(z)
             case Poisson(event=Gaussian(noise_multiplier=z), sampling_rate=q):
                 direction: Direction = "replace" if adjacency == "replace" else "remove"
                 sampled.append((SampledGaussian(direction, q, 1 / z), count))
@@ -335,6 +338,8 @@ def _pairs(event: Event, adjacency: Adjacency) -> list[Parts]:
     if not sampled:
         return []
     for pair, _ in sampled:
+        if pair.shift < 1 / _MOST_NOISE:
+            raise InputError(f'noise of {1 / pair.shift:g} sensitivities is too much for method="pld"; use "rdp"')
         if pair.shift > 1 / _LEAST_NOISE:
             raise InputError(
                 f'noise of {1 / pair.shift:g} times the sensitivity is too small for method="pld"; use "rdp"'

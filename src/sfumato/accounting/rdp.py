@@ -21,9 +21,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from sfumato._check import InputError
+from sfumato._check import InputError, between
 from sfumato._types import Adjacency
-from sfumato.accounting._moments import log_excess_replace, log_excess_sampled_gaussian
+from sfumato.accounting._moments import inverse_square, log_excess_replace, log_excess_sampled_gaussian
 from sfumato.accounting.events import Event, Gaussian, NonPrivate, Poisson, WithoutReplacement, terms
 
 
@@ -73,6 +73,7 @@ class RdpAccountant:
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon for this delta over all orders; 0 <= epsilon <= inf."""
+        between(0, 1, delta=delta)
         if delta >= 1.0 or delta >= self._total_variation():
             return 0.0
         if delta <= 0.0:
@@ -118,7 +119,7 @@ def _rdp(event: Event, adjacency: Adjacency, orders: tuple[float, ...]) -> np.nd
             values = np.full(len(a), np.inf)
         case Gaussian(noise_multiplier=z):
             sensitivity = 2.0 if adjacency == "replace" else 1.0
-            values = a * (sensitivity / z) ** 2 / 2
+            values = a * (sensitivity**2 * inverse_square(z) / 2)
         case Poisson(event=Gaussian(noise_multiplier=z), sampling_rate=q):
             log_excess = log_excess_sampled_gaussian(a, q, z / 2 if adjacency == "replace" else z)
             if adjacency == "replace":
@@ -128,7 +129,7 @@ def _rdp(event: Event, adjacency: Adjacency, orders: tuple[float, ...]) -> np.nd
             log_excess = log_excess_sampled_gaussian(a, event.sampling_rate, z / 2)
             if adjacency != "add_remove":
                 log_excess = log_excess + np.log(2)
-            values = np.minimum(_from_log_excess(log_excess, a), a * (2 / z) ** 2 / 2)
+            values = np.minimum(_from_log_excess(log_excess, a), a * (2 * inverse_square(z)))
         case _:
             raise InputError(f"no Renyi bound is known for {type(event).__name__}; use another method")
     values.setflags(write=False)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from sfumato._check import InputError
 from sfumato._types import Adjacency
+from sfumato.accounting._moments import inverse_square
 from sfumato.accounting.events import Event, Gaussian, NonPrivate, Poisson, WithoutReplacement, terms
 
 
@@ -81,9 +82,9 @@ def _rho(event: Event, adjacency: Adjacency) -> float:
         case NonPrivate():
             return math.inf
         case Gaussian(noise_multiplier=z) | Poisson(event=Gaussian(noise_multiplier=z)):
-            return (2.0 if adjacency == "replace" else 0.5) / z**2
+            return (2.0 if adjacency == "replace" else 0.5) * inverse_square(z)
         case WithoutReplacement(event=Gaussian(noise_multiplier=z)):
-            return 2.0 / z**2  # a fixed-size sample exchanges units under every adjacency
+            return 2.0 * inverse_square(z)  # a fixed-size sample exchanges units under every adjacency
         case _:
             raise InputError(f"no zCDP bound is known for {type(event).__name__}; use another method")
 
