@@ -50,3 +50,9 @@ def test_a_budget_that_everything_meets_returns_the_cheap_end() -> None:
 def test_an_impossible_bracket_is_refused(bracket) -> None:
     with pytest.raises(InputError, match="bracket"):
         calibrate(lambda z: Gaussian(z), epsilon=1, delta=1e-5, bracket=bracket)
+
+
+@pytest.mark.parametrize("bracket", [(1,), None, 3, "12", (1, 2, 3), ("1", "2"), (1.2, 1.8)])
+def test_a_bracket_that_holds_no_answer_is_refused(bracket) -> None:
+    with pytest.raises(InputError, match="bracket"):
+        calibrate(lambda n: Gaussian(10) * int(n), epsilon=1, delta=1e-5, bracket=bracket, integer=True)

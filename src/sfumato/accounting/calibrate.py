@@ -12,7 +12,7 @@ not, and returns the one that does. The cost may fall with the number (noise mul
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sfumato._check import InputError, between, non_negative, positive
 from sfumato._types import Adjacency
@@ -54,8 +54,11 @@ def calibrate(
     non_negative(epsilon=epsilon)
     between(0, 1, ends="()", delta=delta)
     positive(tolerance=tolerance)
+    if not isinstance(bracket, Sequence) or isinstance(bracket, str) or len(bracket) != 2:
+        raise InputError(f"bracket must be two numbers (low, high), got {bracket!r}")
     low, high = bracket
     positive(bracket_low=low, bracket_high=high)
+    low, high, epsilon, delta = float(low), float(high), float(epsilon), float(delta)
     if not low < high:
         raise InputError(f"bracket must be (low, high) with low < high, got {bracket}")
 
@@ -65,6 +68,8 @@ def calibrate(
 
     if integer:
         low, high = math.ceil(low), math.floor(high)
+        if low > high:
+            raise InputError(f"bracket {bracket} holds no whole number; widen it, or leave integer=True out")
     cost_low, cost_high = cost(low), cost(high)
     falling = cost_high <= cost_low
     good, bad, cost_good, cost_bad = (high, low, cost_high, cost_low) if falling else (low, high, cost_low, cost_high)
