@@ -146,3 +146,10 @@ def test_appending_stays_cheap_when_the_ledger_is_long(tmp_path: Path, monkeypat
 def test_a_missing_ledger_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no ledger at"):
         Ledger.verify(tmp_path / "none.jsonl")
+
+
+def test_fields_are_hashed_as_they_will_be_read(tmp_path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    with Ledger.open(path) as ledger:
+        ledger.append(Gaussian(1.0), extra={9: 1, 10: 2}, pair=(1, 2))
+    assert Ledger.verify(path) == 1

@@ -97,6 +97,7 @@ class Ledger:
         if taken:
             raise InputError(f"field {taken[0]!r} is written by the ledger itself; choose another name")
         entry = {**fields, "index": len(self), "event": event.to_json(), "previous": self.head}
+        entry = json.loads(_line(entry))  # as it will be read: keys become text, which sorts in another order
         entry["hash"] = _hash(entry)
         line = _line(entry)
         size = os.fstat(self._file.fileno()).st_size
