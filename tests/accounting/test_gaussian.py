@@ -37,7 +37,7 @@ def test_anything_but_gaussians_is_refused() -> None:
         GaussianAccountant(Gaussian(1.0).poisson(0.5))
 
 
-def _exact_epsilon(z: float, delta: float) -> mp.mpf:
+def _exact_epsilon(z: float, delta: float):
     """The root of the closed form at sixty digits, by halving."""
     mu, target = 1 / mp.mpf(z), mp.mpf(delta)
 
