@@ -194,21 +194,19 @@ def _threads(model: nn.Module, users: UserDataset, device: str, wanted: int | No
 
 def _draws(model: nn.Module, users: UserDataset) -> bool:
     """Whether a forward pass in training mode takes random numbers."""
-    filled = next(user for user in range(len(users)) if users.size(user))
     before = torch.get_rng_state()
     with torch.no_grad():
-        model(to_tensor(users.examples(filled)[0][:1]))
+        model(_examples(users, 1))
     return not torch.equal(before, torch.get_rng_state())
 
 
 def _refuse_moving_buffers(model: nn.Module, users: UserDataset, device: str) -> None:
     """A buffer that changes in a training step (running statistics, power iterations) would leave without noise."""
-    filled = next(user for user in range(len(users)) if users.size(user))
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     if not before:
         return
     with torch.no_grad():
-        model(to_tensor(users.examples(filled)[0][:2]).to(device))
+        model(_examples(users, 2).to(device))
     moved = [name for name, buffer in model.named_buffers() if not torch.equal(buffer, before[name])]
     for name, buffer in model.named_buffers():
         buffer.copy_(before[name])
@@ -243,10 +241,7 @@ def probe(model: nn.Module, users: UserDataset, device: str) -> int:
     Raises:
         InputError: the model does not take such inputs, or does not give embeddings [n, d].
     """
-    filled = next((user for user in range(len(users)) if users.size(user)), None)
-    if filled is None:
-        raise InputError("no user has any example; point to a folder with images")
-    inputs = to_tensor(users.examples(filled)[0][:1]).to(device)
+    inputs = _examples(users, 1).to(device)
     was_training = model.training
     model.eval()
     try:
@@ -265,3 +260,11 @@ def probe(model: nn.Module, users: UserDataset, device: str) -> int:
             f"the model must give embeddings [n, d], got shape {tuple(embeddings.shape)}; drop its head or flatten"
         )
     return embeddings.shape[1]
+
+
+def _examples(users: UserDataset, count: int) -> Tensor:
+    """Up to so many examples of the first user who has any."""
+    filled = next((user for user in range(len(users)) if users.size(user)), None)
+    if filled is None:
+        raise InputError("no user has any example; point to a folder with images")
+    return to_tensor(users.examples(filled)[0][:count])
