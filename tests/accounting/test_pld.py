@@ -12,7 +12,7 @@ from scipy import integrate, stats
 from sfumato.accounting import Gaussian, InputError, guarantee
 from sfumato.accounting._compose import Sketch, compose
 from sfumato.accounting._discrete import best_offset, from_above, from_below
-from sfumato.accounting._pairs import SampledGaussian
+from sfumato.accounting.pairs import SampledGaussian
 from sfumato.accounting.pld import _ORDERS, PldAccountant
 from sfumato.accounting.rdp import RdpAccountant
 

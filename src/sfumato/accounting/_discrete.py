@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sfumato.accounting._pairs import Pair
+from sfumato.accounting.pairs.pair import Pair
 
 _TOLERATED = 1e-8  # relative lack of P in a merged outcome that is counted as an error of its loss
 _LOCAL = 160  # cells on each side that decide how the bulk is merged

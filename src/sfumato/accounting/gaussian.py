@@ -13,9 +13,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import erfcx, ndtr
 
-from sfumato._check import InputError
 from sfumato._types import Adjacency
-from sfumato.accounting.events import Event, combined_gaussian
+from sfumato.accounting.events import Event, Unknown, combined_shift
 
 _EPS = float(np.finfo(np.float64).eps)
 _FAR = 39.0  # standard deviations beyond which the normal density is below the smallest double
@@ -35,10 +34,10 @@ class GaussianAccountant:
     method = "gaussian"
 
     def __init__(self, event: Event, adjacency: Adjacency = "add_remove") -> None:
-        inverse = combined_gaussian(event)
-        if inverse is None:
-            raise InputError('method "gaussian" is exact for plain Gaussian events only; use method="auto"')
-        self.mu = inverse * (2.0 if adjacency == "replace" else 1.0)
+        mu = combined_shift(event, adjacency)
+        if mu is None:
+            raise Unknown('method "gaussian" is exact for plain Gaussian events only; use method="auto"')
+        self.mu = mu
 
     def epsilon(self, delta: float) -> float:
         """An upper bound on epsilon, rounding included; 0 <= epsilon <= inf."""

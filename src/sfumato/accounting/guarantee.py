@@ -18,14 +18,15 @@ import numpy as np
 
 from sfumato._check import InputError, between, non_negative, one_of
 from sfumato._types import Adjacency
-from sfumato.accounting.events import Event, NonPrivate, combined_gaussian, terms
+from sfumato.accounting.events import Event, NonPrivate, Unknown, combined_shift, terms
 from sfumato.accounting.gaussian import GaussianAccountant
 from sfumato.accounting.pld import PldAccountant
+from sfumato.accounting.pure import PureAccountant
 from sfumato.accounting.rdp import USUAL_ORDERS, RdpAccountant
 from sfumato.accounting.tradeoff import GaussianEquivalent, false_negative_rate, gaussian_equivalent
 from sfumato.accounting.zcdp import ZcdpAccountant
 
-Method = Literal["auto", "pld", "rdp", "rdp_usual_orders", "zcdp", "gaussian"]
+Method = Literal["auto", "pld", "rdp", "rdp_usual_orders", "zcdp", "gaussian", "pure"]
 
 _MOST_DIFFERENT = 64  # different events up to which "auto" composes loss distributions
 
@@ -153,7 +154,7 @@ def guarantee(event: Event, adjacency: Adjacency = "add_remove", method: Method 
             "zero_out" (a unit's contribution is set to zero).
         method: "auto" for the tightest valid accountant, or one by name to compare: "pld", "rdp",
             "rdp_usual_orders" (the orders of published figures, see docs/explanation/renyi-figures.md), "zcdp",
-            "gaussian" (exact, for plain Gaussian events).
+            "gaussian" (exact, for plain Gaussian events), "pure" (the largest loss).
 
     Raises:
         InputError: the method does not know the event.
@@ -177,14 +178,35 @@ def _accountants(event: Event, adjacency: Adjacency, method: Method) -> tuple[Ac
             return (ZcdpAccountant(event, adjacency),)
         case "gaussian":
             return (GaussianAccountant(event, adjacency),)
+        case "pure":
+            return (PureAccountant(event, adjacency),)
     if any(isinstance(single, NonPrivate) for single, _ in terms(event)):
         return (NoGuarantee(),)
-    if combined_gaussian(event) is not None:
+    if combined_shift(event, adjacency) is not None:
         return (GaussianAccountant(event, adjacency),)
-    renyi = RdpAccountant(event, adjacency)
-    if sum(1 for _ in terms(event)) > _MOST_DIFFERENT or not PldAccountant.suits(event, adjacency):
-        return (renyi, ZcdpAccountant(event, adjacency))
-    return (_pld(event, adjacency),)
+    pure = PureAccountant(event, adjacency)
+    bounded = (pure,) if math.isfinite(pure.largest_loss) else ()
+    if sum(1 for _ in terms(event)) <= _MOST_DIFFERENT and PldAccountant.suits(event, adjacency):
+        return (_pld(event, adjacency), *bounded)
+    return (*_moment_accountants(event, adjacency), *bounded)
+
+
+def _moment_accountants(event: Event, adjacency: Adjacency) -> tuple[Accountant, ...]:
+    """Those of Renyi and zCDP that know the event.
+
+    Raises:
+        Unknown: neither does.
+    """
+    found: list[Accountant] = []
+    reason: Unknown | None = None
+    for make in (RdpAccountant, ZcdpAccountant):
+        try:
+            found.append(make(event, adjacency))
+        except Unknown as error:
+            reason = reason or error
+    if reason and not found:
+        raise reason
+    return tuple(found)
 
 
 @lru_cache(maxsize=32)

@@ -27,9 +27,8 @@ from sfumato._check import InputError, between
 from sfumato._types import Adjacency
 from sfumato.accounting._compose import Composed, Sketch, TooFine, compose
 from sfumato.accounting._discrete import Atoms, best_offset, from_above, from_below
-from sfumato.accounting._moments import inverse_square
-from sfumato.accounting._pairs import Direction, SampledGaussian
-from sfumato.accounting.events import Event, Gaussian, Poisson, WithoutReplacement, terms
+from sfumato.accounting.events import Event, Unknown, terms
+from sfumato.accounting.pairs import Pair, SampledGaussian
 from sfumato.accounting.rdp import RdpAccountant
 
 _Bound = TypeVar("_Bound")
@@ -43,7 +42,7 @@ _ORDERS = tuple(float(a) for a in 1 + np.geomspace(1e-3, 1, 16)) + tuple(
     float(a) for a in np.unique(np.round(np.geomspace(3, 4096, 48)))
 )
 
-Parts = list[tuple[SampledGaussian, int]]
+Parts = list[tuple[Pair, int]]
 
 
 class PldAccountant:
@@ -189,7 +188,7 @@ def _coarser(gap: float, bound: Callable[[float], _Bound]) -> _Bound | None:
 class _Curve:
     """One direction of an event: pairs with counts."""
 
-    parts: tuple[tuple[SampledGaussian, int], ...]
+    parts: tuple[tuple[Pair, int], ...]
 
     @property
     def span(self) -> float:
@@ -237,13 +236,13 @@ class _Curve:
 
 
 @lru_cache(maxsize=16)
-def _atoms(pair: SampledGaussian, gap: float, above: bool) -> Atoms:
+def _atoms(pair: Pair, gap: float, above: bool) -> Atoms:
     offset = _offset(pair, gap)
     return from_above(pair, gap, offset) if above else from_below(pair, gap, offset)
 
 
 @lru_cache(maxsize=64)
-def _offset(pair: SampledGaussian, gap: float) -> float:
+def _offset(pair: Pair, gap: float) -> float:
     return best_offset(pair, gap)
 
 
@@ -318,36 +317,26 @@ def _crossing(function: Callable[[float], float], low: float, high: float, toler
 
 def _pairs(event: Event, adjacency: Adjacency) -> list[Parts]:
     """The dominating pairs with counts: for add and for remove, or one symmetric list."""
-    inverse_squared = 0.0
-    sampled: Parts = []
+    shifts: list[float] = []
+    both: list[tuple[tuple[Pair, ...], int]] = []
     for single, count in terms(event):
-        match single:
-            case Gaussian(noise_multiplier=z):
-                inverse_squared += count * inverse_square(z)
-            case Poisson(event=Gaussian(noise_multiplier=z), sampling_rate=q):
-                direction: Direction = "replace" if adjacency == "replace" else "remove"
-                sampled.append((SampledGaussian(direction, q, 1 / z), count))
-            case WithoutReplacement(event=Gaussian(noise_multiplier=z)):
-                direction = "remove" if adjacency == "add_remove" else "exchange"
-                sampled.append((SampledGaussian(direction, single.sampling_rate, 2 / z), count))
-            case _:
-                raise InputError(f'no pair is known for {type(single).__name__}; use method="rdp"')
-    if inverse_squared:
-        doubled = 2.0 if adjacency == "replace" else 1.0
-        sampled.append((SampledGaussian("remove", 1.0, doubled * math.sqrt(inverse_squared)), 1))
-    if not sampled:
-        return []
-    for pair, _ in sampled:
-        if pair.shift < 1 / _MOST_NOISE:
-            raise InputError(f'noise of {1 / pair.shift:g} sensitivities is too much for method="pld"; use "rdp"')
-        if pair.shift > 1 / _LEAST_NOISE:
-            raise InputError(
-                f'noise of {1 / pair.shift:g} times the sensitivity is too small for method="pld"; use "rdp"'
-            )
-    if all(pair.direction != "remove" or pair.rate == 1.0 for pair, _ in sampled):
-        return [sampled]
-    other = [
-        (SampledGaussian("add", pair.rate, pair.shift) if pair.direction == "remove" else pair, count)
-        for pair, count in sampled
-    ]
-    return [sampled, other]
+        shift = single.gaussian_shift(adjacency)
+        if shift is None:
+            both.append((single.pairs(adjacency), count))
+        else:
+            shifts.append(math.sqrt(count) * shift)
+    if shifts:
+        both.append(((SampledGaussian("remove", 1.0, math.hypot(*shifts)),), 1))
+    for pairs, _ in both:
+        _require_grid(pairs[0])
+    directions = max((len(pairs) for pairs, _ in both), default=0)
+    return [[(pairs[min(index, len(pairs) - 1)], count) for pairs, count in both] for index in range(directions)]
+
+
+def _require_grid(pair: Pair) -> None:
+    if not isinstance(pair, SampledGaussian):
+        return
+    if pair.shift < 1 / _MOST_NOISE:
+        raise Unknown(f'noise of {1 / pair.shift:g} sensitivities is too much for method="pld"; use "rdp"')
+    if pair.shift > 1 / _LEAST_NOISE:
+        raise Unknown(f'noise of {1 / pair.shift:g} times the sensitivity is too small for method="pld"; use "rdp"')

@@ -1,15 +1,8 @@
 """Renyi differential privacy: the cost at many orders at once, and its conversion to (epsilon, delta).
 
 Guarantees an upper bound on epsilon for the unit that the events were made for. Costs at each order add up
-under adaptive composition (Mironov 2017), so a run's cost is a count times a memoised vector. Poisson
-sampling: Mironov, Talwar and Zhang 2019. Conversion: Canonne, Kamath and Steinke 2020, Proposition 12.
-
-Replacement of a unit. A plain Gaussian moves twice as far. A Poisson-sampled one is dominated by the pair
-with means +1 and -1. Sampling without replacement: conditioned on whether the unit is drawn, the sample
-differs by an exchange, so for add/remove the pair is the Poisson one with doubled sensitivity; for
-replacement the same curve holds above loss zero in both directions, which at most doubles the excess moment.
-That bound is below Theorem 27 of Wang, Balle and Kasiviswanathan 2019 in every term, and it is never above
-the cost without sampling.
+under adaptive composition (Mironov 2017), so a run's cost is a count times a memoised vector; each event says its own
+curve (see `events`). Conversion: Canonne, Kamath and Steinke 2020, Proposition 12.
 
 >>> from sfumato.accounting.events import Gaussian
 >>> run = Gaussian(4.0).poisson(0.01) * 10_000
@@ -23,8 +16,7 @@ import numpy as np
 
 from sfumato._check import InputError, between
 from sfumato._types import Adjacency
-from sfumato.accounting._moments import inverse_square, log_excess_replace, log_excess_sampled_gaussian
-from sfumato.accounting.events import Event, Gaussian, NonPrivate, Poisson, WithoutReplacement, terms
+from sfumato.accounting.events import Event, terms
 
 
 def _default_orders() -> tuple[float, ...]:
@@ -113,34 +105,9 @@ def rdp(event: Event, adjacency: Adjacency = "add_remove", orders: tuple[float, 
 
 @lru_cache(maxsize=256)
 def _rdp(event: Event, adjacency: Adjacency, orders: tuple[float, ...]) -> np.ndarray:
-    a = _orders(orders)
-    match event:
-        case NonPrivate():
-            values = np.full(len(a), np.inf)
-        case Gaussian(noise_multiplier=z):
-            sensitivity = 2.0 if adjacency == "replace" else 1.0
-            values = a * (sensitivity**2 * inverse_square(z) / 2)
-        case Poisson(event=Gaussian(noise_multiplier=z), sampling_rate=q):
-            log_excess = log_excess_sampled_gaussian(a, q, z / 2 if adjacency == "replace" else z)
-            if adjacency == "replace":
-                log_excess = np.minimum(log_excess + np.log(2), log_excess_replace(a, q, z))
-            values = _from_log_excess(log_excess, a)
-        case WithoutReplacement(event=Gaussian(noise_multiplier=z)):
-            log_excess = log_excess_sampled_gaussian(a, event.sampling_rate, z / 2)
-            if adjacency != "add_remove":
-                log_excess = log_excess + np.log(2)
-            values = np.minimum(_from_log_excess(log_excess, a), a * (2 * inverse_square(z)))
-        case _:
-            raise InputError(f"no Renyi bound is known for {type(event).__name__}; use another method")
+    values = event.renyi(_orders(orders), adjacency)
     values.setflags(write=False)
     return values
-
-
-def _from_log_excess(log_excess: np.ndarray, orders: np.ndarray) -> np.ndarray:
-    rounding = 1e-12 * (1.0 + orders)  # the moments are exact to about 1e-13 per order; round up
-    with np.errstate(invalid="ignore"):
-        values = np.logaddexp(0.0, log_excess + rounding) / (orders - 1)
-    return np.where(np.isposinf(log_excess), np.inf, values)
 
 
 @lru_cache(maxsize=16)

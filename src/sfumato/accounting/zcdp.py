@@ -14,10 +14,8 @@ Kamath and Steinke 2020, Proposition 12, at the best real order.
 import math
 from collections.abc import Callable
 
-from sfumato._check import InputError
 from sfumato._types import Adjacency
-from sfumato.accounting._moments import inverse_square
-from sfumato.accounting.events import Event, Gaussian, NonPrivate, Poisson, WithoutReplacement, terms
+from sfumato.accounting.events import Event, terms
 
 
 class ZcdpAccountant:
@@ -31,7 +29,7 @@ class ZcdpAccountant:
     method = "zcdp"
 
     def __init__(self, event: Event, adjacency: Adjacency = "add_remove") -> None:
-        self._rho = math.fsum(count * _rho(single, adjacency) for single, count in terms(event))
+        self._rho = math.fsum(count * single.rho(adjacency) for single, count in terms(event))
 
     def rho(self) -> float:
         """The total rho, >= 0; inf where there is no guarantee."""
@@ -75,18 +73,6 @@ def rho_to_epsilon(rho: float, delta: float) -> float:
         return rho * (1 + excess) - math.log1p(1 / excess) - (math.log(delta) + math.log1p(excess)) / excess
 
     return max(0.0, _minimum(candidate))
-
-
-def _rho(event: Event, adjacency: Adjacency) -> float:
-    match event:
-        case NonPrivate():
-            return math.inf
-        case Gaussian(noise_multiplier=z) | Poisson(event=Gaussian(noise_multiplier=z)):
-            return (2.0 if adjacency == "replace" else 0.5) * inverse_square(z)
-        case WithoutReplacement(event=Gaussian(noise_multiplier=z)):
-            return 2.0 * inverse_square(z)  # a fixed-size sample exchanges units under every adjacency
-        case _:
-            raise InputError(f"no zCDP bound is known for {type(event).__name__}; use another method")
 
 
 def _minimum(function: Callable[[float], float], low: float = -30.0, high: float = 30.0) -> float:

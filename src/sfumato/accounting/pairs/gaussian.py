@@ -1,14 +1,12 @@
-"""Dominating pairs: two distributions on a line whose hockey-stick curve is the worst that an event can show.
+"""The pair of a Gaussian release on a sample.
 
-Each pair is described by the masses that both distributions put on a cell of privacy losses log(P/Q). For a
-sampled Gaussian all three pairs are monotone in the observation u (in units of the noise), so a cell of
+All pairs are monotone in the observation u (in units of the noise), so a cell of
 losses is an interval of u and its masses are differences of normal distribution functions, taken from
 whichever tail is smaller.
 
 - remove: P = (1-q) N(0,1) + q N(s,1) against Q = N(0,1), with s = sensitivity / std of the noise;
 - add: the same two, exchanged (Zhu, Dong and Wang 2022, Theorem 11);
-- replace, Poisson sampling: P = (1-q) N(0,1) + q N(s,1) against Q = (1-q) N(0,1) + q N(-s,1). Conditioned on
-the
+- replace, Poisson sampling: P = (1-q) N(0,1) + q N(s,1) against Q = (1-q) N(0,1) + q N(-s,1). Conditioned on the
   unit being drawn, one side is N(s,1) against a mixture whose components are at distance at most s and 2s;
 - exchange (fixed-size sample, replacement): the remove curve above loss zero in both directions, the rest at
 zero.
@@ -20,7 +18,7 @@ zero.
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from scipy.special import ndtr
@@ -31,29 +29,6 @@ REACH = 13.0
 """Standard deviations that a grid covers: a normal variable is beyond them with probability 6e-39."""
 
 _EPS = float(np.finfo(np.float64).eps)
-
-
-class Pair(Protocol):
-    """A dominating pair."""
-
-    def span(self) -> tuple[float, float]:
-        """Losses between which all but a negligible part of P lies."""
-        ...
-
-    def bulk(self) -> float:
-        """A loss near which most of P lies, for the choice of the grid's offset."""
-        ...
-
-    def atom(self) -> float:
-        """Mass that both P and Q put on a loss of exactly zero."""
-        ...
-
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Masses of P and Q on (edge_i, edge_i+1], and a bound on the absolute error of Q e^edge - P there.
-
-        Without the atom.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -93,6 +68,9 @@ class SampledGaussian:
             return 0.0
         upper, lower, _ = SampledGaussian("remove", self.rate, self.shift).cells(np.array([0.0, np.inf]))
         return max(0.0, 1.0 - float(upper[0]) - float(lower[0]))
+
+    def infinity(self) -> float:
+        return 0.0
 
     def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         match self.direction:

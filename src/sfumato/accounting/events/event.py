@@ -1,0 +1,276 @@
+"""Events: what a mechanism released, as immutable values that accountants turn into a privacy cost.
+
+An event says what ran and nothing about a data set: `Gaussian(1.1).poisson(0.01) * 1000`. `+` composes
+(adaptively, on the same records), `*` repeats. Composition does not depend on the order, so events have one
+normal form: a list of different events with a count each. Adding the same event n times gives the same value
+as multiplying by n, and the count is applied in one place (`terms`), whatever the accountant.
+
+The unit of privacy is whoever the noise multiplier was computed for: its sensitivity is the most that one
+unit can move the sum when it is added or removed.
+
+>>> from sfumato.accounting.events import Gaussian
+>>> step = Gaussian(noise_multiplier=1.1).poisson(0.01)
+>>> step + step + step == step * 3
+True
+>>> event_from_json((step * 3).to_json()) == step * 3
+True
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from sfumato._check import InputError, whole
+from sfumato._types import Adjacency
+from sfumato.accounting.pairs.pair import Pair
+
+
+class Unknown(InputError):
+    """Nothing is known about this combination; the message names it."""
+
+
+class Event:
+    """What was released. Compare, hash, add, multiply and write to JSON; never change.
+
+    A kind of release is a frozen dataclass that says what is known about it: `gaussian_shift`, `pairs`, `renyi`, `rho`
+    and `largest_loss`. What it does not say is unknown, and an accountant that needs it refuses the event by name.
+    """
+
+    __slots__ = ()
+
+    kind: ClassVar[str] = ""
+    """Name of the event in JSON."""
+
+    unsampled: ClassVar[str] = "it is not known how sampling amplifies it"
+    """Why the event cannot be released from a sample of the units; empty where it can."""
+
+    def __add__(self, other: "Event") -> "Event":
+        """Both, on the same records; the second may depend on what the first released."""
+        if not isinstance(other, Event):
+            return NotImplemented
+        counts = dict(terms(self))
+        for event, count in terms(other):
+            counts[event] = counts.get(event, 0) + count
+        return compose(counts)
+
+    def __radd__(self, other: object) -> "Event":
+        return self if other == 0 else NotImplemented  # so that sum(events) works
+
+    def __mul__(self, count: int) -> "Event":
+        """The event `count` times, each with fresh noise and a fresh sample."""
+        whole(at_least=0, count=count)
+        return compose({event: times * int(count) for event, times in terms(self)})
+
+    __rmul__ = __mul__
+
+    def poisson(self, sampling_rate: float) -> "Event":
+        """The event on a sample that takes each unit independently.
+
+        Args:
+            sampling_rate: probability in [0, 1]. 0 costs nothing, 1 is the event itself.
+
+        Raises:
+            InputError: no amplification by sampling is known for this event.
+        """
+        from sfumato.accounting.events.sampling import poisson_sample  # a sampled event is an event itself
+
+        return poisson_sample(self, sampling_rate)
+
+    def without_replacement(self, sample_size: int, population: int) -> "Event":
+        """The event on a uniform sample of exactly `sample_size` out of `population` units.
+
+        A unit that enters such a sample pushes another one out, so the sum moves by up to twice a
+        contribution, under every adjacency. Poisson's formula does not apply; see `sfumato.accounting.rdp`.
+
+        Args:
+            sample_size: units in the sample, 0 <= sample_size <= population.
+            population: units in the larger of two neighbouring data sets, >= 1.
+
+        Raises:
+            InputError: the sample is larger than the population, or nothing is known for this event.
+        """
+        from sfumato.accounting.events.sampling import fixed_size_sample  # a sampled event is an event itself
+
+        return fixed_size_sample(self, sample_size, population)
+
+    def gaussian_shift(self, adjacency: Adjacency) -> float | None:
+        """s where the event equals one Gaussian release, N(s, 1) against N(0, 1) at worst; None otherwise."""
+        return None
+
+    def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
+        """Dominating pairs: a symmetric one, or one for removing and one for adding a unit.
+
+        Raises:
+            Unknown: no pair is known.
+        """
+        raise Unknown(f'no pair is known for {type(self).__name__} under {adjacency}; use method="rdp" or "zcdp"')
+
+    def renyi(self, orders: np.ndarray, adjacency: Adjacency) -> np.ndarray:
+        """Renyi divergence at each order, in nats.
+
+        Args:
+            orders: float [k], each > 1.
+            adjacency: how two neighbouring data sets differ.
+
+        Returns:
+            float [k], >= 0, inf where it is unbounded.
+
+        Raises:
+            Unknown: no bound is known.
+        """
+        raise Unknown(f"no Renyi bound is known for {type(self).__name__} under {adjacency}; use another method")
+
+    def rho(self, adjacency: Adjacency) -> float:
+        """rho of zCDP; inf where there is none.
+
+        Raises:
+            Unknown: no bound is known.
+        """
+        raise Unknown(f"no zCDP bound is known for {type(self).__name__} under {adjacency}; use another method")
+
+    def largest_loss(self, adjacency: Adjacency) -> float:
+        """The epsilon of pure differential privacy; inf where there is none."""
+        return float("inf")
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary that `json` can write and `event_from_json` reads back to an equal event."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # pyright: ignore[reportArgumentType]
+        return {"event": self.kind} | {_NAMES.get(name, name): _to_json(value) for name, value in values.items()}
+
+    @classmethod
+    def from_fields(cls, values: Mapping[str, Any]) -> "Event":
+        """The event with these fields, as they stand in JSON."""
+        known = {_NAMES.get(field.name, field.name): field.name for field in fields(cls)}  # pyright: ignore[reportArgumentType]
+        return cls(**{known[name]: _from_json(value) for name, value in values.items()})
+
+
+_NAMES = {"event": "of"}  # the key "event" is taken by the kind
+_KINDS: dict[str, type[Event]] = {}
+_AnyEvent = TypeVar("_AnyEvent", bound=type[Event])
+
+
+def event_kind(name: str) -> Callable[[_AnyEvent], _AnyEvent]:
+    """Give a class of events its name in JSON."""
+
+    def register(cls: _AnyEvent) -> _AnyEvent:
+        cls.kind = name
+        _KINDS[name] = cls
+        return cls
+
+    return register
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Event):
+        return value.to_json()
+    return [_to_json(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return event_from_json(value)
+    return tuple(_from_json(item) for item in value) if isinstance(value, list) else value
+
+
+@event_kind("repeated")
+@dataclass(frozen=True, slots=True)
+class Repeated(Event):
+    """`event`, `count` times; made by `event * count`."""
+
+    event: Event
+    count: int
+
+    def __post_init__(self) -> None:
+        whole(count=self.count)
+        if isinstance(self.event, Repeated | Composition):
+            raise InputError("Repeated takes a single event; write (a + b) * 3 to repeat a composition")
+        _require_event(self.event, "Repeated")
+        object.__setattr__(self, "count", int(self.count))
+
+    @classmethod
+    def from_fields(cls, values: Mapping[str, Any]) -> Event:
+        return event_from_json(values["of"]) * values["count"]
+
+
+@event_kind("composition")
+@dataclass(frozen=True, slots=True, eq=False)
+class Composition(Event):
+    """Several events on the same records, in any order; made by `+`. Empty: nothing was released.
+
+    Attributes:
+        events: different single events, each repeated as often as it happened. What is given is brought into
+            this form, so that equal compositions cost the same.
+    """
+
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.events, Iterable):
+            raise InputError(f"Composition takes a tuple of events, got {self.events!r}; write a + b")
+        members = tuple(self.events)
+        for member in members:
+            _require_event(member, "Composition")
+        object.__setattr__(self, "events", _parts(_counts(members)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Composition) and frozenset(self.events) == frozenset(other.events)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.events))
+
+    @classmethod
+    def from_fields(cls, values: Mapping[str, Any]) -> Event:
+        return compose(_counts(event_from_json(part) for part in values["events"]))
+
+
+def terms(event: Event) -> Iterator[tuple[Event, int]]:
+    """The different single events in `event`, each with its count: the one place where repetition is
+    resolved.
+    """
+    if isinstance(event, Composition):
+        for part in event.events:
+            yield from terms(part)
+    elif isinstance(event, Repeated):
+        yield event.event, event.count
+    else:
+        yield event, 1
+
+
+def compose(counts: Mapping[Event, int]) -> Event:
+    """The event that consists of single events with these counts, in normal form."""
+    parts = _parts(counts)
+    return parts[0] if len(parts) == 1 else Composition(parts)
+
+
+def event_from_json(value: Mapping[str, Any]) -> Event:
+    """The event that `to_json` wrote.
+
+    Raises:
+        InputError: the dictionary is not an event, or holds values that no event can have.
+    """
+    try:
+        kind = value["event"]
+        if kind in _KINDS:
+            return _KINDS[kind].from_fields({name: given for name, given in value.items() if name != "event"})
+    except (KeyError, TypeError) as error:
+        raise InputError(f"not an event: {value!r} ({error}); expected what to_json() wrote") from None
+    raise InputError(f"unknown event {kind!r}; this version of sfumato does not know it")
+
+
+def _counts(events: Iterable[Event]) -> dict[Event, int]:
+    counts: dict[Event, int] = {}
+    for event in events:
+        for single, count in terms(event):
+            counts[single] = counts.get(single, 0) + count
+    return counts
+
+
+def _parts(counts: Mapping[Event, int]) -> tuple[Event, ...]:
+    return tuple(event if count == 1 else Repeated(event, count) for event, count in counts.items() if count)
+
+
+def _require_event(event: object, where: str) -> None:
+    if not isinstance(event, Event):
+        raise InputError(f"{where} takes events such as Gaussian(1.0), got {event!r}")
