@@ -1,0 +1,47 @@
+"""Which rule covers which kind of layer, and which kinds are refused, with what to use instead."""
+
+from torch import nn
+
+from sfumato.clipping.per_example.convolution import ConvolutionRule
+from sfumato.clipping.per_example.embedding import EmbeddingBagRule, EmbeddingRule
+from sfumato.clipping.per_example.fallback import FallbackRule
+from sfumato.clipping.per_example.linear import LinearRule
+from sfumato.clipping.per_example.normalisation import GroupNormRule, InstanceNormRule, LayerNormRule, RMSNormRule
+from sfumato.clipping.per_example.rule import Rule
+
+_RULES: tuple[tuple[type[nn.Module], type[Rule]], ...] = (
+    (nn.Linear, LinearRule),
+    (nn.Conv1d, ConvolutionRule),
+    (nn.Conv2d, ConvolutionRule),
+    (nn.Conv3d, ConvolutionRule),
+    (nn.Embedding, EmbeddingRule),
+    (nn.EmbeddingBag, EmbeddingBagRule),
+    (nn.LayerNorm, LayerNormRule),
+    (nn.RMSNorm, RMSNormRule),
+    (nn.GroupNorm, GroupNormRule),
+    (nn.InstanceNorm1d, InstanceNormRule),
+    (nn.InstanceNorm2d, InstanceNormRule),
+    (nn.InstanceNorm3d, InstanceNormRule),
+)
+
+
+def rule_for(module: nn.Module) -> Rule:
+    """The rule of a module; the fallback where its kind, or its `forward`, is not a known one."""
+    for kind, rule in _RULES:
+        if isinstance(module, kind) and type(module).forward is kind.forward:
+            return rule()
+    return FallbackRule()
+
+
+def coupling(module: nn.Module) -> str:
+    """Why a module lets one example change another one's output, with the replacement; empty if it is not known to."""
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        if not module.training and module.track_running_stats:
+            return ""
+        channels = module.num_features
+        groups = next(count for count in (32, 16, 8, 4, 2, 1) if channels % count == 0)
+        return (
+            f"{type(module).__name__} normalises with the statistics of the whole batch, which couples the examples; "
+            f"use nn.GroupNorm({groups}, {channels}) or models.PublicBatchNorm"
+        )
+    return ""

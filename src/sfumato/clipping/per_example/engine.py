@@ -1,0 +1,161 @@
+"""Per-example gradient norms and clipped sums in one backward pass.
+
+A `Recording` is a context around a forward and a backward pass of the user's own module. Within it, trained parameters
+do not ask for gradients, so the backward pass skips their weight gradients; each covered layer shows its input and the
+gradient of its output, and from these come per-example squared norms, and, once the weights are known, the weighted sum
+of per-example gradients. On leaving, the module is as it was.
+
+Unit: an example is one index of dimension 0 of the inputs and of the losses. An example whose gradient has NaN or Inf
+counts as zero.
+
+>>> model = nn.Linear(2, 1, bias=False)
+>>> with Recording(covered(model)) as recording:
+...     losses = model(torch.tensor([[3.0, 4.0], [0.0, 2.0]])).squeeze(1)
+...     recording.backward(losses)
+>>> recording.squared_norms().tolist()
+[25.0, 4.0]
+>>> [total.tolist() for total in recording.weighted_sum(torch.tensor([0.5, 0.25]))]
+[[[1.5, 2.5]]]
+"""
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._check import InputError
+from sfumato.clipping.per_example.factor import Factor
+from sfumato.clipping.per_example.inspect import covered
+from sfumato.clipping.per_example.rule import Factors, Layer, exact
+from sfumato.clipping.per_example.shared import merged
+from sfumato.clipping.per_example.tap import Tap
+
+__all__ = ["Recording", "covered"]
+
+
+class Recording:
+    """One forward and backward pass, seen layer by layer.
+
+    Args:
+        layers: from `covered`.
+
+    Attributes:
+        parameters: the trained parameters, each once, in the order of `weighted_sum`.
+    """
+
+    def __init__(self, layers: Sequence[Layer[Any]]) -> None:
+        self._layers = layers
+        self._places = [
+            (layer, name, layer.module.get_parameter(name)) for layer in layers for name in sorted(layer.wanted)
+        ]
+        self.parameters = list({id(parameter): parameter for _, _, parameter in self._places}.values())
+        self._uses: dict[int, int] = {}
+        self._factors: dict[int, list[Factor]] = {}
+        self._anchor = torch.zeros((), requires_grad=True)
+        self._detach: list[Callable[[], None]] = []
+        self._settled: dict[int, Factor] | None = None
+        self._listening = False
+
+    def __enter__(self) -> "Recording":
+        for parameter in self.parameters:
+            parameter.requires_grad_(False)
+        for layer in self._layers:
+            self._detach.append(layer.rule.attach(layer, self._tap_for(layer)))
+        self._listening = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        while self._detach:
+            self._detach.pop()()
+        for parameter in self.parameters:
+            parameter.requires_grad_(True)
+
+    def backward(self, losses: Tensor) -> None:
+        """Run the backward pass.
+
+        Args:
+            losses: float [B], one for each example.
+
+        Raises:
+            InputError: not one loss for each example, or no layer took part.
+        """
+        if losses.dim() != 1:
+            raise InputError(
+                f"one loss for each example is needed, got shape {list(losses.shape)}; use reduction='none'"
+            )
+        self._examples = len(losses)
+        if not losses.requires_grad:
+            raise InputError(
+                "the losses depend on no trained parameter; look for .detach(), no_grad() or a frozen part"
+            )
+        self._listening = False  # a layer that is run again is not another use
+        torch.autograd.grad(losses.sum(), self._anchor, allow_unused=True)
+        self._settled = {key: merged(found) for key, found in self._factors.items()}
+        self._factors = {}
+
+    def squared_norms(self, group: Sequence[nn.Parameter] | None = None) -> Tensor:
+        """Squared norm of each example's gradient, float [B]; NaN or inf for one that is not finite.
+
+        Args:
+            group: over these parameters only (per-layer clipping); None for all.
+        """
+        settled = self._ready()
+        wanted = settled.keys() if group is None else {id(parameter) for parameter in group}
+        norms = [factor.squared_norms().double() for key, factor in settled.items() if key in wanted]
+        return torch.stack(norms).sum(dim=0) if norms else torch.zeros(self._examples, dtype=torch.float64)
+
+    def weighted_sum(self, weights: Tensor) -> list[Tensor]:
+        """Sum over examples of weight times gradient, one tensor for each parameter.
+
+        Args:
+            weights: float [B]; a weight of 0 leaves an example out, whatever its gradient holds.
+        """
+        settled = self._ready()
+        absent = weights == 0
+        drop = bool(absent.any())
+        result = []
+        for parameter in self.parameters:
+            factor = settled.get(id(parameter))
+            if factor is None:
+                result.append(torch.zeros_like(parameter))
+                continue
+            result.append((factor.without(absent) if drop else factor).weighted_sum(weights).view(parameter.shape))
+        return result
+
+    def per_example(self) -> list[Tensor]:
+        """The gradients themselves, float [B, *shape] for each parameter; for checks on small batches."""
+        settled = self._ready()
+        return [
+            settled[id(parameter)].dense()
+            if id(parameter) in settled
+            else parameter.new_zeros(self._examples, *parameter.shape)
+            for parameter in self.parameters
+        ]
+
+    def _tap_for(self, layer: Layer[Any]) -> Callable[[Tensor, Callable[[Tensor], Factors]], Tensor]:
+        keys = {name: id(layer.module.get_parameter(name)) for name in layer.wanted}
+
+        def tap(output: Tensor, factors: Callable[[Tensor], Factors]) -> Tensor:
+            if not self._listening or not torch.is_grad_enabled():
+                return output
+            for key in keys.values():
+                self._uses[key] = self._uses.get(key, 0) + 1
+
+            def see(gradient: Tensor) -> None:
+                for name, factor in factors(exact(gradient.detach())).items():
+                    key = keys[name]
+                    # what is used once is brought into its cheapest form while it is in the cache
+                    self._factors.setdefault(key, []).append(factor.settled() if self._uses[key] == 1 else factor)
+
+            return Tap.apply(output, self._anchor, see)  # type: ignore[no-any-return]
+
+        return tap
+
+    def _ready(self) -> dict[int, Factor]:
+        if self._settled is None:
+            raise InputError("call backward(losses) first, within the recording")
+        return self._settled

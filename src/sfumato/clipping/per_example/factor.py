@@ -1,0 +1,182 @@
+"""Per-example gradients of one parameter, held in the form in which they are cheap.
+
+Every form answers the same two questions: the squared norm of each example's gradient, and the weighted sum of the
+gradients. The norms are never below the truth by more than the round-off of the sum itself: where terms may cancel
+(Gram matrices), a bound on the round-off is added.
+
+| form   | one example's gradient                     | held as                          | from                      |
+| ------ | ------------------------------------------ | -------------------------------- | ------------------------- |
+| Dense  | any tensor                                 | [B, *shape]                      | norm layers, biases       |
+| Outer  | sum over T positions of outer products     | [B, T, p] and [B, T, d]          | linear, conv, recurrent   |
+| Rows   | T rows of a table with V rows              | ids [B, T] and [B, T, d]         | embeddings                |
+
+An `Outer` is materialised (p d numbers an example) or left as it is (Gram matrices, 2 T^2 numbers an example),
+whichever costs less (Goodfellow 2015; Li, Tramer, Liang and Hashimoto 2022, Section 4).
+
+>>> outer = Outer(torch.tensor([[[1.0, 2.0]]]), torch.tensor([[[3.0, 4.0, 0.0]]]))
+>>> outer.squared_norms().tolist(), outer.weighted_sum(torch.tensor([0.5])).tolist()
+([125.0], [[1.5, 2.0, 0.0], [3.0, 4.0, 0.0]])
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+_BANDWIDTH = 4  # what reading and writing a materialised number costs, in multiplications
+_ROUNDINGS = 8  # of a product of two Gram entries, relative to the lengths of the four vectors
+_MOST_DENSE = 1 << 26  # materialised numbers of one parameter in one micro-batch (256 MiB)
+
+
+class Factor(ABC):
+    """Gradients of one parameter, one for each of B examples."""
+
+    def settled(self) -> "Factor":
+        """The form that is cheapest to keep and to ask."""
+        return self
+
+    @abstractmethod
+    def squared_norms(self) -> Tensor:
+        """float [B], >= 0."""
+
+    @abstractmethod
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Sum over examples of weight times gradient, in the shape of the parameter.
+
+        Args:
+            weights: float [B].
+        """
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """The gradients themselves, float [B, *shape]."""
+
+    @abstractmethod
+    def without(self, examples: Tensor) -> "Factor":
+        """The same with zeros for the examples that are marked; bool [B]."""
+
+
+class Dense(Factor):
+    """Gradients as they are.
+
+    Args:
+        gradients: float [B, *shape].
+    """
+
+    def __init__(self, gradients: Tensor) -> None:
+        self.gradients = gradients
+
+    def squared_norms(self) -> Tensor:
+        flat = self.gradients.flatten(1)
+        return torch.linalg.vector_norm(flat, dim=1).square()
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        flat = self.gradients.flatten(1)
+        return (weights.to(flat.dtype) @ flat).view(self.gradients.shape[1:])
+
+    def dense(self) -> Tensor:
+        return self.gradients
+
+    def without(self, examples: Tensor) -> "Dense":
+        return Dense(_zeroed(self.gradients, examples))
+
+
+class Outer(Factor):
+    """Sums of outer products: gradient = left^T right.
+
+    Args:
+        left: float [B, T, p], the gradient of the output at each position.
+        right: float [B, T, d], the input at each position.
+        shape: of the parameter; None for (p, d).
+    """
+
+    def __init__(self, left: Tensor, right: Tensor, shape: torch.Size | None = None) -> None:
+        self.left = left
+        self.right = right
+        self.shape = shape if shape is not None else torch.Size((left.shape[2], right.shape[2]))
+
+    @property
+    def materialises(self) -> bool:
+        """Whether the gradients themselves are cheaper than Gram matrices."""
+        examples, positions, p = self.left.shape
+        d = self.right.shape[2]
+        if positions == 1 or examples * p * d > _MOST_DENSE:
+            return False
+        return _BANDWIDTH * p * d < positions * positions * (p + d)
+
+    def settled(self) -> Factor:
+        return Dense(self.dense()) if self.materialises else self
+
+    def squared_norms(self) -> Tensor:
+        """Sum over pairs of positions of <left, left'> <right, right'>, rounded up."""
+        if self.left.shape[1] == 1:
+            return _squares(self.left[:, 0]) * _squares(self.right[:, 0])
+        products = self.left @ self.left.mT
+        products *= self.right @ self.right.mT
+        # Terms may cancel, so their round-off counts: with independent signs the errors of T^2 products add up like
+        # the root of their squares, which is the sum of the squared lengths (Higham and Mary 2019).
+        lengths = self.left.square().sum(dim=2) * self.right.square().sum(dim=2)
+        slack = _ROUNDINGS * torch.finfo(self.left.dtype).eps * lengths.sum(dim=1)
+        return products.sum(dim=(1, 2)).clamp_min_(0.0) + slack
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        left = self.left * weights.to(self.left.dtype)[:, None, None]
+        return (left.flatten(0, 1).T @ self.right.flatten(0, 1)).view(self.shape)
+
+    def dense(self) -> Tensor:
+        return (self.left.mT @ self.right).view(-1, *self.shape)
+
+    def without(self, examples: Tensor) -> "Outer":
+        return Outer(_zeroed(self.left, examples), _zeroed(self.right, examples), self.shape)
+
+
+class Rows(Factor):
+    """Rows of a table: gradient[ids[t]] += rows[t]. Never held as a table for each example.
+
+    Args:
+        ids: int64 [B, T].
+        rows: float [B, T, d].
+        table: rows of the whole table, V.
+    """
+
+    def __init__(self, ids: Tensor, rows: Tensor, table: int) -> None:
+        self.ids = ids
+        self.rows = rows
+        self.table = table
+
+    def squared_norms(self) -> Tensor:
+        if self.ids.shape[1] == 1:
+            return _squares(self.rows[:, 0])
+        merged, owner = self._merged()
+        squares = merged.square().sum(dim=1)
+        return torch.zeros(len(self.ids), dtype=squares.dtype, device=squares.device).index_add_(0, owner, squares)
+
+    def _merged(self) -> tuple[Tensor, Tensor]:
+        """Rows of equal id within an example added up, and the example that each belongs to."""
+        examples = torch.arange(len(self.ids), device=self.ids.device)
+        keys = (examples[:, None] * self.table + self.ids).flatten()
+        unique, place = torch.unique(keys, return_inverse=True)
+        merged = self.rows.new_zeros(len(unique), self.rows.shape[2])
+        merged.index_add_(0, place, self.rows.flatten(0, 1))
+        return merged, unique // self.table
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        result = self.rows.new_zeros(self.table, self.rows.shape[2])
+        rows = self.rows * weights.to(self.rows.dtype)[:, None, None]
+        return result.index_add_(0, self.ids.flatten(), rows.flatten(0, 1))
+
+    def dense(self) -> Tensor:
+        examples, positions, width = self.rows.shape
+        result = self.rows.new_zeros(examples, self.table, width)
+        return result.scatter_add_(1, self.ids[:, :, None].expand(examples, positions, width), self.rows)
+
+    def without(self, examples: Tensor) -> "Rows":
+        return Rows(self.ids, _zeroed(self.rows, examples), self.table)
+
+
+def _squares(vectors: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(vectors, dim=1).square()
+
+
+def _zeroed(values: Tensor, examples: Tensor) -> Tensor:
+    return values.masked_fill(examples.view(-1, *[1] * (values.dim() - 1)), 0.0)

@@ -1,0 +1,87 @@
+"""Layer, group, instance and root-mean-square normalisation with trained scale and shift.
+
+The statistics belong to one example each, so the layers couple nothing; the gradient of the scale is the output's
+gradient times the normalised input, summed over positions. The normalised input is recomputed: what is kept is the
+input, which the graph holds anyway.
+
+>>> import torch
+>>> norm = nn.LayerNorm(2, elementwise_affine=True)
+>>> layer = Layer("norm", norm, LayerNormRule(), frozenset({"weight", "bias"}))
+>>> factors = layer.rule.factors(layer, torch.tensor([[1.0, 3.0]]), torch.tensor([[1.0, 10.0]]))
+>>> factors["weight"].dense().round(decimals=3).tolist(), factors["bias"].dense().tolist()
+([[-1.0, 10.0]], [[1.0, 10.0]])
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sfumato.clipping.per_example.factor import Dense
+from sfumato.clipping.per_example.rule import Factors, Layer, OutputRule, exact
+
+
+class ScaleRule(OutputRule):
+    """Weight and bias that scale and shift a normalised input."""
+
+    def factors(self, layer: Layer[Any], saved: Tensor, gradient: Tensor) -> Factors:
+        result: Factors = {}
+        if "weight" in layer.wanted:
+            normalised = self.normalised(layer.module, exact(saved)).to(gradient.dtype)
+            result["weight"] = Dense(self.summed(layer.module, gradient * normalised))
+        if "bias" in layer.wanted:
+            result["bias"] = Dense(self.summed(layer.module, gradient))
+        return result
+
+    @abstractmethod
+    def normalised(self, module: Any, inputs: Tensor) -> Tensor:
+        """The input as it is before the scale."""
+
+    @abstractmethod
+    def summed(self, module: Any, values: Tensor) -> Tensor:
+        """Sum over the positions that share a parameter, [B, *shape]."""
+
+
+class _LastDimensions(ScaleRule):
+    def summed(self, module: Any, values: Tensor) -> Tensor:
+        shape = module.normalized_shape
+        return values.reshape(len(values), -1, *shape).sum(dim=1)
+
+
+class LayerNormRule(_LastDimensions):
+    """`nn.LayerNorm`."""
+
+    def normalised(self, module: nn.LayerNorm, inputs: Tensor) -> Tensor:
+        return F.layer_norm(inputs, module.normalized_shape, eps=module.eps)
+
+
+class RMSNormRule(_LastDimensions):
+    """`nn.RMSNorm`."""
+
+    def normalised(self, module: nn.RMSNorm, inputs: Tensor) -> Tensor:
+        return F.rms_norm(inputs, list(module.normalized_shape), eps=module.eps)
+
+
+class _Channels(ScaleRule):
+    def summed(self, module: Any, values: Tensor) -> Tensor:
+        return values.flatten(2).sum(dim=2) if values.dim() > 2 else values
+
+
+class GroupNormRule(_Channels):
+    """`nn.GroupNorm`."""
+
+    def normalised(self, module: nn.GroupNorm, inputs: Tensor) -> Tensor:
+        return F.group_norm(inputs, module.num_groups, eps=module.eps)
+
+
+class InstanceNormRule(_Channels):
+    """`nn.InstanceNorm1d/2d/3d` without running statistics."""
+
+    def refusal(self, module: Any) -> str:
+        if module.track_running_stats:
+            return "its running statistics mix the examples; use track_running_stats=False"
+        return ""
+
+    def normalised(self, module: Any, inputs: Tensor) -> Tensor:
+        return F.instance_norm(inputs, eps=module.eps)

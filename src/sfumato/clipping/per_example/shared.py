@@ -1,0 +1,77 @@
+"""Parameters that are used more than once: one layer called twice, or one tensor in two layers (tied weights).
+
+The gradient is the sum over uses, so norms do not add up. Uses of one form are joined along the positions; a table that
+is also a linear map (tied input and output embeddings) keeps both forms and their inner products, without a table for
+each example; anything else is materialised and added.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sfumato.clipping.per_example.factor import Dense, Factor, Outer, Rows
+
+
+def merged(uses: Sequence[Factor]) -> Factor:
+    """One factor for all uses of a parameter."""
+    if len(uses) == 1:
+        return uses[0].settled()
+    outers = [use for use in uses if isinstance(use, Outer)]
+    rows = [use for use in uses if isinstance(use, Rows)]
+    if len(outers) == len(uses):
+        return _joined_outer(outers).settled()
+    if len(rows) == len(uses):
+        return _joined_rows(rows)
+    if len(outers) + len(rows) == len(uses):
+        return TiedTable(_joined_rows(rows), _joined_outer(outers))
+    total = uses[0].dense()
+    for use in uses[1:]:
+        total = total + use.dense().view_as(total)
+    return Dense(total)
+
+
+class TiedTable(Factor):
+    """Rows of a table plus a linear map with the same weight.
+
+    Args:
+        rows: from the embedding.
+        outer: from the linear map, with p = V outputs.
+    """
+
+    def __init__(self, rows: Rows, outer: Outer) -> None:
+        self.rows = rows
+        self.outer = outer
+
+    def squared_norms(self) -> Tensor:
+        """|R|^2 + |O|^2 + 2 <R, O>, the last one from the columns of the outer product that the rows touch."""
+        ids, vectors = self.rows.ids, self.rows.rows
+        positions = self.outer.left.shape[1]
+        index = ids[:, None, :].expand(-1, positions, -1)
+        touched = self.outer.left.gather(2, index)  # [B, S, T]
+        inner = (touched * (self.outer.right @ vectors.mT)).sum(dim=(1, 2))
+        lengths = (touched.square().sum(dim=2) * self.outer.right.square().sum(dim=2)).sum(dim=1)
+        slack = 8 * torch.finfo(vectors.dtype).eps * (lengths * vectors.square().sum(dim=(1, 2))).sqrt()
+        total = self.rows.squared_norms() + self.outer.squared_norms() + 2 * inner + 2 * slack
+        return total.clamp_min(0.0)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        return self.rows.weighted_sum(weights) + self.outer.weighted_sum(weights)
+
+    def dense(self) -> Tensor:
+        return self.rows.dense() + self.outer.dense()
+
+    def without(self, examples: Tensor) -> "TiedTable":
+        return TiedTable(self.rows.without(examples), self.outer.without(examples))
+
+
+def _joined_outer(uses: Sequence[Outer]) -> Outer:
+    return Outer(
+        torch.cat([use.left for use in uses], dim=1), torch.cat([use.right for use in uses], dim=1), uses[0].shape
+    )
+
+
+def _joined_rows(uses: Sequence[Rows]) -> Rows:
+    return Rows(
+        torch.cat([use.ids for use in uses], dim=1), torch.cat([use.rows for use in uses], dim=1), uses[0].table
+    )
