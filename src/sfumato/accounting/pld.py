@@ -62,14 +62,14 @@ class PldAccountant:
         self._event = event
         self._adjacency: Adjacency = adjacency
         self._renyi = RdpAccountant(event, adjacency, _ORDERS)
-        self._curves = [_Curve(tuple(parts)) for parts in _pairs(event, adjacency)]
+        self._curves = [Curve(tuple(parts)) for parts in directions(event, adjacency)]
         self._known: dict[float, tuple[float, float]] = {}
 
     @staticmethod
     def suits(event: Event, adjacency: Adjacency) -> bool:
         """Whether the pairs of all its events are known and their noise is large enough for a grid."""
         try:
-            _pairs(event, adjacency)
+            directions(event, adjacency)
         except InputError:
             return False
         return True
@@ -121,7 +121,7 @@ class PldAccountant:
         if math.isinf(epsilon) or cap == 0.0 or not self._curves:
             return 0.0, cap
         gap = self._gap(max(cap, 1e-300), max(epsilon, 1e-3))
-        bounds = _coarser(gap, lambda gap: [curve.delta(epsilon, gap) for curve in self._curves])
+        bounds = coarser(gap, lambda gap: [curve.delta(epsilon, gap) for curve in self._curves])
         if bounds is None:
             return 0.0, cap
         high = min(cap, max(high for _, high in bounds))
@@ -138,7 +138,7 @@ class PldAccountant:
         delta = 1e-6
         gap = self._gap(delta, max(self._renyi.epsilon(delta), 1e-6))
         at_zero = self.delta(0.0)
-        both = _coarser(gap, lambda gap: [curve.curve(gap) for curve in self._curves])
+        both = coarser(gap, lambda gap: [curve.curve(gap) for curve in self._curves])
         if both is None:
             epsilons = np.concatenate([[0.0], np.geomspace(1e-3, 1e3, 500)])
             return epsilons, np.array([self._renyi.delta(epsilon) for epsilon in epsilons.tolist()])
@@ -174,7 +174,7 @@ class PldAccountant:
         return max(curve.span for curve in self._curves) / _MOST_CELLS
 
 
-def _coarser(gap: float, bound: Callable[[float], _Bound]) -> _Bound | None:
+def coarser(gap: float, bound: Callable[[float], _Bound]) -> _Bound | None:
     """The bound at this gap, or at the next wider one that fits: every gap gives a bound, a wide one a loose one."""
     for _ in range(_MOST_DOUBLINGS):
         try:
@@ -185,7 +185,7 @@ def _coarser(gap: float, bound: Callable[[float], _Bound]) -> _Bound | None:
 
 
 @dataclass(frozen=True)
-class _Curve:
+class Curve:
     """One direction of an event: pairs with counts."""
 
     parts: tuple[tuple[Pair, int], ...]
@@ -315,7 +315,7 @@ def _crossing(function: Callable[[float], float], low: float, high: float, toler
     return low, high
 
 
-def _pairs(event: Event, adjacency: Adjacency) -> list[Parts]:
+def directions(event: Event, adjacency: Adjacency) -> list[Parts]:
     """The dominating pairs with counts: for add and for remove, or one symmetric list."""
     shifts: list[float] = []
     both: list[tuple[tuple[Pair, ...], int]] = []
@@ -329,8 +329,8 @@ def _pairs(event: Event, adjacency: Adjacency) -> list[Parts]:
         both.append(((SampledGaussian("remove", 1.0, math.hypot(*shifts)),), 1))
     for pairs, _ in both:
         _require_grid(pairs[0])
-    directions = max((len(pairs) for pairs, _ in both), default=0)
-    return [[(pairs[min(index, len(pairs) - 1)], count) for pairs, count in both] for index in range(directions)]
+    longest = max((len(pairs) for pairs, _ in both), default=0)
+    return [[(pairs[min(index, len(pairs) - 1)], count) for pairs, count in both] for index in range(longest)]
 
 
 def _require_grid(pair: Pair) -> None:
