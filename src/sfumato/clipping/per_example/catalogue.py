@@ -8,6 +8,7 @@ from sfumato.clipping.per_example.fallback import FallbackRule
 from sfumato.clipping.per_example.linear import LinearRule
 from sfumato.clipping.per_example.normalisation import GroupNormRule, InstanceNormRule, LayerNormRule, RMSNormRule
 from sfumato.clipping.per_example.rule import Rule
+from sfumato.clipping.per_example.workspace import Workspace
 
 _RULES: tuple[tuple[type[nn.Module], type[Rule]], ...] = (
     (nn.Linear, LinearRule),
@@ -25,11 +26,11 @@ _RULES: tuple[tuple[type[nn.Module], type[Rule]], ...] = (
 )
 
 
-def rule_for(module: nn.Module) -> Rule:
+def rule_for(module: nn.Module, workspace: Workspace) -> Rule:
     """The rule of a module; the fallback where its kind, or its `forward`, is not a known one."""
     for kind, rule in _RULES:
         if isinstance(module, kind) and type(module).forward is kind.forward:
-            return rule()
+            return ConvolutionRule(workspace) if rule is ConvolutionRule else rule()
     return FallbackRule()
 
 

@@ -10,6 +10,7 @@ from sfumato._check import InputError
 from sfumato.clipping.per_example.catalogue import coupling, rule_for
 from sfumato.clipping.per_example.fallback import FallbackRule
 from sfumato.clipping.per_example.rule import Layer
+from sfumato.clipping.per_example.workspace import Workspace
 
 
 def covered(model: nn.Module) -> list[Layer[nn.Module]]:
@@ -32,7 +33,7 @@ def covered(model: nn.Module) -> list[Layer[nn.Module]]:
 def layers_of(model: nn.Module) -> list[Layer[nn.Module]]:
     """The same without any refusal."""
     layers: list[Layer[nn.Module]] = []
-    _collect(model, "", layers)
+    _collect(model, "", layers, Workspace())
     return layers
 
 
@@ -46,9 +47,9 @@ def problems(model: nn.Module) -> list[tuple[str, str]]:
     return found
 
 
-def _collect(module: nn.Module, name: str, layers: list[Layer[nn.Module]]) -> None:
+def _collect(module: nn.Module, name: str, layers: list[Layer[nn.Module]], workspace: Workspace) -> None:
     own = frozenset(key for key, value in module.named_parameters(recurse=False) if value.requires_grad)
-    rule = rule_for(module)
+    rule = rule_for(module, workspace)
     inside = isinstance(rule, FallbackRule) and any(True for _ in module.children())
     if own and (not isinstance(rule, FallbackRule) or not inside):
         layers.append(Layer(name, module, rule, own))
@@ -58,4 +59,4 @@ def _collect(module: nn.Module, name: str, layers: list[Layer[nn.Module]]) -> No
         layers.append(Layer(name, module, rule, within))
         return
     for key, child in module.named_children():
-        _collect(child, f"{name}.{key}" if name else key, layers)
+        _collect(child, f"{name}.{key}" if name else key, layers, workspace)
