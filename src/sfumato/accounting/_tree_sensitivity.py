@@ -21,7 +21,8 @@ import numpy as np
 from sfumato.accounting._participation import Participation
 
 _FREE = 1 << 60  # slack of a block without participations
-_MOST_PAIRS = 2_000_000  # pairs of partial patterns that are tried, about a microsecond and 100 bytes each
+_MOST_PAIRS = 8_000_000  # pairs of partial patterns that are tried, less than a microsecond each
+_CHUNK = 200_000  # pairs that are held at a time
 
 
 class Squared(NamedTuple):
@@ -135,9 +136,10 @@ class _Block:
         self.rounds = rounds
         self.rows = {0: np.array([[0, _FREE, _FREE]])} | rows
 
-    @property
-    def size(self) -> int:
-        return sum(map(len, self.rows.values()))
+    def flat(self) -> np.ndarray:
+        """int [n, 4], rows (participations, value, ahead, behind)."""
+        counts = np.repeat(np.array([*self.rows]), [len(rows) for rows in self.rows.values()])
+        return np.column_stack([counts, np.concatenate([*self.rows.values()])])
 
 
 class _Search:
@@ -194,30 +196,42 @@ class _Search:
 
     def join(self, left: _Block, right: _Block) -> _Block:
         """Every pair of patterns, one from each block, that keeps the separation where the blocks meet."""
-        self.pairs += left.size * right.size
+        one, other = left.flat(), right.flat()
+        self.pairs += len(one) * len(other)
         if self.pairs > _MOST_PAIRS:
             raise _TooMany
-        period, most = self.period, self.forest.most
-        count = np.repeat(np.array([*right.rows]), [len(rows) for rows in right.rows.values()])
-        value, ahead, behind = np.concatenate([*right.rows.values()]).T
-        found: list[np.ndarray] = []  # rows (participations, value, ahead, behind)
-        for k, rows in left.rows.items():
-            first = np.minimum(rows[:, 1:2], np.minimum(ahead + (left.rounds - k * period), period - 1))
-            last = np.minimum(behind, np.minimum(rows[:, 2:] + (right.rounds - count * period), period - 1))
-            apart = (rows[:, 2:] + ahead >= period - 1) & (count <= most - k)
-            columns = (np.broadcast_to(count + k, apart.shape), rows[:, :1] + value, first, last)
-            found.append(np.stack([column[apart] for column in columns], axis=1))
-        joined = np.concatenate(found)
-        joined = joined[np.lexsort((-joined[:, 3], -joined[:, 2], -joined[:, 1], joined[:, 0]))]
-        starts = np.flatnonzero(np.diff(joined[:, 0], prepend=-1))
-        groups = zip(joined[starts, 0].tolist(), np.split(joined[:, 1:], starts[1:]))
-        return _Block(left.rounds + right.rounds, {k: _best(rows) for k, rows in groups if k})
+        step = max(1, _CHUNK // len(other))
+        found: list[np.ndarray] = []
+        for start in range(0, len(one), step):
+            found.append(self.pairs_of(one[start : start + step, :, None], left.rounds, other.T, right.rounds))
+            if sum(map(len, found)) > _CHUNK:
+                found = [_best(np.concatenate(found))]
+        rows = _best(np.concatenate(found))
+        starts = np.flatnonzero(np.diff(rows[:, 0], prepend=-1))
+        groups = zip(rows[starts, 0].tolist(), np.split(rows[:, 1:], starts[1:]))
+        return _Block(left.rounds + right.rounds, {k: group for k, group in groups if k})
+
+    def pairs_of(self, left: np.ndarray, left_rounds: int, right: np.ndarray, right_rounds: int) -> np.ndarray:
+        """Rows (participations, value, ahead, behind) of the pairs that can be joined.
+
+        Args:
+            left: int [n, 4, 1], such rows.
+            right: int [4, m], columns of such rows.
+        """
+        period = self.period
+        count = left[:, 0] + right[0]
+        ahead = np.minimum(left[:, 2], np.minimum(right[2] + left_rounds - left[:, 0] * period, period - 1))
+        behind = np.minimum(right[3], np.minimum(left[:, 3] + right_rounds - right[0] * period, period - 1))
+        fits = (left[:, 3] + right[2] >= period - 1) & (count <= self.forest.most)
+        return np.stack([column[fits] for column in (count, left[:, 1] + right[1], ahead, behind)], axis=1)
 
 
 def _best(rows: np.ndarray) -> np.ndarray:
-    """The rows to which no other row is at least equal in every column; from and to descending order."""
+    """The rows to which no other row with as many participations is at least equal in every other column."""
+    rows = rows[np.lexsort((-rows[:, 3], -rows[:, 2], -rows[:, 1], rows[:, 0]))]
     kept: list[np.ndarray] = []
-    while len(rows):
-        kept.append(rows[0])
-        rows = rows[(rows[:, 1] > rows[0, 1]) | (rows[:, 2] > rows[0, 2])]
+    for group in np.split(rows, np.flatnonzero(np.diff(rows[:, 0])) + 1):
+        while len(group):
+            kept.append(group[0].copy())
+            group = group[(group[:, 2] > group[0, 2]) | (group[:, 3] > group[0, 3])]
     return np.array(kept)
