@@ -18,16 +18,19 @@ import numpy as np
 
 from sfumato._check import InputError, between, non_negative, one_of
 from sfumato._types import Adjacency
+from sfumato.accounting.buckets import BucketsAccountant
 from sfumato.accounting.events import Event, NonPrivate, Unknown, combined_shift, terms
 from sfumato.accounting.gaussian import GaussianAccountant
 from sfumato.accounting.pld import PldAccountant
+from sfumato.accounting.prv import PrvAccountant
 from sfumato.accounting.pure import PureAccountant
 from sfumato.accounting.rdp import USUAL_ORDERS, RdpAccountant
 from sfumato.accounting.tradeoff import GaussianEquivalent, false_negative_rate, gaussian_equivalent
 from sfumato.accounting.zcdp import ZcdpAccountant
 
-Method = Literal["auto", "pld", "rdp", "rdp_usual_orders", "zcdp", "gaussian", "pure"]
+Method = Literal["auto", "pld", "prv", "buckets", "rdp", "rdp_usual_orders", "zcdp", "gaussian", "pure"]
 
+_TWO_SIDED = PldAccountant | PrvAccountant | BucketsAccountant | GaussianAccountant
 _MOST_DIFFERENT = 64  # different events up to which "auto" composes loss distributions
 
 
@@ -102,7 +105,7 @@ class Guarantee:
         high = self.epsilon(delta)
         delta, low = float(delta), 0.0
         for accountant in self.accountants:
-            if isinstance(accountant, PldAccountant | GaussianAccountant):
+            if isinstance(accountant, _TWO_SIDED):
                 low = max(low, accountant.epsilon_interval(delta)[0])
         return min(low, high), high
 
@@ -139,7 +142,7 @@ class Guarantee:
 
     def _curve(self) -> tuple[np.ndarray, np.ndarray]:
         for accountant in self.accountants:
-            if isinstance(accountant, PldAccountant | GaussianAccountant):
+            if isinstance(accountant, _TWO_SIDED):
                 return accountant.curve()
         epsilons = np.concatenate([np.linspace(0.0, 10.0, 500), np.geomspace(10.05, 600.0, 500)])
         return epsilons, np.array([self.delta(epsilon) for epsilon in epsilons.tolist()])
@@ -152,9 +155,10 @@ def guarantee(event: Event, adjacency: Adjacency = "add_remove", method: Method 
         event: what was released.
         adjacency: "add_remove" (a unit is there or not), "replace" (a unit is exchanged for another one) or
             "zero_out" (a unit's contribution is set to zero).
-        method: "auto" for the tightest valid accountant, or one by name to compare: "pld", "rdp",
-            "rdp_usual_orders" (the orders of published figures, see docs/explanation/renyi-figures.md), "zcdp",
-            "gaussian" (exact, for plain Gaussian events), "pure" (the largest loss).
+        method: "auto" for the tightest valid accountant, or one by name to compare: "pld", "prv", "buckets"
+            (docs/explanation/accountants.md compares these), "rdp", "rdp_usual_orders" (the orders of published
+            figures, see docs/explanation/renyi-figures.md), "zcdp", "gaussian" (exact, for plain Gaussian events),
+            "pure" (the largest loss).
 
     Raises:
         InputError: the method does not know the event.
@@ -170,6 +174,10 @@ def _accountants(event: Event, adjacency: Adjacency, method: Method) -> tuple[Ac
     match method:
         case "pld":
             return (_pld(event, adjacency),)
+        case "prv":
+            return (PrvAccountant(event, adjacency),)
+        case "buckets":
+            return (BucketsAccountant(event, adjacency),)
         case "rdp":
             return (RdpAccountant(event, adjacency),)
         case "rdp_usual_orders":

@@ -33,7 +33,7 @@ from sfumato.accounting.pld import Parts, directions
 _EPS = float(np.finfo(np.float64).eps)
 _SHARE = 1e-3  # of delta that is taken for errors, as in the authors' program
 _LEAST_DELTA = 1e-14  # about the round-off of any transform in double precision
-_MOST_CELLS = 1 << 21  # of a single step
+_MOST_CELLS = 1 << 20  # of a single step
 _MOST_DOUBLINGS = 24  # of the error, until a grid fits
 _MEAN_SHARE = 1e-3  # of the error in epsilon that the mean may add
 _BLOCK = 300.0  # losses that are summed at once: e^-300 is still a double
@@ -238,7 +238,7 @@ class _Rounded:
 
 
 def _nearest(pair: Pair, gap: float, outside: float, tolerance: float) -> _Rounded:
-    low, high, missing = _reach(pair, outside)
+    low, high, missing = reach(pair, outside)
     first, last = round(low / gap), round(high / gap)
     if last - first > _MOST_CELLS:
         raise TooFine(f"{last - first} cells")
@@ -253,7 +253,7 @@ def _nearest(pair: Pair, gap: float, outside: float, tolerance: float) -> _Round
     return _Rounded(Atoms(gap, shift, first, masses, pair.infinity(), slack), mean_error, missing)
 
 
-def _reach(pair: Pair, outside: float) -> tuple[float, float, float]:
+def reach(pair: Pair, outside: float) -> tuple[float, float, float]:
     """Losses between which all but `outside` of the finite ones lies, and the mass beyond them."""
     knots = np.linspace(*pair.span(), 4097)
     masses = pair.cells(np.concatenate([[-np.inf], knots, [np.inf]]))[0].copy()
