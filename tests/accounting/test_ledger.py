@@ -109,8 +109,13 @@ def test_tampering_is_found_and_the_first_line_named(tmp_path: Path, tamper) -> 
 def test_two_writers_are_noticed(tmp_path: Path) -> None:
     first, second = Ledger.open(tmp_path / "a.jsonl"), Ledger.open(tmp_path / "a.jsonl")
     first.append(STEP)
-    with pytest.raises(InputError, match="changed by another process"):
+    with pytest.raises(InputError, match="another process is writing to .*; let it end or stop it first"):
         second.append(STEP)
+    first.close()
+    with pytest.raises(InputError, match="changed by another process .*; open it again"):
+        second.append(STEP)
+    second.close()
+    assert Ledger.verify(tmp_path / "a.jsonl") == 1
 
 
 def test_what_json_cannot_write_is_refused_and_leaves_the_file_alone(tmp_path: Path) -> None:

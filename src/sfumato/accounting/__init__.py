@@ -17,11 +17,13 @@ from sfumato.accounting.events import (
 )
 from sfumato.accounting.extrapolate import ExtrapolationRow, extrapolate
 from sfumato.accounting.guarantee import Guarantee, guarantee
-from sfumato.accounting.ledger import Ledger
+from sfumato.accounting.ledger import Budget, BudgetExceeded, Ledger, Totals
 from sfumato.accounting.statement import Statement
 from sfumato.accounting.tradeoff import GaussianEquivalent
 
 __all__ = [
+    "Budget",
+    "BudgetExceeded",
     "Composition",
     "Event",
     "ExtrapolationRow",
@@ -34,6 +36,7 @@ __all__ = [
     "Poisson",
     "Repeated",
     "Statement",
+    "Totals",
     "Unknown",
     "WithoutReplacement",
     "calibrate",

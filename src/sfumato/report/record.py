@@ -6,7 +6,6 @@ chain is verified line by line, and its events are accounted again beside the st
 
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, TypeVar
 
 from sfumato._check import InputError
 from sfumato._files import read_json
-from sfumato.accounting import Ledger, Statement, compose, event_from_json, guarantee
+from sfumato.accounting import Ledger, Statement, guarantee
 
 T = TypeVar("T")
 
@@ -24,7 +23,7 @@ class LedgerCheck:
     """What the ledger says.
 
     Attributes:
-        entries: releases recorded; their chain of hashes is whole.
+        entries: lines of the ledger; their chain of hashes is whole.
         head: hash of the last entry, "" for an empty ledger.
         rounds: rounds recorded.
         epsilon: what these events cost at the statement's δ, accounted anew; None if there is no telling.
@@ -208,18 +207,14 @@ def _plan(value: Any) -> dict[str, Any]:
 def _ledger(path: Path, statement: Statement) -> LedgerCheck:
     if not path.exists():
         raise InputError(f"{path.parent} holds no ledger.jsonl, so nothing backs its statement; take a whole copy")
-    entries = Ledger.verify(path)
-    counts: Counter[str] = Counter()
-    last: dict[str, Any] = {}
-    for last in _lines(path):
-        counts[json.dumps(last["event"], sort_keys=True)] += 1
+    totals = Ledger.read(path)
     try:
-        event = compose({event_from_json(json.loads(text)): times for text, times in counts.items()})
-        cost = guarantee(event, adjacency=statement.adjacency)  # type: ignore[arg-type]  # Statement has checked it
+        cost = guarantee(totals.event(), adjacency=statement.adjacency)  # type: ignore[arg-type]  # Statement checked it
         epsilon = cost.epsilon(statement.delta) if statement.delta < 1 else None
     except InputError:
         epsilon = None
-    return LedgerCheck(entries, last.get("hash", ""), int(last.get("round", entries)), epsilon)
+    rounds = int(totals.last.get("round", totals.releases))
+    return LedgerCheck(totals.entries, totals.head if totals.entries else "", rounds, epsilon)
 
 
 def _metrics(path: Path) -> Metrics:

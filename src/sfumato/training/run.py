@@ -5,6 +5,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,15 +85,14 @@ class Run:
             raise InputError("resume needs the folder of the run; give out")
         folder = None if self.out is None else RunFolder(self.out)
         team = Team()
-        try:
-            with torch.random.fork_rng(devices=[]):
-                return self._go(team, folder, resume=resume)
-        finally:
+        with ExitStack() as stack:
+            stack.callback(team.close)
             if folder is not None:
-                folder.release()
-            team.close()
+                stack.callback(folder.release)
+            stack.enter_context(torch.random.fork_rng(devices=[]))
+            return self._go(team, folder, stack, resume=resume)
 
-    def _go(self, team: Team, folder: RunFolder | None, *, resume: bool) -> Result:
+    def _go(self, team: Team, folder: RunFolder | None, stack: ExitStack, *, resume: bool) -> Result:
         self._check_users()
         population = self.plan.public_population(self.users)
         self.plan.refuse_unready(population)
@@ -115,7 +115,10 @@ class Run:
         if folder is not None and team.leads:
             if saved is None:
                 self._begin(folder, source, contribution)
-            ledger = Ledger.open(folder.ledger)
+            # Whoever resumes repeats the rounds with the run's own key, so the key tells what is one release. Runs of
+            # one seed may be many things, and have no identity.
+            identity = source.stream("ledger").bytes(16).hex() if source.kind == "os" else None
+            ledger = stack.enter_context(Ledger.open(folder.ledger, identity=identity))
             if saved is not None:
                 self._rewind(ledger, saved)
                 progress.history = folder.keep_metrics(saved.metrics_lines)

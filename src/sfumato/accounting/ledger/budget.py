@@ -1,0 +1,277 @@
+"""A budget: how much the releases in a ledger may cost each unit, and the meter that checks it before each step.
+
+Guarantees that no release is admitted whose composition with everything before it could cost more than the budget, by
+the tightest valid accountant; for the unit that the events were made for, under the budget's adjacency. That holds
+where what was released decides when to stop, and nothing else about the events. Where it decides how much noise the
+next step gets, it holds for budgets in rho and, below the budget, by Renyi accounting (Feldman and Zrnic 2021,
+"Individual Privacy Accounting via a Renyi Filter"); for the last stretch that only the loss distribution allows,
+nothing is claimed then.
+
+>>> from sfumato.accounting.events import Gaussian
+>>> meter = Meter(Budget(epsilon=1.0, delta=1e-6), {})
+>>> meter.remaining(Gaussian(2.0).poisson(0.001))
+196219
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sfumato._check import InputError, between, non_negative, one_of
+from sfumato._types import Adjacency
+from sfumato.accounting.events import Event, compose, terms
+from sfumato.accounting.guarantee import guarantee
+from sfumato.accounting.rdp import ORDERS, rdp
+from sfumato.accounting.zcdp import ZcdpAccountant
+
+_MOST = 10**9  # `remaining` looks no further
+_RECENT = 16  # steps that tell what the next ones will be like
+_ROUNDING = 1.0 + 1e-9  # covers the round-off of ten million additions
+
+
+class BudgetExceeded(InputError):
+    """A release would cost more than the budget allows; it was not recorded and must not happen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What may be spent in all.
+
+    Attributes:
+        epsilon: >= 0 and finite; with delta. Or None, with rho.
+        delta: in [0, 1); with epsilon.
+        rho: of zCDP, >= 0 and finite. A sampled release costs what it costs without sampling, as zCDP does not
+            profit from it.
+        adjacency: "add_remove", "replace" or "zero_out".
+    """
+
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+    adjacency: Adjacency = "add_remove"
+
+    def __post_init__(self) -> None:
+        one_of(("add_remove", "replace", "zero_out"), adjacency=self.adjacency)
+        in_rho, in_epsilon = self.rho is not None, (self.epsilon is not None, self.delta is not None)
+        if (in_rho and any(in_epsilon)) or not (in_rho or all(in_epsilon)):
+            raise InputError("a budget is epsilon and delta, or rho alone; give one of the two")
+        if in_rho:
+            non_negative(rho=self.rho)
+        else:
+            non_negative(epsilon=self.epsilon)
+            between(0, 1, ends="[)", delta=self.delta, remedy="choose it well below 1 / population")
+        for name in ("epsilon", "delta", "rho"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else float(value))
+
+    def cost(self, event: Event) -> float:
+        """What an event costs in the budget's currency: epsilon at its delta, or rho.
+
+        Raises:
+            Unknown: no accountant knows the event.
+        """
+        if self.rho is not None:
+            return ZcdpAccountant(event, self.adjacency).rho()
+        assert self.delta is not None
+        return guarantee(event, self.adjacency).epsilon(self.delta)
+
+    @property
+    def limit(self) -> float:
+        """The most that `cost` may be."""
+        limit = self.epsilon if self.rho is None else self.rho
+        assert limit is not None
+        return limit
+
+    @property
+    def currency(self) -> str:
+        """What is counted: epsilon or rho."""
+        return "epsilon" if self.rho is None else "rho"
+
+    def within(self, other: "Budget") -> bool:
+        """Whether this budget is at most the other one; False where the two cannot be compared."""
+        if self.adjacency != other.adjacency or self.currency != other.currency:
+            return False
+        return self.limit <= other.limit and (self.delta or 0.0) <= (other.delta or 0.0)
+
+    def describe(self) -> str:
+        """As in "epsilon 2 at delta 1e-06 (add_remove)"."""
+        delta = "" if self.delta is None else f" at delta {self.delta:g}"
+        return f"{self.currency} {self.limit:g}{delta} ({self.adjacency})"
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary that JSON can write."""
+        if self.rho is not None:
+            return {"rho": self.rho, "adjacency": self.adjacency}
+        return {"epsilon": self.epsilon, "delta": self.delta, "adjacency": self.adjacency}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Budget":
+        """The budget that `to_json` wrote.
+
+        Raises:
+            InputError: it is none.
+        """
+        try:
+            return cls(**value)
+        except TypeError:
+            raise InputError(f"not a budget: {value!r}") from None
+
+
+class Meter:
+    """Checks releases against a budget, in microseconds as long as they repeat.
+
+    It remembers a composition that is certainly within the budget and contains everything so far. A release that stays
+    inside costs a comparison. Where one does not, the composition is extended by as many steps like the last ones as
+    the budget allows, found by bisection: by Renyi accounting (vectors that add up) while that suffices, by the
+    tightest accountant after that. A run of equal steps asks the tightest accountant some thirty times in all.
+
+    Args:
+        budget: what may be spent.
+        counts: single events released so far, with how often.
+    """
+
+    def __init__(self, budget: Budget, counts: Mapping[Event, int]) -> None:
+        self.budget = budget
+        self.questions = 0
+        self._counts = dict(counts)
+        self._safe: dict[Event, int] = {}
+        self._recent: deque[Event] = deque(maxlen=_RECENT)
+        self._renyi: np.ndarray | None = np.zeros(len(ORDERS))
+        self._unsummed = dict(counts)
+        a, delta = np.asarray(ORDERS), budget.delta or 1.0
+        self._conversion = np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1)
+
+    def admit(self, step: Event) -> None:
+        """Pass if the budget allows this release after everything so far; it is not counted yet.
+
+        Raises:
+            BudgetExceeded: the budget does not allow it, or no accountant can tell.
+        """
+        added = dict(terms(step))
+        counts, safe = self._counts, self._safe
+        if all(counts.get(event, 0) + count <= safe.get(event, 0) for event, count in added.items()):
+            return
+        mix = _sum(*(dict(terms(recent)) for recent in (*self._recent, step)))
+        found = self._more_by_renyi(added, mix)
+        if found is None:
+            try:
+                found = self._more(added, mix)
+            except InputError as error:
+                raise BudgetExceeded(f"cannot be shown to stay within {self.budget.describe()}: {error}") from None
+        if found is None:
+            raise BudgetExceeded(self._refusal(step))
+        more = _sum(added, found)
+        # Nothing else can be spent before this is asked anew, so other events need no place here.
+        self._safe = {event: counts.get(event, 0) + count for event, count in more.items()}
+
+    def spend(self, step: Event) -> None:
+        """Count a release."""
+        for event, count in terms(step):
+            self._counts[event] = self._counts.get(event, 0) + count
+            self._unsummed[event] = self._unsummed.get(event, 0) + count
+        self._recent.append(step)
+
+    def remaining(self, step: Event) -> int | float:
+        """How many more of this event the budget allows: exact up to 10^9, inf for an event that costs nothing."""
+        added = dict(terms(step))
+        if not added:
+            return math.inf
+        known = self._vector(added)
+        least = 0 if known is None else _largest(lambda times: self._fits_by_renyi(times * known))
+        if not least and not self._fits({}):
+            return 0
+        return least + _largest(lambda times: self._fits(_times(added, least + times)), _MOST - least)
+
+    def spent(self) -> float:
+        """What everything so far costs."""
+        return self.budget.cost(compose(self._counts))
+
+    def _more(self, added: dict[Event, int], mix: dict[Event, int]) -> dict[Event, int] | None:
+        """After `added`, what else like `mix` the tightest accountant allows; None if not even `added`."""
+        if not self._fits(added):
+            return None
+        for kind in (mix, added):
+            if times := _largest(lambda times, kind=kind: self._fits(_sum(added, _times(kind, times)))):
+                return _times(kind, times)
+        return {}
+
+    def _more_by_renyi(self, added: dict[Event, int], mix: dict[Event, int]) -> dict[Event, int] | None:
+        """The same by Renyi accounting; None also where it cannot tell."""
+        first = self._vector(added)
+        if first is None or not self._fits_by_renyi(first):
+            return None
+        for kind in (mix, added):
+            each = self._vector(kind)
+            if each is not None and (
+                times := _largest(lambda times, each=each: self._fits_by_renyi(first + times * each))
+            ):
+                return _times(kind, times)
+        return {}
+
+    def _fits(self, added: Mapping[Event, int]) -> bool:
+        self.questions += 1
+        return self.budget.cost(compose(_sum(self._counts, added))) <= self.budget.limit
+
+    def _vector(self, counts: Mapping[Event, int]) -> np.ndarray | None:
+        """Renyi costs at `ORDERS`; None where the budget or an event knows none."""
+        if self._renyi is None or not self.budget.delta:
+            return None
+        adjacency = self.budget.adjacency
+        try:
+            for event, count in self._unsummed.items():
+                self._renyi = self._renyi + count * rdp(event, adjacency)
+            self._unsummed = {}
+            return sum((count * rdp(event, adjacency) for event, count in counts.items()), np.zeros(len(ORDERS)))
+        except InputError:
+            self._renyi = None  # the tightest accountant has to do alone
+            return None
+
+    def _fits_by_renyi(self, added: np.ndarray) -> bool:
+        """Canonne, Kamath and Steinke 2020, Proposition 12, as in `RdpAccountant`."""
+        assert self._renyi is not None
+        return float(((self._renyi + added) * _ROUNDING + self._conversion).min()) <= self.budget.limit
+
+    def _refusal(self, step: Event) -> str:
+        counts = self._counts
+        spent, after = self.spent(), self.budget.cost(compose(_sum(counts, dict(terms(step)))))
+        limit, what = self.budget.limit, self.budget.currency
+        over = "is spent already" if spent >= limit else "does not allow this step"
+        return (
+            f"the budget of {self.budget.describe()} {over}: {what} is {_close(spent, limit)} and would become "
+            f"{_close(after, limit)}; stop here, add more noise, or replace the budget (replace_budget)"
+        )
+
+
+def _largest(fits: Callable[[int], bool], most: int = _MOST) -> int:
+    """The largest number up to `most` that fits; 0 if 1 does not. What fits is assumed to be without gaps."""
+    low, high = 0, 1
+    while high < most and fits(high):
+        low, high = high, 2 * high
+    if high >= most:
+        high = most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _sum(*parts: Mapping[Event, int]) -> dict[Event, int]:
+    total: dict[Event, int] = {}
+    for part in parts:
+        for event, count in part.items():
+            total[event] = total.get(event, 0) + count
+    return total
+
+
+def _times(counts: Mapping[Event, int], times: int) -> dict[Event, int]:
+    return {event: count * times for event, count in counts.items()} if times else {}
+
+
+def _close(value: float, limit: float) -> str:
+    """Enough digits to tell a number from the limit."""
+    short = f"{value:.6g}"
+    return short if short != f"{limit:.6g}" or value == limit else f"{value:.12g}"

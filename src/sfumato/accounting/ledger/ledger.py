@@ -1,0 +1,339 @@
+"""The ledger: an append-only file that says what was released from the records, one JSON object a line.
+
+Guarantees that an event is on the disk before `append` returns, so that a crash can lose a release but never
+its cost. Each line carries the hash of the line before it; a changed, removed or inserted line breaks the
+chain and is named. A last line that a crash tore is dropped on opening. The bytes depend on what was recorded
+and on nothing else (no clock, no host), so two equal runs write equal files.
+
+A ledger may have a budget. It stands in the file, so that whoever opens it later is held to it, and a release that
+would exceed it is refused before anything is written.
+
+>>> import tempfile, pathlib
+>>> from sfumato.accounting.events import Gaussian
+>>> path = pathlib.Path(tempfile.mkdtemp()) / "ledger.jsonl"
+>>> ledger = Ledger.open(path, budget=Budget(epsilon=1.0, delta=1e-6))
+>>> for round in range(3):
+...     ledger.append(Gaussian(2.0).poisson(0.01), phase="train", round=round)
+>>> ledger.event() == Gaussian(2.0).poisson(0.01) * 3, ledger.phases(), len(ledger)
+(True, ('train',), 4)
+>>> ledger.remaining(Gaussian(2.0).poisson(0.01))
+1869
+>>> ledger.close()
+"""
+
+import os
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from sfumato._check import InputError, whole
+from sfumato._files import sync_folder
+from sfumato.accounting.events import Event
+from sfumato.accounting.ledger import chain
+from sfumato.accounting.ledger.budget import Budget, BudgetExceeded, Meter
+from sfumato.accounting.ledger.merge import merge
+from sfumato.accounting.ledger.totals import Totals
+
+
+class Ledger:
+    """An open ledger; use `Ledger.open`. One writer at a time: the first append locks the file until `close`.
+
+    Attributes:
+        path: the file.
+        identity: of this writer, or None; see `open`.
+        recovered: bytes of a torn last line that opening removed, 0 as a rule.
+    """
+
+    def __init__(self, path: Path, file: BinaryIO, identity: str | None) -> None:
+        self.path = path
+        self.identity = identity
+        self.recovered = 0
+        self._file = file
+        self._locked = False
+        self._totals = Totals()
+        self._meter: Meter | None = None
+        self._ends = array("Q")  # byte position after each entry
+
+    @classmethod
+    def open(cls, path: Path | str, *, budget: Budget | None = None, identity: str | None = None) -> "Ledger":
+        """Open or create a ledger, check its chain and drop a torn last line.
+
+        Args:
+            path: the file.
+            budget: what all releases together may cost. Written into a ledger that has none or a looser one; without
+                it, the budget in the file holds.
+            identity: tells this writer's releases from those of another writer with the same settings, so that
+                ledgers can be merged. A promise: whoever opens with the same identity and appends the same entry
+                after the same entries, repeats the same release, noise included. Take `secrets.token_hex(16)` for a
+                writer that repeats nothing. It is public, and is written with the first entry.
+
+        Raises:
+            InputError: the chain is broken (names the first bad line), the file cannot be opened, or its budget is
+                tighter. Nothing is changed on the disk.
+        """
+        path = Path(path)
+        if identity is not None and not (isinstance(identity, str) and identity.isprintable() and identity):
+            raise InputError(f"identity must be a word such as secrets.token_hex(16), got {identity!r}")
+        created = not path.exists()
+        ledger = cls(path, _open(path), identity)
+        try:
+            ledger._load()
+            ledger._settle(budget)
+            if created:
+                sync_folder(path.parent)
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger
+
+    @staticmethod
+    def read(path: Path | str, *, torn: bool = False, show: chain.Show | None = None) -> Totals:
+        """What a ledger adds up to; every line is checked and nothing is changed.
+
+        Args:
+            path: the file. It is read line by line, whatever its size.
+            torn: leave out a last line that a crash tore, instead of refusing it.
+            show: is told now and then how many bytes of how many are read.
+
+        Raises:
+            InputError: names the first line that is torn, changed, out of place or unknown to this version.
+        """
+        path, totals = Path(path), Totals()
+        tear: list[bytes] | None = [] if torn else None
+        for entry, _ in chain.entries(path, tear=tear, show=show):
+            _record(path, totals, entry)
+        totals.torn = bool(tear)
+        return totals
+
+    @staticmethod
+    def verify(path: Path | str) -> int:
+        """Check every line of a ledger without changing it; the number of entries.
+
+        Raises:
+            InputError: names the first line that is torn, changed, out of place or unknown to this version.
+        """
+        return Ledger.read(path).entries
+
+    merge = staticmethod(merge)
+
+    def append(self, event: Event, *, phase: str | None = None, **fields: Any) -> None:
+        """Record an event and flush it to the disk.
+
+        Args:
+            event: what is about to be released; append before the release.
+            phase: the part of the work that it belongs to, such as "pretrain".
+            fields: anything else that JSON can write (round, note). Public: put nothing private in it.
+
+        Raises:
+            BudgetExceeded: the ledger's budget does not allow it; nothing was written.
+            InputError: a field has a reserved name or is not JSON, or another process writes to the file.
+        """
+        if not isinstance(event, Event):
+            raise InputError(f"event must be an accounting event such as Gaussian(1.0), got {event!r}")
+        if phase is not None and not (isinstance(phase, str) and phase):
+            raise InputError(f"phase must be a name such as 'pretrain', got {phase!r}")
+        taken = [name for name in fields if name in chain.RESERVED]
+        if taken:
+            raise InputError(f"field {taken[0]!r} is written by the ledger itself; choose another name")
+        if self._meter is not None:
+            try:
+                self._meter.admit(event)
+            except BudgetExceeded as refusal:
+                raise BudgetExceeded(f"{self.path}: {refusal}") from None
+        self._write({**fields, **({"phase": phase} if phase else {}), "event": event.to_json()}, event)
+        if self._meter is not None:
+            self._meter.spend(event)
+
+    def event(self, phase: str | None = None) -> Event:
+        """Everything recorded so far in a phase, composed; over all phases without one.
+
+        Raises:
+            InputError: there is no such phase.
+        """
+        return self._totals.event(phase)
+
+    def phases(self) -> tuple[str, ...]:
+        """The names of the phases in the order of their first release; "" for releases without a phase."""
+        return self._totals.phases()
+
+    @property
+    def head(self) -> str:
+        """Hash of the last entry; 64 zeros for an empty ledger."""
+        return self._totals.head
+
+    @property
+    def releases(self) -> int:
+        """Entries that record an event; the others set a budget."""
+        return self._totals.releases
+
+    @property
+    def budget(self) -> Budget | None:
+        """The budget in force."""
+        return self._totals.budget
+
+    def remaining(self, event: Event) -> int | float:
+        """How many more of this event the budget allows.
+
+        Args:
+            event: one step.
+
+        Returns:
+            a whole number, exact up to 10^9 and no more than that; inf for an event that costs nothing.
+
+        Raises:
+            InputError: the ledger has no budget, or no accountant knows the event.
+        """
+        if not isinstance(event, Event):
+            raise InputError(f"event must be an accounting event such as Gaussian(1.0), got {event!r}")
+        if self._meter is None:
+            raise InputError(f"{self.path} has no budget; open it with budget=Budget(epsilon=…, delta=…)")
+        return self._meter.remaining(event)
+
+    def replace_budget(self, budget: Budget, *, reason: str) -> None:
+        """Put another budget in force, a looser one too. The old one and the reason stay in the file.
+
+        Args:
+            budget: what all releases together may cost, those so far included.
+            reason: one public sentence that whoever reads the ledger will see.
+
+        Raises:
+            InputError: there is no reason given, or another process writes to the file.
+        """
+        if not isinstance(reason, str) or not reason.strip():
+            raise InputError("replacing a budget needs a reason: one sentence that may be published")
+        self._write_budget(budget, reason=reason)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The entries, read from the file one by one."""
+        yield from (entry for entry, _ in chain.entries(self.path))
+
+    def truncate(self, entries: int) -> None:
+        """Go back to the first `entries` entries, as a checkpoint recorded them; exact to the byte.
+
+        Only for releases that never left this machine: what a crash threw away before anyone saw it.
+
+        Raises:
+            InputError: the ledger is shorter than that, or its budget was set later than that.
+        """
+        whole(at_least=0, entries=entries)
+        if entries > len(self):
+            raise InputError(f"{self.path} has {len(self)} entries, cannot go back to {entries}; is it another run's?")
+        if entries == len(self):
+            return
+        if entries <= self._totals.budget_entry:
+            kept = self._totals.budget_entry + 1
+            raise InputError(f"{self.path} cannot go back to {entries} entries: its budget is in entry {kept}")
+        self._lock()
+        self._file.truncate(self._ends[entries - 1] if entries else 0)
+        os.fsync(self._file.fileno())
+        self._load()
+
+    def close(self) -> None:
+        """Close the file and let other writers at it; nothing is pending."""
+        self._file.close()
+
+    def __enter__(self) -> "Ledger":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def _size(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def _write(self, fields: dict[str, Any], event: Event | None = None) -> None:
+        """Put one entry at the end."""
+        if self.identity != self._totals.run:
+            fields = {**fields, "run": self.identity}
+        entry = chain.seal(fields, index=len(self), previous=self.head)
+        line = chain.line(entry)
+        self._lock()
+        size = os.fstat(self._file.fileno()).st_size
+        if size != self._size:
+            raise InputError(
+                f"{self.path} was changed by another process ({size} bytes, expected {self._size}); open it again"
+            )
+        try:
+            self._file.write(line)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError:
+            self._restore()
+            raise
+        self._totals.record(entry, event)
+        self._ends.append(self._size + len(line))
+
+    def _settle(self, budget: Budget | None) -> None:
+        """Bring the budget that was asked for and the one in the file together."""
+        before = self.budget
+        if budget is None or budget == before:
+            return
+        if not isinstance(budget, Budget):
+            raise InputError(f"budget must be a Budget(epsilon=…, delta=…) or Budget(rho=…), got {budget!r}")
+        if before is not None and not budget.within(before):
+            raise InputError(
+                f"{self.path} has a budget of {before.describe()}, and {budget.describe()} is not tighter; open it "
+                "without a budget, and loosen it with replace_budget"
+            )
+        self._write_budget(budget)
+
+    def _write_budget(self, budget: Budget, **fields: Any) -> None:
+        self._write({"kind": "budget", "budget": budget.to_json(), **fields})
+        self._meter = Meter(budget, self._totals.counts)
+
+    def _load(self) -> None:
+        self._totals, self._ends = Totals(), array("Q")
+        tear: list[bytes] = []
+        for entry, end in chain.entries(self.path, tear=tear):
+            _record(self.path, self._totals, entry)
+            self._ends.append(end)
+        self._meter = Meter(self.budget, self._totals.counts) if self.budget else None
+        if tear:
+            self._lock()  # or else another process is writing that line now
+            self.recovered = len(tear[0])
+            self._restore()
+
+    def _lock(self) -> None:
+        """Keep other writers away until the file is closed."""
+        if self._locked:
+            return
+        try:
+            import fcntl  # not on every system; the size of the file is checked in any case
+
+            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._locked = True
+        except BlockingIOError:
+            raise InputError(f"another process is writing to {self.path}; let it end or stop it first") from None
+        except (ImportError, OSError):  # a file system without locks
+            return
+
+    def _restore(self) -> None:
+        """Cut the file back to its last whole entry."""
+        os.ftruncate(self._file.fileno(), self._size)
+        os.fsync(self._file.fileno())
+
+
+def _record(path: Path, totals: Totals, entry: dict[str, Any]) -> None:
+    try:
+        totals.record(entry)
+    except InputError as error:
+        raise InputError(f"{path}, {error}") from None
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        return open(path, "a+b")
+    except IsADirectoryError:
+        raise InputError(f"{path} is a folder; give a file in it, {path / 'ledger.jsonl'} for example") from None
+    except PermissionError:
+        raise InputError(f"{path} may not be written; ask its owner, or read it with Ledger.read") from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{path} cannot be created: its folder does not exist; create the folder first") from None
