@@ -7,6 +7,7 @@ from sfumato.clipping.per_example.embedding import EmbeddingBagRule, EmbeddingRu
 from sfumato.clipping.per_example.fallback import FallbackRule
 from sfumato.clipping.per_example.linear import LinearRule
 from sfumato.clipping.per_example.normalisation import GroupNormRule, InstanceNormRule, LayerNormRule, RMSNormRule
+from sfumato.clipping.per_example.recurrent import RecurrentRule
 from sfumato.clipping.per_example.rule import Rule
 from sfumato.clipping.per_example.workspace import Workspace
 
@@ -23,6 +24,9 @@ _RULES: tuple[tuple[type[nn.Module], type[Rule]], ...] = (
     (nn.InstanceNorm1d, InstanceNormRule),
     (nn.InstanceNorm2d, InstanceNormRule),
     (nn.InstanceNorm3d, InstanceNormRule),
+    (nn.LSTM, RecurrentRule),
+    (nn.GRU, RecurrentRule),
+    (nn.RNN, RecurrentRule),
 )
 
 
