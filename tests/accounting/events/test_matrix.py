@@ -1,0 +1,186 @@
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfumato.accounting import Gaussian, InputError, event_from_json, guarantee
+from sfumato.accounting.events import Unknown
+from sfumato.accounting.events.cyclic import cyclic_poisson
+from sfumato.accounting.events.matrix import MatrixMechanism
+
+LIMITS = {"noise_multiplier": 2.0, "max_participations": 3, "min_separation": 4}
+BANDED = MatrixMechanism.banded(steps=20, bands=5, column_norms=np.linspace(1, 2, 20), **LIMITS)
+TOEPLITZ = MatrixMechanism.toeplitz(steps=20, coefficients=[1.0, 0.5, 0.25], **LIMITS)
+BLT = MatrixMechanism.blt(steps=20, output_scales=[0.2, 0.1], buffer_decays=[0.9, 0.5], **LIMITS)
+MATRIX = MatrixMechanism.from_matrix(matrix=np.tril(np.ones((20, 20))), **LIMITS)
+LARGE = MatrixMechanism.toeplitz(coefficients=1 / np.sqrt(np.arange(1, 10_001)), **LIMITS)
+ALL = pytest.mark.parametrize("event", [BANDED, TOEPLITZ, BLT, MATRIX, LARGE], ids=lambda event: event.strategy)
+
+
+def test_banded_noise_of_gboard() -> None:
+    # google-research/federated, mf_dpftrl_matrices/privacy_accounting.ipynb: pt-BR, columns of norm 1
+    run = MatrixMechanism.banded(
+        noise_multiplier=8.35, steps=2000, bands=1000, max_participations=2, min_separation=1428
+    )
+    assert run.exact
+    assert run.rho("zero_out") == pytest.approx(0.014342572340349278, rel=1e-12)
+    assert guarantee(run, "zero_out").epsilon(1e-10) == pytest.approx(0.9935500950539097, rel=1e-5)
+
+
+def test_independent_noise_is_the_composition_of_its_rounds() -> None:
+    run = MatrixMechanism.toeplitz(
+        noise_multiplier=3.0, steps=100, coefficients=[1.0], max_participations=None, min_separation=9
+    )
+    expected = guarantee(Gaussian(3.0) * 10).epsilon(1e-6)
+    assert guarantee(run, "zero_out").epsilon(1e-6) == pytest.approx(expected, rel=1e-9)
+
+
+def test_likelihoods_of_a_run_agree_with_the_event() -> None:
+    """C x + z, simulated with and without a unit in rounds 0 and 2, whose next contribution depends on the release."""
+    coefficients = np.array([1.0, 0.6, 0.3, 0.2])
+    event = MatrixMechanism.toeplitz(
+        noise_multiplier=1.5, coefficients=coefficients, max_participations=2, min_separation=1
+    )
+    matrix = np.array([[coefficients[t - j] if t >= j else 0.0 for j in range(4)] for t in range(4)])
+    rng = np.random.default_rng(5)
+    noise = 1.5 * rng.standard_normal((400_000, 4, 2))  # contributions are vectors in the plane
+    direction = np.arctan2(noise[:, 0, 1] + coefficients[0], noise[:, 0, 0])  # of the first release
+    first = np.broadcast_to([0.0, 1.0], (400_000, 2))
+    second = np.stack([np.cos(direction), np.sin(direction)], axis=1)
+    moved = matrix[:, 0, None] * first[:, None, :] + matrix[:, 2, None] * second[:, None, :]
+    losses = ((noise * moved).sum(axis=(1, 2)) + (moved**2).sum(axis=(1, 2)) / 2) / 1.5**2
+    excess = np.maximum(0.0, -np.expm1(0.5 - losses))
+    error = 5 * float(excess.std()) / np.sqrt(len(excess))  # false alarm: 3e-7
+    assert float(excess.mean()) <= guarantee(event, "zero_out").delta(0.5) + error
+    aligned = matrix[:, 0] + matrix[:, 2]  # always the first direction: attains the bound
+    assert event.squared_sensitivity == pytest.approx(aligned @ aligned, rel=1e-12)
+
+
+@ALL
+def test_a_run_is_one_gaussian(event: MatrixMechanism) -> None:
+    same = Gaussian(event.noise_multiplier / event.squared_sensitivity**0.5)
+    for adjacency in ("zero_out", "replace"):
+        assert event.rho(adjacency) == pytest.approx(same.rho(adjacency), rel=1e-12)
+        assert guarantee(event, adjacency).method == "gaussian"
+    assert event.gaussian_shift("replace") == 2 * event.gaussian_shift("zero_out")
+    with pytest.raises(Unknown, match=r'MatrixMechanism .*add_remove.*adjacency="zero_out"'):
+        guarantee(event)
+
+
+@ALL
+def test_a_run_survives_json(event: MatrixMechanism) -> None:
+    read = event_from_json(json.loads(json.dumps(event.to_json())))
+    assert read == event
+    assert hash(read) == hash(event)
+    assert event + event == event * 2
+
+
+@ALL
+def test_no_sampling_is_claimed(event: MatrixMechanism) -> None:
+    with pytest.raises(Unknown, match=r"MatrixMechanism.*noise is shared.*cyclic_poisson"):
+        event.poisson(0.1)
+
+
+@pytest.mark.parametrize("event", [BANDED, TOEPLITZ, BLT, MATRIX], ids=lambda event: event.strategy)
+def test_a_smaller_sensitivity_in_a_ledger_is_noticed(event: MatrixMechanism) -> None:
+    written = event.to_json()
+    with pytest.raises(InputError, match="the event was changed"):
+        event_from_json(written | {"squared_sensitivity": 0.9 * written["squared_sensitivity"]})
+    with pytest.raises(InputError, match="the event was changed"):
+        event_from_json(written | {"exact": not written["exact"]})
+    event.verify(event.parameters)
+
+
+def test_a_large_strategy_is_verified_by_its_parameters() -> None:
+    coefficients = 1 / np.sqrt(np.arange(1, 10_001))
+    assert not LARGE.parameters
+    LARGE.verify(coefficients)
+    with pytest.raises(InputError, match="digest"):
+        LARGE.verify(coefficients * 1.01)
+    with pytest.raises(InputError, match="the event was changed"):
+        dataclasses.replace(LARGE, squared_sensitivity=1.0).verify(coefficients)
+
+
+def test_what_is_not_known_exactly_says_so() -> None:
+    assert all(event.exact for event in (BANDED, TOEPLITZ, BLT, LARGE))
+    rising = MatrixMechanism.toeplitz(
+        noise_multiplier=1.0, coefficients=[1.0, 2.0, 1.0], max_participations=2, min_separation=0
+    )
+    assert not rising.exact
+    assert rising.squared_sensitivity >= 1 + 9 + 9  # rounds 0 and 1: column sums 1, 3, 3
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(0.5, 20), st.integers(1, 300), st.integers(1, 12), st.floats(0.001, 0.999))
+def test_one_band_is_dp_sgd(noise: float, steps: int, parts: int, rate: float) -> None:
+    alone = cyclic_poisson(noise_multiplier=noise, steps=steps, parts=1, sampling_rate=rate)
+    assert alone == Gaussian(noise).poisson(rate) * steps
+    assert cyclic_poisson(noise_multiplier=noise, steps=steps, parts=steps, sampling_rate=1.0) == Gaussian(noise)
+    turns = -(-steps // parts)
+    assert cyclic_poisson(noise_multiplier=noise, steps=steps, parts=parts, sampling_rate=rate) == alone * 0 + (
+        Gaussian(noise).poisson(rate) * turns
+    )
+
+
+def test_likelihoods_of_cyclic_sampling_agree_with_its_event() -> None:
+    """Four rounds, two parts, two bands; another unit's contribution depends on what was released before."""
+    noise_multiplier, rate, runs = 0.8, 0.3, 1_000_000
+    second = np.sqrt(1 - 0.8**2)
+    matrix = np.array([[0.8, 0, 0, 0], [second, 0.8, 0, 0], [0, second, 0.8, 0], [0, 0, second, 0.8]])
+    event = cyclic_poisson(noise_multiplier=noise_multiplier, steps=4, parts=2, sampling_rate=rate)
+    rng = np.random.default_rng(11)
+    drawn = (rng.random((runs, 2)) < rate).astype(float)
+    released = np.zeros((runs, 4))
+    others = np.zeros((runs, 4))  # the contributions of somebody else, chosen from the releases before
+    for t in range(4):
+        others[:, t] = np.sign(released[:, t - 1]) if t else 1.0
+        mine = np.stack([drawn[:, 0], np.zeros(runs), drawn[:, 1], np.zeros(runs)], axis=1)
+        released[:, t] = (others + mine) @ matrix[t] + noise_multiplier * rng.standard_normal(runs)
+    residual = released - others @ matrix.T
+    log_ratio = np.zeros(runs)
+    for j in (0, 2):
+        shift = residual @ matrix[:, j] - 0.5
+        log_ratio += np.log1p(rate * np.expm1(shift / noise_multiplier**2))
+    excess = np.maximum(0.0, -np.expm1(0.5 - log_ratio))
+    error = 5 * float(excess.std()) / np.sqrt(runs)  # false alarm: 6e-7
+    promised = guarantee(event).delta(0.5)
+    assert promised == pytest.approx(float(excess.mean()), abs=error)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: MatrixMechanism.banded(steps=20, bands=6, **LIMITS), "bands must be <= min_separation . 1 = 5, got 6"),
+        (lambda: MatrixMechanism.banded(steps=20, bands=0, **LIMITS), "bands must be a whole number"),
+        (lambda: MatrixMechanism.banded(steps=20, bands=2, column_norms=[1, 2], **LIMITS), "column_norms must be one"),
+        (lambda: MatrixMechanism.banded(steps=2, bands=2, column_norms=[1, 0], **LIMITS), "column_norms must be > 0"),
+        (lambda: MatrixMechanism.banded(steps=0, bands=2, **LIMITS), "steps must be in"),
+        (lambda: MatrixMechanism.toeplitz(coefficients=[], **LIMITS), "coefficients must be a list"),
+        (lambda: MatrixMechanism.toeplitz(coefficients=[1, float("nan")], **LIMITS), "coefficients must be a list"),
+        (lambda: MatrixMechanism.toeplitz(coefficients="abc", **LIMITS), "coefficients must be numbers"),
+        (lambda: MatrixMechanism.toeplitz(coefficients=[0, 1], **LIMITS), "first coefficient must not be zero"),
+        (lambda: MatrixMechanism.toeplitz(coefficients=[1e200, 1], **LIMITS), "scale it down"),
+        (lambda: MatrixMechanism.toeplitz(coefficients=[1e-200, 0], **LIMITS), "scale its entries up"),
+        (lambda: MatrixMechanism.toeplitz(coefficients=[1], steps=10**9, **LIMITS), "steps must be in"),
+        (lambda: MatrixMechanism.blt(steps=9, output_scales=[1], buffer_decays=[1, 1], **LIMITS), "must be as many"),
+        (lambda: MatrixMechanism.blt(steps=9, output_scales=[-1], buffer_decays=[0.5], **LIMITS), "output_scales"),
+        (lambda: MatrixMechanism.blt(steps=9, output_scales=[1], buffer_decays=[1.5], **LIMITS), "buffer_decays"),
+        (lambda: MatrixMechanism.from_matrix(matrix=np.ones((3, 2)), **LIMITS), "matrix must be square"),
+        (lambda: MatrixMechanism.from_matrix(matrix=np.ones((3, 3)), **LIMITS), "zero above the diagonal"),
+        (lambda: MatrixMechanism.from_matrix(matrix=np.zeros((3, 3)), **LIMITS), "not be zero on the diagonal"),
+        (lambda: dataclasses.replace(TOEPLITZ, noise_multiplier=0.0), "noise_multiplier must be > 0"),
+        (lambda: dataclasses.replace(TOEPLITZ, parameters=()), "either parameters or a digest"),
+        (lambda: dataclasses.replace(TOEPLITZ, strategy="dense"), "strategy must be one of"),
+        (lambda: dataclasses.replace(BLT, parameters=(float("nan"), 1.0)), "parameters must be"),
+        (lambda: cyclic_poisson(noise_multiplier=0, steps=9, parts=2, sampling_rate=0.1), "noise_multiplier"),
+        (lambda: cyclic_poisson(noise_multiplier=1, steps=9, parts=0, sampling_rate=0.1), "parts"),
+        (lambda: cyclic_poisson(noise_multiplier=1, steps=9, parts=2, sampling_rate=1.1), "sampling_rate"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(make: object, message: str) -> None:
+    with pytest.raises(InputError, match=message) as refusal:
+        make()  # type: ignore[operator]
+    assert "\n" not in str(refusal.value)
