@@ -3,16 +3,22 @@
 from sfumato._check import InputError
 from sfumato.accounting.calibrate import calibrate
 from sfumato.accounting.events import (
+    ClipCount,
     Composition,
     Event,
     Gaussian,
+    Joint,
+    MinSeparation,
+    MixtureOfGaussians,
     NonPrivate,
     Poisson,
     Repeated,
+    TruncatedPoisson,
     Unknown,
     WithoutReplacement,
     compose,
     event_from_json,
+    joint,
     terms,
 )
 from sfumato.accounting.extrapolate import ExtrapolationRow, extrapolate
@@ -24,6 +30,7 @@ from sfumato.accounting.tradeoff import GaussianEquivalent
 __all__ = [
     "Budget",
     "BudgetExceeded",
+    "ClipCount",
     "Composition",
     "Event",
     "ExtrapolationRow",
@@ -31,12 +38,16 @@ __all__ = [
     "GaussianEquivalent",
     "Guarantee",
     "InputError",
+    "Joint",
     "Ledger",
+    "MinSeparation",
+    "MixtureOfGaussians",
     "NonPrivate",
     "Poisson",
     "Repeated",
     "Statement",
     "Totals",
+    "TruncatedPoisson",
     "Unknown",
     "WithoutReplacement",
     "calibrate",
@@ -44,5 +55,6 @@ __all__ = [
     "event_from_json",
     "extrapolate",
     "guarantee",
+    "joint",
     "terms",
 ]

@@ -1,21 +1,32 @@
 """What can be released, one kind of event a file."""
 
 from sfumato.accounting.events.claims import NonPrivate
+from sfumato.accounting.events.clip_count import ClipCount
 from sfumato.accounting.events.event import Composition, Event, Repeated, Unknown, compose, event_from_json, terms
 from sfumato.accounting.events.gaussian import Gaussian, combined_shift
+from sfumato.accounting.events.joint import Joint, joint
+from sfumato.accounting.events.min_separation import MinSeparation
+from sfumato.accounting.events.mixture import MixtureOfGaussians
 from sfumato.accounting.events.sampling import Poisson, WithoutReplacement
+from sfumato.accounting.events.truncated_poisson import TruncatedPoisson
 
 __all__ = [
+    "ClipCount",
     "Composition",
     "Event",
     "Gaussian",
+    "Joint",
+    "MinSeparation",
+    "MixtureOfGaussians",
     "NonPrivate",
     "Poisson",
     "Repeated",
+    "TruncatedPoisson",
     "Unknown",
     "WithoutReplacement",
     "combined_shift",
     "compose",
     "event_from_json",
+    "joint",
     "terms",
 ]

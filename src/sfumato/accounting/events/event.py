@@ -95,6 +95,41 @@ class Event:
 
         return fixed_size_sample(self, sample_size, population)
 
+    def truncated_poisson(self, sampling_rate: float, max_batch: int, population: int) -> "Event":
+        """The event on a Poisson sample that is cut to a uniform part of at most `max_batch` units.
+
+        A unit that enters a full batch pushes another one out, so the sum moves by up to twice a contribution.
+
+        Args:
+            sampling_rate: probability in [0, 1] that a unit's coin picks it.
+            max_batch: units in the largest batch, >= 0. From `population` on it is Poisson sampling.
+            population: units in the larger of two neighbouring data sets, >= 1, exactly.
+
+        Raises:
+            InputError: a number is out of range, or the event is no Gaussian release.
+        """
+        from sfumato.accounting.events.truncated_poisson import truncated_poisson_sample  # an event itself
+
+        return truncated_poisson_sample(self, sampling_rate, max_batch, population)
+
+    def min_separation(self, rounds: int, separation: int, max_participations: int | None = None) -> "Event":
+        """The event in each of `rounds` rounds, of which a unit is in few, far from each other.
+
+        The sampler must enforce it: a unit that takes part sits out at least the next `separation` rounds, and never
+        takes part more than `max_participations` times. There is no amplification by sampling.
+
+        Args:
+            rounds: rounds of the run, >= 1.
+            separation: rounds that lie at least between two participations of a unit, >= 0.
+            max_participations: >= 1; None for as many as the separation allows.
+
+        Raises:
+            InputError: a number is out of range, or the event is sampled already.
+        """
+        from sfumato.accounting.events.min_separation import MinSeparation  # an event itself
+
+        return MinSeparation(self, rounds, separation, max_participations)
+
     def gaussian_shift(self, adjacency: Adjacency) -> float | None:
         """s where the event equals one Gaussian release, N(s, 1) against N(0, 1) at worst; None otherwise."""
         return None

@@ -1,0 +1,110 @@
+"""Joint releases: several noisy sums of one and the same sample.
+
+Sums of the same units with independent Gaussian noise are one Gaussian release of the stacked vector, each block
+divided by its noise. When a unit moves block i by at most s_i standard deviations, it moves the vector by at most
+sqrt(s_1^2 + s_2^2 + ...): adding or removing moves each block once, replacing moves each block twice.
+
+The parts stay in the event, so that a ledger shows what was released. Sampling is drawn once for all of them: write
+`joint(a, b).poisson(q)`, where `a.poisson(q) + b.poisson(q)` would be two samples.
+
+>>> from sfumato.accounting.events.gaussian import Gaussian
+>>> round(1 / joint(Gaussian(3.0), Gaussian(4.0)).gaussian_shift("add_remove"), 6)      # one Gaussian of noise 2.4
+2.4
+>>> Joint.from_bounds(bounds=(2.0, 1.0), noise_std=5.0)      # a sum clipped to 2 and a count, with one noise
+Joint(events=(Gaussian(noise_multiplier=2.5), Gaussian(noise_multiplier=5.0)))
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sfumato._check import InputError, positive
+from sfumato._types import Adjacency
+from sfumato.accounting.events.event import Event, Repeated, Unknown, event_kind, terms
+from sfumato.accounting.events.gaussian import Gaussian, GaussianEvent, combined_shift
+
+
+@event_kind("joint")
+@dataclass(frozen=True, slots=True)
+class Joint(GaussianEvent):
+    """Gaussian releases of sums of the same units, each with noise of its own; made by `joint`.
+
+    Attributes:
+        events: the parts, in the order of their release; at least two.
+    """
+
+    events: tuple[Event, ...]
+
+    unsampled = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.events, Event) or not isinstance(self.events, Iterable):
+            raise InputError(f"Joint takes a tuple of events, got {self.events!r}; write joint(a, b)")
+        parts = tuple(part for event in self.events for part in _parts(event))
+        if not parts:
+            raise InputError("Joint takes at least one event, got none; leave out a release of nothing")
+        object.__setattr__(self, "events", parts)
+
+    @classmethod
+    def from_bounds(cls, bounds: Sequence[float], noise_std: float | Sequence[float]) -> "Joint":
+        """A vector of blocks, such as a clipped sum and a count, released at once.
+
+        Args:
+            bounds: the most that adding or removing one unit can move each block, in L2 norm, > 0. Replacing moves it
+                by at most twice that.
+            noise_std: std of the noise on each coordinate, > 0: one for all blocks, or one a block.
+
+        Raises:
+            InputError: a number is not > 0, or there are not as many stds as blocks.
+        """
+        limits = _numbers("bounds", bounds)
+        given = _numbers("noise_std", noise_std) if isinstance(noise_std, Iterable) else (noise_std,) * len(limits)
+        if len(given) != len(limits):
+            raise InputError(f"noise_std must have one value a block, got {len(given)} for {len(limits)} bounds")
+        for bound, std in zip(limits, given):
+            positive(bounds=bound, noise_std=std)
+        return cls(tuple(Gaussian(std / bound) for bound, std in zip(limits, given)))
+
+    def gaussian_shift(self, adjacency: Adjacency) -> float:
+        return math.hypot(*(combined_shift(event, adjacency) or 0.0 for event in self.events))
+
+
+def joint(*events: Event) -> Event:
+    """All events on one and the same sample, as one event.
+
+    Args:
+        events: Gaussian releases, such as `Gaussian(1.1)`, `ClipCount(20.0)`, sums and multiples of them.
+
+    Returns:
+        A `Joint`; the event itself where there is only one.
+
+    Raises:
+        InputError: one of them is no Gaussian release, or is sampled already.
+    """
+    whole = Joint(events)
+    return whole.events[0] if len(whole.events) == 1 and not isinstance(whole.events[0], Repeated) else whole
+
+
+def _parts(event: Event) -> Iterator[Event]:
+    if not isinstance(event, Event):
+        raise InputError(f"Joint takes events such as Gaussian(1.0), got {event!r}")
+    for single, count in terms(event):
+        if single.gaussian_shift("add_remove") is None or single.unsampled:
+            reason = f": {single.unsampled}" if single.unsampled else ""
+            raise Unknown(
+                f"a joint release of {type(single).__name__} is not known{reason}; put Gaussian events together and "
+                "sample the joint event"
+            )
+        if isinstance(single, Joint) and count == 1:
+            yield from single.events
+        else:
+            yield Repeated(single, count) if count > 1 else single
+
+
+def _numbers(name: str, values: object) -> tuple[float, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InputError(f"{name} must be a list of numbers, got {values!r}")
+    numbers = tuple(values)
+    if not numbers:
+        raise InputError(f"{name} must have at least one number, got none")
+    return numbers
