@@ -23,7 +23,7 @@ def cyclic_poisson(
     The units are dealt into `parts` parts, once and for all. Round t draws from part t mod `parts`, each unit of it by
     its own coin. As C has at most `parts` bands, what a unit does in one of its rounds is over before its next one:
     each turn is a Gaussian release of the column, with the unit in it with probability `sampling_rate`, and the turns
-    compose (Choquette-Choo et al. 2023, Theorem 4; derived in docs/explanation/trees-and-matrices.md).
+    compose (Choquette-Choo et al. 2023; derived in docs/explanation/trees-and-matrices.md).
 
     It holds for a unit that lies in one part, whose coins are fresh in every turn. Under add_remove its part must not
     depend on the others (a random part for each unit); for parts of a fixed size the statement must say zero_out.
