@@ -47,6 +47,13 @@ EXAMPLES = {
         "$ sfumato calibrate --epsilon 2 --delta 1e-5 --sampling-rate 0.01 --noise-multiplier 1.5",
     ],
     "extrapolate": ["$ sfumato extrapolate --populations 3e6 --multipliers 1 2 4 --figure extrapolate.png"],
+    "compare": [
+        "$ sfumato account --noise-multiplier 1.2 --sampling-rate 0.01 --steps 5000 --json > small-batches.json",
+        "$ sfumato account --noise-multiplier 3.1 --sampling-rate 0.04 --steps 1250 --json > large-batches.json",
+        "$ sfumato compare small-batches.json large-batches.json --delta 1e-6",
+    ],
+    "ledger show": ["$ sfumato ledger show runs/a/ledger.jsonl", "$ sfumato ledger show runs/a --phase pretrain"],
+    "ledger verify": ["$ sfumato ledger verify runs/a"],
     "data pack": [
         "$ sfumato data pack photos photos.store --size 28",
     ],
@@ -54,7 +61,23 @@ EXAMPLES = {
 }
 """What to show above the options; the snippets' test runs it."""
 
+_LEDGER = [
+    "# a ledger with two phases and a budget, to try it on",
+    "from pathlib import Path",
+    "",
+    "from sfumato import accounting as acc",
+    "",
+    'Path("runs/a").mkdir(parents=True)',
+    'with acc.Ledger.open("runs/a/ledger.jsonl", budget=acc.Budget(epsilon=2, delta=1e-6)) as ledger:',
+    "    for step in range(200):",
+    '        ledger.append(acc.Gaussian(1.1).poisson(0.01), phase="pretrain", step=step)',
+    "    for step in range(50):",
+    '        ledger.append(acc.Gaussian(2.0).poisson(0.02), phase="train", step=step)',
+]
+
 PREPARE = {
+    "ledger show": _LEDGER,
+    "ledger verify": _LEDGER,
     "data pack": [
         "# a folder with two people, to try it on",
         "from pathlib import Path",
@@ -82,6 +105,9 @@ SEE = {
     "[cohorts of a fixed size](../../explanation/fixed-size-cohorts.md).",
     "calibrate": "[How to choose](../../how-to/choose.md).",
     "extrapolate": "[Virtual clients](../../explanation/virtual-clients.md).",
+    "compare": "[Compare runs](../../how-to/compare.md), [read a statement](../../how-to/read-a-statement.md).",
+    "ledger show": "[Keep a ledger](../../how-to/ledger.md).",
+    "ledger verify": "[Keep a ledger](../../how-to/ledger.md).",
     "data pack": "[Tutorial](../../tutorials/embeddings.md).",
     "data glyphs": "[Tutorial](../../tutorials/embeddings.md).",
 }

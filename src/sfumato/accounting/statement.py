@@ -1,7 +1,7 @@
 """The statement: what a run promises to each unit, in JSON and in words that a privacy officer can read.
 
 Guarantees nothing by itself; it repeats what the accountants found, names the unit and lists what is assumed.
-All of its fields may be published.
+All of its fields may be published. Its numbers are plain numbers: a cost that depends on the data cannot be put in.
 
 >>> statement = Statement(
 ...     unit="user", adjacency="add_remove", epsilon=2.0, delta=1e-6, sampling="Poisson, rate 0.01",
@@ -11,12 +11,16 @@ True
 """
 
 import math
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sfumato._check import InputError, between, one_of
 from sfumato._files import read_json, write_json
+from sfumato.accounting import disclosure as _disclosure
 
 _UNITS = {
     "example": "one example",
@@ -52,6 +56,8 @@ class Statement:
             and its own numbers ("unit", "epsilon", "delta" …).
         population: units in the data, if that number is public; a delta of 1 / population or more gets a
             warning.
+        disclosure: answers to the questions that the other fields do not answer, by the names in
+            `sfumato.accounting.disclosure.QUESTIONS`; those without an answer read "not stated".
     """
 
     unit: str
@@ -66,14 +72,26 @@ class Statement:
     assumptions: tuple[str, ...] = ()
     alternatives: tuple[dict[str, Any], ...] = field(default=(), hash=False)
     population: int | None = None
+    disclosure: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         one_of(_UNITS, unit=self.unit)
         one_of(_ADJACENCIES, adjacency=self.adjacency)
+        for name in ("epsilon", "delta", "epsilon_lower", "rho"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _plain_number(name, value))
         between(0, math.inf, epsilon=self.epsilon)
         between(0, 1, delta=self.delta)
         if self.epsilon_lower is not None:
             between(0, self.epsilon, epsilon_lower=self.epsilon_lower)
+        if self.rho is not None:
+            between(0, math.inf, rho=self.rho)
+        for other in self.alternatives:
+            for name in _NUMBERS & set(other):
+                if other[name] is not None:
+                    _plain_number(f"{name} of an alternative", other[name])
+        object.__setattr__(self, "disclosure", _disclosure.complete(self.disclosure))
         object.__setattr__(self, "assumptions", (*self.assumptions, *self._warnings()))
         object.__setattr__(self, "alternatives", tuple(dict(other) for other in self.alternatives))
 
@@ -97,6 +115,8 @@ class Statement:
         Raises:
             InputError: a field is missing, unknown or impossible.
         """
+        if not isinstance(value, Mapping):
+            raise InputError(f"not a statement: {type(value).__name__} instead of named fields")
         known = {item.name for item in fields(cls)}
         unknown = sorted(set(value) - known)
         if unknown:
@@ -115,8 +135,54 @@ class Statement:
 
     @classmethod
     def load(cls, path: Path | str) -> "Statement":
-        """Read what `save` wrote."""
-        return cls.from_json(read_json(Path(path)))
+        """Read what `save` wrote.
+
+        Raises:
+            InputError: the file is damaged or holds something else.
+        """
+        path = Path(path)
+        try:
+            return cls.from_json(read_json(path))
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path} is no whole statement: {error}; take a whole copy") from None
+
+    def answer(self, **answers: str) -> "Statement":
+        """The statement with these answers, beside those that it has.
+
+        Args:
+            answers: by the names in `sfumato.accounting.disclosure.QUESTIONS`.
+
+        Raises:
+            InputError: there is no such question, or an answer is not text.
+        """
+        given = {name: text for name, text in self.disclosure.items() if text != _disclosure.NOT_STATED}
+        return replace(self, disclosure={**given, **answers})
+
+    def questions(self) -> list[tuple[str, str]]:
+        """(question, answer): all that a disclosure has to say, the promise first."""
+        promised = "nothing: epsilon is infinite"
+        if math.isfinite(self.epsilon):
+            promised = f"epsilon {self.epsilon:.4g} at delta {self.delta:.3g}, an upper bound"
+            if self.epsilon_lower is not None:
+                promised += f"; no accounting can show less than {self.epsilon_lower:.4g}"
+        return [
+            ("What is promised?", promised),
+            ("To whom: what is the unit of privacy?", _UNITS[self.unit]),
+            (
+                "Which data sets are neighbours?",
+                f"those that differ in whether this unit {_ADJACENCIES[self.adjacency]}",
+            ),
+            ("How were units sampled?", self.sampling),
+            ("What was released with which noise?", self.mechanism),
+            ("Where does the randomness come from?", self.noise_source),
+            *((question, self.disclosure[name]) for name, question in _disclosure.QUESTIONS.items()),
+            ("What else has to hold?", " ".join(map(_sentence, self.assumptions)) or _disclosure.NOT_STATED),
+        ]
+
+    def questions_markdown(self) -> str:
+        """The questions and answers as a table in Markdown."""
+        rows = [(question.replace("|", "\\|"), answer.replace("|", "\\|")) for question, answer in self.questions()]
+        return "\n".join(["| question | answer |", "| --- | --- |", *(f"| {q} | {a} |" for q, a in rows), ""])
 
     def text(self) -> str:
         """Two paragraphs: what is promised, and on what it rests."""
@@ -152,6 +218,18 @@ class Statement:
         return " ".join(parts)
 
 
+_NUMBERS = {"epsilon", "delta", "rho", "epsilon_lower"}
+
+
+def _plain_number(name: str, value: Any) -> float:
+    """A number as it is; anything that only turns into one, data-dependent costs among it, is refused."""
+    if type(value) in (int, float) or isinstance(value, np.floating | np.integer):
+        return float(value)
+    raise InputError(
+        f"{name} must be a number, got {type(value).__name__}; a statement holds costs that do not depend on the data"
+    )
+
+
 def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
@@ -168,7 +246,7 @@ def _short(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]

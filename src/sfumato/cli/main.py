@@ -44,8 +44,11 @@ COMMANDS = {
     "embed": Command("embed", "embed", "a trained model and a data set → a Parquet file of embeddings"),
     "report": Command("report", "report", "one self-contained HTML page about one run or several"),
     "account": Command("account", "account", "what a run costs: epsilon from noise, sampling and steps"),
+    "compare": Command("compare", "compare", "what runs cost under one convention: same delta, same neighbours"),
     "calibrate": Command("calibrate", "calibrate", "the noise, the steps or the sampling rate that meet a budget"),
     "extrapolate": Command("extrapolate", "extrapolate", "what more computation and more people buy in privacy"),
+    "ledger show": Command("ledger", "ledger_show", "what a ledger holds, what it cost, and what its budget leaves"),
+    "ledger verify": Command("ledger", "ledger_verify", "whether a ledger is whole: nothing changed, removed or moved"),
     "data pack": Command("data_pack", "data_pack", "decode a folder of pictures once into a memory-mapped store"),
     "data glyphs": Command("data_glyphs", "data_glyphs", "write the embedded default data as a store"),
 }
@@ -91,11 +94,12 @@ def _dispatch(words: list[str]) -> int:
     if words in (["--version"], ["version"]):
         print(f"sfumato {version('sfumato')}")
         return 0
-    asks_help = not words or words[-1] in ("-h", "--help") or words == ["data"]
-    if asks_help:
-        _overview("data " if words[:1] == ["data"] else "")
+    groups = {name.split()[0] for name in COMMANDS if " " in name}
+    group = words[0] if words and words[0] in groups else ""
+    if not words or words[-1] in ("-h", "--help") or words == [group]:
+        _overview(f"{group} " if group else "")
         return 0
-    given = " ".join(words[: 2 if words[0] == "data" else 1])
+    given = " ".join(words[: 2 if group else 1])
     raise InputError(f"there is no command {given!r}; the commands are {', '.join(COMMANDS)}")
 
 

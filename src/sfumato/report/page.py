@@ -49,6 +49,8 @@ class View:
     promise: list[str]
     meaning: list[tuple[str, str]]
     not_covered: list[str]
+    disclosure: list[tuple[str, str]]
+    unanswered: str
     alternatives: tuple[list[str], list[list[str]]]
     cost: list[Figure]
     reached: list[Figure]
@@ -152,6 +154,8 @@ def _view(named: Named, anchor: str, *, private: bool, measured: bool) -> View:
         promise=words.promise(run),
         meaning=words.meaning(run.statement),
         not_covered=words.not_covered(run),
+        disclosure=words.disclosure(run.statement),
+        unanswered=words.unanswered(run.statement),
         alternatives=words.alternatives(run.statement),
         cost=[figure for figure in cost if figure],
         reached=[figure for figure in reached if figure],

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sfumato.accounting import Statement
+from sfumato.accounting.disclosure import NOT_STATED, QUESTIONS
 from sfumato.report.numbers import near, odds_factor, up
 from sfumato.report.record import RunRecord
 
@@ -164,6 +165,21 @@ def not_covered(run: RunRecord) -> list[str]:
     if run.evaluation or (run.metrics and run.metrics.measured):
         lines.append("The people in the validation and test data. The measurements on them have no noise.")
     return lines
+
+
+def disclosure(statement: Statement) -> list[tuple[str, str]]:
+    """(question, answer) pairs beyond the numbers, unit, sampling and mechanism, which stand above."""
+    return [(question, statement.disclosure[name]) for name, question in QUESTIONS.items()]
+
+
+def unanswered(statement: Statement) -> str:
+    """How many of the questions the author of the run has left open."""
+    open_ones = sum(NOT_STATED in answer for answer in statement.disclosure.values())
+    if not open_ones:
+        return "The author of the run, or the run itself, has answered all of them."
+    return (
+        f"{open_ones} of {len(QUESTIONS)} are left open, wholly or in part: only the author of the run can answer them."
+    )
 
 
 def alternatives(statement: Statement) -> tuple[list[str], list[list[str]]]:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from sfumato.accounting import Event, Statement, guarantee
+from sfumato.accounting.disclosure import NOT_STATED
 from sfumato.clipping import AdaptiveClipNorm
 from sfumato.sampling import PoissonSampling, VirtualClients
 from sfumato.training.loop import PrivateSum
@@ -48,6 +49,7 @@ def make_statement(
         assumptions=tuple(_assumptions(plan, private_sum, rounds, population, noise_source)),
         population=population,
         alternatives=tuple(_alternatives(private_sum, event=event, rounds=rounds, delta=delta)),
+        disclosure=_disclosure(private_sum, noise_source),
     )
 
 
@@ -86,6 +88,40 @@ def _assumptions(plan: "Plan", private_sum: PrivateSum, rounds: int, population:
     if noise_source == "seeded":
         lines.append("Seeded: simulation only. Whoever knows the seed can take the noise away, so nobody is protected.")
     return [*lines, *plan.assumptions()]
+
+
+def _disclosure(private_sum: PrivateSum, noise_source: str) -> dict[str, str]:
+    """Answers that follow from what ran; what only the author of the run knows is left open."""
+    if private_sum.mechanism.noise_multiplier == 0:
+        return {
+            "released": "The model, the ledger and the plan; nothing is covered, as no noise was added.",
+            "verification": "That no guarantee is claimed.",
+        }
+    clip = private_sum.clip
+    bound = "a public norm that follows a noisy count" if isinstance(clip, AdaptiveClipNorm) else "a fixed public norm"
+    return {
+        "trust_model": "Whoever runs the training sees the records, or each client's contribution, and is trusted: "
+        "noise is added to the sum, in one place.",
+        "released": "The model after every round, the ledger and the plan; all three are covered. Metrics, evaluations "
+        "on private data and the folder checkpoint/ are not, and are marked as not private.",
+        "contribution": f"Each contribution is clipped to {bound} in every round that draws the unit, and counts as "
+        "zero if it is not finite.",
+        "several_units": "A person is one user of the data set. Whoever appears under several users is covered for "
+        f"each alone; whether that happens is {NOT_STATED}.",
+        "sampling_as_run": "Yes: the sampler that ran is the object that the cost was derived from.",
+        "hyperparameter_tuning": "One run is counted. Whether settings were chosen by other runs on the same records "
+        f"is {NOT_STATED}.",
+        "evaluation": "What was measured on the training, validation or test records has no noise and is not covered; "
+        f"whether it served to choose what is released is {NOT_STATED}.",
+        "other_releases": f"None is counted here; whether there are others is {NOT_STATED}.",
+        "cryptographic_noise": "Yes: SHAKE-256 under a key from the operating system, deleted when the run ends."
+        if noise_source == "os"
+        else "No: seeded, for simulation only. Whoever knows the seed can take the noise away.",
+        "floating_point": "No: sums and noise are rounded to floating-point numbers, and attacks on their last bits "
+        "(Mironov 2012) are not ruled out.",
+        "verification": "ledger.jsonl holds every release in a chain of hashes; sfumato ledger verify checks it and "
+        "sfumato ledger show accounts it anew. That the code ran as it stands has to be believed.",
+    }
 
 
 def _alternatives(private_sum: PrivateSum, *, event: Event, rounds: int, delta: float) -> list[dict[str, Any]]:

@@ -90,14 +90,21 @@ def _entries(path: Path, file: BinaryIO, tear: list[bytes] | None, show: Show) -
             return
         wrong = problem(entry, index, previous)
         if wrong:
-            remedy = "update sfumato" if "newer version" in wrong else "restore the file from a backup"
-            raise InputError(f"{where}: {wrong}; {remedy}")
+            raise InputError(f"{where}: {wrong}; {_remedy(wrong, index)}")
         assert entry is not None
         previous, end = entry["hash"], end + len(written)
         if index % 1000 == 0:
             show(end, total)
         yield entry, end
     show(end, total)
+
+
+def _remedy(wrong: str, index: int) -> str:
+    if "newer version" in wrong:
+        return "update sfumato"
+    return (
+        "restore the file from a backup" if index or "not an entry" not in wrong else "give the ledger.jsonl of a run"
+    )
 
 
 def _begins_an_entry(written: bytes, entry: dict[str, Any] | None) -> bool:

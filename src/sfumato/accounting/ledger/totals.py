@@ -9,7 +9,7 @@ from typing import Any
 
 from sfumato._check import InputError
 from sfumato.accounting.events import Event, compose, event_from_json, terms
-from sfumato.accounting.ledger.budget import Budget
+from sfumato.accounting.ledger.budget import Budget, Meter
 from sfumato.accounting.ledger.chain import ORIGIN
 
 
@@ -57,6 +57,16 @@ class Totals:
     def phases(self) -> tuple[str, ...]:
         """The names of the phases in the order of their first release; "" for releases without a phase."""
         return tuple(self._phases)
+
+    def remaining(self, event: Event) -> int | float:
+        """How many more of this event the budget allows, as `Ledger.remaining`.
+
+        Raises:
+            InputError: there is no budget, or no accountant knows the events.
+        """
+        if self.budget is None:
+            raise InputError("the ledger has no budget; open it with budget=Budget(epsilon=…, delta=…)")
+        return Meter(self.budget, self.counts).remaining(event)
 
     def record(self, entry: dict[str, Any], event: Event | None = None) -> None:
         """Add a checked entry.

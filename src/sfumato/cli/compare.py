@@ -1,0 +1,269 @@
+"""`sfumato compare`: what runs cost under one convention, and which of them cannot be compared."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import tyro
+
+from sfumato import accounting as acc
+from sfumato._check import InputError, between
+from sfumato._types import Adjacency
+from sfumato.accounting.zcdp import rho_to_epsilon
+from sfumato.cli.console import say, say_json, table
+from sfumato.cli.event_words import in_words
+from sfumato.cli.parse import CommonOptions, parse
+
+_FPRS = (0.01, 0.001)
+_DELTA = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(CommonOptions):
+    """What to compare.
+
+    Attributes:
+        runs: two or more of: folders of runs, statement.json, ledger.jsonl, events in JSON (as `sfumato account
+            --json` prints).
+        delta: in (0, 1), for all; without it, the largest of the statements, or 1e-5.
+        adjacency: how two neighbouring data sets differ, for all; without it, that of the first statement, or
+            add_remove.
+    """
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN RUN [RUN ...]")]
+    delta: float | None = None
+    adjacency: Adjacency | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is known of one run.
+
+    Attributes:
+        path: where it was read.
+        event: what was released; None where only a statement is left.
+        statement: what was promised; None for a ledger or an event by itself.
+    """
+
+    path: Path
+    event: acc.Event | None
+    statement: acc.Statement | None
+
+
+@dataclass
+class Row:
+    """One run under the common convention; None where nothing is known.
+
+    Attributes:
+        epsilon: (lower or None, upper).
+        rho: of zCDP, without amplification by sampling.
+        mu: of the Gaussian mechanism that is at most as private.
+        advantage: the most by which a test's true positive rate exceeds its false positive rate.
+        tpr: true positive rate at each of `_FPRS`, at most.
+        obstacles: why the row cannot be compared with the others.
+        remarks: what else to know.
+    """
+
+    epsilon: tuple[float | None, float] | None = None
+    rho: float | None = None
+    mu: float | None = None
+    advantage: float | None = None
+    tpr: tuple[float, ...] | None = None
+    obstacles: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+def compare(argv: Sequence[str]) -> int:
+    """Run the command."""
+    about = "What runs cost under one convention: the same delta and the same neighbouring data sets for all."
+    options = parse(CompareOptions, argv, command="compare", about=about)
+    if options.delta is not None:
+        between(0, 1, ends="()", delta=options.delta, remedy="choose it well below 1 / population")
+    if len(options.runs) < 2:
+        raise InputError("which runs? give two or more: sfumato compare RUN RUN; for one, sfumato account or report")
+    sources = [read_source(path) for path in options.runs]
+    stated = [source.statement for source in sources if source.statement]
+    delta = options.delta or max((s.delta for s in stated if 0 < s.delta < 1), default=_DELTA)
+    adjacency = options.adjacency or cast(Adjacency, next((s.adjacency for s in stated), "add_remove"))
+    unit = next((s.unit for s in stated), None)
+    rows = [_row(source, delta, adjacency, unit) for source in sources]
+    if options.json:
+        rows_json = [_as_json(source, row) for source, row in zip(sources, rows, strict=True)]
+        say_json({"delta": delta, "adjacency": adjacency, "unit": unit, "runs": rows_json})
+        return 0
+    say(f"all at delta {delta:g}, neighbours: {adjacency}; unit: {unit or 'not stated'}\n")
+    header = ["run", "epsilon", "rho", "mu", "advantage", *(f"TPR at FPR {fpr:g}" for fpr in _FPRS), ""]
+    table(header, [_cells(source, row) for source, row in zip(sources, rows, strict=True)])
+    for source in sources:
+        say(f"\n{source.path}: {_what_ran(source)}")
+    for source, row in zip(sources, rows, strict=True):
+        for line in row.obstacles:
+            say(f"\n{source.path} cannot be compared: {line}")
+        for line in row.remarks:
+            say(f"\n{source.path}: {line}")
+    return 0
+
+
+def read_source(path: Path) -> Source:
+    """What a folder or a file says of a run.
+
+    Raises:
+        InputError: it is none of those that are understood, or it is damaged.
+    """
+    if path.is_dir():
+        ledger, statement = path / "ledger.jsonl", path / "statement.json"
+        if not ledger.exists() and not statement.exists():
+            raise InputError(f"{path} holds neither statement.json nor ledger.jsonl: it is not the folder of a run")
+        return Source(
+            path,
+            acc.Ledger.read(ledger).event() if ledger.exists() else None,
+            acc.Statement.load(statement) if statement.exists() else None,
+        )
+    if path.suffix == ".jsonl":
+        return Source(path, acc.Ledger.read(path).event(), None)
+    value = _json(path)
+    if isinstance(value, dict) and "unit" in value:
+        return Source(path, None, acc.Statement.load(path))
+    if isinstance(value, dict) and isinstance(value.get("event"), dict):
+        value = value["event"]  # as `sfumato account --json` prints it
+    if not isinstance(value, dict) or "event" not in value:
+        raise InputError(
+            f"{path} is neither a statement nor an event; give a run's folder, statement.json, ledger.jsonl, or what "
+            "sfumato account --json printed"
+        )
+    try:
+        return Source(path, acc.event_from_json(value), None)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"there is nothing at {path}; give the folder of a run, or a file of it") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON ({error}); a ledger's name ends in .jsonl") from None
+
+
+def _row(source: Source, delta: float, adjacency: Adjacency, unit: str | None) -> Row:
+    statement = source.statement
+    if source.event is not None:
+        row = _from_event(source.event, delta, adjacency)
+        _hold_against_statement(source.event, statement, row)
+        if statement and statement.adjacency != adjacency:
+            row.remarks.append(f"stated under {statement.adjacency}, accounted here under {adjacency}")
+    else:
+        assert statement is not None
+        row = _from_statement(statement, delta, adjacency)
+    if statement is None:
+        row.remarks.append("no statement, so its unit is not known; compare it only if you know that it is the same")
+    elif statement.unit != unit:
+        row.obstacles.append(f"its unit is {statement.unit}, not {unit}")
+    if statement and statement.noise_source.startswith("seeded"):
+        row.remarks.append("seeded: simulation only, it protects nobody")
+    return row
+
+
+def _from_event(event: acc.Event, delta: float, adjacency: Adjacency) -> Row:
+    try:
+        cost = acc.guarantee(event, adjacency=adjacency)
+        low, high = cost.epsilon_interval(delta)
+    except InputError as error:
+        return Row(obstacles=[f"nothing is known of it under {adjacency}: {error}"])
+    return Row(
+        epsilon=(low or None, high),
+        rho=_known(cost.rho),
+        mu=_known(lambda: cost.gdp().mu),
+        advantage=cost.advantage(),
+        tpr=tuple(1.0 - float(cost.tradeoff(fpr)) for fpr in _FPRS),
+    )
+
+
+def _known(number: Callable[[], float | None]) -> float | None:
+    """A number that some events do not have."""
+    try:
+        return number()
+    except InputError:
+        return None
+
+
+def _from_statement(statement: acc.Statement, delta: float, adjacency: Adjacency) -> Row:
+    """What a promise at one (epsilon, delta) implies; looser than what the events would show."""
+    if statement.adjacency != adjacency:
+        return Row(obstacles=[f"it is stated under {statement.adjacency} only, not {adjacency}"])
+    bounds = [rho_to_epsilon(statement.rho, delta)] if statement.rho is not None else []
+    if statement.delta <= delta:
+        bounds.append(statement.epsilon)
+    rise = math.exp(min(statement.epsilon, 700.0))
+    row = Row(
+        epsilon=(None, min(bounds)) if bounds else None,
+        rho=statement.rho,
+        advantage=min(1.0, (rise - 1 + 2 * statement.delta) / (rise + 1)),
+        tpr=tuple(
+            min(1.0, rise * fpr + statement.delta, 1 - max(0.0, 1 - statement.delta - fpr) / rise) for fpr in _FPRS
+        ),
+        remarks=["from its statement alone, which shows less than a ledger; its bounds are looser"],
+    )
+    if not bounds:
+        row.obstacles.append(f"it is stated at delta {statement.delta:g} only; --delta {statement.delta:g} compares it")
+    return row
+
+
+def _hold_against_statement(event: acc.Event, statement: acc.Statement | None, row: Row) -> None:
+    if statement is None or statement.delta >= 1:
+        return
+    try:
+        cost = acc.guarantee(event, cast(Adjacency, statement.adjacency)).epsilon(statement.delta)
+    except InputError:
+        return
+    if cost > statement.epsilon * (1 + 1e-6) + 1e-9:
+        row.obstacles.append(f"its ledger costs epsilon {cost:.4g}, more than its statement says")
+
+
+def _cells(source: Source, row: Row) -> list[str]:
+    rates = [_short(rate) for rate in row.tpr] if row.tpr else ["–"] * len(_FPRS)
+    compared = "not comparable" if row.obstacles else ""
+    numbers = [_short(row.rho), _short(row.mu), _short(row.advantage)]
+    return [str(source.path), _interval(row.epsilon), *numbers, *rates, compared]
+
+
+def _what_ran(source: Source) -> str:
+    if source.event is not None:
+        return in_words(source.event)
+    return f"{source.statement.mechanism}; {source.statement.sampling}" if source.statement else ""
+
+
+def _interval(epsilon: tuple[float | None, float] | None) -> str:
+    if epsilon is None:
+        return "–"
+    low, high = epsilon
+    if math.isinf(high):
+        return "infinite"
+    return f"≤ {high:.5g}" if low is None else f"{low:.5g} – {high:.5g}"
+
+
+def _short(value: float | None) -> str:
+    return "–" if value is None else "infinite" if math.isinf(value) else f"{value:.4g}"
+
+
+def _as_json(source: Source, row: Row) -> dict[str, Any]:
+    statement = source.statement
+    return {
+        "run": source.path,
+        "event": None if source.event is None else source.event.to_json(),
+        "unit": statement.unit if statement else None,
+        "stated_adjacency": statement.adjacency if statement else None,
+        "epsilon": row.epsilon[1] if row.epsilon else None,
+        "epsilon_lower": row.epsilon[0] if row.epsilon else None,
+        "rho": row.rho,
+        "mu": row.mu,
+        "advantage": row.advantage,
+        "tpr_at_fpr": {f"{fpr:g}": rate for fpr, rate in zip(_FPRS, row.tpr, strict=True)} if row.tpr else None,
+        "comparable": not row.obstacles,
+        "obstacles": row.obstacles,
+        "remarks": row.remarks,
+    }
