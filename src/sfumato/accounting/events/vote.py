@@ -1,0 +1,185 @@
+"""Noisy votes: Gaussian noise on every count of a vote, and on the highest count alone.
+
+Each agent votes once for a public query: for one class (AE-DPFL), or with the label frequencies among k neighbours in
+its private data (kNN-DPFL). Normal noise of one standard deviation is added to every count. The cost holds whether the
+whole noisy histogram or only its argmax is released (Zhu et al. 2021, Theorem 6; Papernot et al. 2018, Section 4.1).
+
+The unit is an agent with all of its data, or one example of one agent. The most that a unit moves the counts, in L2
+norm, w being the weight of one vote (derivations in docs/explanation/votes.md):
+
+    level     vote                  add_remove, zero_out    replace
+    agent     one class, or k-NN    1                       sqrt(2), not 2: one unit of weight changes its class
+    instance  one class             sqrt(2)                 sqrt(2)     the agent may vote for any other class
+    instance  k-NN                  sqrt(2)/k               sqrt(2)/k   one neighbour gives way to another
+
+Votes for at most t attributes at once are longer by sqrt(t).
+
+>>> query = NoisyVote(noise_std=40.0)
+>>> round(query.rho("add_remove"), 7), round(query.rho("replace"), 7)
+(0.0003125, 0.000625)
+>>> knn = NoisyVote(noise_std=40.0, level="instance", neighbours=8)
+>>> knn.rho("replace") * 8 == knn.printed_rho()          # the paper prints k where its sensitivity gives k^2
+True
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from sfumato._check import InputError, one_of, positive, whole
+from sfumato._types import Adjacency
+from sfumato.accounting._moments import inverse_square
+from sfumato.accounting.events.event import Unknown, event_kind
+from sfumato.accounting.events.gaussian import GaussianEvent
+
+Level = Literal["agent", "instance"]
+"""Whose presence a vote hides: an agent with all of its data, or one example of one agent."""
+
+
+class _VoteEvent(GaussianEvent):
+    __slots__ = ()
+
+    unsampled = (
+        "every query asks the same agents; where each query asks a fresh sample of the agents, "
+        "account Gaussian(noise_std).poisson(rate)"
+    )
+
+
+@event_kind("noisy_vote")
+@dataclass(frozen=True, slots=True)
+class NoisyVote(_VoteEvent):
+    """The answer to one query; Q queries are `NoisyVote(...) * Q`.
+
+    Attributes:
+        noise_std: standard deviation of the noise on every count, in votes, > 0: what is left of it without the shares
+            of absent and colluding agents (see `honest_noise_std`).
+        level: "agent" or "instance".
+        neighbours: k of kNN-DPFL: an agent's vote is the number of neighbours with a label divided by k, also where it
+            has fewer than k examples; None where an agent votes for one class.
+        attributes: most attributes in one vote of a multi-label task (tau of the paper): entries in [0, 1] that add up
+            to at most this, so the L2 norm is at most its root; None for a single label.
+    """
+
+    noise_std: float
+    level: Level = "agent"
+    neighbours: int | None = None
+    attributes: int | None = None
+
+    def __post_init__(self) -> None:
+        _validate(self)
+        if self.attributes is not None:
+            whole(attributes=self.attributes)
+            object.__setattr__(self, "attributes", int(self.attributes))
+
+    def moved(self, adjacency: Adjacency) -> tuple[float, bool]:
+        """The weight of the votes that one unit moves, and whether it moves them from one class to another."""
+        return _moved(self, adjacency)
+
+    def sensitivity(self, adjacency: Adjacency) -> float:
+        """Most that one unit moves the counts, in L2 norm."""
+        weight, exchanged = self.moved(adjacency)
+        return weight * math.sqrt((2.0 if exchanged else 1.0) * (self.attributes or 1))
+
+    def gaussian_shift(self, adjacency: Adjacency) -> float:
+        return self.sensitivity(adjacency) / self.noise_std
+
+    def rho(self, adjacency: Adjacency) -> float:
+        weight, exchanged = self.moved(adjacency)
+        return inverse_square(self.noise_std / weight) * (1.0 if exchanged else 0.5) * (self.attributes or 1)
+
+    def printed_rho(self) -> float:
+        """rho of one query as Zhu et al. 2021 print it in Theorem 6 (their unit is added or removed).
+
+        For kNN-DPFL at instance level that is 1/(k sigma^2), k times `rho`; elsewhere the two agree. For a statement's
+        `alternatives`, not for its epsilon.
+
+        Raises:
+            Unknown: nothing is printed for several attributes.
+        """
+        if self.attributes is not None:
+            raise Unknown("Zhu et al. print no cost of a vote with several attributes; use rho")
+        if self.level == "agent":
+            return 0.5 * inverse_square(self.noise_std)
+        return inverse_square(self.noise_std) / (self.neighbours or 1)
+
+
+@event_kind("vote_threshold")
+@dataclass(frozen=True, slots=True)
+class VoteThreshold(_VoteEvent):
+    """Whether the highest count plus noise reaches a public threshold (Confident-GNMax, Papernot et al. 2018, 4.2).
+
+    One number is asked for, and moving votes of weight w from one class to another moves the highest count by at most
+    w. So the sensitivity is w under every adjacency: 1, or 1/k for one example under kNN-DPFL.
+
+    Attributes:
+        noise_std: standard deviation of the noise, in votes, > 0.
+        level: "agent" or "instance".
+        neighbours: k of kNN-DPFL, or None.
+    """
+
+    noise_std: float
+    level: Level = "agent"
+    neighbours: int | None = None
+
+    def __post_init__(self) -> None:
+        _validate(self)
+
+    def moved(self, adjacency: Adjacency) -> tuple[float, bool]:
+        """The weight of the votes that one unit moves, and whether it moves them from one class to another."""
+        return _moved(self, adjacency)
+
+    def sensitivity(self, adjacency: Adjacency) -> float:
+        """Most that one unit moves the highest count."""
+        return self.moved(adjacency)[0]
+
+    def gaussian_shift(self, adjacency: Adjacency) -> float:
+        return self.sensitivity(adjacency) / self.noise_std
+
+    def rho(self, adjacency: Adjacency) -> float:
+        return 0.5 * inverse_square(self.noise_std / self.sensitivity(adjacency))
+
+
+def honest_noise_std(noise_std: float, agents: int, missing: int) -> float:
+    """The noise that hides an agent when the agents add it themselves, in equal shares N(0, noise_std^2 / agents).
+
+    An absent agent adds none, and colluding agents know their own share and subtract it. What remains of `missing` such
+    agents is noise_std sqrt((agents - missing) / agents). Where the talliers add the noise nothing is lost.
+
+    The event with this noise holds for zero_out and replace, where the agent adds its share whatever it votes. Under
+    add_remove its share leaves with it, which changes the variance and tells that it left: let the talliers add the
+    noise then.
+
+    Args:
+        noise_std: standard deviation of all shares together, > 0.
+        agents: how many agents the shares were made for, >= 1.
+        missing: how many may be absent or colluding, 0 <= missing < agents; an agent that sees what is released
+            knows its own share, so at least 1 then.
+
+    Raises:
+        InputError: no honest agent is left.
+
+    >>> honest_noise_std(40.0, agents=100, missing=36)
+    32.0
+    """
+    positive(noise_std=noise_std)
+    whole(agents=agents)
+    whole(at_least=0, missing=missing)
+    if missing >= agents:
+        raise InputError(f"missing must be < agents ({agents}), got {missing}; let the talliers add the noise instead")
+    return noise_std * math.sqrt((agents - missing) / agents)
+
+
+def _moved(event: NoisyVote | VoteThreshold, adjacency: Adjacency) -> tuple[float, bool]:
+    one_of(("add_remove", "replace", "zero_out"), adjacency=adjacency)
+    if event.level == "agent":
+        return 1.0, adjacency == "replace"
+    return 1.0 / (event.neighbours or 1), True
+
+
+def _validate(event: NoisyVote | VoteThreshold) -> None:
+    positive(noise_std=event.noise_std, remedy="for votes without noise use NonPrivate()")
+    one_of(("agent", "instance"), level=event.level)
+    object.__setattr__(event, "noise_std", float(event.noise_std))
+    if event.neighbours is not None:
+        whole(neighbours=event.neighbours)
+        object.__setattr__(event, "neighbours", int(event.neighbours))

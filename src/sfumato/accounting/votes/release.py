@@ -1,0 +1,192 @@
+"""Releasing the cost of the votes that were cast, with noise: the Gaussian mechanism with smooth sensitivity (GNSS).
+
+Released are two noisy numbers: f + S sigma N(0, 1), where f is the cost of all queries at one order and S its smooth
+sensitivity, and log S + beta tau N(0, 1), without which nobody could tell how large the noise of the first is (Papernot
+et al. 2018, Appendix B.3; the second as in Redberg, Zhu and Wang 2023). The release itself costs privacy, whatever the
+votes: an ordinary guarantee, `release_renyi`, for the unit and adjacency of the sensitivity.
+
+What may be claimed afterwards: with the stated confidence over the noise of the release, all answers and the release
+together cost at most `renyi` at the stated order, at this data set and in the direction of `cost`. It is a
+bound for the votes that were cast, not differential privacy; it belongs into a statement's `alternatives`, beside an
+epsilon that holds for all votes. Order, beta, both noises and the confidence must not be chosen by looking at the
+votes.
+
+The cost of the first number is the exact divergence, which is sharper than the printed Theorem 23 for small beta. For
+beta near 1/(2 order) the printed value is too low (see `printed_gnss_renyi` and docs/explanation/votes.md).
+
+>>> from sfumato._random import RandomSource
+>>> from sfumato.accounting.events.vote import NoisyVote
+>>> sensitivity = VoteSensitivity(NoisyVote(noise_std=150.0), "replace", classes=10, order=30.0)
+>>> votes = np.array([[4700.0, 300.0] + [0.0] * 8] * 1000)
+>>> noise = RandomSource.from_seed(0).stream("noise", "cost of votes")
+>>> released = release_cost(votes, sensitivity, beta=0.005, cost_noise=50.0, sensitivity_noise=50.0, noise=noise)
+>>> round(released.epsilon(1e-6), 3), round(released.epsilon_for_any_votes(1e-6), 3)
+(0.341, 1.674)
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from sfumato._check import InputError, between, positive
+from sfumato._random import Stream
+from sfumato._types import Adjacency
+from sfumato.accounting.events.vote import Level
+from sfumato.accounting.votes.cost import to_epsilon
+from sfumato.accounting.votes.smooth_sensitivity import VoteSensitivity
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedCost:
+    """What the release made public. Every field may be published.
+
+    Attributes:
+        level: whose presence it is about: "agent" or "instance".
+        adjacency: how the neighbours differ.
+        order: the order of all costs here.
+        queries: how many answers it is about.
+        noisy_cost: cost of the answers at this order with noise, an unbiased estimate; may be negative.
+        noisy_log_sensitivity: logarithm of the smooth sensitivity with noise.
+        cost_upper: what the cost of the answers does not exceed, with this confidence; >= 0.
+        confidence: probability over the noise of the release that `cost_upper` is right.
+        release_cost: Renyi cost of the release itself at this order, whatever the votes.
+        worst: Renyi cost of the answers at this order, whatever the votes.
+    """
+
+    level: Level
+    adjacency: Adjacency
+    order: float
+    queries: int
+    noisy_cost: float
+    noisy_log_sensitivity: float
+    cost_upper: float
+    confidence: float
+    release_cost: float
+    worst: float
+
+    @property
+    def renyi(self) -> float:
+        """Cost of the answers and the release together at `order`: holds with `confidence`, at these votes."""
+        return self.cost_upper + self.release_cost
+
+    def epsilon(self, delta: float) -> float:
+        """The same as epsilon at this delta; for a statement's alternatives."""
+        return to_epsilon(np.array([self.renyi]), np.array([self.order]), delta)
+
+    def epsilon_for_any_votes(self, delta: float) -> float:
+        """Epsilon of the answers and the release together that holds for all votes: differential privacy."""
+        return to_epsilon(np.array([self.worst + self.release_cost]), np.array([self.order]), delta)
+
+    def alternative(self, delta: float) -> dict[str, Any]:
+        """An entry for a statement's `alternatives`, with what it claims in words."""
+        return {
+            "name": "for the votes as they were cast, released with noise",
+            "unit": "agent" if self.level == "agent" else "example",
+            "epsilon": self.epsilon(delta),
+            "delta": delta,
+            "confidence": self.confidence,
+            "claim": "a bound at this data set and in one direction, not differential privacy",
+        }
+
+
+def release_cost(
+    votes: object,
+    sensitivity: VoteSensitivity,
+    *,
+    beta: float,
+    cost_noise: float,
+    sensitivity_noise: float,
+    noise: Stream,
+    confidence: float = 0.95,
+) -> ReleasedCost:
+    """Release the cost of answered queries; append `release_renyi` of it to what the run costs.
+
+    Args:
+        votes: float [queries, classes]: the counts before noise of all answered queries.
+        sensitivity: says for which event, unit, adjacency and order.
+        beta: smoothness, > 0; about 0.2 / order is a good choice.
+        cost_noise: sigma, std of the noise on the cost divided by S, > 0.
+        sensitivity_noise: tau, std of the noise on log S divided by beta, > 0.
+        noise: stream of the noise, used for nothing else.
+        confidence: in (0, 1).
+
+    Raises:
+        InputError: an argument is out of range, or beta is too large for the order.
+    """
+    between(0, 1, ends="()", confidence=confidence)
+    order = sensitivity.order
+    cost = release_renyi(order, beta=beta, cost_noise=cost_noise, sensitivity_noise=sensitivity_noise)
+    value, smooth = sensitivity.cost(votes), sensitivity.smooth(votes, beta)
+    first, second = noise.normal(2).tolist()
+    noisy_cost = value + smooth * cost_noise * first
+    noisy_log = math.log(smooth) + beta * sensitivity_noise * second
+    quantile = -float(ndtri((1.0 - confidence) / 2.0))  # half of the risk for each number
+    largest = math.exp(noisy_log + quantile * beta * sensitivity_noise)
+    queries = len(np.atleast_2d(np.asarray(votes)))
+    worst = queries * sensitivity.worst
+    return ReleasedCost(
+        level=sensitivity.event.level,
+        adjacency=sensitivity.adjacency,
+        order=order,
+        queries=queries,
+        noisy_cost=noisy_cost,
+        noisy_log_sensitivity=noisy_log,
+        cost_upper=min(worst, max(0.0, noisy_cost + quantile * cost_noise * largest)),
+        confidence=confidence,
+        release_cost=cost,
+        worst=worst,
+    )
+
+
+def release_renyi(order: float, *, beta: float, cost_noise: float, sensitivity_noise: float) -> float:
+    """Renyi cost of `release_cost` at this order, whatever the votes.
+
+    log S moves by at most beta between neighbours, so releasing it is a plain Gaussian of noise multiplier tau.
+    """
+    positive(sensitivity_noise=sensitivity_noise)
+    return gnss_renyi(order, beta, cost_noise) + order / (2 * sensitivity_noise**2)
+
+
+def gnss_renyi(order: float, beta: float, cost_noise: float) -> float:
+    """Renyi divergence of f + S sigma N(0, 1) at the worst neighbours, exactly.
+
+    With w = 1 - (a - 1)(e^(2 beta) - 1): a / (2 sigma^2 w) - beta - log(w) / (2 (a - 1)). It is reached where S falls
+    by e^-beta and f changes by all of the smaller S.
+
+    Args:
+        order: a > 1.
+        beta: smoothness, > 0, with w > 0.
+        cost_noise: sigma > 0.
+
+    Raises:
+        InputError: w <= 0: the divergence is infinite.
+
+    >>> round(gnss_renyi(10.0, 0.02, 20.0), 6), round(printed_gnss_renyi(10.0, 0.02, 20.0), 6)
+    (0.025187, 0.076622)
+    """
+    between(1, math.inf, ends="()", order=order)
+    positive(beta=beta, cost_noise=cost_noise)
+    largest = 0.5 * math.log1p(1.0 / (order - 1.0))
+    if beta >= largest:
+        raise InputError(f"beta must be < {largest:.6g} at order {order:g}, got {beta:g}; take 0.2 / order")
+    room = 1.0 - (order - 1.0) * math.expm1(2.0 * beta)
+    if room <= 0.0:
+        return math.inf
+    value = order / (2.0 * cost_noise**2 * room) - beta - math.log(room) / (2.0 * (order - 1.0))
+    return value * (1.0 + 1e-12)
+
+
+def printed_gnss_renyi(order: float, beta: float, cost_noise: float) -> float:
+    """The same as Papernot et al. 2018 print it (Theorem 23), for comparison only: too low for some beta.
+
+    a e^(2 beta) / sigma^2 + (beta a - log(1 - 2 a beta) / 2) / (a - 1), for a < 1 / (2 beta).
+
+    Raises:
+        InputError: the order is outside the theorem's range.
+    """
+    between(1, 1 / (2 * beta), ends="()", order=order)
+    first = order * math.exp(2 * beta) / cost_noise**2
+    return first + (beta * order - 0.5 * math.log(1 - 2 * order * beta)) / (order - 1)
