@@ -1,116 +1,180 @@
-"""Calibration: the one number of an event (noise, steps, sampling rate) that meets a budget.
+"""Calibration: the one number of an event (noise, steps, sampling rate) that meets a target.
 
-Guarantees that the returned number meets the budget: the search keeps one end that does and one that does
-not, and returns the one that does. The cost may fall with the number (noise multiplier) or rise with it
-(steps, sampling rate); both ends of the bracket tell which.
+Guarantees that the returned number meets the target by the accountant that was asked, for the unit of the event: the
+search keeps one end that does and one that does not, and returns the one that does. The cost may fall with the number
+(noise multiplier) or rise with it (steps, sampling rate); both ends of the bracket tell which. Renyi costs, which take
+a millisecond and little memory, first find the place; the tight accountant is asked a few times around it.
 
 >>> from sfumato.accounting.events import Gaussian
 >>> round(calibrate(lambda z: Gaussian(z), epsilon=1.0, delta=1e-5), 4)
 3.7306
 >>> calibrate(lambda n: Gaussian(10.0) * n, epsilon=2.0, delta=1e-5, bracket=(1, 10_000), integer=True)
 25
+>>> round(calibrate(lambda z: Gaussian(z).poisson(0.01) * 1000, tpr=0.02, fpr=0.01), 2)
+1.37
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 
-from sfumato._check import InputError, between, non_negative, positive
+from sfumato._check import InputError, positive
 from sfumato._types import Adjacency
-from sfumato.accounting.events import Event
-from sfumato.accounting.guarantee import Method, guarantee
+from sfumato.accounting._search import Point, Search, power
+from sfumato.accounting.events import Event, Unknown
+from sfumato.accounting.guarantee import Guarantee, Method, guarantee
+from sfumato.accounting.rdp import RdpAccountant
+from sfumato.accounting.target import target
+
+_CHEAP: tuple[Method, ...] = ("rdp", "rdp_usual_orders", "zcdp", "pure", "gaussian")
+_ROUGH_ORDERS = tuple(
+    float(a)
+    for a in (
+        1.001,
+        1.01,
+        1.05,
+        1.2,
+        1.5,
+        2,
+        3,
+        4,
+        5,
+        6,
+        8,
+        10,
+        12,
+        16,
+        20,
+        24,
+        32,
+        48,
+        64,
+        96,
+        128,
+        256,
+        512,
+        1024,
+        4096,
+    )
+)
+_ROUGH_TOLERANCE = 1e-3  # relative width at which the search by Renyi costs ends
 
 
 def calibrate(
     make_event: Callable[[float], Event],
     *,
-    epsilon: float,
-    delta: float,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    mu: float | None = None,
+    advantage: float | None = None,
+    tpr: float | None = None,
+    fpr: float | None = None,
+    success: float | None = None,
+    prior: float | None = None,
     adjacency: Adjacency = "add_remove",
     method: Method = "auto",
     bracket: tuple[float, float] = (0.05, 1e4),
     integer: bool = False,
     tolerance: float = 1e-6,
 ) -> float:
-    """The cheapest number in the bracket whose event stays within (epsilon, delta).
+    """The cheapest number in the bracket whose event meets exactly one target.
 
     Args:
         make_event: event for a number, for instance `lambda z: Gaussian(z).poisson(0.01) * 1000`. Its cost
             must be monotone in the number.
-        epsilon: the budget, >= 0.
-        delta: in (0, 1).
+        epsilon: the budget, >= 0, at `delta` in (0, 1).
+        delta: see `epsilon`.
+        rho: of zCDP, > 0. Sampling does not amplify it.
+        mu: of the Gaussian mechanism that is at most as private (`Guarantee.gdp`), > 0.
+        advantage: the most by which a test's true positive rate may exceed its false positive rate, in (0, 1).
+        tpr: the largest true positive rate that a test may reach at the false positive rate `fpr`, both in (0, 1).
+        fpr: see `tpr`.
+        success: the largest probability, in (0, 1), that an attacker who holds a unit's participation for `prior`
+            likely is right about it.
+        prior: in (0, 1), 0.5 if left out; see `success`.
         adjacency: how two neighbouring data sets differ.
         method: the accountant, as in `guarantee`.
         bracket: smallest and largest number to consider, 0 < low < high. The default suits noise multipliers.
         integer: search whole numbers (steps); the event gets an int.
-        tolerance: relative width at which the search ends.
+        tolerance: relative width at which the search ends. The tight accountant's bounds are about 1e-4 wide, so
+            a neighbour that is closer may meet the target too.
 
     Returns:
-        The smallest number that meets the budget where more of it costs less (noise); the largest where more
+        The smallest number that meets the target where more of it costs less (noise); the largest where more
         of it costs more (steps, sampling rate).
 
     Raises:
-        InputError: no number in the bracket meets the budget; names the smallest epsilon that one does reach.
+        InputError: not exactly one target, or no number in the bracket meets it; names the best value that one reaches.
     """
-    non_negative(epsilon=epsilon)
-    between(0, 1, ends="()", delta=delta)
+    goal = target(
+        epsilon=epsilon,
+        delta=delta,
+        rho=rho,
+        mu=mu,
+        advantage=advantage,
+        tpr=tpr,
+        fpr=fpr,
+        success=success,
+        prior=prior,
+    )
     positive(tolerance=tolerance)
+    low, high = _ends(bracket, integer)
+
+    def event(number: float) -> Event:
+        return make_event(int(number) if integer else number)
+
+    def tight(number: float) -> float:
+        return goal.read(guarantee(event(number), adjacency, method))
+
+    def rough(number: float) -> float:
+        happened = event(number)
+        return goal.read(Guarantee(happened, adjacency, (RdpAccountant(happened, adjacency, _ROUGH_ORDERS),)))
+
+    search = Search(tight, goal.limit, low, high, integer, tolerance)
+    found = None
+    if goal.name != "rho" and method not in _CHEAP:
+        with contextlib.suppress(Unknown):
+            found = _from_rough(search, Search(rough, goal.limit, low, high, integer, _ROUGH_TOLERANCE))
+    found = found or _from_ends(search)
+    if found.cost > goal.limit:
+        raise InputError(
+            f"{goal} is out of reach: the smallest between {low:g} and {high:g} is {found.cost:.6g}; allow more "
+            f"{goal.name}, take fewer rounds or a larger population"
+        )
+    return found.number
+
+
+def _from_ends(search: Search) -> Point:
+    """The last good number, or the end of the bracket that costs less, by the tight accountant alone."""
+    good, bad = search.ends()
+    if good.cost > search.limit:
+        return good
+    return bad if bad.cost <= search.limit else search.between(good, bad)[0]
+
+
+def _from_rough(search: Search, rough: Search) -> Point:
+    """The same, where bounds that cost little tell where to look for it."""
+    good, bad = rough.ends()
+    cheap, exponent = good.number, 0.0
+    if bad.cost <= search.limit:
+        return bad  # by a bound that is valid too
+    if good.cost <= search.limit:
+        good, bad = rough.between(good, bad)
+        exponent = power(good, bad)
+    return search.near(good.number, exponent, cheap)
+
+
+def _ends(bracket: tuple[float, float], integer: bool) -> tuple[float, float]:
     if not isinstance(bracket, Sequence) or isinstance(bracket, str) or len(bracket) != 2:
         raise InputError(f"bracket must be two numbers (low, high), got {bracket!r}")
     low, high = bracket
     positive(bracket_low=low, bracket_high=high)
-    low, high, epsilon, delta = float(low), float(high), float(epsilon), float(delta)
+    low, high = float(low), float(high)
     if not low < high:
         raise InputError(f"bracket must be (low, high) with low < high, got {bracket}")
-
-    def cost(number: float) -> float:
-        event = make_event(int(number) if integer else number)
-        return guarantee(event, adjacency, method).epsilon(delta)
-
-    if integer:
-        low, high = math.ceil(low), math.floor(high)
-        if low > high:
-            raise InputError(f"bracket {bracket} holds no whole number; widen it, or leave integer=True out")
-    cost_low, cost_high = cost(low), cost(high)
-    falling = cost_high <= cost_low
-    good, bad, cost_good, cost_bad = (high, low, cost_high, cost_low) if falling else (low, high, cost_low, cost_high)
-    if not cost_good <= epsilon:
-        raise InputError(
-            f"epsilon {epsilon:g} at delta {delta:g} is out of reach: the smallest between {low:g} and "
-            f"{high:g} is {cost_good:.6g}; allow more epsilon, take fewer rounds or a larger population"
-        )
-    if cost_bad <= epsilon:
-        return bad
-    return _search(cost, epsilon, (good, cost_good), (bad, cost_bad), integer, tolerance)
-
-
-def _search(
-    cost: Callable[[float], float],
-    epsilon: float,
-    good: tuple[float, float],
-    bad: tuple[float, float],
-    integer: bool,
-    tolerance: float,
-) -> float:
-    """Narrow [good, bad] by secant steps in log-log scale, halving whenever a step gains too little."""
-    halve = True
-    while True:
-        (x_good, y_good), (x_bad, y_bad) = good, bad
-        width = abs(math.log(x_bad / x_good))
-        if width <= tolerance or (integer and abs(x_bad - x_good) <= 1):
-            return x_good
-        share = 0.5
-        if not halve and 0 < y_good <= epsilon < y_bad < math.inf and y_good < y_bad:
-            share = math.log(epsilon / y_good) / math.log(y_bad / y_good)
-            margin = 0.5 * tolerance / width  # step just past the root, so that both ends move in
-            share = min(0.999, share + margin) if share < 0.5 else max(0.001, share - margin)
-        x = x_good * math.exp(share * math.log(x_bad / x_good))
-        if integer:
-            x = min(max(round(x), min(x_good, x_bad) + 1), max(x_good, x_bad) - 1)
-        if x in (x_good, x_bad):
-            return x_good
-        y = cost(x)
-        if y <= epsilon:
-            good = (x, y)
-        else:
-            bad = (x, y)
-        halve = abs(math.log(bad[0] / good[0])) > 0.5 * width
+    if not integer:
+        return low, high
+    if math.ceil(low) > math.floor(high):
+        raise InputError(f"bracket {bracket} holds no whole number; widen it, or leave integer=True out")
+    return math.ceil(low), math.floor(high)

@@ -11,7 +11,7 @@ never NaN; infinite where nothing can be promised.
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal, Protocol, get_args
 
 import numpy as np
@@ -25,12 +25,14 @@ from sfumato.accounting.pld import PldAccountant
 from sfumato.accounting.prv import PrvAccountant
 from sfumato.accounting.pure import PureAccountant
 from sfumato.accounting.rdp import USUAL_ORDERS, RdpAccountant
-from sfumato.accounting.tradeoff import GaussianEquivalent, false_negative_rate, gaussian_equivalent
+from sfumato.accounting.tradeoff import GaussianEquivalent, GaussianTradeoff, Tradeoff, TradeoffCurve
 from sfumato.accounting.zcdp import ZcdpAccountant
 
 Method = Literal["auto", "pld", "prv", "buckets", "rdp", "rdp_usual_orders", "zcdp", "gaussian", "pure"]
 
-_TWO_SIDED = PldAccountant | PrvAccountant | BucketsAccountant | GaussianAccountant
+_COMPOSED = PldAccountant | PrvAccountant | BucketsAccountant
+_TWO_SIDED = _COMPOSED | GaussianAccountant
+_SAMPLES = 500  # of a curve that is asked for point by point
 _MOST_DIFFERENT = 64  # different events up to which "auto" composes loss distributions
 
 
@@ -114,38 +116,79 @@ class Guarantee:
         return self.delta(0.0)
 
     def tradeoff(self, fpr: float | np.ndarray) -> np.ndarray:
-        """The least false negative rate of any test that tells whether a unit took part.
+        """The least false negative rate of any test of whether a unit took part, or was left out.
 
         Args:
-            fpr: its false positive rate in [0, 1], any shape.
+            fpr: the test's false positive rate in [0, 1], any shape.
 
         Returns:
-            float, shape of `fpr`; the true positive rate is 1 minus this.
+            float, shape of `fpr`: a lower bound, convex and symmetric (see `sfumato.accounting.tradeoff`). The curve
+            behind it is composed once for a guarantee.
         """
-        for rate in np.ravel(fpr):
-            between(0, 1, fpr=rate)
-        return false_negative_rate(fpr, *self._curve())
+        return self._tradeoff.false_negative_rate(_rates(fpr))
 
-    def gdp(self) -> GaussianEquivalent:
-        """The Gaussian mechanism that is at most as private (at deltas of 1e-10 and above), and how well it
-        fits.
+    def tpr(self, fpr: float | np.ndarray) -> np.ndarray:
+        """The largest true positive rate of any such test: 1 - `tradeoff`, also where it is tiny.
+
+        Args:
+            fpr: the test's false positive rate in [0, 1], any shape.
+
+        Returns:
+            float, shape of `fpr`: an upper bound.
         """
-        for accountant in self.accountants:
-            if isinstance(accountant, GaussianAccountant):
-                return GaussianEquivalent(accountant.mu, 0.0)
-        return gaussian_equivalent(*self._curve())
+        return self._tradeoff.true_positive_rate(_rates(fpr))
+
+    def bayes_risk(self, prior: float = 0.5) -> float:
+        """The least probability that an attacker with this prior is wrong about whether a unit took part.
+
+        Args:
+            prior: probability, to the attacker's knowledge, that the unit took part, in [0, 1].
+
+        Returns:
+            A lower bound: min(prior, 1 - prior) * (1 - delta(epsilon)) at epsilon = |log(prior / (1 - prior))|.
+        """
+        between(0, 1, prior=prior)
+        rarer = min(float(prior), 1.0 - float(prior))
+        if rarer == 0.0:
+            return 0.0
+        epsilon = max(0.0, abs(math.log(prior) - math.log1p(-prior)) * (1 - 1e-15) - 1e-15)
+        return rarer * (1.0 - self.delta(epsilon))
+
+    def bayes_success(self, prior: float = 0.5) -> float:
+        """The largest probability that an attacker with this prior is right: 1 - `bayes_risk`."""
+        return 1.0 - self.bayes_risk(prior)
+
+    def gdp(self, least_delta: float = 1e-10) -> GaussianEquivalent:
+        """The Gaussian mechanism that is at most as private, and how well it fits.
+
+        Args:
+            least_delta: in (0, 1); what happens with a smaller probability is left out. Every test's false negative
+                rate is at least that of the Gaussian mechanism minus this. Without it mu would tell about the far
+                tail alone (see docs/explanation/attackers.md).
+
+        Returns:
+            mu, rounded up, and the regret.
+        """
+        between(0, 1, ends="()", least_delta=least_delta)
+        return self._tradeoff.gaussian_equivalent(float(least_delta))
 
     def rho(self) -> float | None:
         """rho of zCDP; None where there is none."""
         rho = ZcdpAccountant(self.event, self.adjacency).rho()
         return rho if math.isfinite(rho) else None
 
-    def _curve(self) -> tuple[np.ndarray, np.ndarray]:
+    @cached_property
+    def _tradeoff(self) -> Tradeoff:
+        epsilons, deltas = [np.zeros(1)], [np.array([self.delta(0.0)])]
         for accountant in self.accountants:
-            if isinstance(accountant, _TWO_SIDED):
-                return accountant.curve()
-        epsilons = np.concatenate([np.linspace(0.0, 10.0, 500), np.geomspace(10.05, 600.0, 500)])
-        return epsilons, np.array([self.delta(epsilon) for epsilon in epsilons.tolist()])
+            if isinstance(accountant, GaussianAccountant):
+                return GaussianTradeoff(accountant.mu)
+            knots, values = accountant.curve() if isinstance(accountant, _COMPOSED) else _sampled(accountant)
+            epsilons.append(knots)
+            deltas.append(values)
+        knots, values = np.concatenate(epsilons), np.concatenate(deltas)
+        order = np.argsort(knots, kind="stable")
+        return TradeoffCurve.from_deltas(knots[order], values[order])
 
 
 def guarantee(event: Event, adjacency: Adjacency = "add_remove", method: Method = "auto") -> Guarantee:
@@ -168,6 +211,24 @@ def guarantee(event: Event, adjacency: Adjacency = "add_remove", method: Method 
     one_of(get_args(Adjacency), adjacency=adjacency)
     one_of(get_args(Method), method=method)
     return Guarantee(event, adjacency, _accountants(event, adjacency, method))
+
+
+def _sampled(accountant: Accountant) -> tuple[np.ndarray, np.ndarray]:
+    """Delta of an accountant at epsilons up to where it hardly matters any more."""
+    reach = min(accountant.epsilon(1e-15), 600.0)
+    epsilons = np.linspace(0.0, reach, _SAMPLES)
+    return epsilons, np.array([accountant.delta(epsilon) for epsilon in epsilons.tolist()])
+
+
+def _rates(fpr: float | np.ndarray) -> np.ndarray:
+    rates = np.asarray(fpr)
+    if rates.dtype.kind not in "fiu":
+        between(0, 1, fpr=fpr)  # names what is no number
+        raise InputError(f"fpr must be numbers in [0, 1], got {rates.dtype}")
+    outside = rates[~((rates >= 0) & (rates <= 1))]
+    if outside.size:
+        between(0, 1, fpr=outside.flat[0])
+    return rates.astype(np.float64)
 
 
 def _accountants(event: Event, adjacency: Adjacency, method: Method) -> tuple[Accountant, ...]:

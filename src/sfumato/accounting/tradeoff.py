@@ -1,23 +1,31 @@
-"""What a guarantee means for an attacker: error rates, advantage, and the Gaussian mechanism that is as
-private.
+"""What a guarantee means for an attacker: the error rates of any test that tells whether a unit took part.
 
-Guarantees bounds in the attacker's favour, from a curve of upper bounds on delta. An (epsilon, delta)
-guarantee rules out every test whose false negative rate is below max(0, 1 - delta - e^epsilon fpr, e^-epsilon
-(1 - delta - fpr)) (Wasserman and Zhou 2010; Dong, Roth and Su 2022, Proposition 2.5); a whole curve rules out
-the union.
+Guarantees bounds in the attacker's favour, for the unit of the guarantee and for tests in both directions: "was it
+there?" and "was it left out?". For one direction, (epsilon, delta) rules out every test whose true positive rate is
+above delta + e^epsilon fpr; for the other one, above 1 - e^-epsilon (1 - delta - fpr) (Wasserman and Zhou 2010; Dong,
+Roth and Su 2022, Proposition 2.5). A curve of deltas rules out the union. With the larger delta of both directions
+that is the convex closure of the lower one of their two trade-off functions: symmetric, and exact where the curve is.
+See docs/explanation/attackers.md.
 
 >>> epsilons = np.linspace(0, 10, 2001)
->>> deltas = np.array([gaussian_delta(1.0, e) for e in epsilons])
->>> round(1 - float(false_negative_rate(0.01, epsilons, deltas)), 4)   # power of the best test against N(0,1), N(1,1)
-0.0924
+>>> curve = TradeoffCurve.from_deltas(epsilons, gaussian_deltas(1.0, epsilons))
+>>> curve.true_positive_rate(np.array([0.01, 0.1])).round(4).tolist()   # of the best test of N(0,1) against N(1,1)
+[0.0924, 0.3891]
+>>> GaussianTradeoff(1.0).true_positive_rate(np.array([0.01, 0.1])).round(4).tolist()
+[0.0924, 0.3891]
 """
 
+import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from sfumato.accounting.gaussian import gaussian_delta
+from sfumato.accounting.gaussian import gaussian_deltas
+
+_EPS = float(np.finfo(np.float64).eps)
+_LARGEST = 700.0  # epsilon whose e^epsilon is a double
 
 
 @dataclass(frozen=True)
@@ -25,58 +33,171 @@ class GaussianEquivalent:
     """The Gaussian mechanism that is at most as private.
 
     Attributes:
-        mu: its distance of means in standard deviations (mu-GDP); inf where none is.
-        regret: the most that the false negative rate is better than that of the Gaussian one; 0 is a perfect
-            fit.
+        mu: its distance of means in standard deviations (mu-GDP), rounded up; inf where none is.
+        regret: the most by which it overstates the success of an attacker, whatever the prior (the distance of Kaissis
+            et al. 2024 between the two); 0 is a perfect fit.
     """
 
     mu: float
     regret: float
 
 
-def false_negative_rate(fpr: float | np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np.ndarray:
-    """The least false negative rate of any test at a false positive rate.
+class Tradeoff(Protocol):
+    """The errors that no test can avoid."""
 
-    Args:
-        fpr: in [0, 1], any shape.
-        epsilons: float [k], >= 0.
-        deltas: float [k], an upper bound on delta at each.
+    def true_positive_rate(self, fpr: np.ndarray) -> np.ndarray:
+        """Upper bounds at false positive rates in [0, 1], any shape."""
+        ...
 
-    Returns:
-        float, shape of `fpr`.
+    def false_negative_rate(self, fpr: np.ndarray) -> np.ndarray:
+        """Lower bounds at false positive rates in [0, 1], any shape."""
+        ...
+
+    def gaussian_equivalent(self, least_delta: float) -> GaussianEquivalent:
+        """The smallest mu whose delta is above that of this curve wherever the latter is at least `least_delta`."""
+        ...
+
+
+@dataclass(frozen=True)
+class GaussianTradeoff:
+    """The curve of N(mu, 1) against N(0, 1), in closed form (Dong, Roth and Su 2022, Equation 6)."""
+
+    mu: float
+
+    def true_positive_rate(self, fpr: np.ndarray) -> np.ndarray:
+        rates, margin = self._rates(fpr, 1.0)
+        return np.minimum(1.0, rates * (1.0 + margin))
+
+    def false_negative_rate(self, fpr: np.ndarray) -> np.ndarray:
+        rates, margin = self._rates(fpr, -1.0)
+        return np.maximum(0.0, rates * (1.0 - margin))
+
+    def gaussian_equivalent(self, least_delta: float) -> GaussianEquivalent:
+        return GaussianEquivalent(self.mu * (1 + 8 * _EPS), 0.0)  # composing Gaussians costs about 4 ulp
+
+    def _rates(self, fpr: np.ndarray, sign: float) -> tuple[np.ndarray, np.ndarray]:
+        """Phi(sign (Phi^-1(fpr) + mu)) and a bound on its relative error."""
+        quantiles = ndtri(fpr)
+        shifted = sign * (quantiles + self.mu)
+        size = np.where(np.isfinite(quantiles), np.abs(quantiles), 0.0) + self.mu
+        # the hazard of the normal distribution at x is at most 1 + |x|
+        return ndtr(shifted), np.minimum(1.0, 16 * _EPS * (1.0 + size * (1.0 + size)))
+
+
+@dataclass(frozen=True)
+class TradeoffCurve:
+    """The curve that follows from upper bounds on delta; made by `from_deltas`.
+
+    Attributes:
+        ratios: e^epsilon at the knots, rising from 1, float [k].
+        deltas: upper bounds on delta there, float [k]; convex in the ratios, as every true curve is.
     """
-    rates = np.atleast_1d(np.asarray(fpr, dtype=np.float64))
-    result = np.zeros(rates.shape)
-    rise, fall = np.exp(np.minimum(epsilons, 700.0)), np.exp(-epsilons)
-    for index, rate in np.ndenumerate(rates):
-        steep = 1 - deltas - rise * rate
-        flat = fall * (1 - deltas - rate)
-        result[index] = max(0.0, float(steep.max()), float(flat.max()))
-    return result.reshape(np.shape(fpr))
+
+    ratios: np.ndarray
+    deltas: np.ndarray
+
+    @classmethod
+    def from_deltas(cls, epsilons: np.ndarray, deltas: np.ndarray) -> "TradeoffCurve":
+        """From upper bounds on delta at rising epsilons >= 0, float [k] each; what is beyond e^700 is left out."""
+        near = epsilons <= _LARGEST
+        ratios = np.exp(epsilons[near])
+        ratios[ratios > 1.0] *= 1 + 4 * _EPS
+        ratios = np.concatenate([[1.0], ratios])
+        values = np.clip(np.concatenate([[1.0], deltas[near]]), 0.0, 1.0)
+        kept = _lower_hull(ratios, values)
+        return cls(ratios[kept], values[kept])
+
+    def true_positive_rate(self, fpr: np.ndarray) -> np.ndarray:
+        steep, flat = self._bounds(fpr)
+        return np.minimum(np.minimum(1.0, steep), 1.0 - flat)
+
+    def false_negative_rate(self, fpr: np.ndarray) -> np.ndarray:
+        steep, flat = self._bounds(fpr)
+        return np.maximum(np.maximum(0.0, 1.0 - steep), flat)
+
+    def gaussian_equivalent(self, least_delta: float) -> GaussianEquivalent:
+        ratios, deltas = self._above(least_delta)
+        if len(ratios) == 0:
+            return GaussianEquivalent(0.0, 0.0)
+        if not self.deltas[-1] <= least_delta:
+            return GaussianEquivalent(math.inf, 0.0)
+        mu = _smallest_mu(ratios, deltas)
+        return GaussianEquivalent(mu, self._regret(mu))
+
+    def _bounds(self, fpr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The least delta + e^epsilon fpr, and the largest e^-epsilon (1 - delta - fpr), rounding included.
+
+        Each knot gives a valid bound, and the best one is where the slope of the curve is the rate (or, of the second
+        line through a knot, where 1 - fpr is its value at a ratio of 0), because the curve is convex.
+        """
+        rates = np.asarray(fpr, dtype=np.float64)
+        slopes = -np.diff(self.deltas) / np.diff(self.ratios)  # falling
+        knot = np.searchsorted(-slopes, -rates.ravel()).reshape(rates.shape)
+        steep = (self.deltas[knot] + self.ratios[knot] * rates) * (1 + 4 * _EPS)
+        starts = self.deltas[:-1] + slopes * self.ratios[:-1]  # falling: the tangents' values at a ratio of 0
+        knot = np.searchsorted(-starts, -(1.0 - rates).ravel()).reshape(rates.shape)
+        flat = (1.0 - self.deltas[knot] - rates - 4 * _EPS) / self.ratios[knot]
+        return steep, np.maximum(flat * (1 - 4 * _EPS), 0.0)
+
+    def _above(self, least: float) -> tuple[np.ndarray, np.ndarray]:
+        """The part of the curve whose delta is at least this, with the point where it crosses it."""
+        end = int(np.count_nonzero(self.deltas >= least))  # deltas fall
+        if not 0 < end < len(self.deltas) or self.deltas[end - 1] == least:
+            return self.ratios[:end], self.deltas[:end]
+        share = (self.deltas[end - 1] - least) / (self.deltas[end - 1] - self.deltas[end])
+        crossing = self.ratios[end - 1] + share * (self.ratios[end] - self.ratios[end - 1])
+        return np.append(self.ratios[:end], crossing), np.append(self.deltas[:end], least)
+
+    def _regret(self, mu: float) -> float:
+        """The largest (delta of mu - delta) / (1 + e^epsilon): what a prior of 1 / (1 + e^epsilon) makes of it."""
+        gaps = (gaussian_deltas(mu, np.log(self.ratios)) - self.deltas) / (1.0 + self.ratios)
+        return max(0.0, float(gaps.max()))
 
 
-def gaussian_equivalent(epsilons: np.ndarray, deltas: np.ndarray, least_delta: float = 1e-10) -> GaussianEquivalent:
-    """The smallest mu whose curve is above the given one wherever delta is at least `least_delta`."""
-    seen = deltas >= least_delta
-    mu = 0.0
-    for epsilon, delta in zip(epsilons[seen].tolist(), deltas[seen].tolist()):
-        if gaussian_delta(mu, epsilon) < delta:
-            mu = _mu(epsilon, delta, mu)
-    if mu == 0.0 or np.isinf(mu):
-        return GaussianEquivalent(mu, 0.0)
-    rates = np.concatenate([np.geomspace(1e-9, 0.01, 50), np.linspace(0.01, 1, 100)])
-    gaps = false_negative_rate(rates, epsilons, deltas) - ndtr(ndtri(1 - rates) - mu)
-    return GaussianEquivalent(mu, max(0.0, float(gaps.max())))
+def _lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Indices of the corners of the largest convex, falling function below the points; x does not fall."""
+    least = np.minimum.accumulate(y)
+    candidates = np.flatnonzero(np.concatenate([[True], y[1:] < least[:-1]]))
+    xs, ys = x[candidates].tolist(), y[candidates].tolist()
+    corners: list[int] = []
+    for index in range(len(xs)):
+        while corners and xs[corners[-1]] >= xs[index]:  # the lower one of two points at the same place
+            corners.pop()
+        while len(corners) > 1:
+            before, last = corners[-2], corners[-1]
+            if (ys[last] - ys[before]) / (xs[last] - xs[before]) < (ys[index] - ys[last]) / (xs[index] - xs[last]):
+                break
+            corners.pop()
+        corners.append(index)
+    return candidates[corners]
 
 
-def _mu(epsilon: float, delta: float, low: float) -> float:
-    """The mu with this delta at this epsilon, rounded up."""
-    if delta >= 1.0:
-        return np.inf
-    high = max(1e-6, 2 * low)
-    while gaussian_delta(high, epsilon) < delta:
-        high *= 2
-    for _ in range(50):
+def _smallest_mu(ratios: np.ndarray, deltas: np.ndarray) -> float:
+    """The smallest mu whose curve is above the chords between these knots, rounded up."""
+    low, high = 0.0, 1e-9
+    while not _covers(high, ratios, deltas):
+        low, high = high, 2 * high
+        if high > 1e6:
+            return math.inf
+    while high - low > 1e-10 * high:
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if gaussian_delta(middle, epsilon) < delta else (low, middle)
-    return high
+        low, high = (low, middle) if _covers(middle, ratios, deltas) else (middle, high)
+    return high * (1 + 1e-9) + 1e-14  # delta rises at least as fast with mu as it may be off by rounding
+
+
+def _covers(mu: float, ratios: np.ndarray, deltas: np.ndarray) -> bool:
+    """Whether the delta of mu is above the chords: at the knots, and by its tangents there also between them."""
+    epsilons = np.log(ratios)
+    spare = gaussian_deltas(mu, epsilons) - deltas
+    if (spare < 0).any():
+        return False
+    tangents = -ndtr(-mu / 2 - epsilons / mu)  # slopes in e^epsilon
+    width = np.diff(ratios)
+    chords = np.diff(deltas) / width
+    fall, rise = tangents[:-1] - chords, tangents[1:] - chords
+    inside = (fall < 0) & (rise > 0)  # elsewhere an end of the interval is its worst point
+    turn = fall - rise
+    with np.errstate(divide="ignore", invalid="ignore"):
+        meeting = (spare[1:] - spare[:-1] - rise * width) / turn
+        lowest = spare[:-1] + fall * np.clip(meeting, 0.0, width)
+    return not (inside & (lowest < 0)).any()
