@@ -64,9 +64,8 @@ def _remove(orders: np.ndarray, shifts: tuple[float, ...], weights: tuple[float,
 def _add(orders: np.ndarray, shifts: tuple[float, ...], weights: tuple[float, ...]) -> np.ndarray:
     top = shifts[-1]
     result = np.full(len(orders), np.inf)
-    for index, order in enumerate(orders.tolist()):
+    for index, (order, peak) in enumerate(zip(orders.tolist(), _peaks(orders, shifts, weights).tolist())):
         step = min(0.4, 0.2 / top, 0.4 / np.sqrt(1.0 + order * top**2 / 4))
-        peak = _peak(order, shifts, weights)
         low, high = peak - _REACH, _REACH + top
         if peak < -2 * _REACH:  # what lies around zero is nothing beside it
             high = peak + _REACH
@@ -79,15 +78,16 @@ def _add(orders: np.ndarray, shifts: tuple[float, ...], weights: tuple[float, ..
     return result
 
 
-def _peak(order: float, shifts: tuple[float, ...], weights: tuple[float, ...]) -> float:
+def _peaks(orders: np.ndarray, shifts: tuple[float, ...], weights: tuple[float, ...]) -> np.ndarray:
     """Where (P/Q)^a Q is largest when the mixture is Q; its logarithm is concave in u, so there is one such point."""
-    low, high = -order * shifts[-1], 0.0
+    amounts = np.array(shifts)
+    low, high = -orders * shifts[-1], np.zeros(len(orders))
     for _ in range(60):
         middle = 0.5 * (low + high)
-        slopes = np.array([np.log(weight) + shift * middle - shift**2 / 2 for shift, weight in zip(shifts, weights)])
-        shares = np.exp(slopes - slopes.max())
-        slope = -middle - (order - 1) * float(shares @ np.array(shifts) / shares.sum())
-        low, high = (middle, high) if slope > 0 else (low, middle)
+        terms = np.log(weights) + np.outer(middle, amounts) - amounts**2 / 2
+        shares = np.exp(terms - terms.max(axis=1, keepdims=True))
+        rises = -middle - (orders - 1) * (shares @ amounts) / shares.sum(axis=1) > 0
+        low, high = np.where(rises, middle, low), np.where(rises, high, middle)
     return low
 
 

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.accounting import Gaussian, InputError, MixtureOfGaussians, Unknown, event_from_json, guarantee
+from sfumato.accounting import (
+    Composition,
+    Gaussian,
+    InputError,
+    MixtureOfGaussians,
+    Unknown,
+    event_from_json,
+    guarantee,
+)
 from sfumato.accounting.pld import PldAccountant
 
 HALF = MixtureOfGaussians(2.0, (0.0, 1.0, 3.0), (0.5, 0.3, 0.2))
@@ -28,6 +36,26 @@ def test_a_poisson_sample_is_the_special_case(rate: float, noise: float) -> None
         assert ours == pytest.approx(theirs, rel=1e-6)
     low, high = PldAccountant(mixture).epsilon_interval(1e-6)
     assert 0 < low < high < 1.001 * low
+
+
+def test_a_poisson_sample_of_a_mixture_is_a_mixture() -> None:
+    plain = MixtureOfGaussians(2.0, (3.0,), (1.0,))
+    sampled = plain.poisson(0.02) * 50
+    assert guarantee(sampled).epsilon(1e-6) == pytest.approx(
+        guarantee(Gaussian(2 / 3).poisson(0.02) * 50).epsilon(1e-6), rel=1e-6
+    )
+    twice, once = (
+        event.renyi(np.array([3.0]), "add_remove") for event in (HALF.poisson(0.5).poisson(0.5), HALF.poisson(0.25))
+    )
+    assert twice == pytest.approx(once, rel=1e-9)
+    assert HALF.poisson(1.0) == HALF
+    assert HALF.poisson(0.0) == Composition(())
+    with pytest.raises(Unknown, match="MixtureOfGaussians is not known"):
+        (HALF * 2).poisson(0.5)
+    with pytest.raises(Unknown, match="a mixture again"):
+        HALF.without_replacement(5, 50)
+    with pytest.raises(InputError, match="sampling_rate"):
+        HALF.poisson(math.nan)
 
 
 def test_one_sure_sensitivity_is_a_gaussian() -> None:
@@ -93,7 +121,7 @@ def test_an_event_survives_json_and_counts(event: MixtureOfGaussians) -> None:
     assert event_from_json((event * 3).to_json()) == event * 3
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(mixtures(), st.sampled_from(["add_remove", "replace", "zero_out"]))
 def test_accountants_agree_in_order(event: MixtureOfGaussians, adjacency: str) -> None:
     run = event * 20

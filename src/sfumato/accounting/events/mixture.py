@@ -4,7 +4,7 @@ The unit moves the sum by v_i with probability p_i, where |v_i| <= s_i, and the 
 else: the other units' contributions, the noise, what was released before. Adding, removing or blanking the unit is then
 dominated by the mixture of N(s_i, std^2) against N(0, std^2), in both directions; see
 docs/explanation/mixture-of-gaussians.md for the proof, and Choquette-Choo, Ganesh, Steinke and Thakurta 2024, "Privacy
-amplification for matrix mechanisms", for the use. For replacing the unit no such pair is proven here: the cost is that
+Amplification for Matrix Mechanisms", for the use. For replacing the unit no such pair is proven here: the cost is that
 of somebody who is told i, without amplification, each v_i moving to another vector at distance 2 s_i at most.
 
 >>> event = MixtureOfGaussians(noise_std=1.0, sensitivities=(0.0, 1.0), probabilities=(0.99, 0.01))
@@ -24,7 +24,7 @@ from sfumato._types import Adjacency
 from sfumato.accounting._mixture_moments import log_excess_mixture, log_excess_revealed
 from sfumato.accounting._moments import inverse_square
 from sfumato.accounting.events._grid import require_grid
-from sfumato.accounting.events.event import Event, event_kind
+from sfumato.accounting.events.event import Composition, Event, event_kind
 from sfumato.accounting.events.sampling import renyi_from_log_excess
 from sfumato.accounting.pairs.gaussian import SampledGaussian
 from sfumato.accounting.pairs.labelled import Labelled
@@ -52,7 +52,7 @@ class MixtureOfGaussians(Event):
     sensitivities: tuple[float, ...]
     probabilities: tuple[float, ...]
 
-    unsampled = ""
+    unsampled = "a Poisson sample of it is a mixture again; use event.poisson(rate)"
 
     def __post_init__(self) -> None:
         positive(noise_std=self.noise_std, remedy="for a run without noise use NonPrivate()")
@@ -75,6 +75,16 @@ class MixtureOfGaussians(Event):
         object.__setattr__(self, "noise_std", float(self.noise_std))
         object.__setattr__(self, "sensitivities", tuple(float(amount) for amount in amounts))
         object.__setattr__(self, "probabilities", tuple(float(chance) for chance in chances))
+
+    def poisson(self, sampling_rate: float) -> Event:
+        """The mixture in which the unit takes part with this probability only; see `Event.poisson`."""
+        between(0, 1, sampling_rate=sampling_rate)
+        if sampling_rate == 0:
+            return Composition(())
+        if sampling_rate == 1:
+            return self
+        drawn = tuple(sampling_rate * chance for chance in self.probabilities)
+        return MixtureOfGaussians(self.noise_std, (0.0, *self.sensitivities), (1 - sampling_rate, *drawn))
 
     def gaussian_shift(self, adjacency: Adjacency) -> float | None:
         shifts, _ = self._cases()

@@ -1,8 +1,8 @@
 """The pair of a Gaussian release in which a unit moves the sum by a random amount.
 
 In units of the noise: P is the mixture of N(s_i, 1) with weights w_i and Q = N(0, 1) for removing a unit; the same two,
-exchanged, for adding one (Choquette-Choo, Ganesh, Steinke and Thakurta 2024, "Privacy amplification for matrix
-mechanisms", Section 3). Since no s_i is negative, the loss rises with the observation u, and a cell of losses is an
+exchanged, for adding one (Choquette-Choo, Ganesh, Steinke and Thakurta 2024, "Privacy Amplification for Matrix
+Mechanisms", Section 4). Since no s_i is negative, the loss rises with the observation u, and a cell of losses is an
 interval of u. The inverse of the loss has no closed form; Newton's method finds it from above, where it cannot
 overshoot because the loss is convex. What is left of the equation is added to the error of the cells.
 
