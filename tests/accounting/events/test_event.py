@@ -118,7 +118,7 @@ def test_gaussians_on_one_sample_are_sampled_as_one() -> None:
         (lambda: Repeated(1.0, 2), "Repeated takes events"),  # type: ignore[arg-type]
         (lambda: Composition((Gaussian(1), 2.0)), "Composition takes events such as Gaussian"),  # type: ignore
         (lambda: Composition(3), "Composition takes a tuple of events"),  # type: ignore[arg-type]
-        (lambda: event_from_json({"event": "laplace"}), "unknown event 'laplace'"),
+        (lambda: event_from_json({"event": "telepathy"}), "unknown event 'telepathy'"),
         (lambda: event_from_json({"scale": 1}), "not an event"),
         (lambda: event_from_json({"event": "gaussian", "noise_multiplier": "x"}), "noise_multiplier"),
     ],

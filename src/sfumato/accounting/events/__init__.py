@@ -1,25 +1,37 @@
 """What can be released, one kind of event a file."""
 
-from sfumato.accounting.events.claims import NonPrivate
+from sfumato.accounting.events.claims import ZCDP, ApproximateDP, NonPrivate, PureDP
 from sfumato.accounting.events.clip_count import ClipCount
+from sfumato.accounting.events.discrete_gaussian import DiscreteGaussian
 from sfumato.accounting.events.event import Composition, Event, Repeated, Unknown, compose, event_from_json, terms
+from sfumato.accounting.events.exponential import ExponentialMechanism
 from sfumato.accounting.events.gaussian import Gaussian, combined_shift
 from sfumato.accounting.events.joint import Joint, joint
+from sfumato.accounting.events.laplace import DiscreteLaplace, Laplace
 from sfumato.accounting.events.min_separation import MinSeparation
 from sfumato.accounting.events.mixture import MixtureOfGaussians
+from sfumato.accounting.events.randomized_response import RandomizedResponse
 from sfumato.accounting.events.sampling import Poisson, WithoutReplacement
 from sfumato.accounting.events.truncated_poisson import TruncatedPoisson
 
 __all__ = [
+    "ZCDP",
+    "ApproximateDP",
     "ClipCount",
     "Composition",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
     "Event",
+    "ExponentialMechanism",
     "Gaussian",
     "Joint",
+    "Laplace",
     "MinSeparation",
     "MixtureOfGaussians",
     "NonPrivate",
     "Poisson",
+    "PureDP",
+    "RandomizedResponse",
     "Repeated",
     "TruncatedPoisson",
     "Unknown",

@@ -1,15 +1,36 @@
-"""Releases of which only a number is known: none at all.
+"""Releases of which only a claim is known: (epsilon, delta), rho, or nothing at all.
 
->>> NonPrivate().largest_loss("add_remove")
-inf
+A claim is about somebody else's mechanism and true for the unit and the adjacency that it names. A claim for adding or
+removing a unit says something about replacing one: that is a removal and an addition, a group of two. Nothing else
+follows, so anything else is refused.
+
+The pair of an (epsilon, delta) claim is the worst mechanism that it allows, so compositions are optimal (Kairouz, Oh
+and Viswanath 2015, Theorem 3.3).
+
+>>> from sfumato.accounting.guarantee import guarantee
+>>> thirty = ApproximateDP(epsilon=1.0, delta=0.001) * 30
+>>> round(guarantee(thirty, method="pld").epsilon(0.06), 2), PureDP(1.0).largest_loss("replace")
+(21.71, 2.0)
+>>> guarantee(PureDP(1.0, adjacency="replace"), "add_remove")
+Traceback (most recent call last):
+...
+sfumato.accounting.events.event.Unknown: PureDP is a claim for replace and says nothing about add_remove; use ...
 """
 
+import math
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
+from scipy.special import expit
 
+from sfumato._check import between, non_negative, one_of, positive
 from sfumato._types import Adjacency
-from sfumato.accounting.events.event import Event, event_kind
+from sfumato.accounting.events.bounded import BoundedLoss, require_range
+from sfumato.accounting.events.event import Event, Unknown, event_kind
+from sfumato.accounting.pairs.finite import FinitePair
+from sfumato.accounting.pairs.pair import Pair
+from sfumato.accounting.pairs.round_off import EPS
 
 
 @event_kind("non_private")
@@ -24,3 +45,145 @@ class NonPrivate(Event):
 
     def rho(self, adjacency: Adjacency) -> float:
         return float("inf")
+
+
+class Claim(Event):
+    """An event that is true for the adjacency that it names, and says nothing about what the mechanism does."""
+
+    __slots__ = ()
+
+    adjacency: Adjacency
+
+    def attained(self, adjacency: Adjacency) -> bool:
+        return group_size(self, self.adjacency, adjacency) == 1
+
+
+@event_kind("pure_dp")
+@dataclass(frozen=True, slots=True)
+class PureDP(Claim, BoundedLoss):
+    """A mechanism that is epsilon-differentially private.
+
+    Attributes:
+        epsilon: > 0.
+        adjacency: the one for which the claim holds.
+    """
+
+    epsilon: float
+    adjacency: Adjacency = "add_remove"
+
+    def __post_init__(self) -> None:
+        positive(epsilon=self.epsilon, remedy="leave out what costs nothing; for no guarantee use NonPrivate()")
+        require_adjacency(self.adjacency)
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+
+    def largest_loss(self, adjacency: Adjacency) -> float:
+        return group_size(self, self.adjacency, adjacency) * self.epsilon
+
+    def _pair(self, adjacency: Adjacency) -> Pair:
+        return _worst(self.largest_loss(adjacency), 0.0)
+
+
+@event_kind("approximate_dp")
+@dataclass(frozen=True, slots=True)
+class ApproximateDP(Claim):
+    """A mechanism that is (epsilon, delta)-differentially private.
+
+    Attributes:
+        epsilon: >= 0.
+        delta: in (0, 1); for delta 0 use `PureDP`.
+        adjacency: the one for which the claim holds. A claim for add_remove is (2 epsilon, (1 + e^epsilon) delta) for
+            replace.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: Adjacency = "add_remove"
+
+    unsampled = ""
+
+    def __post_init__(self) -> None:
+        non_negative(epsilon=self.epsilon, remedy="for no guarantee use NonPrivate()")
+        between(0, 1, ends="()", delta=self.delta, remedy="for delta 0 use PureDP, for delta 1 NonPrivate()")
+        require_adjacency(self.adjacency)
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "delta", float(self.delta))
+
+    def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
+        epsilon, delta = self.epsilon, self.delta
+        if group_size(self, self.adjacency, adjacency) == 2:
+            epsilon, delta = 2 * epsilon, delta * (1 + math.exp(min(epsilon, 700.0))) * (1 + 4 * EPS)
+        if delta < 1:
+            require_range(self, epsilon or 1.0)
+        return (_worst(epsilon, delta),)
+
+    def renyi(self, orders: np.ndarray, adjacency: Adjacency) -> np.ndarray:
+        return np.full(len(orders), self.rho(adjacency))
+
+    def rho(self, adjacency: Adjacency) -> float:
+        group_size(self, self.adjacency, adjacency)
+        return math.inf
+
+    def largest_loss(self, adjacency: Adjacency) -> float:
+        return self.rho(adjacency)
+
+
+@event_kind("zcdp")
+@dataclass(frozen=True, slots=True)
+class ZCDP(Claim):
+    """A mechanism that is rho-zero-concentrated differentially private.
+
+    Attributes:
+        claimed_rho: rho > 0.
+        adjacency: the one for which the claim holds. A claim for add_remove is 4 rho for replace (Bun and Steinke 2016,
+            Proposition 1.9).
+    """
+
+    claimed_rho: float
+    adjacency: Adjacency = "add_remove"
+
+    unsampled = "zCDP has no amplification by sampling; sample the mechanism itself"
+
+    def __post_init__(self) -> None:
+        positive(rho=self.claimed_rho, remedy="leave out what costs nothing; for no guarantee use NonPrivate()")
+        require_adjacency(self.adjacency)
+        object.__setattr__(self, "claimed_rho", float(self.claimed_rho))
+
+    def renyi(self, orders: np.ndarray, adjacency: Adjacency) -> np.ndarray:
+        return orders * self.rho(adjacency)
+
+    def rho(self, adjacency: Adjacency) -> float:
+        return group_size(self, self.adjacency, adjacency) ** 2 * self.claimed_rho
+
+    def largest_loss(self, adjacency: Adjacency) -> float:
+        group_size(self, self.adjacency, adjacency)
+        return math.inf
+
+
+def group_size(event: Event, claimed: Adjacency, asked: Adjacency) -> int:
+    """How many neighbours of the claim lie between two neighbours of the question: 1 or 2.
+
+    Raises:
+        Unknown: the claim says nothing about the question.
+    """
+    if claimed == asked:
+        return 1
+    if claimed == "add_remove" and asked == "replace":
+        return 2
+    raise Unknown(
+        f"{type(event).__name__} is a claim for {claimed} and says nothing about {asked}; "
+        f'use adjacency="{claimed}" or a claim for {asked}'
+    )
+
+
+def require_adjacency(adjacency: str) -> None:
+    """Refuse a word that is no adjacency."""
+    one_of(get_args(Adjacency), adjacency=adjacency)
+
+
+def _worst(epsilon: float, delta: float) -> FinitePair:
+    """The pair that is (epsilon, delta)-private with equality everywhere."""
+    delta = min(delta, 1.0)
+    if epsilon == 0 or delta == 1:
+        return FinitePair((0.0,), (1 - delta,), (1 - delta,), delta, delta)
+    likely, unlikely = (1 - delta) * float(expit(epsilon)), (1 - delta) * float(expit(-epsilon))
+    return FinitePair((-epsilon, epsilon), (unlikely, likely), (likely, unlikely), delta, delta)

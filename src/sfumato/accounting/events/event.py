@@ -16,6 +16,7 @@ True
 True
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
@@ -24,6 +25,7 @@ import numpy as np
 
 from sfumato._check import InputError, whole
 from sfumato._types import Adjacency
+from sfumato.accounting._renyi_of_pair import renyi_of_pairs, renyi_of_pure, rho_of_pure
 from sfumato.accounting.pairs.pair import Pair
 
 
@@ -150,24 +152,38 @@ class Event:
             adjacency: how two neighbouring data sets differ.
 
         Returns:
-            float [k], >= 0, inf where it is unbounded.
+            float [k], >= 0, inf where it is unbounded. Where the largest loss is finite, it is that of the pairs.
 
         Raises:
             Unknown: no bound is known.
         """
-        raise Unknown(f"no Renyi bound is known for {type(self).__name__} under {adjacency}; use another method")
+        loss = self.largest_loss(adjacency)
+        if math.isinf(loss):
+            raise Unknown(f"no Renyi bound is known for {type(self).__name__} under {adjacency}; use another method")
+        try:
+            pairs = self.pairs(adjacency)
+        except Unknown:
+            return renyi_of_pure(orders, loss)
+        return renyi_of_pairs(pairs, orders, loss)
 
     def rho(self, adjacency: Adjacency) -> float:
-        """rho of zCDP; inf where there is none.
+        """rho of zCDP; inf where there is none. Where the largest loss is finite, it follows from that.
 
         Raises:
             Unknown: no bound is known.
         """
-        raise Unknown(f"no zCDP bound is known for {type(self).__name__} under {adjacency}; use another method")
+        loss = self.largest_loss(adjacency)
+        if math.isinf(loss):
+            raise Unknown(f"no zCDP bound is known for {type(self).__name__} under {adjacency}; use another method")
+        return rho_of_pure(loss)
 
     def largest_loss(self, adjacency: Adjacency) -> float:
         """The epsilon of pure differential privacy; inf where there is none."""
         return float("inf")
+
+    def attained(self, adjacency: Adjacency) -> bool:
+        """Whether one mechanism attains the pairs, so that a lower bound on their cost is one on the event's."""
+        return True
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary that `json` can write and `event_from_json` reads back to an equal event."""

@@ -5,11 +5,12 @@ accounted is the sampling that ran: a sample of fixed size is never Poisson's. A
 accounted without amplification.
 
 Poisson sampling takes each unit by its own coin. For adding or removing a unit, the pair of the sampled event is the
-mixture (1-q) Q + q P against Q (Zhu, Dong and Wang 2022, Theorem 11). For replacement a pair is known for Gaussian
-releases only (see `pairs.gaussian`).
+mixture (1-q) Q + q P against Q (Zhu, Dong and Wang 2022, Theorem 11), whatever the pair (P, Q) of the event. For
+replacement a pair is known for Gaussian releases only (see `pairs.gaussian`).
 
 A sample of fixed size exchanges units: who enters pushes another one out, so the sum moves by up to twice a
-contribution under every adjacency (see docs/explanation/fixed-size-cohorts.md).
+contribution under every adjacency (see docs/explanation/fixed-size-cohorts.md). The base is the event's pair under
+replacement (Balle, Barthe and Gaboardi 2018, Theorem 11), whatever it is.
 
 >>> from sfumato.accounting.events.gaussian import Gaussian
 >>> poisson_sample(Gaussian(2.0) * 4, 0.01)      # four sums of one and the same sample
@@ -23,12 +24,17 @@ import numpy as np
 
 from sfumato._check import InputError, between, whole
 from sfumato._types import Adjacency
+from sfumato.accounting._integer_moments import log_excess_sampled_integers
 from sfumato.accounting._moments import log_excess_replace, log_excess_sampled_gaussian
-from sfumato.accounting.events.claims import NonPrivate
+from sfumato.accounting._renyi_of_pair import renyi_from_log_excess, rho_of_pure
+from sfumato.accounting.events.bounded import require_range, round_up
+from sfumato.accounting.events.claims import Claim, NonPrivate
+from sfumato.accounting.events.discrete_gaussian import DiscreteGaussian
 from sfumato.accounting.events.event import Composition, Event, Unknown, event_kind, terms
 from sfumato.accounting.events.gaussian import Gaussian, combined_shift
 from sfumato.accounting.pairs.gaussian import SampledGaussian
 from sfumato.accounting.pairs.pair import Pair
+from sfumato.accounting.pairs.sampled import SampledPair
 
 
 @event_kind("poisson")
@@ -52,34 +58,54 @@ class Poisson(Event):
         object.__setattr__(self, "sampling_rate", float(self.sampling_rate))
 
     def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
-        shift = self.event.gaussian_shift("add_remove")
-        if shift is None:
-            raise Unknown(f"no pair is known for a Poisson sample of {type(self.event).__name__}")
-        if adjacency == "replace":
-            return (SampledGaussian("replace", self.sampling_rate, shift),)
-        return (
-            SampledGaussian("remove", self.sampling_rate, shift),
-            SampledGaussian("add", self.sampling_rate, shift),
-        )
+        q, shift = self.sampling_rate, self.event.gaussian_shift("add_remove")
+        if shift is not None:
+            if adjacency == "replace":
+                return (SampledGaussian("replace", q, shift),)
+            return SampledGaussian("remove", q, shift), SampledGaussian("add", q, shift)
+        self._require_presence(adjacency)
+        require_range(self, self.largest_loss(adjacency))
+        pairs = self.event.pairs(adjacency)
+        return SampledPair("remove", q, pairs[0]), SampledPair("add", q, pairs[-1])
 
     def renyi(self, orders: np.ndarray, adjacency: Adjacency) -> np.ndarray:
-        shift = self.event.gaussian_shift("add_remove")
-        if shift is None:
-            raise Unknown(f"no Renyi bound is known for a Poisson sample of {type(self.event).__name__}")
-        q, z = self.sampling_rate, 1.0 / shift
-        log_excess = log_excess_sampled_gaussian(orders, q, z / 2 if adjacency == "replace" else z)
-        if adjacency == "replace":
-            log_excess = np.minimum(log_excess + np.log(2), log_excess_replace(orders, q, z))
-        return renyi_from_log_excess(log_excess, orders)
+        q, shift = self.sampling_rate, self.event.gaussian_shift("add_remove")
+        if shift is not None:
+            z = 1.0 / shift
+            log_excess = log_excess_sampled_gaussian(orders, q, z / 2 if adjacency == "replace" else z)
+            if adjacency == "replace":
+                log_excess = np.minimum(log_excess + np.log(2), log_excess_replace(orders, q, z))
+            return renyi_from_log_excess(log_excess, orders)
+        self._require_presence(adjacency)
+        if isinstance(self.event, DiscreteGaussian):
+            log_excess = log_excess_sampled_integers(orders, q, self.event.sigma, self.event.shift(adjacency))
+            return np.minimum(renyi_from_log_excess(log_excess, orders), self.event.renyi(orders, adjacency))
+        return np.minimum(Event.renyi(self, orders, adjacency), self.event.renyi(orders, adjacency))
 
     def rho(self, adjacency: Adjacency) -> float:
-        return self.event.rho(adjacency)
+        return min(self.event.rho(adjacency), rho_of_pure(self.largest_loss(adjacency)))
 
     def largest_loss(self, adjacency: Adjacency) -> float:
-        whole_loss = self.event.largest_loss(adjacency)
-        if adjacency == "replace" or math.isinf(whole_loss):
-            return whole_loss
-        return math.log1p(self.sampling_rate * math.expm1(min(whole_loss, 700.0))) if whole_loss < 700 else whole_loss
+        loss = self.event.largest_loss(adjacency)
+        known = adjacency == "add_remove" or (adjacency == "zero_out" and not isinstance(self.event, Claim))
+        return sampled_loss(self.sampling_rate, loss) if known else loss
+
+    def attained(self, adjacency: Adjacency) -> bool:
+        return self.event.attained(adjacency)
+
+    def _require_presence(self, adjacency: Adjacency) -> None:
+        """A Poisson sample hides whether a unit is there; more is known for Gaussian releases only."""
+        name = type(self.event).__name__
+        if adjacency == "replace":
+            raise Unknown(
+                f"a Poisson sample of {name} is not known under replace; "
+                'use adjacency="add_remove", or a sample of fixed size'
+            )
+        if adjacency == "zero_out" and isinstance(self.event, Claim):
+            raise Unknown(
+                f"{name} does not say what a sample without the unit would do, so zero_out is not known; "
+                'use adjacency="add_remove"'
+            )
 
 
 @event_kind("without_replacement")
@@ -118,25 +144,56 @@ class WithoutReplacement(Event):
         return share if self.sample_size == self.population else math.nextafter(share, 1.0)
 
     def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
-        rate, shift = self.sampling_rate, self._shift()
+        rate, shift = self.sampling_rate, self.event.gaussian_shift("replace")
+        if shift is not None:
+            if adjacency == "add_remove":
+                return SampledGaussian("remove", rate, shift), SampledGaussian("add", rate, shift)
+            return (SampledGaussian("exchange", rate, shift),)
+        base = self._exchanged(adjacency)
+        if self.sample_size == self.population:
+            return (base,)
+        require_range(self, self.largest_loss(adjacency))
         if adjacency == "add_remove":
-            return SampledGaussian("remove", rate, shift), SampledGaussian("add", rate, shift)
-        return (SampledGaussian("exchange", rate, shift),)
+            return SampledPair("remove", rate, base), SampledPair("add", rate, base)
+        return (SampledPair("exchange", rate, base),)
 
     def renyi(self, orders: np.ndarray, adjacency: Adjacency) -> np.ndarray:
-        log_excess = log_excess_sampled_gaussian(orders, self.sampling_rate, 1 / self._shift())
+        shift = self.event.gaussian_shift("replace")
+        unsampled = self.event.renyi(orders, "replace")
+        if shift is not None:
+            log_excess = log_excess_sampled_gaussian(orders, self.sampling_rate, 1 / shift)
+        elif isinstance(self.event, DiscreteGaussian):
+            moved = self.event.shift("replace")
+            log_excess = log_excess_sampled_integers(orders, self.sampling_rate, self.event.sigma, moved)
+        else:
+            return np.minimum(Event.renyi(self, orders, adjacency), unsampled)
         if adjacency != "add_remove":
             log_excess = log_excess + np.log(2)
-        return np.minimum(renyi_from_log_excess(log_excess, orders), orders * self.rho(adjacency))
+        return np.minimum(renyi_from_log_excess(log_excess, orders), unsampled)
 
     def rho(self, adjacency: Adjacency) -> float:
-        return self.event.rho("replace")
+        return min(self.event.rho("replace"), rho_of_pure(self.largest_loss(adjacency)))
 
-    def _shift(self) -> float:
-        shift = self.event.gaussian_shift("replace")
-        if shift is None:
-            raise Unknown(f"nothing is known about a sample of fixed size of {type(self.event).__name__}")
-        return shift
+    def largest_loss(self, adjacency: Adjacency) -> float:
+        if adjacency == "zero_out":
+            self.event.largest_loss(adjacency)  # a claim may know nothing about it
+        loss = self.event.largest_loss("replace")
+        return loss if self.sample_size == self.population else sampled_loss(self.sampling_rate, loss)
+
+    def attained(self, adjacency: Adjacency) -> bool:
+        return adjacency == "add_remove" and self.event.attained("replace")
+
+    def _exchanged(self, adjacency: Adjacency) -> Pair:
+        """The pair of a unit that enters the sample in another one's place."""
+        if adjacency == "zero_out":
+            self.event.pairs(adjacency)  # a claim may know nothing about it
+        pair, *others = self.event.pairs("replace")
+        if others:
+            raise Unknown(
+                f"a sample of fixed size of {type(self.event).__name__} is not known; "
+                "sample a Gaussian event or one of bounded loss"
+            )
+        return pair
 
 
 def poisson_sample(event: Event, sampling_rate: float) -> Event:
@@ -162,12 +219,11 @@ def fixed_size_sample(event: Event, sample_size: int, population: int) -> Event:
     return WithoutReplacement(_single(event, "sampling without replacement"), sample_size, population)
 
 
-def renyi_from_log_excess(log_excess: np.ndarray, orders: np.ndarray) -> np.ndarray:
-    """Renyi divergence from log(E_Q[(P/Q)^a] - 1), rounded up."""
-    rounding = 1e-12 * (1.0 + orders)  # the moments are exact to about 1e-13 per order
-    with np.errstate(invalid="ignore"):
-        values = np.logaddexp(0.0, log_excess + rounding) / (orders - 1)
-    return np.where(np.isposinf(log_excess), np.inf, values)
+def sampled_loss(rate: float, loss: float) -> float:
+    """log(1 + q (e^loss - 1)), rounded up: the largest loss on a sample."""
+    if loss > 700:  # q e^loss is out of range, or unbounded
+        return loss
+    return min(loss, round_up(math.log1p(rate * math.expm1(loss))))
 
 
 def _single(event: Event, sampling: str) -> Event:

@@ -1,0 +1,331 @@
+"""Events of bounded loss and discrete noise: what each costs, against the definition and other ways to compute it."""
+
+import json
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit
+
+from sfumato.accounting import (
+    ZCDP,
+    ApproximateDP,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Event,
+    ExponentialMechanism,
+    Gaussian,
+    InputError,
+    Laplace,
+    NonPrivate,
+    PureDP,
+    RandomizedResponse,
+    Unknown,
+    event_from_json,
+    guarantee,
+)
+from sfumato.accounting.events import terms
+from sfumato.accounting.pld import PldAccountant
+
+ORDERS = np.array([1.001, 1.5, 2.0, 3.0, 7.5, 32.0, 500.0])
+EVENTS: list[tuple[Event, str]] = [
+    (Laplace(0.7), "add_remove"),
+    (DiscreteLaplace(0.4, 3), "zero_out"),
+    (DiscreteGaussian(1.5, 2), "add_remove"),
+    (RandomizedResponse(0.3, 5), "replace"),
+    (PureDP(0.8), "add_remove"),
+    (PureDP(0.8, "zero_out"), "zero_out"),
+    (ApproximateDP(0.5, 1e-3, "replace"), "replace"),
+    (ZCDP(0.25), "add_remove"),
+    (ExponentialMechanism(1.2), "add_remove"),
+]
+
+
+@pytest.mark.parametrize(("event", "adjacency"), EVENTS, ids=str)
+def test_events_survive_json_and_are_values(event: Event, adjacency: str) -> None:
+    sampled = [] if isinstance(event, ZCDP) else [event.poisson(0.25), event.without_replacement(3, 10)]
+    for each in (event, event * 3, event + Gaussian(1.0), *sampled):
+        back = event_from_json(json.loads(json.dumps(each.to_json())))
+        assert back == each
+        assert hash(back) == hash(each)
+        assert dict(terms(back)) == dict(terms(each))
+
+
+@pytest.mark.parametrize(("event", "adjacency"), EVENTS, ids=str)
+@settings(max_examples=8, deadline=None)
+@given(st.floats(1e-9, 0.3), st.integers(1, 50))
+def test_more_of_an_event_costs_more_and_never_below_zero(event: Event, adjacency, delta: float, count: int) -> None:
+    if isinstance(event, ApproximateDP):
+        return  # its infinite losses have a test of their own
+    once, often = (guarantee(event * n, adjacency).epsilon(delta) for n in (count, count + 1))
+    assert 0 <= once <= often * (1 + 1e-3)
+    assert often < math.inf
+
+
+@pytest.mark.parametrize(("event", "adjacency"), EVENTS, ids=str)
+def test_zcdp_lies_above_the_renyi_curve(event: Event, adjacency) -> None:
+    renyi, rho = event.renyi(ORDERS, adjacency), event.rho(adjacency)
+    assert (renyi >= 0).all()
+    assert (np.diff(renyi[np.isfinite(renyi)]) >= 0).all()
+    assert (renyi <= ORDERS * rho * (1 + 1e-9)).all()
+    assert (renyi <= event.largest_loss(adjacency) * (1 + 1e-12)).all()
+
+
+def test_replacing_a_unit_moves_it_twice_as_far() -> None:
+    for once, twice in [
+        (Laplace(3.0), Laplace(1.5)),
+        (DiscreteLaplace(0.4, 3), DiscreteLaplace(0.4, 6)),
+        (DiscreteGaussian(2.0, 1), DiscreteGaussian(2.0, 2)),
+        (PureDP(0.5), PureDP(1.0)),
+        (ZCDP(0.1), ZCDP(0.4)),
+        (ExponentialMechanism(0.5), ExponentialMechanism(1.0)),
+        (ApproximateDP(0.5, 1e-3), ApproximateDP(1.0, 1e-3 * (1 + math.exp(0.5)))),
+    ]:
+        assert once.rho("replace") == pytest.approx(twice.rho("add_remove"), rel=1e-14)
+        assert once.largest_loss("replace") == pytest.approx(twice.largest_loss("add_remove"), rel=1e-14)
+        if not isinstance(once, ZCDP):
+            (ours,), (other,) = once.pairs("replace"), twice.pairs("add_remove")
+            edges = np.array([-np.inf, -0.01, 0.1, 0.3, np.inf])
+            for mass, expected in zip(ours.cells(edges)[:2], other.cells(edges)[:2]):
+                np.testing.assert_allclose(mass, expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.5, 3.0, 71.0, 1e6])
+def test_the_renyi_curve_of_laplace_is_the_integral(scale: float) -> None:
+    found = Laplace(scale).renyi(ORDERS, "add_remove")
+    with mp.workdps(60):
+        for order, value in zip(ORDERS, found):
+            a, e = mp.mpf(float(order)), 1 / mp.mpf(scale)
+            moment = a / (2 * a - 1) * mp.exp((a - 1) * e) + (a - 1) / (2 * a - 1) * mp.exp(-a * e)
+            truth = mp.log(moment) / (a - 1)
+            assert float(truth) * (1 - 1e-14) <= value <= float(truth) * (1 + 1e-7)
+
+
+@pytest.mark.parametrize("epsilon", [1e-7, 1e-3, 1.0, 30.0])
+def test_the_renyi_curve_of_a_pure_claim_is_that_of_randomised_response(epsilon: float) -> None:
+    found = PureDP(epsilon).renyi(ORDERS, "add_remove")
+    response = RandomizedResponse.from_epsilon(epsilon, 2).renyi(ORDERS, "replace")
+    np.testing.assert_allclose(response, found, rtol=1e-6)
+    with mp.workdps(60):
+        for order, value in zip(ORDERS, found):
+            a, e = mp.mpf(float(order)), mp.mpf(epsilon)
+            truth = mp.log((mp.exp(a * e) + mp.exp((1 - a) * e)) / (1 + mp.exp(e))) / (a - 1)
+            assert float(truth) * (1 - 1e-14) <= value <= float(truth) * (1 + 1e-7)
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 0.5, 1.0, 8.0, 60.0])
+def test_the_renyi_curve_of_bounded_range_is_the_worst_of_all_two_outcomes(epsilon: float) -> None:
+    found = ExponentialMechanism(epsilon).renyi(ORDERS, "add_remove")
+    with mp.workdps(50):
+        for order, value in zip(ORDERS, found):
+            a, e = mp.mpf(float(order)), mp.mpf(epsilon)
+
+            def divergence(t, a=a, e=e):
+                q = mp.expm1(e - t) / mp.expm1(e)
+                return mp.log(q * mp.exp(a * t) + (1 - q) * mp.exp(a * (t - e))) / (a - 1)
+
+            low, high = mp.mpf(0), e
+            for _ in range(150):  # the only maximum, by ternary search
+                one, two = low + (high - low) / 3, high - (high - low) / 3
+                low, high = (one, high) if divergence(one) < divergence(two) else (low, two)
+            truth = float(divergence(low))
+            assert truth * (1 - 1e-12) <= value <= truth * (1 + 1e-9) + 1e-15
+
+
+def test_an_exponential_mechanism_is_below_its_pair_and_its_renyi_curve() -> None:
+    """Scores of ten candidates that one unit moves by at most one, chosen by weights e^(epsilon score / 2)."""
+    random = np.random.default_rng(5)
+    epsilon = 1.3
+    event = ExponentialMechanism(epsilon)
+    (pair,) = event.pairs("add_remove")
+    for _ in range(50):
+        score = random.normal(size=10)
+        moved = score + random.choice([-1.0, 1.0], size=10)
+        p, q = (np.exp(epsilon * s / 2) / np.exp(epsilon * s / 2).sum() for s in (score, moved))
+        assert np.ptp(np.log(p / q)) <= epsilon * (1 + 1e-12)
+        for loss in (-0.4, 0.0, 0.3, 0.9):
+            upper, lower, _ = pair.cells(np.array([loss, np.inf]))
+            assert np.maximum(p - math.exp(loss) * q, 0).sum() <= upper[0] - math.exp(loss) * lower[0] + 1e-12
+        found = np.array([np.log((p**a * q ** (1 - a)).sum()) / (a - 1) for a in ORDERS[:-1]])
+        assert (found <= event.renyi(ORDERS[:-1], "add_remove") + 1e-12).all()
+
+
+@pytest.mark.parametrize(("spread", "total"), [((1, 1), 2), ((2, 1), 3), ((3, 3), 6), ((5, 1), 6), ((1, 1, 2), 4)])
+@pytest.mark.parametrize("rate", [0.2, 1.5])
+def test_a_move_of_one_integer_dominates_a_move_spread_over_a_vector(spread, total: int, rate: float) -> None:
+    losses, masses = np.zeros(1), np.ones(1)
+    for shift in spread:
+        (pair,) = DiscreteLaplace(rate, shift).pairs("add_remove")
+        own, upper, _, _ = pair.table()
+        losses, masses = (losses[:, None] + own).ravel(), (masses[:, None] * upper).ravel()
+    own, upper, _, _ = DiscreteLaplace(rate, total).pairs("add_remove")[0].table()
+    for loss in np.linspace(-0.99, 0.99, 61) * rate * total:
+        vector = (masses * np.maximum(-np.expm1(loss - losses), 0)).sum()
+        single = (upper * np.maximum(-np.expm1(loss - own), 0)).sum()
+        assert vector <= single + 1e-14
+
+
+@pytest.mark.parametrize(("one", "two"), [(1.0, 1.0), (0.5, 2.0), (0.01, 3.0)])
+def test_a_move_of_one_number_dominates_a_move_spread_over_a_vector(one: float, two: float) -> None:
+    def curve(epsilon: float, loss: np.ndarray) -> np.ndarray:
+        inner = -np.expm1((np.clip(loss, -epsilon, epsilon) - epsilon) / 2)
+        return np.where(loss < -epsilon, -np.expm1(np.minimum(loss, 0)), inner)
+
+    grid = np.linspace(-one, one, 20_001)
+    middle = (grid[1:] + grid[:-1]) / 2
+    weight = np.exp((middle - one) / 2) / 4 * np.diff(grid)
+    for loss in np.linspace(-0.95, 0.95, 21) * (one + two):
+        vector = curve(two, loss - one) / 2 + curve(two, loss + one) * math.exp(-one) / 2
+        vector += (weight * curve(two, loss - middle)).sum()
+        assert vector <= curve(one + two, np.array(loss)) + 1e-8
+
+
+def test_a_report_of_randomised_response_has_the_probabilities_it_says() -> None:
+    event = RandomizedResponse(0.4, 5)
+    transition = np.full((5, 5), 0.4 / 5) + np.eye(5) * 0.6
+    assert transition[0, 0] == pytest.approx(event.keep_probability)
+    (pair,) = event.pairs("replace")
+    for loss in (-1.0, -0.2, 0.0, 0.5, 1.9):
+        truth = np.maximum(transition[0] - math.exp(loss) * transition[3], 0).sum()
+        upper, lower, _ = pair.cells(np.array([loss, np.inf]))
+        assert upper[0] - math.exp(loss) * lower[0] == pytest.approx(truth, abs=1e-15)
+    assert event.largest_loss("replace") == pytest.approx(math.log(0.68 / 0.08), rel=1e-14)
+
+
+@given(st.floats(1e-9, 600), st.integers(2, 1000))
+def test_randomised_response_for_an_epsilon_costs_that_epsilon(epsilon: float, categories: int) -> None:
+    event = RandomizedResponse.from_epsilon(epsilon, categories)
+    assert epsilon <= event.largest_loss("replace") <= epsilon * (1 + 1e-12) + 4e-15 * categories
+    if epsilon < 30:
+        assert event.keep_probability == pytest.approx(expit(epsilon - math.log(categories - 1)), rel=1e-9)
+
+
+def convolved(upper: np.ndarray, lower: np.ndarray, count: int, epsilon: float) -> float:
+    """delta of `count` releases, outcome by outcome."""
+    p = q = np.ones(1)
+    for _ in range(count):
+        p, q = np.outer(p, upper).ravel(), np.outer(q, lower).ravel()
+    return float(np.maximum(p - math.exp(epsilon) * q, 0).sum())
+
+
+def masses(event: Event, adjacency) -> tuple[np.ndarray, np.ndarray]:
+    x = np.arange(-60, 64)
+    match event:
+        case DiscreteLaplace():
+            weight = np.exp(-event.rate * np.abs(x))
+            return weight / weight.sum(), np.exp(-event.rate * np.abs(x - event.sensitivity)) / weight.sum()
+        case DiscreteGaussian():
+            weight = np.exp(-(x**2) / (2 * event.sigma**2))
+            moved = np.exp(-((x - event.sensitivity) ** 2) / (2 * event.sigma**2))
+            return weight / weight.sum(), moved / weight.sum()
+        case RandomizedResponse():
+            rest = np.full(event.categories, event.noise_parameter / event.categories)
+            first, last = rest.copy(), rest.copy()
+            first[0] = last[-1] = event.keep_probability
+            return first, last
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("event", "adjacency"),
+    [
+        (DiscreteLaplace(1.0, 2), "add_remove"),
+        (DiscreteGaussian(0.8, 1), "add_remove"),
+        (RandomizedResponse(0.3, 5), "replace"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_compositions_are_those_of_all_outcomes(event: Event, adjacency, count: int) -> None:
+    upper, lower = masses(event, adjacency)
+    for epsilon in (0.0, 0.7, 1.9):
+        truth = convolved(upper, lower, count, epsilon)
+        low, high = PldAccountant(event * count, adjacency).delta_interval(epsilon)
+        assert low <= truth * (1 + 1e-9)
+        assert truth * (1 - 1e-9) <= high <= truth * 1.02 + 1e-11
+
+
+def test_claims_hold_for_the_adjacency_that_they_name() -> None:
+    for claim in (PureDP, ExponentialMechanism, ZCDP, lambda e, a: ApproximateDP(e, 1e-3, a)):
+        for named, asked in [
+            ("replace", "add_remove"),
+            ("replace", "zero_out"),
+            ("zero_out", "replace"),
+            ("zero_out", "add_remove"),
+            ("add_remove", "zero_out"),
+        ]:
+            event = claim(0.5, named)
+            for ask in (event.rho, event.largest_loss, lambda a, event=event: event.renyi(ORDERS, a), event.pairs):
+                with pytest.raises(Unknown, match=rf"{named} and says nothing about {asked}|no pair is known for ZCDP"):
+                    ask(asked)
+
+
+def test_the_adjacency_of_randomised_response_is_replace() -> None:
+    for adjacency in ("add_remove", "zero_out"):
+        for method in ("auto", "pld", "rdp", "zcdp", "pure"):
+            with pytest.raises(Unknown, match='use adjacency="replace"'):
+                guarantee(RandomizedResponse(0.5, 2), adjacency, method)
+
+
+@pytest.mark.parametrize("event", [Laplace(1e-4), PureDP(900.0), DiscreteLaplace(600.0), DiscreteGaussian(0.01)])
+def test_losses_that_no_grid_holds_are_bounded_in_other_ways(event: Event) -> None:
+    with pytest.raises(Unknown, match='too large for method="pld"; use "rdp"'):
+        guarantee(event, method="pld")
+    epsilon = guarantee(event).epsilon(1e-6)
+    assert 0 < epsilon < math.inf
+    if math.isfinite(event.largest_loss("add_remove")):
+        assert epsilon <= event.largest_loss("add_remove") * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("event", [Laplace(1e300), PureDP(1e-300), DiscreteLaplace(1e-200), DiscreteGaussian(1e150)])
+def test_almost_nothing_costs_almost_nothing(event: Event) -> None:
+    assert 0 <= guarantee(event).epsilon(1e-6) < 1e-5
+
+
+def test_a_wide_discrete_gaussian_is_refused_by_the_grid_only() -> None:
+    with pytest.raises(Unknown, match="too wide"):
+        guarantee(DiscreteGaussian(1e5, 100_000), method="pld")
+    assert guarantee(DiscreteGaussian(1e5, 100_000)).epsilon(1e-5) == pytest.approx(4.73, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Laplace(0), "scale must be > 0"),
+        (lambda: Laplace(math.nan), "scale must be a number"),
+        (lambda: Laplace(math.inf), "scale must be > 0 and finite"),
+        (lambda: DiscreteLaplace(-1), "rate must be > 0"),
+        (lambda: DiscreteLaplace(1, 1.5), "sensitivity must be a whole number"),
+        (lambda: DiscreteLaplace(1, 0), "sensitivity must be a whole number >= 1"),
+        (lambda: DiscreteGaussian(0), "sigma must be > 0"),
+        (lambda: DiscreteGaussian(1, -1), "sensitivity"),
+        (lambda: RandomizedResponse(0, 2), "NonPrivate"),
+        (lambda: RandomizedResponse(1, 2), "1 is no report"),
+        (lambda: RandomizedResponse(0.5, 1), "categories must be a whole number >= 2"),
+        (lambda: RandomizedResponse.from_epsilon(0, 2), "epsilon must be > 0"),
+        (lambda: RandomizedResponse.from_epsilon(1e6, 2), r"noise_parameter must be in \(0, 1\)"),
+        (lambda: PureDP(0), "leave out what costs nothing"),
+        (lambda: PureDP(math.inf), "NonPrivate"),
+        (lambda: PureDP(1, "neighbours"), "adjacency must be one of add_remove, replace, zero_out"),
+        (lambda: ApproximateDP(1, 0), "for delta 0 use PureDP"),
+        (lambda: ApproximateDP(1, 1), "for delta 1 NonPrivate"),
+        (lambda: ApproximateDP(-1, 0.1), "epsilon must be >= 0"),
+        (lambda: ZCDP(0), "rho must be > 0"),
+        (lambda: ZCDP(1).poisson(0.1), "zCDP has no amplification"),
+        (lambda: ExponentialMechanism("1"), "epsilon must be a number"),
+        (lambda: ExponentialMechanism(1, None), "adjacency must be one of"),
+        (lambda: (Laplace(1.0) * 2).poisson(0.1), "Poisson sampling of Laplace is not known"),
+        (lambda: Laplace(1.0).poisson(0.1).poisson(0.1), "sampled already"),
+    ],
+)
+def test_a_mistake_is_named_with_a_remedy_in_one_line(make, words: str) -> None:
+    with pytest.raises(InputError, match=words) as refusal:
+        make()
+    assert "\n" not in str(refusal.value)
+
+
+def test_no_guarantee_stays_none_beside_a_claim() -> None:
+    assert guarantee(NonPrivate() + PureDP(1.0)).epsilon(1e-6) == math.inf
