@@ -2,7 +2,7 @@
 
 Each agent votes once for a public query: for one class (AE-DPFL), or with the label frequencies among k neighbours in
 its private data (kNN-DPFL). Normal noise of one standard deviation is added to every count. The cost holds whether the
-whole noisy histogram or only its argmax is released (Zhu et al. 2021, Theorem 6; Papernot et al. 2018, Section 4.1).
+whole noisy histogram or only its argmax is released (Zhu et al. 2021; Papernot et al. 2018, Section 4.1).
 
 The unit is an agent with all of its data, or one example of one agent. The most that a unit moves the counts, in L2
 norm, w being the weight of one vote (derivations in docs/explanation/votes.md):
@@ -88,7 +88,7 @@ class NoisyVote(_VoteEvent):
         return inverse_square(self.noise_std / weight) * (1.0 if exchanged else 0.5) * (self.attributes or 1)
 
     def printed_rho(self) -> float:
-        """rho of one query as Zhu et al. 2021 print it in Theorem 6 (their unit is added or removed).
+        """rho of one query as Zhu et al. 2021 print it (their unit is added or removed).
 
         For kNN-DPFL at instance level that is 1/(k sigma^2), k times `rho`; elsewhere the two agree. For a statement's
         `alternatives`, not for its epsilon.

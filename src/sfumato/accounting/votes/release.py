@@ -2,7 +2,7 @@
 
 Released are two noisy numbers: f + S sigma N(0, 1), where f is the cost of all queries at one order and S its smooth
 sensitivity, and log S + beta tau N(0, 1), without which nobody could tell how large the noise of the first is (Papernot
-et al. 2018, Appendix B.3; the second as in Redberg, Zhu and Wang 2023). The release itself costs privacy, whatever the
+et al. 2018, Appendix B; the second as in Redberg, Zhu and Wang 2023). The release itself costs privacy, whatever the
 votes: an ordinary guarantee, `release_renyi`, for the unit and adjacency of the sensitivity.
 
 What may be claimed afterwards: with the stated confidence over the noise of the release, all answers and the release
