@@ -1,5 +1,7 @@
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -8,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.accounting import Gaussian, InputError, Ledger, NonPrivate
+from sfumato.accounting.ledger import chain
 
 STEP = Gaussian(1.0).poisson(0.1)
 
@@ -109,10 +112,10 @@ def test_tampering_is_found_and_the_first_line_named(tmp_path: Path, tamper) -> 
 def test_two_writers_are_noticed(tmp_path: Path) -> None:
     first, second = Ledger.open(tmp_path / "a.jsonl"), Ledger.open(tmp_path / "a.jsonl")
     first.append(STEP)
-    with pytest.raises(InputError, match="another process is writing to .*; let it end or stop it first"):
+    with pytest.raises(InputError, match=r"another process is writing to .*; let it end or stop it first"):
         second.append(STEP)
     first.close()
-    with pytest.raises(InputError, match="changed by another process .*; open it again"):
+    with pytest.raises(InputError, match=r"changed by another process .*; open it again"):
         second.append(STEP)
     second.close()
     assert Ledger.verify(tmp_path / "a.jsonl") == 1
@@ -158,3 +161,151 @@ def test_fields_are_hashed_as_they_will_be_read(tmp_path) -> None:
     with Ledger.open(path) as ledger:
         ledger.append(Gaussian(1.0), extra={9: 1, 10: 2}, pair=(1, 2))
     assert Ledger.verify(path) == 1
+
+
+def test_phases_add_up_to_the_whole(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "a.jsonl")
+    for phase, event in (("pretrain", STEP), (None, Gaussian(4.0)), ("train", STEP * 2), ("pretrain", STEP)):
+        ledger.append(event, phase=phase)
+    assert ledger.phases() == ("pretrain", "", "train")
+    assert ledger.event("pretrain") == STEP * 2 == ledger.event("train")
+    assert ledger.event("") == Gaussian(4.0)
+    assert sum((ledger.event(phase) for phase in ledger.phases()), NonPrivate() * 0) == ledger.event()
+    assert Ledger.read(tmp_path / "a.jsonl").event("train") == STEP * 2
+    with pytest.raises(InputError, match="no phase 'tune'; its phases are: 'pretrain', '', 'train'"):
+        ledger.event("tune")
+    for phase in ("", 3):
+        with pytest.raises(InputError, match="phase must be a name"):
+            ledger.append(STEP, phase=phase)  # type: ignore[arg-type]
+
+
+def test_an_identity_is_written_once_for_each_writer(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    for identity in ("a", "a", None, "b"):
+        with Ledger.open(path, identity=identity) as ledger:
+            ledger.append(STEP)
+            ledger.append(STEP)
+    found = [entry.get("run", "-") for entry in map(json.loads, path.read_text().splitlines())]
+    assert found == ["a", "-", "-", "-", None, "-", "b", "-"]
+    for identity in ("", "two\nlines", 7):
+        with pytest.raises(InputError, match="identity must be a word"):
+            Ledger.open(path, identity=identity)  # type: ignore[arg-type]
+
+
+def forge(path: Path, **fields: object) -> None:
+    """A ledger of one whole entry with these fields."""
+    path.write_bytes(chain.line(chain.seal(dict(fields), index=0, previous=chain.ORIGIN)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"event": Gaussian(1.0).to_json(), "format": 2}, "newer version of sfumato .format 2, this one reads 1"),
+        ({"kind": "audit", "what": 1}, "newer version of sfumato .an entry of kind 'audit'"),
+        ({"event": {"event": "quantum", "noise": 1.0}}, "line 1: unknown event 'quantum'.*newer version"),
+        ({"event": {"event": "gaussian", "noise_multiplier": 0.0}}, "line 1: noise_multiplier must be > 0"),
+        ({"kind": "budget", "budget": {"epsilon": 1.0, "rounds": 3}}, "line 1: not a budget"),
+        ({"kind": "budget", "budget": 3}, "line 1: not a budget"),
+        ({"kind": "budget"}, "line 1: "),
+        ({"note": "hello"}, "not an entry of a ledger"),
+    ],
+)
+def test_what_this_version_does_not_know_is_refused_by_line(tmp_path: Path, fields: dict, words: str) -> None:
+    path = tmp_path / "a.jsonl"
+    forge(path, **fields)
+    for check in (Ledger.verify, Ledger.open):
+        with pytest.raises(InputError, match=words) as caught:
+            check(path)
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"years of work, in one line without an end",
+        b'{"event":"gaussian","noise_multiplier":1.0}',
+        b'{\n  "plan": "fedemb"\n}\n',
+        b"\x89PNG\r\n\x1a\n\0\0",
+        b"[1, 2]",
+        b"[" * 100_000,
+    ],
+)
+def test_a_file_that_is_no_ledger_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(content)
+    for check in (Ledger.verify, Ledger.open):
+        with pytest.raises(InputError, match=r"line 1: not an entry of a ledger; give the ledger\.jsonl of a run"):
+            check(path)
+    assert path.read_bytes() == content
+
+
+def test_a_first_line_that_a_crash_tore_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    write(path, 1).close()
+    whole = path.read_bytes()
+    for cut in (1, 2, 50, len(whole) - 2):
+        path.write_bytes(whole[:-cut])
+        with Ledger.open(path) as ledger:
+            assert (len(ledger), ledger.recovered) == (0, len(whole) - cut)
+
+
+def test_folders_and_permissions_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for check in (Ledger.verify, Ledger.open):
+        with pytest.raises(InputError, match="is a folder; give"):
+            check(tmp_path)
+    with pytest.raises(InputError, match="its folder does not exist"):
+        Ledger.open(tmp_path / "none" / "a.jsonl")
+    write(tmp_path / "a.jsonl", 1).close()
+
+    def denied(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(chain, "open", denied, raising=False)
+    with pytest.raises(InputError, match="may not be read; ask its owner"):
+        Ledger.verify(tmp_path / "a.jsonl")
+    monkeypatch.setattr(sys.modules[Ledger.__module__], "open", denied, raising=False)
+    with pytest.raises(InputError, match="may not be written; ask its owner"):
+        Ledger.open(tmp_path / "a.jsonl")
+
+
+def test_a_line_that_another_process_is_writing_is_not_taken_for_torn(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    writer = write(path, 2)
+    with open(path, "ab") as file:
+        file.write(b'{"event":')
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="another process is writing to"):
+        Ledger.open(path)
+    assert path.read_bytes() == before
+    assert Ledger.read(path, torn=True).entries == 2
+    writer.close()
+    with Ledger.open(path) as ledger:
+        assert ledger.recovered == 9
+
+
+def test_another_process_is_kept_out_while_this_one_writes(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    code = f"""
+from sfumato.accounting import Gaussian, InputError, Ledger
+try:
+    Ledger.open({str(path)!r}).append(Gaussian(1.0))
+except InputError as error:
+    print(error)
+"""
+
+    def elsewhere() -> str:
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    with write(path, 2):
+        assert "another process is writing to" in elsewhere()
+    assert elsewhere() == ""
+    assert Ledger.verify(path) == 3
+
+
+def test_a_reader_is_told_how_far_it_is(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", 5).close()
+    told: list[tuple[int, int]] = []
+    Ledger.read(tmp_path / "a.jsonl", show=lambda done, total: told.append((done, total)))
+    size = (tmp_path / "a.jsonl").stat().st_size
+    assert told[-1] == (size, size)

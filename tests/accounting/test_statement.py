@@ -1,11 +1,14 @@
 import json
 import math
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sfumato.accounting import InputError, Statement
+from sfumato.accounting.disclosure import NOT_STATED, QUESTIONS
 
 STATEMENT = Statement(
     unit="user",
@@ -79,3 +82,89 @@ def test_json_from_elsewhere_is_refused() -> None:
         Statement.from_json({**STATEMENT.to_json(), "color": "red"})
     with pytest.raises(InputError, match="not a statement"):
         Statement.from_json({"unit": "user"})
+
+
+def test_every_question_has_an_answer_and_none_is_made_up() -> None:
+    assert set(STATEMENT.disclosure.values()) == {NOT_STATED}
+    answered = STATEMENT.answer(public_data="None.").answer(preprocessing="Fixed before the data was seen.")
+    assert answered.disclosure["public_data"] == "None."
+    assert answered.disclosure["preprocessing"].startswith("Fixed")
+    assert list(answered.disclosure) == list(QUESTIONS)
+    assert sum(answer == NOT_STATED for answer in answered.disclosure.values()) == len(QUESTIONS) - 2
+    assert Statement.from_json(json.loads(json.dumps(answered.to_json()))) == answered
+    assert answered.text() == STATEMENT.text()  # two paragraphs, as before
+    rows = dict(answered.questions())
+    assert set(QUESTIONS.values()) < set(rows)
+    for words in (
+        "epsilon 2 at delta 1e-06",
+        "one person",
+        "probability 0.01",
+        "CSPRNG",
+        "population's size is public",
+    ):
+        assert any(words in answer for answer in rows.values()), words
+
+
+def test_the_promise_in_the_questions_follows_the_numbers() -> None:
+    assert replace(STATEMENT, epsilon=3.5).questions()[0][1].startswith("epsilon 3.5 at")
+    assert "infinite" in replace(STATEMENT, epsilon=math.inf).questions()[0][1]
+
+
+def test_the_questions_are_a_table_in_markdown() -> None:
+    lines = STATEMENT.answer(public_data="a | b").questions_markdown().splitlines()
+    assert all(line.replace("\\|", "").count("|") == 3 for line in lines)
+    assert len(lines) == 2 + len(STATEMENT.questions())
+
+
+def test_a_statement_of_an_earlier_version_loads() -> None:
+    old = STATEMENT.to_json()
+    del old["disclosure"]
+    assert Statement.from_json(old) == STATEMENT
+
+
+@pytest.mark.parametrize(
+    ("disclosure", "words"),
+    [
+        ({"colour": "red"}, "no question 'colour'; the questions are trust_model, released"),
+        ({"public_data": ""}, "the answer to public_data must be a sentence"),
+        ({"public_data": 3}, "the answer to public_data must be a sentence"),
+        ("none", "disclosure must hold answers by name"),
+    ],
+)
+def test_answers_to_other_questions_are_refused(disclosure, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        replace(STATEMENT, disclosure=disclosure)
+
+
+class Spent:
+    """A cost that depends on the data, and could be turned into a number."""
+
+    def __float__(self) -> float:
+        return 1.0
+
+
+class Disguised(float):
+    """The same, as a kind of float."""
+
+
+@pytest.mark.parametrize("value", [Spent(), Disguised(1.0), "1.0", True, Decimal(1), np.array(1.0)])
+def test_only_plain_numbers_are_costs(value: object) -> None:
+    row = {"name": "by votes", "unit": "user", "epsilon": value, "delta": 1e-6}
+    changes = [{"epsilon": value, "epsilon_lower": None}, {"delta": value}, {"rho": value}, {"alternatives": (row,)}]
+    for change in changes:
+        with pytest.raises(InputError, match=r"must be a number, got .* do not depend on the data") as caught:
+            replace(STATEMENT, **change)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [2, 2.0, np.float64(2), np.float32(2), np.int64(2)])
+def test_plain_numbers_of_every_kind_are_written_alike(value) -> None:
+    written = json.dumps(replace(STATEMENT, epsilon=value).to_json())
+    assert written == json.dumps(STATEMENT.to_json())
+
+
+def test_what_is_no_statement_is_refused_by_name(tmp_path: Path) -> None:
+    for content in ("[1]", "{", '"text"', '{"unit": "user"}'):
+        (tmp_path / "statement.json").write_text(content)
+        with pytest.raises(InputError, match=r"statement\.json is no whole statement: .*; take a whole copy"):
+            Statement.load(tmp_path / "statement.json")

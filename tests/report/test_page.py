@@ -11,7 +11,10 @@ import pytest
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
+from sfumato.accounting.disclosure import QUESTIONS
 from sfumato.report import write_report
+from sfumato.report.page import render
+from sfumato.report.record import read_run
 
 
 class Reader(HTMLParser):
@@ -316,3 +319,23 @@ def test_mistakes_in_the_arguments_are_one_line(make_run, tmp_path):
         write_report([run], tmp_path)
     with pytest.raises(InputError, match="cannot write"):
         write_report([run], tmp_path / "none" / "report.html")
+
+
+def test_the_questions_of_a_disclosure_are_answered_or_left_open_in_words(make_run):
+    run = make_run()
+    text = render([read_run(run)], public=True)
+    assert f"{len(QUESTIONS)} of {len(QUESTIONS)} are left open" in text
+    statement = acc.Statement.load(run / "statement.json").answer(public_data="None <at all>.")
+    statement.save(run / "statement.json")
+    text = render([read_run(run)], public=True)
+    assert f"{len(QUESTIONS) - 1} of {len(QUESTIONS)} are left open" in text
+    assert "None &lt;at all&gt;." in text
+    assert all(question in text for question in QUESTIONS.values())
+
+
+def test_a_budget_in_the_ledger_is_no_release(make_run):
+    run = make_run(done=5)
+    with acc.Ledger.open(run / "ledger.jsonl", budget=acc.Budget(epsilon=1.0, delta=1e-5)) as ledger:
+        head = ledger.head
+    found = read_run(run).ledger
+    assert (found.entries, found.rounds, found.head) == (6, 5, head)
