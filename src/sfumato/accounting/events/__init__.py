@@ -13,6 +13,7 @@ from sfumato.accounting.events.mixture import MixtureOfGaussians
 from sfumato.accounting.events.randomized_response import RandomizedResponse
 from sfumato.accounting.events.sampling import Poisson, WithoutReplacement
 from sfumato.accounting.events.truncated_poisson import TruncatedPoisson
+from sfumato.accounting.events.vote import NoisyVote, VoteThreshold, honest_noise_std
 
 __all__ = [
     "ZCDP",
@@ -28,6 +29,7 @@ __all__ = [
     "Laplace",
     "MinSeparation",
     "MixtureOfGaussians",
+    "NoisyVote",
     "NonPrivate",
     "Poisson",
     "PureDP",
@@ -35,10 +37,12 @@ __all__ = [
     "Repeated",
     "TruncatedPoisson",
     "Unknown",
+    "VoteThreshold",
     "WithoutReplacement",
     "combined_shift",
     "compose",
     "event_from_json",
+    "honest_noise_std",
     "joint",
     "terms",
 ]
