@@ -112,7 +112,7 @@ class FinitePair(TabledPair):
         )
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _table(pair: TabledPair) -> Table:
     table = pair.make_table()
     for values in table[:3]:
