@@ -248,6 +248,22 @@ def test_compositions_are_those_of_all_outcomes(event: Event, adjacency, count: 
         assert truth * (1 - 1e-9) <= high <= truth * 1.02 + 1e-11
 
 
+@pytest.mark.parametrize("claims", [((1.0, 0.1), (2.0, 0.2)), ((1.0, 0.1), (1.0, 0.2)), ((0.5, 0.01), (0.7, 0.3))])
+def test_different_claims_compose_as_their_worst_mechanisms_do(claims) -> None:
+    """The worst mechanism of a claim tells all with probability delta, and is randomised response otherwise."""
+    event = sum((ApproximateDP(epsilon, delta) for epsilon, delta in claims), start=ApproximateDP(1.0, 0.3) * 0)
+    p = q = np.ones(1)
+    for epsilon, delta in claims:
+        keep = (1 - delta) * expit(epsilon)
+        p = np.outer(p, [delta, keep, 1 - delta - keep, 0]).ravel()
+        q = np.outer(q, [0, 1 - delta - keep, keep, delta]).ravel()
+    for epsilon in (0.0, 0.4, 1.1, 2.9, 3.0):
+        truth = float(np.maximum(p - math.exp(epsilon) * q, 0).sum())
+        low, high = PldAccountant(event).delta_interval(epsilon)
+        assert low <= truth * (1 + 1e-9)
+        assert truth * (1 - 1e-9) <= high <= truth * 1.01
+
+
 def test_claims_hold_for_the_adjacency_that_they_name() -> None:
     for claim in (PureDP, ExponentialMechanism, ZCDP, lambda e, a: ApproximateDP(e, 1e-3, a)):
         for named, asked in [
