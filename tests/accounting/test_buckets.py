@@ -48,9 +48,9 @@ def test_a_finer_grid_is_tighter_and_dots_are_tighter_still() -> None:
 def test_the_bounds_stay_within_one_percent_until_memory_ends() -> None:
     low, high = BucketsAccountant(Gaussian(1.0).poisson(0.01) * 1000).epsilon_interval(1e-5)
     assert high - low <= 0.0105 * high
-    low, high = BucketsAccountant(Gaussian(0.5).poisson(2e-5) * 100_000).epsilon_interval(1e-8)
-    assert low <= 2.2839
-    assert high > 1.3 * 2.2845  # still a bound, no longer a good one
+    low, high = BucketsAccountant(Gaussian(0.5).poisson(2e-5) * 1_000_000).epsilon_interval(1e-8)
+    assert low <= 3.0404
+    assert high > 1.5 * 3.0416  # still a bound, no longer a good one
 
 
 @pytest.mark.parametrize("gap", [0.0, -1e-3, math.nan, math.inf])
@@ -62,3 +62,8 @@ def test_a_gap_that_is_none_is_refused(gap: float) -> None:
 def test_a_gap_that_does_not_fit_names_the_remedy() -> None:
     with pytest.raises(InputError, match="choose a wider one"):
         BucketsAccountant(Gaussian(1.0), gap=1e-9).epsilon(1e-5)
+
+
+def test_a_delta_below_what_a_grid_holds_is_refused_in_one_line() -> None:
+    with pytest.raises(InputError, match=r'delta >= 1e-30, got 1e-300; use "pld"'):
+        BucketsAccountant(Gaussian(1.0)).epsilon(1e-300)

@@ -38,16 +38,16 @@ def mean_loss(rate: float, shift: float, direction: str) -> float:
 def test_rounding_keeps_the_mean(rate: float, shift: float, direction, gap: float) -> None:
     rounded = _nearest(SampledGaussian(direction, rate, shift), gap, 1e-20, 1e-9)
     truth = mean_loss(rate, shift, direction)
-    mean = float(rounded.atoms.masses @ rounded.atoms.losses) / float(rounded.atoms.masses.sum())
-    assert abs(mean - truth) <= rounded.mean_error <= 1.1e-9
+    mean = float(rounded.masses.values @ rounded.masses.losses) / float(rounded.masses.values.sum())
+    assert abs(mean - truth) <= rounded.distance <= 1.1e-9
     assert rounded.missing <= 1e-20
 
 
 def test_no_loss_moves_by_more_than_half_a_gap_before_the_mean_is_restored() -> None:
     pair, gap = SampledGaussian("remove", 0.2, 1.0), 0.05
-    atoms = _nearest(pair, gap, 1e-20, 1e-10).atoms
+    masses = _nearest(pair, gap, 1e-20, 1e-10).masses
     for loss in (-0.1, 0.0, 0.31, 1.4):
-        beyond = float(atoms.masses[atoms.losses - atoms.offset > loss + 1e-12].sum())
+        beyond = float(masses.values[masses.losses - masses.offset > loss + 1e-12].sum())
         early, late = pair.cells(np.array([loss, np.inf]))[0][0], pair.cells(np.array([loss + gap, np.inf]))[0][0]
         assert late - 1e-14 <= beyond <= early + 1e-14
 

@@ -34,6 +34,7 @@ from sfumato.accounting.rdp import RdpAccountant
 _Bound = TypeVar("_Bound")
 _TOLERANCE = 0.01  # distance of the bounds aimed at, relative to epsilon
 _SHARE = 1e-3  # of delta that may be cut from the upper ends of the steps and counted as infinite
+_LEAST_DELTA = 1e-30  # grids end 13 standard deviations out
 _MOST_CELLS = 1 << 20  # of a single step
 _MOST_DOUBLINGS = 60  # of the gap, until a grid fits
 _EPS = float(np.finfo(np.float64).eps)
@@ -61,10 +62,12 @@ class BucketsAccountant:
         self._adjacency: Adjacency = adjacency
         self._directions = directions(event, adjacency)
         self._gap = gap
+        self._known: dict[float, tuple[float, float]] = {}
+        self._lower: dict[float, float] = {}
 
     def epsilon(self, delta: float) -> float:
         """An upper bound on epsilon; 0 <= epsilon <= inf."""
-        return self._bounds(delta)[1]
+        return self._upper(delta)[1]
 
     def epsilon_interval(self, delta: float) -> tuple[float, float]:
         """(lower, upper) bounds on the smallest epsilon at this delta.
@@ -75,20 +78,25 @@ class BucketsAccountant:
         Raises:
             InputError: the given gap needs more buckets than fit into memory.
         """
-        gap, high = self._bounds(delta)
-        if not self._directions:
-            return 0.0, 0.0
-        low = max(curve.epsilon(delta, gap, False)[0] for curve in self._curves(delta))
-        return min(low, high), high
+        gap, high = self._upper(delta)
+        if delta not in self._lower:
+
+            def lower(gap: float) -> float:
+                return max(curve.epsilon(delta, gap, False)[0] for curve in self._curves(delta))
+
+            self._lower = {delta: self._fitting(gap, lower, 0.0)[1]}
+        return min(self._lower[delta], high), high
 
     def delta(self, epsilon: float) -> float:
         """An upper bound on delta, in [0, 1]."""
         non_negative(epsilon=epsilon)
         size = self._size(lambda account: account.delta(epsilon), 1e-5)
         delta = min(max(size, 1e-30), 0.5)
-        return self._fitting(
-            max(epsilon, 0.1), lambda gap: max(curve.delta(epsilon, gap)[1] for curve in self._curves(delta)), 0.0
-        )[1]
+
+        def upper(gap: float) -> float:
+            return max(curve.delta(epsilon, gap)[1] for curve in self._curves(delta))
+
+        return self._fitting(self._wanted(max(epsilon, 0.1)), upper, 0.0)[1]
 
     def curve(self) -> tuple[np.ndarray, np.ndarray]:
         """Upper bounds on delta at many epsilons >= 0, at once.
@@ -98,7 +106,8 @@ class BucketsAccountant:
         """
         scale = self._size(lambda account: account.epsilon(1e-6), 1.0)
         nothing: list[tuple[np.ndarray, np.ndarray]] = []
-        both = self._fitting(scale, lambda gap: [curve.curve(gap) for curve in self._curves(1e-6)], nothing)[1]
+        gap = self._wanted(scale)
+        both = self._fitting(gap, lambda gap: [curve.curve(gap) for curve in self._curves(1e-6)], nothing)[1]
         longest = max((epsilons for epsilons, _ in both), key=len, default=np.zeros(0))
         epsilons = np.concatenate([[0.0], longest[:: max(1, len(longest) // 20_000)]])
         at_zero = self.delta(0.0)
@@ -108,18 +117,27 @@ class BucketsAccountant:
             deltas = np.maximum(deltas, np.where(at >= 0, values[np.maximum(at, 0)], at_zero) if len(own) else at_zero)
         return epsilons, np.minimum.accumulate(deltas)
 
-    def _bounds(self, delta: float) -> tuple[float, float]:
-        """The gap, and the upper bound on epsilon with it."""
+    def _upper(self, delta: float) -> tuple[float, float]:
+        """The gap, and the upper bound on epsilon with it; remembered for one delta."""
         between(0, 1, ends="()", delta=delta)
+        if self._directions and delta < _LEAST_DELTA:
+            raise InputError(f'method "buckets" has a grid for delta >= {_LEAST_DELTA:g}, got {delta:g}; use "pld"')
+        if delta not in self._known:
 
-        def upper(gap: float) -> float:
-            return max(curve.epsilon(delta, gap, True)[0] for curve in self._curves(delta))
+            def upper(gap: float) -> float:
+                return max(curve.epsilon(delta, gap, True)[0] for curve in self._curves(delta))
 
-        scale = self._size(lambda account: account.epsilon(delta), 1.0)
-        gap, high = self._fitting(scale, upper, 0.0)
-        if self._gap is None and 0 < high < 0.9 * scale:  # the scale was too rough a guess
-            gap, high = self._fitting(high, upper, 0.0)
-        return gap, high
+            scale = self._size(lambda account: account.epsilon(delta), 1.0)
+            gap, high = self._fitting(self._wanted(scale), upper, 0.0)
+            if 0 < high < 0.9 * scale and self._gap is None:  # the scale was too rough a guess
+                gap, high = self._fitting(self._wanted(high), upper, 0.0)
+            self._known = {delta: (gap, high)}
+        return self._known[delta]
+
+    def _wanted(self, epsilon: float) -> float:
+        """The gap for an epsilon of about this size."""
+        steps = max((sum(count for _, count in parts) for parts in self._directions), default=1)
+        return self._gap or 0.9 * _TOLERANCE * epsilon / steps
 
     def _size(self, ask: Callable[[RdpAccountant], float], otherwise: float) -> float:
         """What to expect, by the Renyi accountant."""
@@ -129,12 +147,10 @@ class BucketsAccountant:
             return otherwise
         return found if 0 < found < math.inf else otherwise
 
-    def _fitting(self, epsilon: float, bound: Callable[[float], _Bound], nothing: _Bound) -> tuple[float, _Bound]:
-        """The gap for this epsilon, or the next wider one that fits, and the bound with it."""
+    def _fitting(self, gap: float, bound: Callable[[float], _Bound], nothing: _Bound) -> tuple[float, _Bound]:
+        """This gap, or the next wider one that fits, and the bound with it."""
         if not self._directions:
-            return 0.0, nothing
-        steps = max(sum(count for _, count in parts) for parts in self._directions)
-        gap = self._gap or 0.9 * _TOLERANCE * epsilon / steps
+            return gap, nothing
         for _ in range(_MOST_DOUBLINGS):
             try:
                 return gap, bound(gap)

@@ -24,8 +24,7 @@ import numpy as np
 
 from sfumato._check import InputError, between, non_negative, positive
 from sfumato._types import Adjacency
-from sfumato.accounting._compose import Composed, Sketch, TooFine, compose
-from sfumato.accounting._discrete import Atoms
+from sfumato.accounting._plain_fft import Masses, Sums, TooLong, compose_plainly
 from sfumato.accounting.events import Event
 from sfumato.accounting.pairs import Pair
 from sfumato.accounting.pld import Parts, directions
@@ -189,7 +188,7 @@ def _sums(parts: Parts, epsilon_error: float, delta_error: float) -> _Sums:
     for _ in range(_MOST_DOUBLINGS):
         try:
             return _composition(parts, epsilon_error, delta_error)
-        except TooFine:
+        except TooLong:
             epsilon_error *= 2.0
     raise InputError('method "prv" has no grid for this event; use "rdp"')
 
@@ -199,27 +198,26 @@ def _composition(parts: Parts, epsilon_error: float, delta_error: float) -> _Sum
     gap = epsilon_error / math.sqrt(steps / 2 * math.log(12 / delta_error))
     outside, tolerance = delta_error / (8 * steps), _MEAN_SHARE * epsilon_error / steps
     rounded = [(_nearest(pair, gap, outside, tolerance), count) for pair, count in parts]
-    atoms = [(each.atoms, count) for each, count in rounded]
-    composed = compose(atoms, Sketch(atoms), 0.0)
-    distance = math.fsum(count * each.mean_error for each, count in rounded)
+    composed = compose_plainly([(each.masses, count) for each, count in rounded], delta_error / 8)
+    finite = math.prod((1.0 - pair.infinity()) ** count for pair, count in parts)
+    distance = math.fsum(count * each.distance for each, count in rounded)
     missing = math.fsum(count * each.missing for each, count in rounded)
-    return _tails(composed, epsilon_error + distance + composed.slack, delta_error / 6 + missing)
+    return _tails(composed, gap, 1.0 - finite, epsilon_error + distance, delta_error / 6 + missing + composed.error)
 
 
-def _tails(composed: Composed, distance: float, error: float) -> _Sums:
-    first = max(0, math.floor((-distance - composed.start) / composed.gap))
-    weights = composed.weights[first:] * math.exp(composed.log_scale)
+def _tails(composed: Sums, gap: float, infinity: float, distance: float, error: float) -> _Sums:
+    first = max(0, math.floor((-distance - composed.start) / gap))
+    weights = composed.weights[first:]
     above = np.cumsum(weights[::-1])[::-1]
     discounted = np.zeros(len(weights))
-    block = min(len(weights), max(1, int(_BLOCK / composed.gap)))
-    decay, beyond = np.exp(-composed.gap * np.arange(block + 1)), 0.0
+    block = min(len(weights), max(1, int(_BLOCK / gap)))
+    decay, beyond = np.exp(-gap * np.arange(block + 1)), 0.0
     for low in range(0, len(weights), block or 1)[::-1]:
         here = weights[low : low + block]
         sums = np.cumsum((here * decay[: len(here)])[::-1])[::-1] + beyond * decay[len(here)]
         discounted[low : low + block] = sums / decay[: len(here)]
         beyond = float(discounted[low])
-    start = composed.start + composed.gap * first
-    return _Sums(start, composed.gap, above, discounted, composed.infinity, distance, error + composed.error)
+    return _Sums(composed.start + gap * first, gap, above, discounted, infinity, distance, error)
 
 
 @dataclass(frozen=True)
@@ -227,13 +225,13 @@ class _Rounded:
     """A pair whose losses were rounded to the nearest point of a grid with their mean.
 
     Attributes:
-        atoms: the grid.
-        mean_error: how far the mean may be off.
+        masses: of the finite losses.
+        distance: how far the mean may be off, and each loss by rounding in double precision.
         missing: mass of the finite losses that the grid leaves out.
     """
 
-    atoms: Atoms
-    mean_error: float
+    masses: Masses
+    distance: float
     missing: float
 
 
@@ -241,7 +239,7 @@ def _nearest(pair: Pair, gap: float, outside: float, tolerance: float) -> _Round
     low, high, missing = reach(pair, outside)
     first, last = round(low / gap), round(high / gap)
     if last - first > _MOST_CELLS:
-        raise TooFine(f"{last - first} cells")
+        raise TooLong(f"{last - first} cells")
     points = gap * np.arange(first, last + 1)
     edges = gap * (np.arange(first, last + 2) - 0.5)
     masses = pair.cells(edges)[0].copy()
@@ -249,8 +247,8 @@ def _nearest(pair: Pair, gap: float, outside: float, tolerance: float) -> _Round
     shift = (mean - float(masses @ points)) / max(float(masses.sum()) + pair.atom(), 1e-300)
     if pair.atom():
         masses[min(max(-first, 0), len(masses) - 1)] += pair.atom()
-    slack = 8 * _EPS * (max(abs(low), abs(high)) + 1.0)
-    return _Rounded(Atoms(gap, shift, first, masses, pair.infinity(), slack), mean_error, missing)
+    round_off = 8 * _EPS * (max(abs(low), abs(high)) + 1.0)
+    return _Rounded(Masses(gap, shift, first, masses), mean_error + round_off, missing)
 
 
 def reach(pair: Pair, outside: float) -> tuple[float, float, float]:

@@ -1,0 +1,159 @@
+"""The figure of `sfumato account --plot`: epsilon against the number of steps, a line for each accountant.
+
+Shows bounds that `sfumato.accounting` found and guarantees nothing of its own. After the figure with which Connecting
+the Dots was presented (Doroshenko et al. 2022): there, steps of noise 0.5 at sampling rate 2e-5, delta 1e-8.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sfumato import accounting as acc
+from sfumato._check import InputError
+from sfumato._files import write_atomic
+from sfumato._types import Adjacency
+from sfumato.accounting.guarantee import Method
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DRAWN: tuple[Method, ...] = ("pld", "prv", "buckets", "rdp")
+"""The accountants that are drawn, in the order of the legend."""
+
+_KINDS = (".svg", ".png", ".pdf")
+_PER_DECADE = 2
+_NAMES = {"pld": "connecting the dots", "prv": "PRV", "buckets": "privacy buckets", "rdp": "Rényi"}
+_LOOKS: dict[str, tuple[str, str]] = {
+    "pld": ("#1f5a7a", "-"),
+    "prv": ("#85378a", "--"),
+    "buckets": ("#b4540a", "-."),
+    "rdp": ("#2f7048", ":"),
+}
+_INK, _RULE = "#1d2329", "#dcd8cf"
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a number of steps costs.
+
+    Attributes:
+        steps: how often the event happened.
+        bounds: (lower, upper) bound on epsilon by accountant; the lower one is 0 where an accountant gives none, and
+            what an accountant does not know is left out.
+    """
+
+    steps: int
+    bounds: dict[str, tuple[float, float]]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for `json`."""
+        return {"steps": self.steps, **{name: list(pair) for name, pair in self.bounds.items()}}
+
+
+def points(one: acc.Event, delta: float, adjacency: Adjacency, last: Point) -> list[Point]:
+    """Bounds at numbers of steps from 1 on, evenly spread on a logarithmic axis.
+
+    Args:
+        one: what a step releases.
+        delta: in (0, 1).
+        adjacency: how two neighbouring data sets differ.
+        last: the point with the largest number of steps, >= 2, which is known already.
+    """
+    count = max(4, round(_PER_DECADE * math.log10(last.steps)) + 1)
+    numbers = {round(last.steps ** (index / (count - 1))) for index in range(count)} - {last.steps}
+    return [Point(number, bounds(one * number, delta, adjacency)) for number in sorted(numbers)] + [last]
+
+
+def bounds(event: acc.Event, delta: float, adjacency: Adjacency) -> dict[str, tuple[float, float]]:
+    """Bounds on epsilon by the accountants that know the event at this delta."""
+    found: dict[str, tuple[float, float]] = {}
+    for method in DRAWN:
+        try:
+            promise = acc.guarantee(event, adjacency, method)
+            found[method] = promise.epsilon_interval(delta) if method == "pld" else (0.0, promise.epsilon(delta))
+        except InputError:
+            continue
+    return found
+
+
+def check(path: Path, steps: int) -> None:
+    """Refuse a figure that could not be drawn, before anything is computed."""
+    if steps < 2:
+        raise InputError(f"--plot draws epsilon against steps and needs --steps of at least 2, got {steps}")
+    if path.suffix.lower() not in _KINDS:
+        raise InputError(
+            f"--plot {path}: the figure is a {', '.join(_KINDS)} file; give a name that ends in one of them"
+        )
+    if not path.parent.is_dir():
+        raise InputError(f"--plot {path}: there is no folder {path.parent}; make it first")
+
+
+def draw(curve: Sequence[Point], path: Path, title: str) -> None:
+    """Write the figure.
+
+    Args:
+        curve: the points.
+        path: an .svg, .png or .pdf file in a folder that exists.
+        title: what ran.
+
+    Raises:
+        InputError: there is no finite epsilon to draw.
+    """
+    if not any(_finite(point, name) for point in curve for name in DRAWN):
+        raise InputError("nothing to draw: no accountant gives an epsilon between 0 and infinity for this event")
+
+    def fill(figure: Any) -> None:
+        axes = figure.subplots()
+        lines(axes, curve)
+        axes.set_title(title, loc="left", fontsize=10)
+        axes.legend(frameon=False)
+
+    save(path, (7.0, 4.4), fill)
+
+
+def lines(axes: "Axes", curve: Sequence[Point]) -> None:
+    """Draw the upper bounds, and the room down to the lower one where connecting the dots gives it."""
+    for name in DRAWN:
+        known = [point for point in curve if _finite(point, name)]
+        if not known:
+            continue
+        steps = [point.steps for point in known]
+        lower, upper = zip(*(point.bounds[name] for point in known), strict=True)
+        colour, dashes = _LOOKS[name]
+        label = f"{_NAMES[name]}, lower to upper" if name == "pld" else f"{_NAMES[name]}, upper"
+        axes.plot(steps, upper, color=colour, linestyle=dashes, linewidth=1.7, label=label, gid=name)
+        if name == "pld":
+            axes.fill_between(steps, lower, upper, color=colour, alpha=0.3, linewidth=0, gid="pld interval")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("steps")
+    axes.set_ylabel("ε")
+    plain(axes)
+
+
+def plain(axes: "Axes") -> None:
+    """Numbers instead of powers, a light grid, no frame."""
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.grid(visible=True, which="major", color=_RULE, linewidth=0.7)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def save(path: Path, size: tuple[float, float], fill: Callable[[Any], None]) -> None:
+    """Write a figure that equal numbers give equal bytes; text stays text, so that it can be read and found."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    kind = path.suffix.lower().lstrip(".")
+    settings: Any = {"svg.hashsalt": "sfumato", "svg.fonttype": "none", "font.size": 9.5, "text.color": _INK}
+    metadata: Any = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}[kind]
+    with matplotlib.rc_context(settings):
+        figure = Figure(figsize=size, layout="constrained")
+        fill(figure)
+        write_atomic(path, lambda temporary: figure.savefig(temporary, format=kind, dpi=160, metadata=metadata))
+
+
+def _finite(point: Point, name: str) -> bool:
+    return name in point.bounds and 0 < point.bounds[name][1] < math.inf
