@@ -7,44 +7,27 @@ until their likelihood ratio is exactly that of the grid point; merging is post-
 the result lies below. Both err by about gap^2 a step in the loss, one way each.
 
 The grid is offset so that one of its points falls on the bulk of the pair: a bulk that is narrower than a
-cell (small sampling rates) then costs nothing. Offsets add up exactly under composition.
+cell (small sampling rates) then costs nothing. Offsets add up exactly under composition. The grid ends where
+less than a given mass of P is left; from above, that mass counts as an infinite loss at the top and as the
+lowest loss at the bottom; from below it is left out. What round-off may have done is in `slack` and
+`relative` (docs/explanation/round-off.md).
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from sfumato.accounting.pairs.pair import Pair
+from sfumato.accounting._atoms import Atoms
+from sfumato.accounting._outline import outline
+from sfumato.accounting.pairs import Pair
 
-_TOLERATED = 1e-8  # relative lack of P in a merged outcome that is counted as an error of its loss
 _LOCAL = 160  # cells on each side that decide how the bulk is merged
-
-
-@dataclass(frozen=True)
-class Atoms:
-    """Losses on a grid with their masses under P.
-
-    Attributes:
-        gap: distance of neighbouring losses.
-        offset: loss of grid index 0.
-        first: grid index of the first mass.
-        masses: P of each loss, float [n].
-        infinity: P of an infinite loss.
-        slack: how far the losses may be off because of round-off, a step.
-    """
-
-    gap: float
-    offset: float
-    first: int
-    masses: np.ndarray
-    infinity: float
-    slack: float
-
-    @property
-    def losses(self) -> np.ndarray:
-        return self.offset + self.gap * (self.first + np.arange(len(self.masses)))
+_BLOCK = 1 << 15  # cells that are computed at a time, so that temporary arrays stay small
+_SMALL = 1 << 16  # cells of a grid of which several are remembered
+_EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -60,23 +43,65 @@ class _Cells:
     above_lower: float
 
 
-def _cells(pair: Pair, knots: np.ndarray) -> _Cells:
-    edges = np.concatenate([[-np.inf], knots, [np.inf]])
-    upper, lower, error = pair.cells(edges)
-    return _Cells(knots, upper[1:-1], lower[1:-1], error[1:-1], upper[0], upper[-1], lower[-1])
+def grid(pair: Pair, gap: float, tail: float, above: bool) -> Atoms:
+    """The pair on a grid, from above or from below; remembered.
+
+    Args:
+        pair: what to describe.
+        gap: distance of neighbouring losses.
+        tail: mass of P beyond each end of the grid, >= 0.
+        above: whether the curve of the result is an upper or a lower bound.
+    """
+    small = span(pair, tail) <= _SMALL * gap
+    return (_remembered if small else _remembered_large)(pair, gap, tail, above)
 
 
-def _grid(pair: Pair, gap: float, offset: float) -> tuple[int, np.ndarray]:
-    low, high = pair.span()
-    first = int(np.floor((low - offset) / gap)) - 1
-    last = int(np.ceil((high - offset) / gap)) + 1
-    return first, offset + gap * np.arange(first, last + 1)
+def span(pair: Pair, tail: float) -> float:
+    """Length of the grid."""
+    low, high = outline(pair).ends(tail)
+    return high - low
 
 
-def from_above(pair: Pair, gap: float, offset: float) -> Atoms:
+def lattice(pair: Pair) -> tuple[float, float] | None:
+    """(offset, distance) where all losses of the pair are offset + a whole number * distance."""
+    own = getattr(pair, "lattice", None)
+    return own() if own else None
+
+
+def _make(pair: Pair, gap: float, tail: float, above: bool) -> Atoms:
+    own = lattice(pair)
+    offset = own[0] if own else best_offset(pair, gap)
+    return (from_above if above else from_below)(pair, gap, offset, outline(pair).ends(tail))
+
+
+_remembered = lru_cache(maxsize=16)(_make)
+_remembered_large = lru_cache(maxsize=2)(_make)
+
+
+@lru_cache(maxsize=1)  # a bound from above and one from below follow one another
+def _cells(pair: Pair, gap: float, offset: float, first: int, last: int) -> _Cells:
+    knots = offset + gap * np.arange(first, last + 1)
+    size = len(knots) - 1
+    upper, lower, error = np.empty(size), np.empty(size), np.empty(size)
+    for start in range(0, size, _BLOCK):
+        block = slice(start, min(start + _BLOCK, size))
+        upper[block], lower[block], error[block] = pair.cells(knots[block.start : block.stop + 1])
+    beyond, beyond_lower, _ = pair.cells(np.array([-np.inf, knots[0], knots[-1], np.inf]))
+    return _Cells(knots, upper, lower, error, float(beyond[0]), float(beyond[-1]), float(beyond_lower[-1]))
+
+
+def _indices(ends: tuple[float, float], gap: float, offset: float) -> tuple[int, int]:
+    low, high = ends
+    first = min(int(np.floor((low - offset) / gap)) - 1, -1)  # the grid holds its point at the offset
+    last = max(int(np.ceil((high - offset) / gap)) + 1, 1)
+    return first, last
+
+
+def from_above(pair: Pair, gap: float, offset: float, ends: tuple[float, float] | None = None) -> Atoms:
     """The chords of the pair's curve: never below it."""
-    first, knots = _grid(pair, gap, offset)
-    cells = _cells(pair, knots)
+    first, last = _indices(ends or pair.span(), gap, offset)
+    cells = _cells(pair, gap, offset, first, last)
+    knots = cells.knots
     share = np.zeros(len(cells.upper))
     some = cells.upper > 0
     # share of a cell's P that goes to its lower end, by Q e^(upper end) = P e^(gap * share); what round-off may
@@ -90,18 +115,20 @@ def from_above(pair: Pair, gap: float, offset: float) -> Atoms:
     kept = min(cells.above, cells.above_lower * float(np.exp(knots[-1])))
     masses[-1] += kept
     masses[-first] += pair.atom()  # the offset is zero where there is one
-    return Atoms(gap, offset, first, masses, max(0.0, cells.above - kept), _slack(knots))
+    infinity = max(pair.infinity(), cells.above - kept)
+    return Atoms(gap, offset, first, masses, infinity, *_round_off(pair, knots, 3))
 
 
-def from_below(pair: Pair, gap: float, offset: float) -> Atoms:
+def from_below(pair: Pair, gap: float, offset: float, ends: tuple[float, float] | None = None) -> Atoms:
     """Merged outcomes, each with exactly the ratio of its knot: never above the pair's curve.
 
     Cell i gives the share f_i of its outcomes to knot i and the rest to knot i + 1. A knot is balanced when
     the surplus of P from the cell above it equals the deficit from the cell below. Solved from both ends
     towards the bulk, the direction in which deviations die out; what does not balance is left out of P.
     """
-    first, knots = _grid(pair, gap, offset)
-    cells = _cells(pair, knots)
+    first, last = _indices(ends or pair.span(), gap, offset)
+    cells = _cells(pair, gap, offset, first, last)
+    knots = cells.knots
     peak = min(max(-first, 1), len(knots) - 2)  # the knot at the offset
     share = _shares(*_imbalances(cells, gap), peak)
     group_upper = np.zeros(len(knots))
@@ -109,21 +136,40 @@ def from_below(pair: Pair, gap: float, offset: float) -> Atoms:
     for group, masses in ((group_upper, cells.upper), (group_lower, cells.lower)):
         group[:-1] += share * masses
         group[1:] += (1 - share) * masses
-    exact = np.exp(knots) * group_lower
-    lack = np.where(exact > 0, 1 - group_upper / np.maximum(exact, 1e-300), 0.0)
-    balanced = lack <= _TOLERATED
-    masses = np.zeros(len(knots))
-    masses[balanced] = np.minimum(group_upper, exact)[balanced]
-    lacking = np.flatnonzero(~balanced)
-    lacking = lacking[lacking > 0]
-    # a group that lacks P for its knot counts one knot lower
-    moved = np.minimum(exact[lacking] * np.exp(-gap), group_upper[lacking])
-    np.add.at(masses, lacking - 1, moved)
+    masses, lost = _on_knots(knots, gap, group_upper, group_lower)
     masses[-first] += pair.atom()
-    tolerated = 2 * float(np.max(lack[balanced], initial=0.0))
-    return Atoms(gap, offset, first, masses, 0.0, _slack(knots) + tolerated)
+    slack, relative = _round_off(pair, knots, 8)
+    return Atoms(gap, offset, first, masses, pair.infinity(), slack + lost, relative)
 
 
+def _on_knots(knots: np.ndarray, gap: float, upper: np.ndarray, lower: np.ndarray) -> tuple[np.ndarray, float]:
+    """P of merged outcomes on knots that it reaches, and how far their losses are nevertheless too high.
+
+    A merged outcome on the knot k stands for Q = P e^-k, which may be more than it has (a lower bound) but not less.
+    Where it is less by round-off, the lack is counted, relative to all Q above; where it is less by more, the outcome
+    moves down, by three knots at most.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lack = np.where(lower > 0, 1 - upper / (lower * np.exp(knots)), 0.0)
+    most, best = math.inf, (np.zeros(len(knots), dtype=int), math.inf)
+    for limit in (0.0, 1e-6 * gap, 1e-4 * gap, 1e-2 * gap):
+        down = np.where(lack > limit, np.ceil(-np.log1p(-np.minimum(lack, 0.9)) / gap), 0.0)
+        down = np.minimum(down, np.minimum(np.arange(len(knots)), 3)).astype(int)
+        reached = upper * np.exp(gap * down - knots)
+        above = np.cumsum(reached[::-1])
+        some = above > 1e-300
+        lost = float(np.max(np.cumsum((lower - reached)[::-1])[some] / above[some], initial=0.0))
+        cost = lost + gap * float(upper @ down)
+        if cost < most:
+            most, best = cost, (down, lost)
+    down, lost = best
+    moved = np.flatnonzero(down)
+    masses = np.where(down == 0, upper, 0.0)
+    np.add.at(masses, moved - down[moved], upper[moved])
+    return masses, lost
+
+
+@lru_cache(maxsize=256)
 def best_offset(pair: Pair, gap: float) -> float:
     """The offset of the grid at which the bulk merges without a remainder."""
     middle = pair.bulk()
@@ -131,8 +177,7 @@ def best_offset(pair: Pair, gap: float) -> float:
         return middle
 
     def remainder(shift: float) -> float:
-        knots = middle + shift * gap + gap * np.arange(-_LOCAL, _LOCAL + 1)
-        cells = _cells(pair, knots)
+        cells = _cells(pair, gap, middle + shift * gap, -_LOCAL, _LOCAL)
         surplus, deficit = _imbalances(cells, gap)
         share = _shares(surplus, deficit, _LOCAL, ends=(_is_end(cells.below), _is_end(cells.above)))
         return float(share[_LOCAL] * surplus[_LOCAL] - (1 - share[_LOCAL - 1]) * deficit[_LOCAL - 1]) / gap
@@ -223,5 +268,8 @@ def _affine_chain(ratio: np.ndarray, start: float) -> np.ndarray:
     return np.concatenate([[start], values.reshape(-1)[: len(ratio)]])
 
 
-def _slack(knots: np.ndarray) -> float:
-    return 8 * float(np.finfo(np.float64).eps) * float(np.abs(knots[[0, -1]]).max() + 1.0)
+def _round_off(pair: Pair, knots: np.ndarray, tails: int) -> tuple[float, float]:
+    """How far losses are off, and the relative error of the curve, a step (docs/explanation/round-off.md)."""
+    low, high = float(knots[0]), float(knots[-1])
+    relative = tails * outline(pair).error(low, high)
+    return 2 * _EPS + 6 * _EPS * max(abs(low), abs(high)) + relative, relative
