@@ -45,6 +45,162 @@ def test_cohorts_of_a_fixed_size_are_not_accounted_as_poisson(sfumato):
     assert "--population" in sfumato(*words, "--sample-size", 10).line
 
 
+RUN = ("--noise-multiplier", 1, "--sampling-rate", 0.02, "--steps", 60)
+
+
+def test_account_shows_the_accountants_side_by_side(sfumato):
+    told = json.loads(sfumato("account", *RUN, "--json").out)
+    event = acc.Gaussian(1.0).poisson(0.02) * 60
+    for name in ("pld", "prv", "buckets", "rdp", "rdp_usual_orders", "zcdp", "pure"):
+        cost = acc.guarantee(event, method=name).epsilon(1e-5)
+        assert told["methods"][name] == ("inf" if math.isinf(cost) else cost)
+    assert (told["lower"]["pld"], told["methods"]["pld"]) == acc.guarantee(event).epsilon_interval(1e-5)
+    assert told["lower"]["prv"] < told["estimate"]["prv"] < told["methods"]["prv"]
+    assert list(told["unknown"]) == ["gaussian"]
+    assert "plain Gaussian" in told["unknown"]["gaussian"]
+    shown = {line.split()[0]: line.split() for line in sfumato("account", *RUN).out.splitlines() if line}
+    assert shown["pld"][1:] == [f"{told['lower']['pld']:.4g}", f"{told['methods']['pld']:.4g}"]
+    assert shown["gaussian"][1:] == ["-", "-"]
+    assert shown["zcdp"][1] == "-"
+
+
+def test_account_tells_what_an_attack_can_find(sfumato):
+    told = json.loads(sfumato("account", "--noise-multiplier", 1, "--json").out)
+    assert told["mu"] == pytest.approx(1.0, rel=1e-9)
+    assert told["regret"] == pytest.approx(0.0, abs=1e-9)
+    assert told["advantage"] == pytest.approx(math.erf(math.sqrt(0.125)), rel=1e-6)  # of N(0,1) against N(1,1)
+    assert told["tpr_at_1_percent_fpr"] == pytest.approx(0.09236214091561878, rel=1e-4)
+    assert "0.0924" in sfumato("account", "--noise-multiplier", 1).out
+
+
+def test_an_event_in_a_file_takes_the_place_of_the_noise(sfumato, tmp_path):
+    file = tmp_path / "event.json"
+    file.write_text(json.dumps(acc.Gaussian(1.0).to_json()))
+    words = ("--sampling-rate", 0.02, "--steps", 60, "--json")
+    from_file = json.loads(sfumato("account", "--event", file, *words).out)
+    assert from_file == json.loads(sfumato("account", *RUN, "--json").out)
+    file.write_text(json.dumps(from_file))  # what the command printed is an event, too
+    again = json.loads(sfumato("account", "--event", file, "--json").out)
+    assert again["epsilon"] == from_file["epsilon"]
+    twice = acc.event_from_json(json.loads(sfumato("account", "--event", file, "--steps", 2, "--json").out)["event"])
+    assert twice == acc.Gaussian(1.0).poisson(0.02) * 120
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[1", "is not JSON"),
+        ("[1]", "must hold what an event's to_json() gives"),
+        ('{"event": "gaussian"}', "noise_multiplier"),
+        ('{"event": "gaussian", "noise_multiplier": -1}', "noise_multiplier must be > 0"),
+        ('{"event": "no such"}', "unknown event"),
+    ],
+)
+def test_a_file_that_holds_no_event_is_refused(sfumato, tmp_path, text, said):
+    file = tmp_path / "event.json"
+    file.write_text(text)
+    line = sfumato("account", "--event", file).line
+    assert said in line
+    assert "event.json" in line
+    assert "event.json" in sfumato("account", "--event", tmp_path / "other" / "event.json").line
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "--noise-multiplier"),
+        (("--noise-multiplier", 1, "--event", "e.json"), "either --noise-multiplier"),
+        (("--noise-multiplier", -1), "noise_multiplier must be >= 0"),
+        (("--noise-multiplier", "nan"), "noise_multiplier must be a number"),
+        (("--noise-multiplier", "inf"), "noise_multiplier must be >= 0 and finite"),
+        (("--noise-multiplier", "much"), "--noise-multiplier"),
+        (("--noise-multiplier", 1, "--sampling-rate", 1.5), "sampling_rate must be in [0, 1]"),
+        (("--noise-multiplier", 1, "--sampling-rate", -0.1), "sampling_rate must be in [0, 1]"),
+        (("--noise-multiplier", 1, "--sampling-rate", "nan"), "sampling_rate must be a number"),
+        (("--noise-multiplier", 1, "--steps", -1), "steps must be a whole number >= 0"),
+        (("--noise-multiplier", 1, "--steps", 1.5), "--steps"),
+        (("--noise-multiplier", 1, "--delta", 0), "delta must be in (0, 1)"),
+        (("--noise-multiplier", 1, "--delta", 1), "delta must be in (0, 1)"),
+        (("--noise-multiplier", 1, "--delta", 2), "delta must be in (0, 1)"),
+        (("--noise-multiplier", 1, "--delta", -1e-5), "delta must be in (0, 1)"),
+        (("--noise-multiplier", 1, "--delta", "nan"), "delta must be a number"),
+        (("--noise-multiplier", 1, "--population", 10), "--sample-size"),
+        (("--noise-multiplier", 1, "--sample-size", 20, "--population", 10), "sample_size must be <= population"),
+        (("--noise-multiplier", 1, "--sampling-rate", 0.1, "--sample-size", 2, "--population", 9), "--sampling-rate"),
+        (("--noise-multiplier", 1, "--plot", "a.svg"), "--steps of at least 2"),
+        (("--noise-multiplier", 1, "--steps", 9, "--plot", "a.txt"), ".svg, .png, .pdf"),
+        (("--noise-multiplier", 1, "--steps", 9, "--plot", "nowhere/a.svg"), "no folder nowhere"),
+        (("--noise-multiplier", 0, "--steps", 9, "--plot", "a.svg"), "nothing to draw"),
+    ],
+)
+def test_account_refuses_what_cannot_be_in_one_line(sfumato, words, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert said in sfumato("account", *words).line
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", [("--steps", 0), ("--sampling-rate", 0, "--steps", 10)])
+def test_nothing_released_costs_nothing(sfumato, words):
+    told = json.loads(sfumato("account", "--noise-multiplier", 1, *words, "--json").out)
+    assert told["epsilon"] == told["advantage"] == told["mu"] == told["rho"] == 0
+    assert set(told["methods"].values()) == {0.0}
+    assert told["tpr_at_1_percent_fpr"] == pytest.approx(0.01)
+
+
+def test_a_sampling_rate_of_one_is_no_sampling(sfumato):
+    words = ("account", "--noise-multiplier", 3, "--steps", 4, "--json")
+    assert sfumato(*words, "--sampling-rate", 1).out == sfumato(*words).out
+
+
+def test_ten_million_steps_have_an_answer(sfumato):
+    words = ("account", "--noise-multiplier", 2, "--sampling-rate", 1e-4, "--steps", 10_000_000, "--delta", 1e-6)
+    told = json.loads(sfumato(*words, "--json").out)
+    assert 0 < told["lower"]["pld"] <= told["epsilon"] <= told["methods"]["pld"] <= told["methods"]["rdp"]
+    assert told["lower"]["pld"] <= told["methods"]["buckets"]
+    assert told["lower"]["pld"] <= told["methods"]["prv"]
+
+
+def test_a_tiny_delta_has_an_answer_from_those_who_know_it(sfumato):
+    told = json.loads(sfumato("account", *RUN, "--delta", 1e-300, "--json").out)
+    assert told["epsilon"] <= told["methods"]["rdp"]
+    assert 30 < told["epsilon"] < math.inf
+    for name in ("prv", "buckets"):
+        assert 'use "pld"' in told["unknown"][name]
+    small = json.loads(sfumato("account", *RUN, "--delta", 1e-12, "--json").out)
+    assert small["lower"]["pld"] <= small["methods"]["buckets"]
+    assert "cannot certify" in small["unknown"]["prv"]
+
+
+def test_plot_draws_bounds_against_steps(sfumato, tmp_path):
+    words = ("account", "--noise-multiplier", 0.5, "--sampling-rate", 2e-5, "--steps", 100, "--delta", 1e-8)
+    file = tmp_path / "a.svg"
+    told = json.loads(sfumato(*words, "--plot", file, "--json").out)
+    steps = [point["steps"] for point in told["curve"]]
+    assert steps[0] == 1
+    assert steps == sorted(set(steps))
+    assert steps[-1] == 100
+    low, high = told["curve"][0]["pld"]
+    assert low <= 0.05759 <= high * (1 + 1e-3)  # of the curve that presented connecting the dots
+    for point in told["curve"]:
+        low, high = point["pld"]
+        assert low <= high <= point["rdp"][1]
+        assert low <= point["buckets"][1]
+        assert low <= point["prv"][1]
+    assert told["curve"][-1]["buckets"][1] == told["methods"]["buckets"]
+    drawn = file.read_text()
+    for name in ("connecting the dots", "PRV", "privacy buckets", "Rényi", "steps"):
+        assert name in drawn
+    assert f"plot: {file}" in sfumato(*words, "--plot", file).out
+    assert file.read_text() == drawn  # the same run gives the same bytes
+
+
+@pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("pdf", b"%PDF")])
+def test_plot_writes_other_formats(sfumato, tmp_path, suffix, begins):
+    file = tmp_path / f"a.{suffix}"
+    assert sfumato("account", "--noise-multiplier", 1, "--steps", 2, "--plot", file).code == 0
+    assert file.read_bytes().startswith(begins)
+
+
 @pytest.mark.parametrize("open_number", ["--noise-multiplier", "--steps", "--sampling-rate"])
 def test_what_calibrate_finds_meets_the_budget_and_no_better_number_does(sfumato, open_number):
     numbers = {"--noise-multiplier": 1.2, "--steps": 500, "--sampling-rate": 0.02}

@@ -153,7 +153,7 @@ def _cost(event: acc.Event, options: AccountOptions, method: Method) -> Cost:
 def _attack(best: Guarantee) -> dict[str, float]:
     """What the guarantee means for somebody who wants to know whether a unit took part."""
     gdp = best.gdp()
-    caught = float(1.0 - best.tradeoff(_FPR))
+    caught = float(best.tpr(_FPR))
     return {"mu": gdp.mu, "regret": gdp.regret, "advantage": best.advantage(), "tpr_at_1_percent_fpr": caught}
 
 
