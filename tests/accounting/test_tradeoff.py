@@ -1,18 +1,94 @@
+"""Curves of error rates, against closed forms and against the best tests of finite distributions, enumerated."""
+
+import math
+import time
+
+import mpmath as mp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 from sfumato.accounting import Composition, Gaussian, InputError, guarantee
+from sfumato.accounting.gaussian import gaussian_delta, gaussian_deltas
+from sfumato.accounting.tradeoff import GaussianTradeoff, TradeoffCurve
 
-RATES = np.array([0.0, 1e-6, 0.01, 0.1, 0.5, 0.9, 1.0])
+RATES = np.array([0.0, 1e-12, 1e-6, 0.01, 0.1, 0.5, 0.9, 1 - 1e-9, 1.0])
+SAMPLED = guarantee(Gaussian(1.0).poisson(0.05) * 300)
+
+
+def best_tests(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """(fpr, tpr) of the tests that reject q for p: all outcomes of a likelihood ratio above a threshold."""
+    order = np.argsort(-p / q)
+    return np.array([np.concatenate([[0.0], np.cumsum(x[order])[:-1], [1.0]]) for x in (q, p)]).T
+
+
+def concave_hull(points: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """The upper concave hull of points, by all chords."""
+    result = np.zeros(len(at))
+    for x, y in points:
+        for u, v in points:
+            inside = (at >= x) & (at <= u) & (u > x)
+            result = np.maximum(result, np.where(inside, y + (v - y) * (at - x) / (u - x if u > x else 1.0), 0.0))
+        result = np.maximum(result, np.where(at == x, y, 0.0))
+    return result
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)), min_size=2, max_size=5))
+def test_the_curve_is_the_convex_closure_of_the_best_tests_in_both_directions(masses) -> None:
+    p, q = (np.array(side) / sum(side) for side in zip(*masses))
+    ratios = np.unique(np.concatenate([[1.0], p / q, q / p]))
+    ratios = ratios[ratios >= 1]
+    one, other = (np.maximum(a - ratios[:, None] * b, 0).sum(axis=1) for a, b in ((p, q), (q, p)))
+    ahead = one - other  # linear between ratios: where it changes sign, the larger one has a kink
+    turn = np.flatnonzero(ahead[:-1] * ahead[1:] < 0)
+    share = ahead[turn] / (ahead[turn] - ahead[turn + 1])
+    kinks = ratios[turn] + share * (ratios[turn + 1] - ratios[turn])
+    ratios = np.unique(np.concatenate([ratios, kinks]))
+    deltas = [max(np.maximum(a - x * b, 0).sum() for a, b in ((p, q), (q, p))) for x in ratios]
+    curve = TradeoffCurve.from_deltas(np.log(ratios), np.array(deltas))
+    at = np.linspace(0, 1, 23)
+    truth = concave_hull(np.concatenate([best_tests(p, q), best_tests(q, p)]), at)
+    assert curve.true_positive_rate(at) == pytest.approx(truth, abs=1e-12)
+    assert (curve.true_positive_rate(at) >= truth - 1e-14).all()
+    assert curve.false_negative_rate(at) == pytest.approx(1 - truth, abs=1e-12)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(st.data())
+def test_the_search_finds_the_best_of_all_lines(data) -> None:
+    steps = data.draw(st.lists(st.floats(1e-3, 2.0), min_size=2, max_size=30))
+    falls = data.draw(st.lists(st.floats(0.0, 1.0), min_size=len(steps), max_size=len(steps)))
+    epsilons, deltas = np.cumsum(steps), np.cumprod(falls)  # neither convex nor from zero
+    rates = np.array(data.draw(st.lists(st.floats(0, 1), min_size=1, max_size=9)))
+    lines = deltas[:, None] + np.exp(epsilons)[:, None] * rates
+    flats = np.exp(-epsilons)[:, None] * (1 - deltas[:, None] - rates)
+    truth = np.minimum(1.0, np.minimum(lines.min(axis=0), 1.0 - flats.max(axis=0)))
+    found = TradeoffCurve.from_deltas(epsilons, deltas).true_positive_rate(rates)
+    assert found == pytest.approx(truth, rel=1e-12, abs=1e-14)
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.5, 1.0, 7.0])
+def test_the_gaussians_curve_is_the_closed_form_and_never_below_it(mu: float) -> None:
+    rates = [1e-300, 1e-12, 0.01, 0.3, 0.99]
+    found = GaussianTradeoff(mu).true_positive_rate(np.array(rates))
+    missed = GaussianTradeoff(mu).false_negative_rate(np.array(rates))
+    with mp.workdps(40):
+        for rate, tpr, fnr in zip(rates, found, missed):
+            guess = mp.findroot(lambda x, rate=rate: mp.log(mp.ncdf(x)) - mp.log(mp.mpf(rate)), float(ndtri(rate)))
+            truth = mp.ncdf(guess + mu)
+            assert truth <= tpr <= truth * (1 + mp.mpf(1e-10))
+            assert (1 - truth) * (1 - mp.mpf(1e-10)) <= fnr <= 1 - truth
 
 
 @pytest.mark.parametrize("z", [0.5, 1.0, 4.0])
-def test_the_gaussians_tradeoff_is_the_closed_form(z: float) -> None:
-    found = guarantee(Gaussian(z)).tradeoff(RATES)
-    truth = ndtr(ndtri(1 - RATES) - 1 / z)
-    assert (found <= truth + 1e-12).all()
-    assert found == pytest.approx(truth, abs=2e-4)
+def test_a_renyi_curve_of_a_gaussian_is_above_the_exact_one(z: float) -> None:
+    exact = guarantee(Gaussian(z)).tpr(RATES)
+    found = guarantee(Gaussian(z), method="rdp").tpr(RATES)
+    assert (found >= exact * (1 - 1e-9)).all()
+    assert guarantee(Gaussian(z)).tradeoff(RATES) == pytest.approx(1 - exact, abs=1e-12)
 
 
 def test_every_method_bounds_the_same_attacker() -> None:
@@ -25,20 +101,126 @@ def test_every_method_bounds_the_same_attacker() -> None:
     assert (tight <= 1 - RATES + 1e-12).all()
 
 
-def test_the_equivalent_gaussian_is_no_more_private() -> None:
-    promise = guarantee(Gaussian(1.0).poisson(0.05) * 300)
-    fit = promise.gdp()
-    rates = np.linspace(0.001, 0.999, 200)
-    assert (ndtr(ndtri(1 - rates) - fit.mu) <= promise.tradeoff(rates) + 1e-9).all()
+def test_the_curve_is_its_own_inverse() -> None:
+    rates = np.linspace(0.01, 0.5, 50)
+    misses = SAMPLED.tradeoff(rates)
+    assert SAMPLED.tradeoff(misses) == pytest.approx(rates, abs=1e-4)
+
+
+def test_the_equivalent_gaussian_is_no_more_private_but_for_the_least_delta() -> None:
+    for least in (1e-3, 1e-8):
+        fit = SAMPLED.gdp(least)
+        rates = np.linspace(0.001, 0.999, 500)
+        gaussian = ndtr(ndtri(1 - rates) - fit.mu)
+        assert (gaussian - least <= SAMPLED.tradeoff(rates) + 1e-12).all()
     assert fit.regret > 0  # a sampled Gaussian is not a Gaussian
-    assert guarantee(Gaussian(2.0) * 4).gdp().mu == pytest.approx(1.0)
+
+
+def test_mu_is_the_smallest_that_covers_the_curve() -> None:
+    fit = SAMPLED.gdp(1e-6)
+    curve = SAMPLED._tradeoff
+    assert isinstance(curve, TradeoffCurve)
+    at = np.log(curve.ratios)
+    seen = curve.deltas >= 1e-6
+    assert (gaussian_deltas(fit.mu, at)[seen] >= curve.deltas[seen]).all()
+    assert not (gaussian_deltas(fit.mu * (1 - 1e-4), at)[seen] >= curve.deltas[seen]).all()
+
+
+@pytest.mark.parametrize("mu", [1e-6, 0.03, 1.0, 8.0])
+def test_a_gaussian_given_by_points_is_found_again(mu: float) -> None:
+    epsilons = np.linspace(0.0, mu * (mu / 2 + 9), 4000)
+    curve = TradeoffCurve.from_deltas(epsilons, np.array([gaussian_delta(mu, e) for e in epsilons.tolist()]))
+    fit = curve.gaussian_equivalent(1e-10)
+    assert mu * (1 - 1e-9) <= fit.mu
+    assert fit.mu == pytest.approx(mu, rel=1e-4)
+    assert fit.regret <= 1e-4
+
+
+def test_regret_is_the_shift_that_puts_one_curve_below_the_other() -> None:
+    """Its definition: the smallest kappa with f(a + kappa) - kappa <= f_mu(a) at every a."""
+    fit = SAMPLED.gdp(1e-8)
+    rates = np.linspace(0, 1, 4001)
+
+    def covered(kappa: float) -> bool:
+        moved = SAMPLED.tradeoff(np.minimum(rates + kappa, 1.0)) - kappa
+        return bool((moved <= ndtr(ndtri(1 - rates) - fit.mu) + 1e-12).all())
+
+    assert covered(fit.regret * (1 + 1e-3))
+    assert not covered(fit.regret * 0.99)
+
+
+def test_mu_without_a_least_delta_only_tells_about_the_tail() -> None:
+    """Sampled or not, 300 losses of one unit that was always drawn decide: mu rises towards sqrt(300)."""
+    mus = [SAMPLED.gdp(least).mu for least in (1e-2, 1e-4, 1e-6, 1e-8)]
+    assert mus == sorted(mus)
+    assert mus[-1] > 1.05 * mus[0]
+
+
+def test_an_infinite_loss_has_no_equivalent_gaussian() -> None:
+    curve = TradeoffCurve.from_deltas(np.array([0.0, 1.0]), np.array([0.5, 0.1]))
+    assert curve.gaussian_equivalent(1e-10).mu == math.inf
+    assert curve.gaussian_equivalent(0.2).mu < math.inf
+
+
+@pytest.mark.parametrize("prior", [1e-9, 0.01, 0.5, 0.7, 1 - 1e-9])
+def test_the_attackers_success_is_that_of_the_best_threshold(prior: float) -> None:
+    """N(0,1) against N(mu,1): the best threshold of a prior is in closed form."""
+    mu, promise = 1.5, guarantee(Gaussian(1 / 1.5))
+    threshold = mu / 2 + (math.log1p(-prior) - math.log(prior)) / mu
+    truth = prior * ndtr(mu - threshold) + (1 - prior) * ndtr(threshold)
+    assert promise.bayes_success(prior) == pytest.approx(truth, rel=1e-12)
+    assert promise.bayes_risk(prior) == pytest.approx(1 - truth, rel=1e-6)
+    assert promise.bayes_success(prior) >= truth * (1 - 1e-15)
+
+
+def test_no_test_on_the_curve_beats_the_bayes_risk() -> None:
+    rates = np.linspace(0, 1, 1001)
+    for prior in (0.1, 0.5, 0.8):
+        risks = prior * SAMPLED.tradeoff(rates) + (1 - prior) * rates
+        assert SAMPLED.bayes_risk(prior) == pytest.approx(risks.min(), rel=2e-3)
+
+
+def test_the_advantage_is_the_largest_distance_from_guessing() -> None:
+    rates = np.linspace(0, 1, 1001)
+    assert (SAMPLED.tpr(rates) - rates).max() == pytest.approx(SAMPLED.advantage(), rel=1e-3)
+    assert SAMPLED.bayes_success(0.5) == pytest.approx((1 + SAMPLED.advantage()) / 2, rel=1e-12)
 
 
 def test_nothing_released_leaves_the_attacker_guessing() -> None:
-    assert guarantee(Composition(())).tradeoff(RATES) == pytest.approx(1 - RATES)
-    assert guarantee(Composition(())).advantage() == 0
+    nothing = guarantee(Composition(()))
+    assert nothing.tradeoff(RATES) == pytest.approx(1 - RATES)
+    assert nothing.tpr(RATES) == pytest.approx(RATES)
+    assert nothing.advantage() == 0
+    assert nothing.gdp().mu == 0
+    assert [nothing.bayes_success(prior) for prior in (0.0, 0.3, 1.0)] == [1.0, 0.7, 1.0]
 
 
-def test_an_impossible_rate_is_refused() -> None:
-    with pytest.raises(InputError, match="fpr must be in"):
-        guarantee(Gaussian(1.0)).tradeoff(1.5)
+def test_a_thousand_points_take_a_moment_once_the_curve_is_composed() -> None:
+    rates = np.linspace(0, 1, 1000)
+    SAMPLED.tpr(rates)
+    taken = []
+    for _ in range(5):
+        start = time.perf_counter()
+        SAMPLED.tpr(rates)
+        SAMPLED.tradeoff(rates)
+        taken.append(time.perf_counter() - start)
+    assert min(taken) < 0.05
+
+
+@pytest.mark.parametrize("fpr", [1.5, -1e-9, math.nan, "0.1", [0.5, 2.0], [[0.5], [math.inf]], True])
+def test_an_impossible_rate_is_refused(fpr) -> None:
+    for read in (guarantee(Gaussian(1.0)).tradeoff, guarantee(Gaussian(1.0)).tpr):
+        with pytest.raises(InputError, match="fpr must be"):
+            read(fpr)
+
+
+@pytest.mark.parametrize("prior", [-0.1, 1.1, math.nan, "half"])
+def test_an_impossible_prior_is_refused(prior) -> None:
+    with pytest.raises(InputError, match="prior must be"):
+        guarantee(Gaussian(1.0)).bayes_risk(prior)
+
+
+@pytest.mark.parametrize("least", [0, 1, -1, math.nan])
+def test_an_impossible_least_delta_is_refused(least) -> None:
+    with pytest.raises(InputError, match="least_delta must be"):
+        guarantee(Gaussian(1.0)).gdp(least)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 _OVERSHOOT = 1e-3  # relative: how far beyond the expected answer to look, so as to have it between two points
+_PATIENCE = 3  # secant steps that may gain too little before a halving
 _STEP = 0.02  # relative: the first step where nothing is expected; later ones are four times as long
 
 
@@ -36,6 +37,7 @@ class Search:
         high: largest number.
         integer: whether only whole numbers are asked for.
         tolerance: relative distance of a good and a bad number at which the search ends.
+        floor: what is left of the cost where the number costs nothing; steps look at what is above it.
     """
 
     cost: Callable[[float], float]
@@ -44,6 +46,7 @@ class Search:
     high: float
     integer: bool
     tolerance: float
+    floor: float = 0.0
 
     def ends(self) -> tuple[Point, Point]:
         """The end of the bracket that costs less, and the other one."""
@@ -67,27 +70,29 @@ class Search:
         step = _STEP
         while bad is None and good.number != dear:
             away = step
-            if exponent and 0 < good.cost < math.inf:
-                away = abs(math.log(self.limit / good.cost) / exponent) * (1 + _OVERSHOOT) + _OVERSHOOT
+            if exponent and math.isfinite(self._log(good)):
+                away = abs(self._log(good) / exponent) * (1 + _OVERSHOOT) + _OVERSHOOT
             at = self._moved(good.number, min(away, 100 * step), dear)
             if at.cost > self.limit:
                 bad = at
             else:
-                good, exponent, step = at, power(good, at), 4 * step
+                good, exponent, step = at, self.power(good, at), 4 * step
         return good if bad is None else self.between(good, bad)[0]
 
     def between(self, good: Point, bad: Point) -> tuple[Point, Point]:
-        """Narrow to neighbours by secant steps in log-log scale, halving whenever a step gains too little."""
-        halve = abs(math.log(bad.number / good.number)) > 0.5  # a secant of a narrow bracket is good at once
+        """Narrow to neighbours: secant steps in log-log scale, where an end that stays counts half (Illinois' method),
+        and a halving after steps that gained too little.
+        """
+        weights, moved, poor = [1.0, 1.0], -1, 0  # of the good end and the bad one
         while True:
             width = abs(math.log(bad.number / good.number))
             if width <= self.tolerance or (self.integer and abs(bad.number - good.number) <= 1):
                 return good, bad
+            below, above = (weight * abs(self._log(point)) for weight, point in zip(weights, (good, bad)))
             share = 0.5
-            if not halve and 0 < good.cost < bad.cost < math.inf:
-                share = math.log(self.limit / good.cost) / math.log(bad.cost / good.cost)
-                margin = 0.5 * self.tolerance / width  # step just past the root, so that both ends move in
-                share = min(0.999, share + margin) if share < 0.5 else max(0.001, share - margin)
+            if poor < _PATIENCE and 0 < below + above < math.inf:
+                least = min(0.5, 0.5 * self.tolerance / width)  # just past the root, so that both ends move in
+                share = min(max(below / (below + above), least), 1 - least)
             number = good.number * math.exp(share * math.log(bad.number / good.number))
             if self.integer:
                 ends = sorted((good.number, bad.number))
@@ -95,8 +100,21 @@ class Search:
             if number in (good.number, bad.number):
                 return good, bad
             at = self._at(number)
-            good, bad = (at, bad) if at.cost <= self.limit else (good, at)
-            halve = abs(math.log(bad.number / good.number)) > 0.5 * width
+            side = 0 if at.cost <= self.limit else 1
+            good, bad = (at, bad) if side == 0 else (good, at)
+            weights[side], weights[1 - side] = 1.0, 0.5 * weights[1 - side] if side == moved else weights[1 - side]
+            moved = side
+            poor = 0 if abs(math.log(bad.number / good.number)) <= 0.5 * width else (poor + 1) % (_PATIENCE + 1)
+
+    def power(self, one: Point, two: Point) -> float:
+        """By which power of the number the cost changes between two points; 0 where that cannot be told."""
+        change = self._log(two) - self._log(one)
+        return change / math.log(two.number / one.number) if math.isfinite(change) and one.number != two.number else 0.0
+
+    def _log(self, point: Point) -> float:
+        """log of a point's cost over the limit, both without what nothing costs; infinite where that cannot be told."""
+        excess, allowed = point.cost - self.floor, self.limit - self.floor
+        return math.log(excess / allowed) if 0 < excess < math.inf and allowed > 0 else math.inf
 
     def _at(self, number: float) -> Point:
         return Point(number, self.cost(number))
@@ -108,11 +126,3 @@ class Search:
             return self._at(min(max(math.ceil(moved), number + 1) if self.integer else moved, end))
         moved = number * math.exp(-log_step)
         return self._at(max(min(math.floor(moved), number - 1) if self.integer else moved, end))
-
-
-def power(one: Point, two: Point) -> float:
-    """By which power of the number the cost changes between two points; 0 where that cannot be told."""
-    smaller, larger = sorted((one.cost, two.cost))
-    if not 0 < smaller <= larger < math.inf or one.number == two.number:
-        return 0.0
-    return math.log(two.cost / one.cost) / math.log(two.number / one.number)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 
 from sfumato._check import InputError, positive
 from sfumato._types import Adjacency
-from sfumato.accounting._search import Point, Search, power
+from sfumato.accounting._search import Point, Search
 from sfumato.accounting.events import Event, Unknown
 from sfumato.accounting.guarantee import Guarantee, Method, guarantee
 from sfumato.accounting.rdp import RdpAccountant
@@ -131,11 +131,11 @@ def calibrate(
         happened = event(number)
         return goal.read(Guarantee(happened, adjacency, (RdpAccountant(happened, adjacency, _ROUGH_ORDERS),)))
 
-    search = Search(tight, goal.limit, low, high, integer, tolerance)
+    search = Search(tight, goal.limit, low, high, integer, tolerance, goal.floor)
     found = None
     if goal.name != "rho" and method not in _CHEAP:
         with contextlib.suppress(Unknown):
-            found = _from_rough(search, Search(rough, goal.limit, low, high, integer, _ROUGH_TOLERANCE))
+            found = _from_rough(search, Search(rough, goal.limit, low, high, integer, _ROUGH_TOLERANCE, goal.floor))
     found = found or _from_ends(search)
     if found.cost > goal.limit:
         raise InputError(
@@ -161,7 +161,7 @@ def _from_rough(search: Search, rough: Search) -> Point:
         return bad  # by a bound that is valid too
     if good.cost <= search.limit:
         good, bad = rough.between(good, bad)
-        exponent = power(good, bad)
+        exponent = rough.power(good, bad)
     return search.near(good.number, exponent, cheap)
 
 

@@ -28,12 +28,14 @@ class Target:
         limit: the largest value allowed.
         where: at what it is read, for messages; "" where nothing is to be said.
         read: the number of a guarantee, an upper bound; inf where there is none.
+        floor: the number where nothing was released.
     """
 
     name: str
     limit: float
     where: str
     read: Callable[[Guarantee], float]
+    floor: float = 0.0
 
     def is_met(self, promise: Guarantee) -> bool:
         """Whether a guarantee stays within the limit."""
@@ -90,12 +92,14 @@ def target(
             at = _needed("tpr", fpr=fpr)
             between(0, 1, ends="()", fpr=at)
             between(0, 1, ends="()", tpr=tpr)
-            return Target(name, _limit(tpr), f" at fpr {at:g}", lambda promise: float(promise.tpr(at)))
+            return Target(name, _limit(tpr), f" at fpr {at:g}", lambda promise: float(promise.tpr(at)), at)
         case _:
             at = 0.5 if prior is None else prior
             between(0, 1, ends="()", prior=at)
             between(0, 1, ends="()", success=success)
-            return Target(name, _limit(success), f" at prior {at:g}", lambda promise: promise.bayes_success(at))
+            return Target(
+                name, _limit(success), f" at prior {at:g}", lambda promise: promise.bayes_success(at), max(at, 1 - at)
+            )
 
 
 def _limit(value: float | None) -> float:

@@ -1,14 +1,16 @@
-"""`sfumato calibrate`: the one number of a run that is left open, so that the run meets a budget."""
+"""`sfumato calibrate`: the one number of a run that is left open, so that the run meets a target."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import TypedDict
 
 from sfumato import accounting as acc
 from sfumato._check import InputError, between, positive, whole
 from sfumato._types import Adjacency
-from sfumato.cli.console import say, say_json
+from sfumato.accounting.target import target
+from sfumato.cli.console import number, say, say_json, table
 from sfumato.cli.parse import CommonOptions, parse
 
 _OPEN = {
@@ -18,13 +20,33 @@ _OPEN = {
 }
 
 
+class _Limits(TypedDict, total=False):
+    epsilon: float
+    delta: float
+    rho: float
+    mu: float
+    advantage: float
+    tpr: float
+    fpr: float
+
+
+_DELTA = 1e-5
+_FPR = 0.01
+
+
 @dataclass(frozen=True, kw_only=True)
 class CalibrateOptions(CommonOptions):
-    """A budget, and two of the three numbers of a run; the third is searched.
+    """One target, and two of the three numbers of a run; the third is searched.
 
     Attributes:
-        epsilon: the budget of the whole run, >= 0.
-        delta: in (0, 1), well below 1 / population.
+        epsilon: target: the budget of the whole run, >= 0, at --delta.
+        delta: in (0, 1), well below 1 / population; where epsilon is read, 1e-5 if left out.
+        rho: target: rho of zCDP, > 0; sampling does not amplify it.
+        mu: target: mu of the Gaussian mechanism that is at most as private, > 0.
+        advantage: target: the most by which a membership test's true positive rate may exceed its false positive rate,
+            in (0, 1).
+        tpr: target: the largest true positive rate of a membership test at the false positive rate --fpr, in (0, 1).
+        fpr: in (0, 1); where tpr is read, 0.01 if left out.
         noise_multiplier: std of the noise divided by the most that one unit can move the sum; leave it out to find
             the smallest that will do.
         steps: noisy sums; leave it out to find the largest number.
@@ -34,8 +56,13 @@ class CalibrateOptions(CommonOptions):
             blanked (zero_out).
     """
 
-    epsilon: float
-    delta: float = 1e-5
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+    mu: float | None = None
+    advantage: float | None = None
+    tpr: float | None = None
+    fpr: float | None = None
     noise_multiplier: float | None = None
     steps: int | None = None
     sampling_rate: float | None = None
@@ -44,8 +71,13 @@ class CalibrateOptions(CommonOptions):
 
 def calibrate(argv: Sequence[str]) -> int:
     """Run the command."""
-    about = "The noise, the steps or the sampling rate that meet a budget: give two of the three."
+    about = (
+        "The noise, the steps or the sampling rate that meet a target: give two of the three, and one target "
+        "(--epsilon, --rho, --mu, --advantage or --tpr)."
+    )
     options = parse(CalibrateOptions, argv, command="calibrate", about=about)
+    limits, delta, fpr = _limits(options)
+    goal = target(**limits)
     given = {name: getattr(options, name) for name in _OPEN}
     open_names = [name for name, value in given.items() if value is None]
     if len(open_names) != 1:
@@ -55,21 +87,54 @@ def calibrate(argv: Sequence[str]) -> int:
     name = open_names[0]
     make = _maker(given)
     bracket, integer = _OPEN[name]
-    exact = acc.calibrate(
-        make,
-        epsilon=options.epsilon,
-        delta=options.delta,
-        adjacency=options.adjacency,
-        bracket=bracket,
-        integer=integer,
-    )
+    exact = acc.calibrate(make, **limits, adjacency=options.adjacency, bracket=bracket, integer=integer)
     found = int(exact) if integer else _rounded(exact, up=name == "noise_multiplier")
-    epsilon = acc.guarantee(make(found), adjacency=options.adjacency).epsilon(options.delta)
+    promise = acc.guarantee(make(found), adjacency=options.adjacency)
+    if not goal.is_met(promise):  # the accountant's bounds are not quite monotone in the last digits
+        found, promise = exact, acc.guarantee(make(exact), adjacency=options.adjacency)
+    reached = {
+        "epsilon": promise.epsilon(delta),
+        "rho": promise.rho(),
+        "mu": promise.gdp().mu,
+        "advantage": promise.advantage(),
+        "tpr": float(promise.tpr(fpr)),
+    }
     if options.json:
-        say_json({name: found, "epsilon": epsilon, "delta": options.delta, "adjacency": options.adjacency})
+        say_json({name: found, **reached, "delta": delta, "fpr": fpr, "adjacency": options.adjacency})
         return 0
-    say(f"{name} {found}: epsilon {epsilon:.4g} at delta {options.delta:g} ({options.adjacency})")
+    say(f"{name} {found}: {goal.name} {goal.read(promise):.4g}{goal.where} ({options.adjacency})")
+    say()
+    where = {"epsilon": f" at delta {delta:g}", "tpr": f" at fpr {fpr:g}"}
+    rows = [[f"{what}{where.get(what, '')}", _shown(value)] for what, value in reached.items()]
+    table(["what it amounts to", "at most"], rows)
     return 0
+
+
+def _limits(options: CalibrateOptions) -> tuple[_Limits, float, float]:
+    """The target as the library takes it, and where epsilon and tpr are read."""
+    delta = _DELTA if options.delta is None else options.delta
+    fpr = _FPR if options.fpr is None else options.fpr
+    between(0, 1, ends="()", delta=delta, remedy="choose it well below 1 / population")
+    between(0, 1, ends="()", fpr=fpr)
+    choices: dict[str, _Limits] = {}
+    if options.epsilon is not None:
+        choices["--epsilon"] = {"epsilon": options.epsilon, "delta": delta}
+    if options.rho is not None:
+        choices["--rho"] = {"rho": options.rho}
+    if options.mu is not None:
+        choices["--mu"] = {"mu": options.mu}
+    if options.advantage is not None:
+        choices["--advantage"] = {"advantage": options.advantage}
+    if options.tpr is not None:
+        choices["--tpr"] = {"tpr": options.tpr, "fpr": fpr}
+    if len(choices) != 1:
+        got = " and ".join(choices) or "none"
+        raise InputError(f"give exactly one target, --epsilon, --rho, --mu, --advantage or --tpr; got {got}")
+    return next(iter(choices.values())), delta, fpr
+
+
+def _shown(value: float | None) -> str:
+    return "none" if value is None else number(value)
 
 
 def _maker(given: dict[str, float | None]) -> Callable[[float], acc.Event]:
@@ -93,4 +158,4 @@ def _rounded(value: float, *, up: bool) -> float:
     """Six digits, rounded to the side that costs less."""
     digits = 5 - math.floor(math.log10(value))
     rounding = ROUND_CEILING if up else ROUND_FLOOR
-    return float(Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding=rounding))
+    return float(Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits), rounding=rounding))
