@@ -39,6 +39,11 @@ EXAMPLES = {
     "account": [
         "$ sfumato account --noise-multiplier 1 --sampling-rate 0.01 --steps 10000 --delta 1e-5",
         "$ sfumato account --noise-multiplier 1 --sample-size 100 --population 10000 --steps 100 --adjacency replace",
+        "# epsilon against steps, as a figure",
+        "$ sfumato account --noise-multiplier 0.5 --sampling-rate 2e-5 --steps 1000 --delta 1e-8 --plot account.svg",
+        "# any event: a file that holds what its to_json() gives",
+        """$ echo '{"event": "laplace", "scale": 10.0}' > event.json""",
+        "$ sfumato account --event event.json --steps 40",
     ],
     "calibrate": [
         "# the noise for 10,000 steps",
@@ -101,7 +106,8 @@ SEE = {
     "centralized": "[How to choose](../../how-to/choose.md).",
     "embed": "[Tutorial](../../tutorials/embeddings.md).",
     "report": "[Read a statement](../../how-to/read-a-statement.md).",
-    "account": "[Virtual clients](../../explanation/virtual-clients.md), "
+    "account": "[The accountants compared](../../explanation/accountants.md), "
+    "[virtual clients](../../explanation/virtual-clients.md), "
     "[cohorts of a fixed size](../../explanation/fixed-size-cohorts.md).",
     "calibrate": "[How to choose](../../how-to/choose.md).",
     "extrapolate": "[Virtual clients](../../explanation/virtual-clients.md).",

@@ -5,7 +5,7 @@ the Dots was presented (Doroshenko et al. 2022): there, steps of noise 0.5 at sa
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,19 +126,34 @@ def lines(axes: "Axes", curve: Sequence[Point]) -> None:
         axes.plot(steps, upper, color=colour, linestyle=dashes, linewidth=1.7, label=label, gid=name)
         if name == "pld":
             axes.fill_between(steps, lower, upper, color=colour, alpha=0.3, linewidth=0, gid="pld interval")
+    _plain(axes)
+    axes.set_ylabel("ε")
+
+
+def times(axes: "Axes", seconds: Mapping[str, Sequence[tuple[int, float]]]) -> None:
+    """Draw what the accountants took, by number of steps, in the looks of their bounds."""
+    for name, measured in seconds.items():
+        colour, dashes = _LOOKS[name]
+        axes.plot(*zip(*measured, strict=True), color=colour, linestyle=dashes, linewidth=1.7, label=_NAMES[name])
+    _plain(axes)
+    axes.set_ylabel("seconds")
+
+
+def _plain(axes: "Axes") -> None:
+    """Logarithmic axes with short numbers, a light grid, no frame."""
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("steps")
-    axes.set_ylabel("ε")
-    plain(axes)
-
-
-def plain(axes: "Axes") -> None:
-    """Numbers instead of powers, a light grid, no frame."""
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.xaxis.set_major_formatter(lambda value, _: _short(value))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes.grid(visible=True, which="major", color=_RULE, linewidth=0.7)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _short(steps: float) -> str:
+    """1, 10, 100, then powers: long numbers would run into each other."""
+    power = round(math.log10(steps))
+    return f"{steps:g}" if power < 3 else "10" + "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(power))
 
 
 def save(path: Path, size: tuple[float, float], fill: Callable[[Any], None]) -> None:
