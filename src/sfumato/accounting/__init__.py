@@ -2,6 +2,7 @@
 
 from sfumato._check import InputError
 from sfumato.accounting.calibrate import calibrate
+from sfumato.accounting.convert import from_dp_event, to_dp_event
 from sfumato.accounting.events import (
     ZCDP,
     ApproximateDP,
@@ -14,6 +15,7 @@ from sfumato.accounting.events import (
     Gaussian,
     Joint,
     Laplace,
+    MatrixMechanism,
     MinSeparation,
     MixtureOfGaussians,
     NoisyVote,
@@ -22,11 +24,13 @@ from sfumato.accounting.events import (
     PureDP,
     RandomizedResponse,
     Repeated,
+    TreeAggregation,
     TruncatedPoisson,
     Unknown,
     VoteThreshold,
     WithoutReplacement,
     compose,
+    cyclic_poisson,
     event_from_json,
     honest_noise_std,
     joint,
@@ -68,6 +72,7 @@ __all__ = [
     "Joint",
     "Laplace",
     "Ledger",
+    "MatrixMechanism",
     "MinSeparation",
     "MixtureOfGaussians",
     "NoisyVote",
@@ -80,6 +85,7 @@ __all__ = [
     "Repeated",
     "Statement",
     "Totals",
+    "TreeAggregation",
     "TruncatedPoisson",
     "Unknown",
     "VoteSensitivity",
@@ -87,8 +93,10 @@ __all__ = [
     "WithoutReplacement",
     "calibrate",
     "compose",
+    "cyclic_poisson",
     "event_from_json",
     "extrapolate",
+    "from_dp_event",
     "guarantee",
     "honest_noise_std",
     "joint",
@@ -96,5 +104,6 @@ __all__ = [
     "release_renyi",
     "terms",
     "threshold_cost",
+    "to_dp_event",
     "vote_cost",
 ]

@@ -2,16 +2,19 @@
 
 from sfumato.accounting.events.claims import ZCDP, ApproximateDP, NonPrivate, PureDP
 from sfumato.accounting.events.clip_count import ClipCount
+from sfumato.accounting.events.cyclic import cyclic_poisson
 from sfumato.accounting.events.discrete_gaussian import DiscreteGaussian
 from sfumato.accounting.events.event import Composition, Event, Repeated, Unknown, compose, event_from_json, terms
 from sfumato.accounting.events.exponential import ExponentialMechanism
 from sfumato.accounting.events.gaussian import Gaussian, combined_shift
 from sfumato.accounting.events.joint import Joint, joint
 from sfumato.accounting.events.laplace import DiscreteLaplace, Laplace
+from sfumato.accounting.events.matrix import MatrixMechanism
 from sfumato.accounting.events.min_separation import MinSeparation
 from sfumato.accounting.events.mixture import MixtureOfGaussians
 from sfumato.accounting.events.randomized_response import RandomizedResponse
 from sfumato.accounting.events.sampling import Poisson, WithoutReplacement
+from sfumato.accounting.events.tree import TreeAggregation
 from sfumato.accounting.events.truncated_poisson import TruncatedPoisson
 from sfumato.accounting.events.vote import NoisyVote, VoteThreshold, honest_noise_std
 
@@ -27,6 +30,7 @@ __all__ = [
     "Gaussian",
     "Joint",
     "Laplace",
+    "MatrixMechanism",
     "MinSeparation",
     "MixtureOfGaussians",
     "NoisyVote",
@@ -35,12 +39,14 @@ __all__ = [
     "PureDP",
     "RandomizedResponse",
     "Repeated",
+    "TreeAggregation",
     "TruncatedPoisson",
     "Unknown",
     "VoteThreshold",
     "WithoutReplacement",
     "combined_shift",
     "compose",
+    "cyclic_poisson",
     "event_from_json",
     "honest_noise_std",
     "joint",
