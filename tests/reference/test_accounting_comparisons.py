@@ -1,11 +1,13 @@
 """Published figures of the two accountants that are kept for comparison."""
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 from scipy.optimize import brentq
 
-from sfumato.accounting import Gaussian
+from sfumato.accounting import Gaussian, guarantee
 from sfumato.accounting.buckets import BucketsAccountant
 from sfumato.accounting.pld import PldAccountant
 from sfumato.accounting.prv import PrvAccountant
@@ -57,3 +59,26 @@ def test_buckets_against_the_fourier_accountant() -> None:
     grown = density(peak) * gap * steps
     assert truth.epsilon(delta * math.exp(-grown)) == pytest.approx(1.13391, abs=steps * gap)
     assert truth.epsilon(delta * math.exp(grown)) == pytest.approx(0.69808, abs=steps * gap)
+
+
+def test_the_figure_in_the_docs_supports_what_its_page_says() -> None:
+    file = Path(__file__).parents[2] / "docs" / "images" / "accountants.json"
+    drawn = json.loads(file.read_text(encoding="utf-8"))
+    points = {point["steps"]: point for point in drawn["points"]}
+    for steps, point in points.items():
+        low, high = point["pld"]["lower"], point["pld"]["upper"]
+        assert 0 < low <= high < 1.0005 * low
+        assert low <= min(point["buckets"]["upper"], point["rdp"]["upper"])
+        assert ("upper" in point["prv"]) is (steps < 100_000)
+        if "upper" in point["prv"]:
+            assert point["prv"]["lower"] < low < high < point["prv"]["upper"]
+            assert point["prv"]["estimate"] == pytest.approx(high, rel=1e-3)
+    million = points[1_000_000]
+    assert million["rdp"]["upper"] == pytest.approx(1.39 * million["pld"]["upper"], rel=0.01)
+    assert million["buckets"]["upper"] > max(2 * million["pld"]["upper"], million["rdp"]["upper"])
+    assert points[100_000]["buckets"]["upper"] == pytest.approx(1.15 * points[100_000]["pld"]["upper"], rel=0.01)
+    setting = drawn["setting"]
+    event = Gaussian(setting["noise_multiplier"]).poisson(setting["sampling_rate"]) * 1000
+    low, high = guarantee(event, method="pld").epsilon_interval(setting["delta"])
+    assert low <= points[1000]["pld"]["upper"]
+    assert points[1000]["pld"]["lower"] <= high
