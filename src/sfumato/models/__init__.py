@@ -6,15 +6,19 @@ from sfumato.models.freeze import freeze, trainable_parameters
 from sfumato.models.lenet import LeNet, lenet
 from sfumato.models.mobilenet import MobileNetV2, mobilenet_v2
 from sfumato.models.pretrained import LoadReport, load_pretrained
+from sfumato.models.public_batch_norm import PublicBatchNorm, refresh_statistics, use_public_batch
 from sfumato.models.resnet import ResNet, resnet18, resnet20, resnet50
 from sfumato.models.weights import load_weights, read_metadata, save_weights
+from sfumato.models.ws_conv import WSConv2d
 
 __all__ = [
     "NAMES",
     "LeNet",
     "LoadReport",
     "MobileNetV2",
+    "PublicBatchNorm",
     "ResNet",
+    "WSConv2d",
     "coupled_layers",
     "create",
     "freeze",
@@ -23,6 +27,7 @@ __all__ = [
     "load_weights",
     "mobilenet_v2",
     "read_metadata",
+    "refresh_statistics",
     "refuse_batch_norm",
     "refuse_coupling",
     "replace_batch_norm",
@@ -31,4 +36,5 @@ __all__ = [
     "resnet50",
     "save_weights",
     "trainable_parameters",
+    "use_public_batch",
 ]

@@ -37,8 +37,8 @@ def coupled_layers(model: nn.Module) -> list[tuple[str, nn.Module, str]]:
     """List the layers that couple examples or keep running statistics, by their type.
 
     Batch norm counts in every mode: switched to training, it would couple. Recognised are torch's batch norms
-    (1d to 3d, synchronised, lazy) with their subclasses, instance norms that track statistics, and any other
-    layer with a `running_mean` or `running_var` buffer that is not called frozen.
+    (1d to 3d, synchronised, lazy) with their subclasses, instance norms that track statistics, any layer that says
+    `couples_examples`, and any other layer with a `running_mean` or `running_var` buffer that is not called frozen.
 
     Returns:
         (name, layer, what it does) triples in the order of the module.
@@ -51,6 +51,8 @@ def coupled_layers(model: nn.Module) -> list[tuple[str, nn.Module, str]]:
         elif isinstance(layer, _InstanceNorm):
             if layer.track_running_stats:
                 found.append((name, layer, "keeps running statistics of the examples, released without noise"))
+        elif getattr(layer, "couples_examples", False):
+            found.append((name, layer, "couples the examples of a batch, so no bound per example holds"))
         elif buffers.keys() & {"running_mean", "running_var"} and "frozen" not in type(layer).__name__.lower():
             found.append((name, layer, "keeps running statistics of the examples, released without noise"))
     return found

@@ -31,7 +31,7 @@ from torch import nn
 from torch.nn import functional
 
 from sfumato.models._initialise import he
-from sfumato.models._layers import Norm, Stem, check_arguments, check_images, convolution, normalisation
+from sfumato.models._layers import Norm, Normalisation, Stem, check_arguments, check_images, convolution, normalisation
 
 _EPS = 1e-5
 
@@ -39,7 +39,9 @@ _EPS = 1e-5
 class ResidualBlock(nn.Module):
     """Convolutions with norms, added to a shortcut: 3x3, 3x3 (basic) or 1x1, 3x3, 1x1 (bottleneck)."""
 
-    def __init__(self, inputs: int, width: int, *, stride: int, bottleneck: bool, norm: Norm, groups: int) -> None:
+    def __init__(
+        self, inputs: int, width: int, *, stride: int, bottleneck: bool, norm: Normalisation, groups: int
+    ) -> None:
         super().__init__()
         outputs = 4 * width if bottleneck else width
 
@@ -83,7 +85,7 @@ class ResNet(nn.Module):
         embedding_dim: int,
         in_channels: int,
         stem: Stem,
-        norm: Norm,
+        norm: Normalisation,
     ) -> None:
         super().__init__()
         check_arguments(embedding_dim=embedding_dim, in_channels=in_channels, stem=stem, norm=norm)
