@@ -1,12 +1,14 @@
 """What the networks share: a convolution, the norm after it, the norm after any trained layer, checks of arguments."""
 
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import nn
 
 from sfumato._check import InputError, one_of, whole
-from sfumato.models.public_batch_norm import PublicBatchNorm
+from sfumato.models.public_batch_norm import PublicBatchNorm, use_public_batch
+
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 Norm = Literal["group", "none"]
 """Group norm after convolutions without bias, or no norm after convolutions with bias (folded weights)."""
@@ -74,7 +76,42 @@ def check_images(inputs: torch.Tensor, in_channels: int, name: str) -> None:
         )
 
 
-def check_classifier(*, normalisation: str, allowed: tuple[str, ...] = _NORMALISATIONS, **sizes: int) -> None:
-    """Refuse sizes below 1 and an unknown norm."""
-    whole(**sizes)
-    one_of(allowed, normalisation=normalisation)
+def check_normalisation(kind: str, allowed: tuple[str, ...] = _NORMALISATIONS) -> None:
+    """Refuse an unknown norm."""
+    one_of(allowed, normalisation=kind)
+
+
+def with_public_inputs(model: AnyModule, kind: Normalisation, public_inputs: torch.Tensor | None) -> AnyModule:
+    """Hand the public inputs to the model; without them its statistics must come from a file or be given later.
+
+    Raises:
+        InputError: no layer takes them.
+    """
+    if public_inputs is None:
+        return model
+    if kind != "public_batch":
+        raise InputError(
+            f"public_inputs go with normalisation='public_batch', got normalisation={kind!r}; leave them out"
+        )
+    use_public_batch(model, public_inputs)
+    return model
+
+
+def height_and_width(image_size: int | tuple[int, int], at_least: int = 1) -> tuple[int, int]:
+    """Both sides in pixels; one number means square.
+
+    Raises:
+        InputError: a side is not a whole number >= `at_least`.
+    """
+    height, width = image_size if isinstance(image_size, tuple) else (image_size, image_size)
+    whole(at_least=at_least, height=height, width=width)
+    return height, width
+
+
+def check_shape(inputs: torch.Tensor, expected: tuple[int, ...], name: str) -> None:
+    """Refuse anything but [n, *expected]."""
+    if inputs.shape[1:] != expected:
+        shape = ", ".join(map(str, expected))
+        raise InputError(
+            f"this {name} reads [n, {shape}], got {list(inputs.shape)}; build it for the shape of the data"
+        )

@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor  # pyright: ignore[reportMissingImports]
 from torch.nn import functional
 from torch.utils.hooks import RemovableHandle
 
@@ -199,7 +200,7 @@ class _PublicBatch:
         if any(layer._collecting for layer in model.modules() if isinstance(layer, PublicBatchNorm)):
             return  # this is the pass of the public batch
         parameters = list(model.parameters())
-        if any(torch._C._functorch.is_functorch_wrapped_tensor(parameter) for parameter in parameters):
+        if any(is_functorch_wrapped_tensor(parameter) for parameter in parameters):
             return
         weights = [(parameter.data_ptr(), parameter._version) for parameter in parameters]
         if weights != self.weights or not weights:
