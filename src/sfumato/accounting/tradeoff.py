@@ -66,7 +66,7 @@ class GaussianTradeoff:
 
     def true_positive_rate(self, fpr: np.ndarray) -> np.ndarray:
         rates, margin = self._rates(fpr, 1.0)
-        return np.minimum(1.0, rates * (1.0 + margin))
+        return np.clip(rates * (1.0 + margin) + math.ulp(0.0), fpr, 1.0)
 
     def false_negative_rate(self, fpr: np.ndarray) -> np.ndarray:
         rates, margin = self._rates(fpr, -1.0)
@@ -80,8 +80,9 @@ class GaussianTradeoff:
         quantiles = ndtri(fpr)
         shifted = sign * (quantiles + self.mu)
         size = np.where(np.isfinite(quantiles), np.abs(quantiles), 0.0) + self.mu
-        # the hazard of the normal distribution at x is at most 1 + |x|
-        return ndtr(shifted), np.minimum(1.0, 16 * _EPS * (1.0 + size * (1.0 + size)))
+        # how Phi changes relative to itself, phi / Phi, is at most 1 + |x| on the left and e^(-x^2 / 2) on the right
+        change = np.where(shifted < 0, 1.0 + size, np.exp(-(np.maximum(shifted, 0.0) ** 2) / 2))
+        return ndtr(shifted), np.minimum(1.0, 16 * _EPS * (1.0 + size * change))
 
 
 @dataclass(frozen=True)
