@@ -214,7 +214,7 @@ def at_least_once(chances: Sequence[tuple[float, int]]) -> float:
     """The chance that any of these happens, given the chance of each and how often it is tried."""
     if any(chance >= 1.0 for chance, _ in chances):
         return 1.0
-    return -math.expm1(math.fsum(count * math.log1p(-chance) for chance, count in chances))
+    return 0.0 - math.expm1(math.fsum(count * math.log1p(-chance) for chance, count in chances))
 
 
 def _size(least: int) -> int:

@@ -19,6 +19,7 @@ _SHARE = 1e-7  # of delta that the tails of all steps together may have
 _LEAST_TAIL = 1e-38  # beyond which pairs do not reach
 _ENOUGH = 1e-6  # error of a bound, relative to delta, that needs no better tilt
 _TOO_MUCH = 1e-4  # error that calls for a split
+_MOST_ATTEMPTS = 12
 _CELLS, _POINTS = 1 << 16, 1 << 18  # what a quick answer costs at most: of a step, of a composition
 _MOST_CELLS = 1 << 19  # of a single step; bounds the memory to about 100 MB
 
@@ -76,7 +77,7 @@ class Curve:
         return self.on_lattice(gap)
 
     def on_lattice(self, gap: float) -> float:
-        """A gap near this one of which the losses of a pair are multiples, if there is such a pair."""
+        """The gap, or a smaller one that divides the lattice of a pair that has one."""
         known = [own[1] for own in (lattice(pair) for pair, _ in self.parts) if own]
         return min(known) / math.ceil(min(known) / gap) if known else gap
 
@@ -105,15 +106,18 @@ class Curve:
         if guess is None:
             guess = max(0.0, sketch.saddle(math.log(finite))[1])
         best, rare = math.inf if above else 0.0, False
-        for attempt in range(8):
+        for attempt in range(_MOST_ATTEMPTS):
             composed = _compose(atoms, sketch, guess, math.log(finite), rare)
             if composed is None:
                 break
             found = solve(composed, math.log(delta), above, guess)
             gain = best - found if above else found - best
             best = min(best, found) if above else max(best, found)
-            if math.isinf(found):
+            if math.isinf(found) or found >= composed.end:
                 guess = 2 * composed.end - guess
+                continue
+            if above and 0 < found <= composed.start + composed.slack:  # the window begins above the epsilon
+                guess = max(0.0, 2 * composed.start - guess)
                 continue
             error = composed.share_of_error(found, above)
             if found > 0 and error <= _ENOUGH:

@@ -130,7 +130,10 @@ def from_below(pair: Pair, gap: float, offset: float, ends: tuple[float, float] 
     cells = _cells(pair, gap, offset, first, last)
     knots = cells.knots
     peak = min(max(-first, 1), len(knots) - 2)  # the knot at the offset
-    share = _shares(*_imbalances(cells, gap), peak)
+    surplus, deficit = _imbalances(cells, gap)
+    share = _shares(surplus, deficit, peak)
+    share[(deficit == 0) & (surplus > 0)] = 0.0  # a mass at a knot stays there
+    share[(surplus == 0) & (deficit > 0)] = 1.0
     group_upper = np.zeros(len(knots))
     group_lower = np.zeros(len(knots))
     for group, masses in ((group_upper, cells.upper), (group_lower, cells.lower)):
@@ -217,9 +220,10 @@ def _is_end(mass: float) -> bool:
 def _imbalances(cells: _Cells, gap: float) -> tuple[np.ndarray, np.ndarray]:
     """For each cell: P - Q e^(lower knot) and Q e^(upper knot) - P, both >= 0 up to round-off."""
     at_lower = np.exp(cells.knots[:-1]) * cells.lower
-    surplus = np.maximum(cells.upper - at_lower, 0.0)
-    deficit = np.maximum(at_lower * np.exp(gap) - cells.upper, 0.0)
-    return surplus, deficit
+    surplus = cells.upper - at_lower
+    deficit = at_lower * np.exp(gap) - cells.upper
+    nothing = 8 * _EPS * cells.upper  # a mass at a knot is balanced by itself, up to round-off
+    return np.where(surplus > nothing, surplus, 0.0), np.where(deficit > nothing, deficit, 0.0)
 
 
 def _shares(surplus: np.ndarray, deficit: np.ndarray, peak: int, ends: tuple[bool, bool] = (True, True)) -> np.ndarray:
@@ -244,7 +248,7 @@ def _chain(given: np.ndarray, taken: np.ndarray, start: float) -> np.ndarray:
     x, chain = start, [start]
     for a, b in zip(given.tolist(), taken.tolist()):
         wanted = (1.0 - x) * a
-        x = wanted / b if wanted < b else (1.0 if wanted > 0.0 else 0.0)
+        x = wanted / b if wanted < b else 1.0  # what needs no balance goes to its own knot
         chain.append(x)
     return np.array(chain)
 

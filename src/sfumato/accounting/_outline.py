@@ -59,7 +59,8 @@ def outline(pair: Pair) -> Outline:
     bulk = min(max(pair.bulk(), low), high)
     steps = np.geomspace(_FINEST * width, width, _SIDE)
     edges = np.concatenate([[low, high], bulk - steps, [bulk], bulk + steps])
-    edges = np.unique(np.clip(edges, low - 1e-3 * width, high))  # the lowest loss of all belongs to a cell
+    edges = np.unique(np.clip(edges, low, high))
+    edges = np.concatenate([[low - 1e-3 * width], edges])  # the lowest loss of all belongs to a cell
     upper, lower, error = pair.cells(np.concatenate([[-np.inf], edges, [np.inf]]))
     above = np.concatenate([np.cumsum(upper[-2:0:-1])[::-1], [0.0]]) + max(0.0, float(upper[-1]) - pair.infinity())
     below = np.cumsum(upper[:-1])

@@ -88,7 +88,7 @@ def split(parts: Sequence[tuple[Atoms, int]], epsilon: float, log_delta: float, 
         range(len(parts)), key=lambda index: parts[index][1] * float(_above(parts[index][0], cuts[index]).sum())
     )
     (atoms, count), cut = parts[which], cuts[which]
-    others = [part for index, part in enumerate(parts) if index != which]
+    others = [(replace(own, infinity=0.0), times) for own, times in parts if own is not atoms]
     log_high = math.log(float(_above(atoms, cut).sum()) or 1e-320)
     low = replace(atoms, masses=atoms.masses[:cut], infinity=0.0, memo={})
     high = replace(atoms, first=atoms.first + cut, masses=_above(atoms, cut), infinity=0.0, memo={})

@@ -39,6 +39,7 @@ _MOST_DOUBLINGS = 12  # of the gap, until a grid fits
 _LEAST_NOISE = 0.05
 _MOST_NOISE = 1e7
 _LEAST_DELTA = 1e-30  # a grid ends 13 standard deviations out; below this, the Renyi bound is the better one
+_SAME = 1e-14  # relative difference of deltas that comes from rounding what they were computed from
 _EPS = float(np.finfo(np.float64).eps)
 _ORDERS = tuple(float(a) for a in 1 + np.geomspace(1e-3, 1, 16)) + tuple(
     float(a) for a in np.unique(np.round(np.geomspace(3, 4096, 48)))
@@ -80,6 +81,18 @@ class PldAccountant:
     def epsilon(self, delta: float) -> float:
         """An upper bound on epsilon; 0 <= epsilon <= inf."""
         return self.epsilon_interval(delta)[1]
+
+    def upper(self, delta: float) -> float:
+        """An upper bound on epsilon for less work: without a lower one, so its tightness is planned, not measured."""
+        between(0, 1, delta=delta)
+        known = self._read_off(float(delta)) if delta not in self._known else self._known[delta]
+        if isinstance(known, tuple):
+            return known[1]
+        worst = 0.0
+        for search in self._searches(delta):
+            if not worst or search.upper_at(_COARSE * search.gap) > worst:
+                worst = max(worst, search.upper_at(search.gap))
+        return min(known, worst)
 
     def epsilon_interval(self, delta: float) -> tuple[float, float]:
         """(lower, upper) bounds on the smallest epsilon at this delta; remembered.
@@ -134,36 +147,52 @@ class PldAccountant:
         return np.concatenate([[0.0], epsilons]), np.concatenate([[at_zero], deltas])
 
     def _find(self, delta: float) -> tuple[float, float]:
+        known = self._read_off(delta)
+        return known if isinstance(known, tuple) else self._compose(delta, known)
+
+    def _read_off(self, delta: float) -> tuple[float, float] | float:
+        """Bounds on epsilon where no composition is needed, or else an upper bound that one may improve."""
         if delta >= 1.0 or not self._curves:
             return 0.0, 0.0
         least = max(curve.infinity for curve in self._curves)
-        if delta < least * (1 - 1e-12):
+        if delta < least * (1 - _SAME):
             return math.inf, math.inf
         cap = self._largest if self._renyi is None else min(self._largest, self._renyi.epsilon(delta))
-        if cap == 0.0 or not self._curves:
+        if cap == 0.0:
             return 0.0, cap
-        if delta < _LEAST_DELTA and math.isinf(self._largest):
+        if delta < _LEAST_DELTA and delta > 0 and math.isinf(self._largest):
             return 0.0, cap if self._renyi is None else RdpAccountant(self._event, self._adjacency).epsilon(delta)
-        if delta == 0.0:
-            reach = max(math.fsum(count * pair.span()[1] for pair, count in curve.parts) for curve in self._curves)
-            return max(0.0, min(reach * (1 - 1e-9), cap)), cap
+        if delta <= least * (1 + _SAME):  # all finite losses count
+            low, high = self._largest_finite()
+            return min(low, cap), min(high, cap)
         if all(curve.count == 1 for curve in self._curves):
             ends = [_single_epsilon(curve.parts[0][0], delta) for curve in self._curves]
             high = min(cap, max(high for _, high in ends))
             return min(high, max(low for low, _ in ends)), high
-        return self._compose(delta, cap)
+        return cap
+
+    def _largest_finite(self) -> tuple[float, float]:
+        """Bounds on the largest finite loss."""
+        largest = max(math.fsum(count * pair.span()[1] for pair, count in curve.parts) for curve in self._curves)
+        largest = max(0.0, largest)
+        pairs = [pair for curve in self._curves for pair, _ in curve.parts]
+        return largest * (1 - 1e-9), largest if all(_ends(pair) for pair in pairs) else math.inf
 
     def _compose(self, delta: float, cap: float) -> tuple[float, float]:
         """Bounds on epsilon: the worst direction first, and the others only as closely as they matter."""
-        searches = sorted((_Search(curve, delta) for curve in self._curves), key=lambda search: -search.guess)
         worst_low = worst_high = 0.0
-        for search in searches:
+        for search in self._searches(delta):
             if worst_high and search.upper_at(_COARSE * search.gap) <= worst_high:
                 continue
             low, high = search.interval()
             worst_low, worst_high = max(worst_low, low), max(worst_high, high)
+        if worst_low > cap:  # the pairs dominate the mechanism, but are worse than it
+            return 0.0, cap
         high = min(cap, worst_high)
         return min(worst_low, high), high
+
+    def _searches(self, delta: float) -> "list[_Search]":
+        return sorted((_Search(curve, delta) for curve in self._curves), key=lambda search: -search.guess)
 
     def _delta(self, curve: Curve, epsilon: float, cap: float) -> tuple[float, float]:
         """Bounds on delta of one direction, refined until they are close."""
@@ -260,6 +289,12 @@ def _renyi(event: Event, adjacency: Adjacency) -> RdpAccountant | None:
         return RdpAccountant(event, adjacency, _ORDERS)
     except InputError:
         return None
+
+
+def _ends(pair: Pair) -> bool:
+    """Whether the pair has no finite loss above its span."""
+    beyond, _, _ = pair.cells(np.array([pair.span()[1], np.inf]))
+    return float(beyond[0]) <= pair.infinity()
 
 
 def _single_bound(pair: Pair, epsilon: float, above: bool) -> float:
