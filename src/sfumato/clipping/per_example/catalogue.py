@@ -1,14 +1,16 @@
 """Which rule covers which kind of layer, and which kinds are refused, with what to use instead."""
 
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
+from sfumato.clipping.per_example.attention import AttentionRule
 from sfumato.clipping.per_example.convolution import ConvolutionRule
 from sfumato.clipping.per_example.embedding import EmbeddingBagRule, EmbeddingRule
-from sfumato.clipping.per_example.fallback import FallbackRule
+from sfumato.clipping.per_example.fallback import FallbackRule, WholeFallbackRule
 from sfumato.clipping.per_example.linear import LinearRule
 from sfumato.clipping.per_example.normalisation import GroupNormRule, InstanceNormRule, LayerNormRule, RMSNormRule
 from sfumato.clipping.per_example.recurrent import RecurrentRule
-from sfumato.clipping.per_example.rule import Rule
+from sfumato.clipping.per_example.rule import OutputRule, Rule
 from sfumato.clipping.per_example.workspace import Workspace
 
 _RULES: tuple[tuple[type[nn.Module], type[Rule]], ...] = (
@@ -24,6 +26,7 @@ _RULES: tuple[tuple[type[nn.Module], type[Rule]], ...] = (
     (nn.InstanceNorm1d, InstanceNormRule),
     (nn.InstanceNorm2d, InstanceNormRule),
     (nn.InstanceNorm3d, InstanceNormRule),
+    (nn.MultiheadAttention, AttentionRule),
     (nn.LSTM, RecurrentRule),
     (nn.GRU, RecurrentRule),
     (nn.RNN, RecurrentRule),
@@ -31,9 +34,14 @@ _RULES: tuple[tuple[type[nn.Module], type[Rule]], ...] = (
 
 
 def rule_for(module: nn.Module, workspace: Workspace) -> Rule:
-    """The rule of a module; the fallback where its kind, or its `forward`, is not a known one."""
+    """The rule of a module; the fallback where its kind, its `forward` or its parameters are not known ones."""
+    if is_parametrized(module):
+        return WholeFallbackRule()
     for kind, rule in _RULES:
         if isinstance(module, kind) and type(module).forward is kind.forward:
+            names = {name for name, _ in module.named_parameters(recurse=False)}
+            if issubclass(rule, OutputRule) and not names <= {"weight", "bias"}:  # such as those of weight_norm
+                break
             return ConvolutionRule(workspace) if rule is ConvolutionRule else rule()
     return FallbackRule()
 

@@ -18,7 +18,7 @@ counts as zero.
 [[[1.5, 2.5]]]
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -40,13 +40,15 @@ class Recording:
 
     Args:
         layers: from `covered`.
+        examples: B; needed only where the first layer computes something once for all examples.
 
     Attributes:
         parameters: the trained parameters, each once, in the order of `weighted_sum`.
     """
 
-    def __init__(self, layers: Sequence[Layer[Any]]) -> None:
+    def __init__(self, layers: Sequence[Layer[Any]], examples: int | None = None) -> None:
         self._layers = layers
+        self._examples = examples
         self._places = [
             (layer, name, layer.module.get_parameter(name)) for layer in layers for name in sorted(layer.wanted)
         ]
@@ -57,18 +59,24 @@ class Recording:
         self._detach: list[Callable[[], None]] = []
         self._settled: dict[int, Factor] | None = None
         self._listening = False
+        self._fast_path = True
 
     def __enter__(self) -> "Recording":
+        # in evaluation mode torch's transformer layers would go past their parts, as no parameter asks for a gradient
+        self._fast_path = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
         for parameter in self.parameters:
             parameter.requires_grad_(False)
         for layer in self._layers:
-            self._detach.append(layer.rule.attach(layer, self._tap_for(layer)))
+            self._detach.append(layer.rule.attach(layer, _LayerTap(self, layer)))
         self._listening = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._listening = False
+        torch.backends.mha.set_fastpath_enabled(self._fast_path)
         while self._detach:
             self._detach.pop()()
         for parameter in self.parameters:
@@ -106,7 +114,7 @@ class Recording:
         settled = self._ready()
         wanted = settled.keys() if group is None else {id(parameter) for parameter in group}
         norms = [factor.squared_norms().double() for key, factor in settled.items() if key in wanted]
-        return torch.stack(norms).sum(dim=0) if norms else torch.zeros(self._examples, dtype=torch.float64)
+        return torch.stack(norms).sum(dim=0) if norms else torch.zeros(self._examples or 0, dtype=torch.float64)
 
     def weighted_sum(self, weights: Tensor) -> list[Tensor]:
         """Sum over examples of weight times gradient, one tensor for each parameter.
@@ -126,6 +134,15 @@ class Recording:
             result.append((factor.without(absent) if drop else factor).weighted_sum(weights).view(parameter.shape))
         return result
 
+    def unused(self) -> list[str]:
+        """Names of trained parameters that the losses do not depend on; their gradients are zero."""
+        settled = self._ready()
+        return [
+            f"{layer.name}.{name}" if layer.name else name
+            for layer, name, parameter in self._places
+            if id(parameter) not in settled
+        ]
+
     def per_example(self) -> list[Tensor]:
         """The gradients themselves, float [B, *shape] for each parameter; for checks on small batches."""
         settled = self._ready()
@@ -136,26 +153,52 @@ class Recording:
             for parameter in self.parameters
         ]
 
-    def _tap_for(self, layer: Layer[Any]) -> Callable[[Tensor, Callable[[Tensor], Factors]], Tensor]:
-        keys = {name: id(layer.module.get_parameter(name)) for name in layer.wanted}
-
-        def tap(output: Tensor, factors: Callable[[Tensor], Factors]) -> Tensor:
-            if not self._listening or not torch.is_grad_enabled():
-                return output
-            for key in keys.values():
-                self._uses[key] = self._uses.get(key, 0) + 1
-
-            def see(gradient: Tensor) -> None:
-                for name, factor in factors(exact(gradient.detach())).items():
-                    key = keys[name]
-                    # what is used once is brought into its cheapest form while it is in the cache
-                    self._factors.setdefault(key, []).append(factor.settled() if self._uses[key] == 1 else factor)
-
-            return Tap.apply(output, self._anchor, see)  # type: ignore[no-any-return]
-
-        return tap
-
     def _ready(self) -> dict[int, Factor]:
         if self._settled is None:
             raise InputError("call backward(losses) first, within the recording")
         return self._settled
+
+
+class _LayerTap:
+    """How a rule sees the gradients of one layer."""
+
+    def __init__(self, recording: Recording, layer: Layer[Any]) -> None:
+        self._recording = recording
+        self._layer = layer
+        self._keys = {name: id(layer.module.get_parameter(name)) for name in layer.wanted}
+
+    @property
+    def examples(self) -> int | None:
+        return self._recording._examples
+
+    @property
+    def listening(self) -> bool:
+        return self._recording._listening and torch.is_grad_enabled()
+
+    def __call__(
+        self, output: Tensor, factors: Callable[[Tensor], Factors], names: Collection[str] | None = None
+    ) -> Tensor:
+        recording = self._recording
+        if not self.listening:
+            return output
+        if recording._examples is None:
+            recording._examples = len(output) if output.dim() else None
+        for name in self._keys if names is None else names:
+            if name in self._keys:
+                recording._uses[self._keys[name]] = recording._uses.get(self._keys[name], 0) + 1
+
+        def see(gradient: Tensor) -> None:
+            rows = len(gradient) if gradient.dim() else 0
+            if rows != recording._examples:
+                raise InputError(
+                    f"layer {self._layer.name!r} has {rows} rows in dimension 0 where there are "
+                    f"{recording._examples} examples; give it the examples as dimension 0 (batch_first=True), not "
+                    "joined with another dimension"
+                )
+            for name, factor in factors(exact(gradient.detach())).items():
+                key = self._keys[name]
+                # what is used once is brought into its cheapest form while it is in the cache
+                found = recording._factors.setdefault(key, [])
+                found.append(factor.settled() if recording._uses[key] == 1 else factor)
+
+        return Tap.apply(output, recording._anchor, see)  # type: ignore[no-any-return]

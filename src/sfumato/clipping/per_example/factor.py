@@ -67,11 +67,11 @@ class Dense(Factor):
         self.gradients = gradients
 
     def squared_norms(self) -> Tensor:
-        flat = self.gradients.flatten(1)
+        flat = self.gradients.reshape(len(self.gradients), -1)
         return torch.linalg.vector_norm(flat, dim=1).square()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        flat = self.gradients.flatten(1)
+        flat = self.gradients.reshape(len(self.gradients), -1)
         return (weights.to(flat.dtype) @ flat).view(self.gradients.shape[1:])
 
     def dense(self) -> Tensor:

@@ -1,7 +1,9 @@
 """Layers without a rule of their own: the module is run again for each example by itself, vectorised.
 
-Exact for any module that treats examples independently; slower and larger than a rule, because the gradients of all
-its parameters are materialised. Only the module itself is run again, never the network around it.
+Exact for any module that treats examples independently; slower and larger than a rule, because the gradients of its
+own parameters are materialised. Only the module itself is run again, never the network around it. Layers within it
+keep their own rules; but they are run again with it, so a parameter that lies beside many layers is better moved into a
+small module of its own. A module that draws random numbers cannot be run again with the same ones, and is refused.
 """
 
 from collections.abc import Callable
@@ -9,7 +11,9 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from sfumato._check import InputError
 from sfumato.clipping.per_example.factor import Dense
 from sfumato.clipping.per_example.rule import Factors, Layer, Rule, Tap, exact
 
@@ -21,6 +25,9 @@ class FallbackRule(Rule):
 
     def attach(self, layer: Layer[nn.Module], tap: Tap) -> Callable[[], None]:
         def watch(module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
+            if not tap.listening:
+                return output
+
             def marked(value: Any, index: int | None) -> Any:
                 if not isinstance(value, Tensor) or not value.is_floating_point():
                     return value
@@ -32,6 +39,12 @@ class FallbackRule(Rule):
             return marked(output, None)
 
         return layer.module.register_forward_hook(watch, with_kwargs=True).remove
+
+
+class WholeFallbackRule(FallbackRule):
+    """The same for a module and everything within it."""
+
+    whole: ClassVar[bool] = True
 
 
 def _factors(
@@ -59,8 +72,17 @@ def _factors(
         for value, other in zip(batched, (*values, *named.values()))
     )
     vectorised = torch.vmap(of_one, in_dims=(None, dimensions, 0), randomness="error")
-    with torch.enable_grad():
-        gradients = vectorised(trained, tuple(batched), gradient.unsqueeze(1))
+    try:
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+            gradients = vectorised(trained, tuple(batched), gradient.unsqueeze(1))
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        if "randomness" in str(error):
+            reason = "it draws random numbers, such as dropout's"
+        raise InputError(
+            f"layer {layer.name or type(module).__name__!r} cannot be run again for each example by itself: {reason}; "
+            f"move {', '.join(sorted(layer.wanted))} into a module of its own, or freeze it"
+        ) from error
     return {name: Dense(exact(value)) for name, value in gradients.items()}
 
 

@@ -4,17 +4,25 @@
 [('0', 'LinearRule')]
 """
 
+from collections.abc import Iterator
+
 from torch import nn
 
 from sfumato._check import InputError
 from sfumato.clipping.per_example.catalogue import coupling, rule_for
+from sfumato.clipping.per_example.expand import ExpandRule
 from sfumato.clipping.per_example.fallback import FallbackRule
 from sfumato.clipping.per_example.rule import Layer
 from sfumato.clipping.per_example.workspace import Workspace
 
 
-def covered(model: nn.Module) -> list[Layer[nn.Module]]:
+def covered(model: nn.Module, *, expand: bool = True) -> list[Layer[nn.Module]]:
     """The layers that hold trained parameters, each with its rule.
+
+    Args:
+        model: the user's module; nothing of it is changed.
+        expand: give every example its copy of parameters [1, ...] that lie beside layers (class tokens, position
+            tables), instead of running their module again.
 
     Raises:
         InputError: nothing is trained, or a layer cannot be covered; names it and the replacement.
@@ -24,17 +32,15 @@ def covered(model: nn.Module) -> list[Layer[nn.Module]]:
         name, reason = refusals[0]
         more = f" ({len(refusals) - 1} more; sfumato check-model lists them)" if len(refusals) > 1 else ""
         raise InputError(f"layer {name!r}: {reason}{more}")
-    layers = layers_of(model)
+    layers = layers_of(model, expand=expand)
     if not layers:
         raise InputError("the model has no trainable parameters; set requires_grad_(True) on some, or freeze less")
     return layers
 
 
-def layers_of(model: nn.Module) -> list[Layer[nn.Module]]:
+def layers_of(model: nn.Module, *, expand: bool = True) -> list[Layer[nn.Module]]:
     """The same without any refusal."""
-    layers: list[Layer[nn.Module]] = []
-    _collect(model, "", layers, Workspace())
-    return layers
+    return list(_collected(model, "", Workspace(), set(), expand))
 
 
 def problems(model: nn.Module) -> list[tuple[str, str]]:
@@ -47,16 +53,23 @@ def problems(model: nn.Module) -> list[tuple[str, str]]:
     return found
 
 
-def _collect(module: nn.Module, name: str, layers: list[Layer[nn.Module]], workspace: Workspace) -> None:
-    own = frozenset(key for key, value in module.named_parameters(recurse=False) if value.requires_grad)
-    rule = rule_for(module, workspace)
-    inside = isinstance(rule, FallbackRule) and any(True for _ in module.children())
-    if own and (not isinstance(rule, FallbackRule) or not inside):
-        layers.append(Layer(name, module, rule, own))
+def _collected(
+    module: nn.Module, name: str, workspace: Workspace, seen: set[int], expand: bool
+) -> Iterator[Layer[nn.Module]]:
+    if id(module) in seen:  # one module at two places of the model
         return
-    if own:  # a module of the user's own with parameters beside its layers: all that is within runs again
-        within = frozenset(key for key, value in module.named_parameters() if value.requires_grad)
-        layers.append(Layer(name, module, rule, within))
+    seen.add(id(module))
+    rule = rule_for(module, workspace)
+    trained = {key: value for key, value in module.named_parameters(recurse=rule.whole) if value.requires_grad}
+    own = frozenset(trained)
+    if isinstance(rule, FallbackRule) and not rule.whole and expand and any(True for _ in module.children()):
+        copied = frozenset(key for key, value in trained.items() if value.dim() > 1 and len(value) == 1)
+        if copied:
+            yield Layer(name, module, ExpandRule(), copied)
+        own -= copied
+    if own:
+        yield Layer(name, module, rule, own)
+    if rule.whole:
         return
     for key, child in module.named_children():
-        _collect(child, f"{name}.{key}" if name else key, layers, workspace)
+        yield from _collected(child, f"{name}.{key}" if name else key, workspace, seen, expand)

@@ -109,6 +109,8 @@ def _unroll(
     def previous() -> Tensor:
         return torch.stack([first, *outputs[:-1]], dim=1).detach()
 
+    names_ih, names_hh = (f"weight_ih{suffix}", f"bias_ih{suffix}"), (f"weight_hh{suffix}", f"bias_hh{suffix}")
+
     def of_inputs(gradient: Tensor) -> Factors:
         return _factors(layer, "ih", suffix, gradient, lambda: inputs.detach())
 
@@ -123,15 +125,15 @@ def _unroll(
     assert weight_hh is not None
     from_inputs = nn.functional.linear(inputs, weight_ih, weights["bias_ih"])
     if isinstance(module, nn.GRU):  # the reset gate multiplies what comes from the state: its gradient is another one
-        from_inputs = tap(from_inputs, of_inputs)
-        from_states = tap(torch.zeros_like(from_inputs).detach(), of_states)
+        from_inputs = tap(from_inputs, of_inputs, names_ih)
+        from_states = tap(torch.zeros_like(from_inputs).detach(), of_states, names_hh)
         if weights["bias_hh"] is not None:
             from_states = from_states + weights["bias_hh"]
         steps = zip(from_inputs.unbind(1), from_states.unbind(1), strict=True)
     else:
         if weights["bias_hh"] is not None:
             from_inputs = from_inputs + weights["bias_hh"]
-        steps = ((step, None) for step in tap(from_inputs, of_both).unbind(1))
+        steps = ((step, None) for step in tap(from_inputs, of_both, names_ih + names_hh).unbind(1))
     step_of = _cell(module)
     for index, (step, extra) in enumerate(steps):
         new = step_of(step, extra, states, weight_hh)

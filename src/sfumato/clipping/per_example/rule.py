@@ -6,9 +6,9 @@ inside must be seen (recurrent layers, attention), computes the call itself whil
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,32 @@ from sfumato.clipping.per_example.factor import Factor
 Factors = dict[str, Factor]
 """Per-example gradients by the parameter's name within its module."""
 
-Tap = Callable[[Tensor, Callable[[Tensor], Factors]], Tensor]
-"""Marks a tensor of the graph: gives it back, and later hands its gradient to the function."""
+
+class Tap(Protocol):
+    """What a rule is given to see gradients with."""
+
+    @property
+    def examples(self) -> int | None:
+        """How many examples there are, once that is known."""
+        ...
+
+    @property
+    def listening(self) -> bool:
+        """Whether calls count: not without gradients, and not while a layer is run again."""
+        ...
+
+    def __call__(
+        self, output: Tensor, factors: Callable[[Tensor], Factors], names: Collection[str] | None = None
+    ) -> Tensor:
+        """Mark a tensor of the graph: gives it back, and later hands its gradient to the function.
+
+        Args:
+            output: [B, ...].
+            factors: from the gradient of the output.
+            names: the parameters that it tells of; None for all of the layer.
+        """
+        ...
+
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
@@ -46,9 +70,11 @@ class Rule(ABC):
 
     Attributes:
         path: what `check-model` calls it.
+        whole: whether it covers the parameters of the module's children too.
     """
 
     path: ClassVar[str] = "one backward pass"
+    whole: ClassVar[bool] = False
 
     def refusal(self, module: Any) -> str:
         """Why this module cannot be covered, with the remedy; empty if it can."""
@@ -81,10 +107,24 @@ class OutputRule(Rule):
 
     def attach(self, layer: Layer[Any], tap: Tap) -> Callable[[], None]:
         def watch(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+            if not tap.listening:
+                return output
+            examples = tap.examples
+            if examples is not None and examples > 1 and output.dim() and len(output) == 1:
+                # computed once for all examples, such as positions [1, T]: each gets its own
+                inputs = tuple(each(value, examples) for value in inputs)
+                output = each(output, examples).clone()
             saved = self.save(module, inputs, output)
             return tap(output, lambda gradient: self.factors(layer, saved, gradient))
 
         return layer.module.register_forward_hook(watch).remove
+
+
+def each(value: Any, examples: int) -> Any:
+    """A tensor with dimension 0 of size one, repeated for every example; anything else as it is."""
+    if isinstance(value, Tensor) and value.dim() and len(value) == 1:
+        return value.expand(examples, *value.shape[1:])
+    return value
 
 
 def exact(values: Tensor) -> Tensor:

@@ -2,10 +2,10 @@
 
 The gradient is the sum over uses, so norms do not add up. Uses of one form are joined along the positions; a table that
 is also a linear map (tied input and output embeddings) keeps both forms and their inner products, without a table for
-each example; anything else is materialised and added.
+each example; blocks of rows that do not overlap stay apart; anything else is materialised and added.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -17,6 +17,11 @@ def merged(uses: Sequence[Factor]) -> Factor:
     """One factor for all uses of a parameter."""
     if len(uses) == 1:
         return uses[0].settled()
+    blocks = [use for use in uses if isinstance(use, Blocks)]
+    if len(blocks) == len(uses):
+        places = sorted({place for use in blocks for place in use.parts})
+        found = {place: [use.parts[place] for use in blocks if place in use.parts] for place in places}
+        return Blocks({place: merged(parts) for place, parts in found.items()}, blocks[0].shape)
     outers = [use for use in uses if isinstance(use, Outer)]
     rows = [use for use in uses if isinstance(use, Rows)]
     if len(outers) == len(uses):
@@ -63,6 +68,42 @@ class TiedTable(Factor):
 
     def without(self, examples: Tensor) -> "TiedTable":
         return TiedTable(self.rows.without(examples), self.outer.without(examples))
+
+
+class Blocks(Factor):
+    """Gradients of a parameter of which each use sees one block of rows, such as a joint projection of q, k and v.
+
+    Args:
+        parts: by the block's place; a block that is missing has gradient zero.
+        shape: of the whole parameter, whose blocks are equal.
+    """
+
+    def __init__(self, parts: Mapping[int, Factor], shape: torch.Size) -> None:
+        self.parts = dict(parts)
+        self.shape = shape
+
+    def settled(self) -> "Blocks":
+        return Blocks({place: part.settled() for place, part in self.parts.items()}, self.shape)
+
+    def squared_norms(self) -> Tensor:
+        return torch.stack([part.squared_norms() for part in self.parts.values()]).sum(dim=0)
+
+    def _joined(self, parts: Mapping[int, Tensor], dim: int) -> Tensor:
+        some = next(iter(parts.values()))
+        rows = some.shape[dim]
+        whole = some.new_zeros(*some.shape[:dim], *self.shape)
+        for place, part in parts.items():
+            whole.narrow(dim, place * rows, rows).copy_(part)
+        return whole
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        return self._joined({place: part.weighted_sum(weights) for place, part in self.parts.items()}, 0)
+
+    def dense(self) -> Tensor:
+        return self._joined({place: part.dense() for place, part in self.parts.items()}, 1)
+
+    def without(self, examples: Tensor) -> "Blocks":
+        return Blocks({place: part.without(examples) for place, part in self.parts.items()}, self.shape)
 
 
 def _joined_outer(uses: Sequence[Outer]) -> Outer:
