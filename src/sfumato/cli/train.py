@@ -23,7 +23,7 @@ from sfumato.cli.data_options import Parts, read_parts
 from sfumato.cli.model_options import build, check_device
 from sfumato.cli.train_options import RunOptions, training_options
 from sfumato.federated import Centralized, FedAvg, FedEmb, FedSGD
-from sfumato.training import Cadence, Plan, PrivatePlan, Result, RunFolder
+from sfumato.training import Cadence, EmbeddingPlan, Plan, PrivatePlan, Result, RunFolder
 from sfumato.training.statement import make_statement
 
 
@@ -122,9 +122,10 @@ def _fit(plan: Plan, parts: Parts, out: Path, options: Any) -> int:
     model = build(options.model, shape, plan.seed, load=run.resume is None, quiet=run.json)
     if run.evaluate_every and parts.validation is None:
         raise InputError("--evaluate-every needs validation data: give --validation-share 0.1, for example")
+    rounds = plan.private_sum(plan.public_population(parts.train)).rounds
     every = run.evaluate_every
     if every is None:
-        every = max(1, plan.rounds // 10) if parts.validation is not None else 0
+        every = max(1, rounds // 10) if parts.validation is not None else 0
     if not run.json:
         say(f"run: {out} (go on after a stop with: sfumato {plan.name} --resume {out})")
     try:
@@ -136,7 +137,7 @@ def _fit(plan: Plan, parts: Parts, out: Path, options: Any) -> int:
         ) from None
     if not result.finished:
         done = result.history[-1]["round"] if result.history else 0
-        notify(f"stopped after round {done} of {plan.rounds}; go on with: sfumato {plan.name} --resume {out}")
+        notify(f"stopped after round {done} of {rounds}; go on with: sfumato {plan.name} --resume {out}")
         return 130
     _conclude(result, out, as_json=run.json)
     return 0
@@ -152,6 +153,7 @@ def _run(
     about: dict[str, Any],
     evaluate_every: int,
 ) -> Result:
+    extra: dict[str, Any] = {"fars": run.far} if isinstance(plan, EmbeddingPlan) else {}
     return plan.fit(
         model,
         parts.train,
@@ -159,7 +161,6 @@ def _run(
         resume=run.resume is not None,
         validation=parts.validation,
         test=parts.test,
-        fars=run.far,
         cadence=Cadence(
             evaluate_every=evaluate_every,
             checkpoint_every=run.checkpoint_every,
@@ -168,6 +169,7 @@ def _run(
         progress=watched(),
         about=about,
         device=run.device,
+        **extra,
     )
 
 
@@ -207,8 +209,8 @@ def _promise(plan: Plan, population: int) -> Statement:
     return make_statement(
         plan,
         private_sum,
-        event=private_sum.event() * plan.rounds,
-        rounds=plan.rounds,
+        event=private_sum.event() * private_sum.rounds,
+        rounds=private_sum.rounds,
         population=population,
         delta=plan.delta_for(population),
         noise_source="os" if plan.seed is None else "seeded",

@@ -25,10 +25,11 @@ from dataclasses import dataclass
 
 from sfumato import _check
 from sfumato._check import InputError
+from sfumato.clipping.norm_bound import NormBound
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdaptiveClipNorm:
+class AdaptiveClipNorm(NormBound):
     """Where the clip norm starts and how it moves.
 
     Attributes:
@@ -63,6 +64,28 @@ class AdaptiveClipNorm:
             )
 
     @property
+    def start(self) -> float | None:
+        """The clip norm of the first round."""
+        return self.initial
+
+    def check(self, noise_multiplier: float, clients: int) -> None:
+        """Refuse a round of other noise or size.
+
+        Raises:
+            InputError: the count would cost another share than planned.
+        """
+        if self.noise_multiplier != noise_multiplier:
+            raise InputError(
+                f"the adaptive clip norm was planned for noise_multiplier {self.noise_multiplier:g}, the sum "
+                f"has {noise_multiplier:g}; give both the same"
+            )
+        if self.clients != clients:
+            raise InputError(
+                f"the adaptive clip norm was planned for {self.clients} clients, the sum for {clients}; give both the "
+                "same"
+            )
+
+    @property
     def count_noise_std(self) -> float:
         """Std of the noise on the count of contributions."""
         return max(self.clients / 20, self.noise_multiplier) if self.count_noise is None else self.count_noise
@@ -74,6 +97,19 @@ class AdaptiveClipNorm:
             return 0.0
         return (self.noise_multiplier**-2 - (2 * self.count_noise_std) ** -2) ** -0.5
 
+    @property
+    def count_std(self) -> float:
+        """Std of the noise that the count gets: none in a run without privacy."""
+        return self.count_noise_std if self.noise_multiplier > 0 else 0.0
+
+    def counts(self, round_index: int) -> bool:
+        """Whether this round (from 0) releases a count."""
+        return self.active(round_index)
+
+    def sum_multiplier(self, noise_multiplier: float, round_index: int) -> float:
+        """z_Δ in rounds with a count, z in the others."""
+        return self.sum_noise_multiplier if self.active(round_index) else noise_multiplier
+
     def active(self, round_index: int) -> bool:
         """Whether this round (from 0) releases a count."""
         return self.rounds is None or round_index < self.rounds
@@ -82,3 +118,15 @@ class AdaptiveClipNorm:
         """The next clip norm, from the noisy Σ(1[‖Δ‖ ≤ C] − ½)."""
         fraction = noisy_count / self.clients + 0.5
         return clip_norm * math.exp(-self.learning_rate * (fraction - self.quantile))
+
+    def describe(self) -> str:
+        """That it moves."""
+        return "clipped to an adaptive norm"
+
+    def disclose(self) -> str:
+        """What it follows."""
+        return "clipped to a public norm that follows a noisy count"
+
+    def aside(self) -> str:
+        """The count."""
+        return ", with a noisy count for the norm"

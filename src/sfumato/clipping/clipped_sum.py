@@ -18,6 +18,7 @@ rounded towards zero, so that the bound holds in floating point too. Memory is o
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -69,6 +70,26 @@ class ClippedSum:
                 exact = exact[[scale > 0 for scale in scales]]
                 scales = [scale for scale in scales if scale > 0]
             self.total.add_(torch.tensor(scales, dtype=torch.float64, device=exact.device) @ exact)
+
+    def add_clipped(self, parts: Sequence[Tensor], norms: Tensor) -> None:
+        """Add the sum of many contributions that a `NormBound` has brought to size.
+
+        Args:
+            parts: the sum, as tensors whose numbers follow each other in `total`.
+            norms: float [n], of each contribution before; NaN or inf for one that counted as zero.
+        """
+        start = 0
+        for part in parts:
+            self.total[start : start + part.numel()].view(part.shape).add_(part)
+            start += part.numel()
+        finite = torch.isfinite(norms)
+        below = finite if self.clip_norm is None else norms <= self.clip_norm
+        usable, short = int(finite.sum()), int((below & finite).sum())
+        self.units += len(norms)
+        self.non_finite += len(norms) - usable
+        self.below += short
+        self.clipped += usable - short
+        self.norms += torch.where(finite, norms, math.nan).tolist()
 
     def merge(self, other: "ClippedSum") -> None:
         """Add what another sum under the same bound has collected."""

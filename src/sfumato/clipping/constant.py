@@ -1,16 +1,22 @@
 """A clip norm that stays as it was given.
 
->>> ConstantClipNorm(clip_norm=1.5).current
-1.5
+>>> bound = ConstantClipNorm(clip_norm=1.5)
+>>> bound.start, bound.sensitivity(1.5)
+(1.5, 1.5)
+>>> bound.weights(torch.tensor([[3.0, 0.5, float("nan")]]), 1.5).round(decimals=3).tolist()
+[[0.5, 1.0, 0.0]]
 """
 
 from dataclasses import dataclass
 
+import torch  # noqa: F401  # for the doctest
+
 from sfumato import _check
+from sfumato.clipping.norm_bound import NormBound
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConstantClipNorm:
+class ConstantClipNorm(NormBound):
     """A fixed bound, or none.
 
     Attributes:
@@ -24,6 +30,15 @@ class ConstantClipNorm:
             _check.positive(clip_norm=self.clip_norm, remedy="for a run without privacy use clip_norm=None")
 
     @property
+    def start(self) -> float | None:
+        """The bound itself."""
+        return self.clip_norm
+
+    @property
     def current(self) -> float | None:
         """The bound for the next round."""
         return self.clip_norm
+
+    def describe(self) -> str:
+        """The norm."""
+        return "used as they are" if self.clip_norm is None else f"clipped to norm {self.clip_norm:g}"

@@ -21,18 +21,19 @@ from sfumato.sampling import FixedSizeSampling, Group, OwnClients
 from sfumato.training import (
     ClientData,
     ClientTrainer,
+    EmbeddingPlan,
     HeadLoss,
     LocalTraining,
     Loss,
-    Plan,
     PrivateSum,
+    Rounds,
     ServerOptimizer,
     Share,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Centralized(Plan):
+class Centralized(EmbeddingPlan, Rounds):
     """SGD with momentum on all examples; `rounds` are steps.
 
     Attributes:
@@ -57,7 +58,7 @@ class Centralized(Plan):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check.whole(batch_size=self.batch_size)
+        _check.whole(rounds=self.rounds, batch_size=self.batch_size)
         _ = self.server, self._local  # both check their fields
 
     @property
@@ -70,9 +71,9 @@ class Centralized(Plan):
         loss = HeadLoss(self.loss, self.loss_scale, self.loss_margin)
         return LocalTraining(batch_size=None, learning_rate=1.0, loss=loss, shared_head=True)
 
-    def public_population(self, users: UserDataset) -> int:
+    def public_population(self, data: UserDataset) -> int:
         """The number of examples."""
-        return int(users.sizes.sum())
+        return int(data.sizes.sum())
 
     def private_sum(self, population: int) -> PrivateSum:
         """Batches of examples; no bound and no noise."""
@@ -85,11 +86,11 @@ class Centralized(Plan):
             rounds=self.rounds,
         )
 
-    def contribution(self, model: nn.Module, users: UserDataset, device: str, head_seed: int) -> "PooledContribution":
+    def contribution(self, model: nn.Module, data: UserDataset, device: str, head_seed: int) -> "PooledContribution":
         """Gradients of pooled examples."""
         return PooledContribution(
             model=model,
-            users=users,
+            users=data,
             local=self._local,
             trainable=self.trainable,
             global_classes=True,

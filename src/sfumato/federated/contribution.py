@@ -146,6 +146,13 @@ class LocalContribution:
             resident.model.load_state_dict(tensors, strict=False)
             resident.keep_buffers()
 
+    def settings(self) -> dict[str, int | float]:
+        """Nothing: the plan decides all."""
+        return {}
+
+    def restore_settings(self, settings: dict[str, int | float]) -> None:
+        """Nothing."""
+
     def fingerprint(self) -> str:
         """Digest of the parameters' shapes and of the data."""
         shapes = [(n, tuple(p.shape)) for n, p in zip(self.flat.names, self.flat.parameters, strict=True)]

@@ -62,18 +62,18 @@ class FedEmb(FederatedPlan):
         """Whether a head has a row for every label of the data set."""
         return self.head_classes == "global"
 
-    def contribution(self, model: nn.Module, users: UserDataset, device: str, head_seed: int) -> LocalContribution:
+    def contribution(self, model: nn.Module, data: UserDataset, device: str, head_seed: int) -> LocalContribution:
         """Deltas of the backbone, clipped.
 
         Raises:
             InputError: every client would hold a single class, from which nothing can be learned.
         """
-        if self.users_per_client == 1 and not self.global_classes and _single_class(users):
+        if self.users_per_client == 1 and not self.global_classes and _single_class(data):
             raise InputError(
                 "every user holds one class, so a client of one user has nothing to tell apart; "
                 "use users_per_client > 1, or head_classes=global"
             )
-        return super().contribution(model, users, device, head_seed)
+        return super().contribution(model, data, device, head_seed)
 
     def assumptions(self) -> list[str]:
         """A head stays with its client; only one with a row for every label lets the label space shape the deltas."""

@@ -10,12 +10,12 @@ from sfumato._check import InputError
 from sfumato.data import UserDataset
 from sfumato.federated.contribution import LocalContribution
 from sfumato.sampling import OwnClients, VirtualClients
-from sfumato.training import HeadLoss, LocalTraining, Loss, PrivatePlan, ServerOptimizer
+from sfumato.training import EmbeddingPlan, HeadLoss, LocalTraining, Loss, PrivatePlan, Rounds, ServerOptimizer
 
 
 @dataclass(frozen=True, kw_only=True)
-class FederatedPlan(PrivatePlan):
-    """A plan whose clients train locally; fields beside those of `PrivatePlan`.
+class FederatedPlan(PrivatePlan, EmbeddingPlan, Rounds):
+    """A plan whose clients train locally; fields beside those of `PrivatePlan` and `Rounds`.
 
     Attributes:
         clients_per_round: K, planned contributions a round: the public denominator.
@@ -56,6 +56,7 @@ class FederatedPlan(PrivatePlan):
 
     def __post_init__(self) -> None:
         _check.whole(
+            rounds=self.rounds,
             clients_per_round=self.clients_per_round,
             users_per_client=self.users_per_client,
             clients_at_once=self.clients_at_once,
@@ -71,6 +72,10 @@ class FederatedPlan(PrivatePlan):
         return ServerOptimizer(
             name=self.server_optimizer, learning_rate=self.server_learning_rate, momentum=self.server_momentum
         )
+
+    def rounds_for(self, population: int) -> int:
+        """As planned, for any population."""
+        return self.rounds
 
     @property
     def grouping(self) -> OwnClients | VirtualClients:
@@ -106,11 +111,11 @@ class FederatedPlan(PrivatePlan):
             shared_head=shared_head,
         )
 
-    def contribution(self, model: nn.Module, users: UserDataset, device: str, head_seed: int) -> LocalContribution:
+    def contribution(self, model: nn.Module, data: UserDataset, device: str, head_seed: int) -> LocalContribution:
         """Deltas of local training, clipped."""
         return LocalContribution(
             model=model,
-            users=users,
+            users=data,
             local=self.local,
             trainable=self.trainable,
             global_classes=self.global_classes,

@@ -37,7 +37,7 @@ class Share:
 
 
 class Contribution(Protocol):
-    """Turns groups of users into a clipped sum.
+    """Turns groups of units into a clipped sum.
 
     Attributes:
         model: the resident module, for evaluation.
@@ -61,7 +61,7 @@ class Contribution(Protocol):
         clip_norm: float | None,
         source: RandomSource,
     ) -> Share:
-        """The groups' clipped contributions at `theta`; a group's result depends on its own users and slot only."""
+        """The groups' clipped contributions at `theta`; a group's result depends on its own units and slot only."""
         ...
 
     def load(self, theta: Tensor) -> None:
@@ -78,6 +78,14 @@ class Contribution(Protocol):
 
     def load_frozen(self, tensors: dict[str, Tensor]) -> None:
         """Put the tensors that are not trained back."""
+        ...
+
+    def settings(self) -> dict[str, int | float]:
+        """What a resumed run must do in the same way to repeat itself bit for bit, beside the plan; mostly nothing."""
+        ...
+
+    def restore_settings(self, settings: dict[str, int | float]) -> None:
+        """Go on in that way."""
         ...
 
     def fingerprint(self) -> str:

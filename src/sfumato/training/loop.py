@@ -19,7 +19,7 @@ import torch
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting import Event, Ledger
-from sfumato.clipping import AdaptiveClipNorm, ConstantClipNorm
+from sfumato.clipping import NormBound
 from sfumato.mechanisms import GaussianMechanism
 from sfumato.sampling import OwnClients, Sampler, VirtualClients
 from sfumato.training import checkpoint as checkpoints
@@ -44,7 +44,7 @@ class PrivateSum:
 
     sampler: Sampler
     grouping: OwnClients | VirtualClients
-    clip: ConstantClipNorm | AdaptiveClipNorm
+    clip: NormBound
     mechanism: GaussianMechanism
     rounds: int
 
@@ -52,25 +52,15 @@ class PrivateSum:
         noise = self.mechanism.noise_multiplier
         if noise > 0 and self.first_clip_norm is None:
             raise InputError(f"noise_multiplier {noise:g} needs a clip_norm: noise on an unbounded sum protects nobody")
-        if isinstance(self.clip, AdaptiveClipNorm):
-            if self.clip.noise_multiplier != noise:
-                raise InputError(
-                    f"the adaptive clip norm was planned for noise_multiplier {self.clip.noise_multiplier:g}, the sum "
-                    f"has {noise:g}; give both the same"
-                )
-            if self.clip.clients != self.grouping.clients:
-                raise InputError(
-                    f"the adaptive clip norm was planned for {self.clip.clients} clients, the sum for "
-                    f"{self.grouping.clients}; give both the same"
-                )
+        self.clip.check(noise, self.grouping.clients)
 
     @property
     def contributions_moved(self) -> float:
-        """By how many clip norms one user moves the sum."""
+        """By how many contributions' bounds one unit moves the sum."""
         return self.grouping.contributions_moved(self.sampler.adjacency)
 
     def event(self) -> Event:
-        """One round, for one user."""
+        """One round, for one unit."""
         # Accountants double the sensitivity of an event for "replace" themselves.
         doubled = 2.0 if self.sampler.adjacency == "replace" else 1.0
         return self.sampler.account(self.mechanism.event(self.contributions_moved / doubled))
@@ -82,17 +72,16 @@ class PrivateSum:
     @property
     def first_clip_norm(self) -> float | None:
         """The bound of round 0."""
-        return self.clip.initial if isinstance(self.clip, AdaptiveClipNorm) else self.clip.clip_norm
+        return self.clip.start
 
-    def counts(self, round_index: int) -> bool:
-        """Whether this round also releases a count for the clip norm."""
-        return isinstance(self.clip, AdaptiveClipNorm) and self.clip.active(round_index)
+    def sensitivity(self, clip_norm: float | None) -> float:
+        """The norm that one contribution adds at most; 0 where there is no bound, and so no noise."""
+        return 0.0 if clip_norm is None else self.clip.sensitivity(clip_norm)
 
     def sum_mechanism(self, round_index: int) -> GaussianMechanism:
         """The noise on the sum: more than the round's multiplier where a count shares the cost."""
-        if isinstance(self.clip, AdaptiveClipNorm) and self.clip.active(round_index):
-            return GaussianMechanism(noise_multiplier=self.clip.sum_noise_multiplier)
-        return self.mechanism
+        noise = self.mechanism.noise_multiplier
+        return GaussianMechanism(noise_multiplier=self.clip.sum_multiplier(noise, round_index))
 
 
 @dataclass
@@ -216,6 +205,7 @@ class Loop:
         if self.folder is None or not self.team.leads:
             return
         tensors, numbers = self.server.state()
+        numbers |= {f"contribution.{name}": value for name, value in self.contribution.settings().items()}
         checkpoints.save(
             self.folder.checkpoint,
             checkpoints.Checkpoint(
@@ -239,8 +229,8 @@ class Loop:
         if self.ledger is not None:
             self.ledger.append(self.sum.event(), **self._record(index, clip_norm))
         mechanism = self.sum.sum_mechanism(index)
-        noisy = mechanism.release(result.total, clip_norm or 0.0, self.source.stream("noise", index))
-        self.server.step(self.contribution.views(noisy.div_(self.sum.grouping.clients)))
+        noisy = mechanism.release(result.total, self.sum.sensitivity(clip_norm), self.source.stream("noise", index))
+        self.server.step(self.contribution.views(noisy.div_(self.sum.grouping.clients)), index)
         if not torch.isfinite(progress.theta).all():
             raise InputError(
                 f"the model became NaN or infinite in round {index + 1}; start a new run with a lower server learning "
@@ -252,24 +242,24 @@ class Loop:
 
     def _next_clip_norm(self, index: int, clip_norm: float | None, result: RoundSum) -> float | None:
         clip = self.sum.clip
-        if clip_norm is None or not isinstance(clip, AdaptiveClipNorm) or not clip.active(index):
+        if clip_norm is None or not clip.counts(index):
             return clip_norm
-        noise = float(self.source.stream("count noise", index).normal(1)[0]) if clip.noise_multiplier else 0.0
+        noise = float(self.source.stream("count noise", index).normal(1)[0]) if clip.count_std else 0.0
         count = result.below - result.units / 2
-        return clip.updated(clip_norm, noisy_count=count + clip.count_noise_std * noise)
+        return clip.updated(clip_norm, noisy_count=count + clip.count_std * noise)
 
     def _record(self, index: int, clip_norm: float | None) -> dict[str, Any]:
         """What the ledger keeps of a round beside its event: all of it public."""
+        sensitivity = self.sum.sensitivity(clip_norm)
         record: dict[str, Any] = {
             "round": index + 1,
             "clip_norm": clip_norm,
-            "sensitivity": None if clip_norm is None else self.sum.contributions_moved * clip_norm,
-            "noise_std": self.sum.sum_mechanism(index).noise_std(clip_norm or 0.0),
+            "sensitivity": None if clip_norm is None else self.sum.contributions_moved * sensitivity,
+            "noise_std": self.sum.sum_mechanism(index).noise_std(sensitivity),
             "denominator": self.sum.grouping.clients,
         }
-        if isinstance(self.sum.clip, AdaptiveClipNorm) and self.sum.clip.active(index):
-            noisy = self.sum.clip.noise_multiplier > 0
-            record["count_noise_std"] = self.sum.clip.count_noise_std if noisy else 0.0
+        if self.sum.clip.counts(index):
+            record["count_noise_std"] = self.sum.clip.count_std
         return record
 
     def _evaluate(
@@ -281,7 +271,7 @@ class Loop:
     ) -> None:
         every, last = cadence.evaluate_every, progress.round == self.sum.rounds
         if evaluate and every and (progress.round % every == 0 or last):
-            self.contribution.load(progress.theta)
+            self.contribution.load(self.server.released(progress.theta))
             try:
                 row = evaluate(progress.round)
             except InputError as error:

@@ -3,14 +3,13 @@
 import dataclasses
 import warnings
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato.accounting import Event
 from sfumato.accounting import calibrate as calibrate_event
-from sfumato.clipping import AdaptiveClipNorm, ConstantClipNorm
-from sfumato.data import UserDataset
+from sfumato.clipping import AdaptiveClipNorm, ConstantClipNorm, NormBound
 from sfumato.mechanisms import GaussianMechanism
 from sfumato.sampling import FixedSizeSampling, OwnClients, PoissonSampling, Sampler, VirtualClients
 from sfumato.training.loop import PrivateSum
@@ -75,7 +74,7 @@ class PrivatePlan(Plan):
         raise NotImplementedError
 
     @property
-    def clip(self) -> ConstantClipNorm | AdaptiveClipNorm:
+    def clip(self) -> NormBound:
         """The bound on contributions."""
         if self.adaptive_clip_quantile is None:
             return ConstantClipNorm(clip_norm=self.clip_norm)
@@ -105,16 +104,20 @@ class PrivatePlan(Plan):
             grouping=self.grouping,
             clip=self.clip,
             mechanism=GaussianMechanism(noise_multiplier=self.noise_multiplier or 0.0),
-            rounds=self.rounds,
+            rounds=self.rounds_for(population),
         )
 
+    def rounds_for(self, population: int) -> int:
+        """How often the server steps, for a public population."""
+        raise NotImplementedError
+
     def calibrate(self, *, epsilon: float, delta: float | None = None, population: int) -> Self:
-        """A plan like this one whose noise meets (ε, δ) for one user.
+        """A plan like this one whose noise meets (ε, δ) for one unit.
 
         Args:
             epsilon: budget of the whole run, > 0.
             delta: in (0, 1); None for population^-1.1.
-            population: public number of users.
+            population: public number of units.
 
         Raises:
             InputError: no noise reaches the budget; the message tells the smallest ε in reach.
@@ -127,24 +130,28 @@ class PrivatePlan(Plan):
         _check.between(0.0, 1.0, ends="()", delta=chosen)
         base = dataclasses.replace(self, noise_multiplier=None, delta=chosen, population=population)
         # The count's noise limits z from above; it does not change what a given z costs.
-        plain = dataclasses.replace(base, adaptive_clip_quantile=None)
+        plain = base._without_count()
 
         def event(noise_multiplier: float) -> Event:
             return dataclasses.replace(plain, noise_multiplier=noise_multiplier).private_sum(population).event()
 
-        adjacency = self.sampler(population).adjacency
-        noise = calibrate_event(lambda z: event(z) * self.rounds, epsilon=epsilon, delta=chosen, adjacency=adjacency)
+        adjacency, rounds = self.sampler(population).adjacency, self.rounds_for(population)
+        noise = calibrate_event(lambda z: event(z) * rounds, epsilon=epsilon, delta=chosen, adjacency=adjacency)
         return dataclasses.replace(base, noise_multiplier=noise)
 
-    def public_population(self, users: UserDataset) -> int:
-        """The declared population, or the number of users present."""
-        if self.population is not None and self.population < len(users):
+    def _without_count(self) -> Self:
+        """The same plan with a clip norm that stays."""
+        return dataclasses.replace(self, adaptive_clip_quantile=None)
+
+    def public_population(self, data: Any) -> int:
+        """The declared population, or the number of units present."""
+        if self.population is not None and self.population < len(data):
             warnings.warn(
-                f"more users are present than the declared population {self.population}: cohorts are larger than "
-                "planned, and delta is chosen for too few; declare a larger one",
+                f"more {self.unit}s are present than the declared population {self.population}: cohorts are larger "
+                "than planned, and delta is chosen for too few; declare a larger one",
                 stacklevel=2,
             )
-        return self.population or len(users)
+        return self.population or len(data)
 
     def delta_for(self, population: int) -> float:
         """The chosen δ, or N^-1.1."""

@@ -1,5 +1,6 @@
 """A progress bar on stderr: rounds, ε so far, loss."""
 
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -13,9 +14,12 @@ class Display:
         rounds: rounds of the whole run.
         done: rounds done before.
         visible: False shows nothing.
+        headline: a measurement in a few words; empty for a row that is none.
     """
 
-    def __init__(self, rounds: int, done: int, *, visible: bool) -> None:
+    def __init__(
+        self, rounds: int, done: int, *, visible: bool, headline: Callable[[dict[str, Any]], str] | None = None
+    ) -> None:
         self._progress = Progress(
             TextColumn("round"),
             MofNCompleteColumn(),
@@ -26,7 +30,8 @@ class Display:
             disable=not visible,
         )
         self._task = self._progress.add_task("", total=rounds, completed=done)
-        self._recall = ""
+        self._headline = headline or (lambda row: "")
+        self._measured = ""
 
     def __enter__(self) -> "Display":
         self._progress.start()
@@ -37,13 +42,13 @@ class Display:
 
     def show(self, row: dict[str, Any]) -> None:
         """Show one row of metrics.jsonl."""
-        if "recall_at_far" in row:
-            self._recall = ", ".join(f"recall@FAR={far} {v:.3f}" for far, v in row["recall_at_far"].items())
+        if "evaluation" in row:
+            self._measured = self._headline(row)
             return
         epsilon, loss = row["epsilon"], row["not_private"]["loss"]
         parts = [
             "no guarantee" if epsilon is None else f"ε ≤ {epsilon:.3g}",
             "" if loss is None else f"loss {loss:.3g} (private)",
-            self._recall,
+            self._measured,
         ]
         self._progress.update(self._task, completed=row["round"], description=" · ".join(p for p in parts if p))

@@ -18,11 +18,10 @@ from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato.accounting import Ledger, Statement, guarantee
-from sfumato.data import UserDataset
 from sfumato.training import checkpoint as checkpoints
+from sfumato.training.average import MovingAverage
 from sfumato.training.contribution import Contribution
 from sfumato.training.distributed import Team, share_cores
-from sfumato.training.evaluate import evaluate
 from sfumato.training.local import HEAD
 from sfumato.training.loop import Cadence, Loop, Progress
 from sfumato.training.progress import Display
@@ -31,11 +30,7 @@ from sfumato.training.server import OptimizerFactory, Server
 from sfumato.training.statement import make_statement
 
 if TYPE_CHECKING:
-    from sfumato.training.plan import Plan
-
-
-# What a released model may tell of how it was made; paths of private data are not among it.
-_MODEL_FIELDS = ("model", "embedding_dim", "input_shape", "version")
+    from sfumato.training.plan import ContributionFactory, Measure, Plan
 
 
 @dataclass(frozen=True)
@@ -47,7 +42,7 @@ class Result:
         statement: what it cost whom.
         history: rows of metrics.jsonl; what is private in them is under "not_private".
         head: the shared head [classes, d] where the plan has one.
-        evaluation: recall of the untrained and the trained model on the test data, if any was given.
+        evaluation: of the untrained and the trained model on the test data, if any was given.
         finished: False if the run was asked to stop before its last round.
         folder: the run's folder, or None.
     """
@@ -67,14 +62,15 @@ class Run:
 
     plan: "Plan"
     model: nn.Module
-    users: UserDataset
+    data: Any
     out: Path | None
-    validation: UserDataset | None
-    test: UserDataset | None
-    fars: tuple[float, ...]
+    validation: Any
+    test: Any
     cadence: Cadence
     show_progress: bool
     server_optimizer: OptimizerFactory
+    measure: "Measure"
+    contribute: "ContributionFactory"
     about: dict[str, Any] = field(default_factory=dict)
     device: str = "cpu"
 
@@ -93,18 +89,23 @@ class Run:
             return self._go(team, folder, stack, resume=resume)
 
     def _go(self, team: Team, folder: RunFolder | None, stack: ExitStack, *, resume: bool) -> Result:
-        self._check_users()
-        population = self.plan.public_population(self.users)
+        population = self.plan.public_population(self.data)
         self.plan.refuse_unready(population)
         private_sum = self.plan.private_sum(population)
         if folder is not None and team.leads:
             folder.claim(resume=resume)
-        source = self._source(team, folder, resume=resume)
-        contribution = self.plan.contribution(self.model, self.users, self.device, source.seed64("initial head"))
+        source = self._source(team, folder, rounds=private_sum.rounds, resume=resume)
+        contribution = self.contribute(self.model, self.data, self.device, source.seed64("initial head"))
         theta = team.broadcast(contribution.initial.clone())
         frozen = {name: team.broadcast(tensor) for name, tensor in contribution.frozen().items()}
         contribution.load_frozen(frozen)
-        server = Server(self.server_optimizer, contribution.views(theta))
+        decay = self.plan.average_decay
+        server = Server(
+            self.server_optimizer,
+            contribution.views(theta),
+            schedule=self.plan.schedule(private_sum.rounds),
+            average=None if decay is None else MovingAverage(theta, decay=decay),
+        )
         fingerprint = self._fingerprint(contribution, server)
         team.refuse_difference(fingerprint)
         progress = Progress(0, theta, private_sum.first_clip_norm)
@@ -142,7 +143,8 @@ class Run:
             epsilon = guarantee(event * rounds, adjacency=adjacency, method="rdp").epsilon(delta)
             return round(epsilon, 6) if math.isfinite(epsilon) else None
 
-        with Display(self.plan.rounds, progress.round, visible=self.show_progress and team.leads) as display:
+        visible = self.show_progress and team.leads
+        with Display(private_sum.rounds, progress.round, visible=visible, headline=self.plan.headline) as display:
             loop.run(
                 progress,
                 self.cadence,
@@ -151,7 +153,7 @@ class Run:
                 show=display.show,
                 resumed=saved is not None,
             )
-        contribution.load(progress.theta)
+        contribution.load(server.released(progress.theta))
         statement = make_statement(
             self.plan,
             private_sum,
@@ -161,11 +163,11 @@ class Run:
             delta=delta,
             noise_source=source.kind,
         )
-        finished = progress.round == self.plan.rounds
+        finished = progress.round == private_sum.rounds
         released = contribution.state_dict()
         if folder is not None and team.leads:
             statement.save(folder.path / "statement.json")
-            model = {name: self.about[name] for name in _MODEL_FIELDS if name in self.about}
+            model = {name: self.about[name] for name in self.plan.model_fields if name in self.about}
             metadata = {"sfumato": json.dumps(model, sort_keys=True)}
             write_atomic(folder.model, lambda temporary: save_file(released, temporary, metadata))
             if finished:
@@ -173,7 +175,7 @@ class Run:
         evaluation = folder.evaluation() if folder is not None else {}
         if untrained:
             evaluation["untrained"] = untrained
-        if finished and (trained := self._measure_or_warn(team, contribution, progress.theta)):
+        if finished and (trained := self._measure_or_warn(team, contribution, server.released(progress.theta))):
             evaluation["trained"] = trained
             if folder is not None:
                 self._keep(folder, "trained", trained)
@@ -187,23 +189,17 @@ class Run:
             folder=self.out,
         )
 
-    def _check_users(self) -> None:
-        if len(self.users) == 0:
-            raise InputError("the data set has no users; point to a folder with one sub-folder a user")
-        if len(self.users) == 1:
-            raise InputError("the data set has one user; a private sum needs at least 2")
-
-    def _source(self, team: Team, folder: RunFolder | None, *, resume: bool) -> RandomSource:
+    def _source(self, team: Team, folder: RunFolder | None, *, rounds: int, resume: bool) -> RandomSource:
         if self.plan.seed is not None:
             return RandomSource.from_seed(self.plan.seed)
         source = None
         if team.leads:
-            key_kept = folder is not None and resume and not self._is_complete(folder)
+            key_kept = folder is not None and resume and not self._is_complete(folder, rounds)
             source = checkpoints.read_key(folder.checkpoint) if folder and key_kept else RandomSource.from_os()
         return team.from_leader(source)
 
-    def _is_complete(self, folder: RunFolder) -> bool:
-        return checkpoints.load(folder.checkpoint).round >= self.plan.rounds
+    def _is_complete(self, folder: RunFolder, rounds: int) -> bool:
+        return checkpoints.load(folder.checkpoint).round >= rounds
 
     def _begin(self, folder: RunFolder, source: RandomSource, contribution: Contribution) -> None:
         folder.start()
@@ -229,6 +225,8 @@ class Run:
         contribution.load_frozen(frozen)
         progress.theta.copy_(saved.tensors["theta"])
         server.load(saved.tensors, saved.numbers)
+        mine = {name: value for name, value in saved.numbers.items() if name.startswith("contribution.")}
+        contribution.restore_settings({name.removeprefix("contribution."): value for name, value in mine.items()})
         progress.round = saved.round
         progress.clip_norm = saved.clip_norm
         return saved
@@ -262,7 +260,7 @@ class Run:
         def measure(_: int) -> dict[str, Any]:
             if not team.leads:
                 return {}
-            row = evaluate(contribution.model, validation, fars=self.fars, device=self.device)
+            row = self.measure(contribution.model, validation, curve=False, device=self.device)
             return {"evaluation": "validation", **row}
 
         return measure
@@ -271,7 +269,7 @@ class Run:
         if self.test is None or not team.leads:
             return None
         contribution.load(theta)
-        return evaluate(contribution.model, self.test, fars=self.fars, curve=True, device=self.device)
+        return self.measure(contribution.model, self.test, curve=True, device=self.device)
 
     def _measure_or_warn(self, team: Team, contribution: Contribution, theta: torch.Tensor) -> dict[str, Any] | None:
         """A model that has collapsed cannot be measured; that must not cost the run its files."""
@@ -282,12 +280,4 @@ class Run:
             return None
 
     def _keep(self, folder: RunFolder, name: str, row: dict[str, Any]) -> None:
-        assert self.test is not None
-        about = {
-            "data": "test",
-            "images": int(self.test.sizes.sum()),
-            "users": len(self.test),
-            "genuine_pairs": row["genuine_pairs"],
-            "impostor_pairs": row["impostor_pairs"],
-        }
-        folder.add_evaluation(name, row, about)
+        folder.add_evaluation(name, row, self.plan.about_test(self.test, row))

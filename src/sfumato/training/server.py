@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from sfumato import _check
 from sfumato._check import InputError
+from sfumato.training.average import MovingAverage
+from sfumato.training.schedule import Schedule
 
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -57,20 +59,42 @@ class Server:
     Args:
         make: builds the optimiser from a list of parameters.
         views: views of the parameter vector, in the parameters' shapes; the optimiser writes through them.
+        schedule: multiplies the learning rates, round by round; None leaves them to the optimiser.
+        average: a moving average of the parameters, which is then what is released; None for none.
     """
 
-    def __init__(self, make: OptimizerFactory, views: Sequence[Tensor]) -> None:
+    def __init__(
+        self,
+        make: OptimizerFactory,
+        views: Sequence[Tensor],
+        *,
+        schedule: Schedule | None = None,
+        average: MovingAverage | None = None,
+    ) -> None:
         self._parameters = [nn.Parameter(view) for view in views]
         for parameter, view in zip(self._parameters, views, strict=True):
             parameter.data = view
         self._optimizer = make(self._parameters)
+        self._rates = [group["lr"] for group in self._optimizer.param_groups]
+        self._schedule = schedule
+        self._average = average
 
-    def step(self, gradients: Sequence[Tensor]) -> None:
-        """One step against the noisy mean."""
+    def step(self, gradients: Sequence[Tensor], round_index: int = 0) -> None:
+        """One step against the noisy mean of a round, from 0."""
+        if self._schedule is not None:
+            factor = self._schedule.factor(round_index)
+            for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
+                group["lr"] = rate * factor
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient.to(parameter.dtype)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
+        if self._average is not None:
+            self._average.add(round_index)
+
+    def released(self, theta: Tensor) -> Tensor:
+        """What is released of the parameters: their moving average where there is one."""
+        return theta if self._average is None else self._average.vector
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and numbers of the optimiser's state."""
@@ -89,6 +113,8 @@ class Server:
                             f"the server optimiser {type(self._optimizer).__name__} keeps {name} as "
                             f"{type(value).__name__}, which a checkpoint cannot hold; use another optimiser"
                         )
+        if self._average is not None:
+            tensors["average"] = self._average.vector
         return tensors, numbers
 
     def load(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
@@ -103,6 +129,8 @@ class Server:
             elif kind == "group":
                 whole["param_groups"][int(index)][name] = value
         self._optimizer.load_state_dict(whole)
+        if self._average is not None:
+            self._average.vector.copy_(tensors["average"])
 
     def describe(self) -> str:
         """The optimiser and its settings, to tell one from another."""

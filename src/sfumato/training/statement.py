@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from sfumato._types import Unit
 from sfumato.accounting import Event, Statement, guarantee
 from sfumato.accounting.disclosure import NOT_STATED
-from sfumato.clipping import AdaptiveClipNorm
 from sfumato.sampling import PoissonSampling, VirtualClients
 from sfumato.training.loop import PrivateSum
 
@@ -27,9 +27,9 @@ def make_statement(
     Args:
         plan: the plan that ran.
         private_sum: its parts.
-        event: everything that was released, from the ledger; for one user.
+        event: everything that was released, from the ledger; for one unit.
         rounds: rounds that ran.
-        population: public number of users.
+        population: public number of units.
         delta: δ.
         noise_source: "os" or "seeded".
     """
@@ -48,8 +48,8 @@ def make_statement(
         noise_source="operating system's CSPRNG" if noise_source == "os" else "seeded: simulation only",
         assumptions=tuple(_assumptions(plan, private_sum, rounds, population, noise_source)),
         population=population,
-        alternatives=tuple(_alternatives(private_sum, event=event, rounds=rounds, delta=delta)),
-        disclosure=_disclosure(private_sum, noise_source),
+        alternatives=tuple(_alternatives(plan, private_sum, event=event, rounds=rounds, delta=delta)),
+        disclosure=_disclosure(plan, private_sum, noise_source),
     )
 
 
@@ -58,18 +58,16 @@ def _mechanism(private_sum: PrivateSum, rounds: int) -> str:
     if z == 0:
         return f"no noise: {rounds} rounds without any guarantee"
     clip = private_sum.clip
-    bound = "an adaptive norm" if isinstance(clip, AdaptiveClipNorm) else f"norm {clip.clip_norm:g}"
-    count = ", with a noisy count for the norm" if isinstance(clip, AdaptiveClipNorm) else ""
-    return f"{rounds} Gaussian sums of contributions clipped to {bound}, noise multiplier {z:.6g}{count}"
+    return f"{rounds} Gaussian sums of contributions {clip.describe()}, noise multiplier {z:.6g}{clip.aside()}"
 
 
 def _assumptions(plan: "Plan", private_sum: PrivateSum, rounds: int, population: int, noise_source: str) -> list[str]:
     if private_sum.mechanism.noise_multiplier == 0:
         return ["No noise was added: there is no differential privacy guarantee."]
     lines = [
-        f"The number of users, {population}, and everything in plan.json are public (where the true number is not, a "
-        "public one can be declared).",
-        "A person is one user of the data set: whoever appears under several users is covered for each alone.",
+        f"The number of {plan.unit}s, {population}, and everything in plan.json are public (where the true number is "
+        "not, a public one can be declared).",
+        _person(plan.unit),
         "The model after every round, the ledger and the plan are covered. Metrics, evaluations on private data and "
         "checkpoints are not.",
         "One run is counted. Choosing settings by looking at other runs on the same records costs extra.",
@@ -80,34 +78,41 @@ def _assumptions(plan: "Plan", private_sum: PrivateSum, rounds: int, population:
             "Sampled users are assigned to virtual clients independently and uniformly, and one user can move the "
             "clipped sum by twice the clip norm."
         )
-    if rounds < plan.rounds:
+    if rounds < private_sum.rounds:
         lines.append(
-            f"The run was stopped after {rounds} of {plan.rounds} rounds, and that decision used nothing private; "
-            "otherwise the cost of all planned rounds holds."
+            f"The run was stopped after {rounds} of {private_sum.rounds} rounds, and that decision used nothing "
+            "private; otherwise the cost of all planned rounds holds."
         )
     if noise_source == "seeded":
         lines.append("Seeded: simulation only. Whoever knows the seed can take the noise away, so nobody is protected.")
     return [*lines, *plan.assumptions()]
 
 
-def _disclosure(private_sum: PrivateSum, noise_source: str) -> dict[str, str]:
+def _person(unit: Unit) -> str:
+    """Who is covered, where a person may be more than one unit."""
+    if unit == "example":
+        return (
+            "A record is one example of the data set: a person with several examples is covered for each alone, not "
+            "for all of them together."
+        )
+    return "A person is one user of the data set: whoever appears under several users is covered for each alone."
+
+
+def _disclosure(plan: "Plan", private_sum: PrivateSum, noise_source: str) -> dict[str, str]:
     """Answers that follow from what ran; what only the author of the run knows is left open."""
     if private_sum.mechanism.noise_multiplier == 0:
         return {
             "released": "The model, the ledger and the plan; nothing is covered, as no noise was added.",
             "verification": "That no guarantee is claimed.",
         }
-    clip = private_sum.clip
-    bound = "a public norm that follows a noisy count" if isinstance(clip, AdaptiveClipNorm) else "a fixed public norm"
     return {
         "trust_model": "Whoever runs the training sees the records, or each client's contribution, and is trusted: "
         "noise is added to the sum, in one place.",
         "released": "The model after every round, the ledger and the plan; all three are covered. Metrics, evaluations "
         "on private data and the folder checkpoint/ are not, and are marked as not private.",
-        "contribution": f"Each contribution is clipped to {bound} in every round that draws the unit, and counts as "
-        "zero if it is not finite.",
-        "several_units": "A person is one user of the data set. Whoever appears under several users is covered for "
-        f"each alone; whether that happens is {NOT_STATED}.",
+        "contribution": f"Each contribution is {private_sum.clip.disclose()} in every round that draws the unit, and "
+        "counts as zero if it is not finite.",
+        "several_units": _several(plan.unit),
         "sampling_as_run": "Yes: the sampler that ran is the object that the cost was derived from.",
         "hyperparameter_tuning": "One run is counted. Whether settings were chosen by other runs on the same records "
         f"is {NOT_STATED}.",
@@ -124,7 +129,18 @@ def _disclosure(private_sum: PrivateSum, noise_source: str) -> dict[str, str]:
     }
 
 
-def _alternatives(private_sum: PrivateSum, *, event: Event, rounds: int, delta: float) -> list[dict[str, Any]]:
+def _several(unit: Unit) -> str:
+    if unit == "example":
+        return f"{_person(unit)} Whether anybody has several examples is {NOT_STATED}."
+    return (
+        "A person is one user of the data set. Whoever appears under several users is covered for each alone; whether "
+        f"that happens is {NOT_STATED}."
+    )
+
+
+def _alternatives(
+    plan: "Plan", private_sum: PrivateSum, *, event: Event, rounds: int, delta: float
+) -> list[dict[str, Any]]:
     """The same run under other conventions; each with its own numbers."""
     if private_sum.mechanism.noise_multiplier == 0:
         return []
@@ -144,7 +160,7 @@ def _alternatives(private_sum: PrivateSum, *, event: Event, rounds: int, delta: 
             }
         )
 
-    row("this statement, by Rényi accounting", "user", event, "rdp")
+    row("this statement, by Rényi accounting", plan.unit, event, "rdp")
     if isinstance(private_sum.grouping, VirtualClients) and isinstance(private_sum.sampler, PoissonSampling):
         client = private_sum.client_event() * rounds
         paper = "the paper's convention: neighbours differ in a whole virtual client (Xu et al. 2022)"
