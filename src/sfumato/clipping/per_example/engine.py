@@ -116,17 +116,18 @@ class Recording:
         norms = [factor.squared_norms().double() for key, factor in settled.items() if key in wanted]
         return torch.stack(norms).sum(dim=0) if norms else torch.zeros(self._examples or 0, dtype=torch.float64)
 
-    def weighted_sum(self, weights: Tensor) -> list[Tensor]:
+    def weighted_sum(self, weights: Tensor, group: Sequence[nn.Parameter] | None = None) -> list[Tensor]:
         """Sum over examples of weight times gradient, one tensor for each parameter.
 
         Args:
             weights: float [B]; a weight of 0 leaves an example out, whatever its gradient holds.
+            group: of these parameters only (per-layer clipping), in their order; None for all.
         """
         settled = self._ready()
         absent = weights == 0
         drop = bool(absent.any())
         result = []
-        for parameter in self.parameters:
+        for parameter in self.parameters if group is None else group:
             factor = settled.get(id(parameter))
             if factor is None:
                 result.append(torch.zeros_like(parameter))
