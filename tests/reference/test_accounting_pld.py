@@ -27,7 +27,7 @@ def interval(event, delta: float, adjacency="add_remove") -> tuple[float, float]
         (3.0, 0.1, 512, 1e-6, 3.769687, 1e-4),  # google-deepmind/jax_privacy, accounting.py
         (0.5, 2e-5, 1, 1e-8, 0.05759, 1e-3),
         (0.5, 2e-5, 100, 1e-8, 0.4700928, 2e-3),
-        (0.5, 2e-5, 1000, 1e-8, 0.9493209, 1e-3),
+        (0.5, 2e-5, 1000, 1e-8, 0.9493281, 1e-4),  # dp_accounting at 1e-4; a prototype says 0.9493209
         (0.5, 2e-5, 100_000, 1e-8, 2.2844911, 1e-3),
         (0.8, 5e-3, 1000, 1e-6, 2.004112, 1e-4),  # microsoft/prv_accountant's README
     ],
