@@ -1,40 +1,77 @@
-"""Backbones that map images to embeddings, their weights, and checks of any module before training."""
+"""Backbones that map images to embeddings, classifiers, their weights, and checks of any module before training."""
 
+from sfumato.models.bilstm import BiLSTMClassifier, bilstm_classifier
 from sfumato.models.catalogue import NAMES, create
 from sfumato.models.check import coupled_layers, refuse_batch_norm, refuse_coupling, replace_batch_norm
+from sfumato.models.classifiers import CLASSIFIERS, classifier
+from sfumato.models.ctr import CTRModel, ctr_model, embedding_width
 from sfumato.models.freeze import freeze, trainable_parameters
 from sfumato.models.lenet import LeNet, lenet
+from sfumato.models.lenet5 import LeNet5, lenet5
+from sfumato.models.lenet300_100 import LeNet300100, lenet300_100
 from sfumato.models.mobilenet import MobileNetV2, mobilenet_v2
+from sfumato.models.morlet import MorletBank, morlet_bank
 from sfumato.models.pretrained import LoadReport, load_pretrained
 from sfumato.models.public_batch_norm import PublicBatchNorm, refresh_statistics, use_public_batch
 from sfumato.models.resnet import ResNet, resnet18, resnet20, resnet50
+from sfumato.models.resnet_classifier import resnet18_classifier, resnet20_classifier
+from sfumato.models.scattering import Scattering, scattering
+from sfumato.models.scatternet import ScatterLinear, scatternet_linear
+from sfumato.models.transformer import TransformerClassifier, transformer_classifier
+from sfumato.models.vgg import VGG, vgg
 from sfumato.models.weights import load_weights, read_metadata, save_weights
+from sfumato.models.wide_resnet import WideResNet, wrn16_4
 from sfumato.models.ws_conv import WSConv2d
 
 __all__ = [
+    "CLASSIFIERS",
     "NAMES",
+    "VGG",
+    "BiLSTMClassifier",
+    "CTRModel",
     "LeNet",
+    "LeNet5",
+    "LeNet300100",
     "LoadReport",
     "MobileNetV2",
+    "MorletBank",
     "PublicBatchNorm",
     "ResNet",
+    "ScatterLinear",
+    "Scattering",
+    "TransformerClassifier",
     "WSConv2d",
+    "WideResNet",
+    "bilstm_classifier",
+    "classifier",
     "coupled_layers",
     "create",
+    "ctr_model",
+    "embedding_width",
     "freeze",
     "lenet",
+    "lenet5",
+    "lenet300_100",
     "load_pretrained",
     "load_weights",
     "mobilenet_v2",
+    "morlet_bank",
     "read_metadata",
     "refresh_statistics",
     "refuse_batch_norm",
     "refuse_coupling",
     "replace_batch_norm",
     "resnet18",
+    "resnet18_classifier",
     "resnet20",
+    "resnet20_classifier",
     "resnet50",
     "save_weights",
+    "scattering",
+    "scatternet_linear",
     "trainable_parameters",
+    "transformer_classifier",
     "use_public_batch",
+    "vgg",
+    "wrn16_4",
 ]
