@@ -92,6 +92,12 @@ def classifier(
     ]
     if missing:
         raise InputError(f"{name} needs {missing[0]}=..., a public number that is not counted from private data")
+    sizes = options.get("vocabulary_sizes")
+    if sizes is not None and not isinstance(sizes, int) and len(sizes) != derived["columns"]:
+        raise InputError(
+            f"vocabulary_sizes must be one number or one for each of the {derived['columns']} categorical columns, "
+            f"got {len(sizes)}"
+        )
     return build(num_classes, *positional, generator=generator, **(derived | options))
 
 
