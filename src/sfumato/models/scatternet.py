@@ -28,6 +28,7 @@ from sfumato.models._layers import check_normalisation, check_shape
 from sfumato.models.public_batch_norm import PublicBatchNorm, refresh_statistics
 from sfumato.models.scattering import Scattering, scattering
 
+_EPS = 1e-6  # below the variance of the faint paths of order two, about 1e-5 for images in [0, 1]
 _GROUP = 3  # channels in a group: 27 groups for grey images, as in the paper's MNIST runs
 
 
@@ -96,7 +97,7 @@ def scatternet_linear(
             raise InputError(f"groups must divide the {channels} channels of the features, got {count}")
         norm = nn.GroupNorm(count, channels, affine=False)
     elif normalisation == "public_batch":
-        norm = PublicBatchNorm(channels, affine=False)
+        norm = PublicBatchNorm(channels, affine=False, eps=_EPS)
     model = ScatterLinear(num_classes=num_classes, transform=transform, norm=norm)
     glorot(model, generator)
     if public_inputs is not None:
