@@ -71,7 +71,7 @@ class Plan:
         """The server's optimiser."""
         raise NotImplementedError
 
-    def schedule(self, rounds: int) -> Schedule | None:
+    def rate_schedule(self, rounds: int) -> Schedule | None:
         """How the server's learning rate goes; None leaves it as it is."""
         return None
 
@@ -121,6 +121,10 @@ class Plan:
 
     def assumptions(self) -> list[str]:
         """Sentences that the guarantee of this plan rests on, beside those of every plan."""
+        return []
+
+    def data_assumptions(self, data: Any) -> list[str]:
+        """Sentences on what is taken to be public about the data."""
         return []
 
     def to_json(self) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class Run:
         server = Server(
             self.server_optimizer,
             contribution.views(theta),
-            schedule=self.plan.schedule(private_sum.rounds),
+            schedule=self.plan.rate_schedule(private_sum.rounds),
             average=None if decay is None else MovingAverage(theta, decay=decay),
         )
         fingerprint = self._fingerprint(contribution, server)
@@ -162,6 +162,7 @@ class Run:
             population=population,
             delta=delta,
             noise_source=source.kind,
+            data_assumptions=self.plan.data_assumptions(self.data),
         )
         finished = progress.round == private_sum.rounds
         released = contribution.state_dict()

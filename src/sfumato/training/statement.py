@@ -1,5 +1,6 @@
 """From a run to its statement: what was promised to whom, under which assumptions."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sfumato._types import Unit
@@ -21,6 +22,7 @@ def make_statement(
     population: int,
     delta: float,
     noise_source: str,
+    data_assumptions: Sequence[str] = (),
 ) -> Statement:
     """The statement of the rounds that ran.
 
@@ -32,6 +34,7 @@ def make_statement(
         population: public number of units.
         delta: δ.
         noise_source: "os" or "seeded".
+        data_assumptions: what is taken to be public about the data.
     """
     adjacency = private_sum.sampler.adjacency
     cost = guarantee(event, adjacency=adjacency)
@@ -46,7 +49,7 @@ def make_statement(
         sampling=private_sum.sampler.describe(),
         mechanism=_mechanism(private_sum, rounds),
         noise_source="operating system's CSPRNG" if noise_source == "os" else "seeded: simulation only",
-        assumptions=tuple(_assumptions(plan, private_sum, rounds, population, noise_source)),
+        assumptions=(*_assumptions(plan, private_sum, rounds, population, noise_source), *data_assumptions),
         population=population,
         alternatives=tuple(_alternatives(plan, private_sum, event=event, rounds=rounds, delta=delta)),
         disclosure=_disclosure(plan, private_sum, noise_source),

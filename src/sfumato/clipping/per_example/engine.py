@@ -31,6 +31,7 @@ from sfumato.clipping.per_example.inspect import covered
 from sfumato.clipping.per_example.rule import Factors, Layer, exact
 from sfumato.clipping.per_example.shared import merged
 from sfumato.clipping.per_example.tap import Tap
+from sfumato.clipping.per_example.workspace import Workspace
 
 __all__ = ["Recording", "covered"]
 
@@ -53,6 +54,8 @@ class Recording:
             (layer, name, layer.module.get_parameter(name)) for layer in layers for name in sorted(layer.wanted)
         ]
         self.parameters = list({id(parameter): parameter for _, _, parameter in self._places}.values())
+        self._workspace = layers[0].workspace if layers else Workspace()
+        self._turn = 0
         self._uses: dict[int, int] = {}
         self._factors: dict[int, list[Factor]] = {}
         self._anchor = torch.zeros((), requires_grad=True)
@@ -69,6 +72,7 @@ class Recording:
             parameter.requires_grad_(False)
         for layer in self._layers:
             self._detach.append(layer.rule.attach(layer, _LayerTap(self, layer)))
+        self._turn = self._workspace.begin()
         self._listening = True
         return self
 
@@ -102,7 +106,8 @@ class Recording:
             )
         self._listening = False  # a layer that is run again is not another use
         torch.autograd.grad(losses.sum(), self._anchor, allow_unused=True)
-        self._settled = {key: merged(found) for key, found in self._factors.items()}
+        keep = self._workspace.keep
+        self._settled = {key: merged(found, keep) for key, found in self._factors.items()}
         self._factors = {}
 
     def squared_norms(self, group: Sequence[nn.Parameter] | None = None) -> Tensor:
@@ -154,7 +159,21 @@ class Recording:
             for parameter in self.parameters
         ]
 
+    def bytes_held(self) -> int:
+        """Bytes that are kept for the weighted sum, shared memory counted once."""
+        storages: dict[int, int] = {}
+        waiting: list[object] = list(self._ready().values())
+        while waiting:
+            one = waiting.pop()
+            if isinstance(one, Tensor):
+                storages[one.untyped_storage().data_ptr()] = one.untyped_storage().nbytes()
+            elif isinstance(one, Factor):
+                waiting += vars(one).values()
+        return sum(storages.values())
+
     def _ready(self) -> dict[int, Factor]:
+        if self._turn != self._workspace.turn:
+            raise InputError("another recording of these layers has begun; ask for norms and sums before that")
         if self._settled is None:
             raise InputError("call backward(losses) first, within the recording")
         return self._settled
@@ -200,6 +219,6 @@ class _LayerTap:
                 key = self._keys[name]
                 # what is used once is brought into its cheapest form while it is in the cache
                 found = recording._factors.setdefault(key, [])
-                found.append(factor.settled() if recording._uses[key] == 1 else factor)
+                found.append(factor.settled(recording._workspace.keep) if recording._uses[key] == 1 else factor)
 
         return Tap.apply(output, recording._anchor, see)  # type: ignore[no-any-return]

@@ -1,0 +1,280 @@
+"""DP-SGD: private training of a classifier, one example at a time hidden.
+
+Each step draws every example with the same probability, clips each one's gradient, adds the gradients up, adds
+Gaussian noise once, divides by the planned batch size and takes a step of any optimiser. How many examples go through
+the model at once is a matter of memory alone. Augmentations of an example are averaged before clipping, a moving
+average of the models and a schedule of the rate cost nothing.
+
+Unit: an example, added or removed (Poisson sampling). A step is one Gaussian release of noise multiplier z, sampled at
+batch_size / population.
+
+>>> plan = DPSGD(steps=100, batch_size=64, noise_multiplier=1.0)
+>>> plan.private_sum(population=6400).event().sampling_rate
+0.01
+>>> round(DPSGD(steps=100, batch_size=64).calibrate(epsilon=3, delta=1e-5, population=6400).noise_multiplier, 2)
+0.62
+
+References:
+    Abadi et al.: Deep Learning with Differential Privacy. CCS 2016.
+    De, Berrada, Hayes, Smith, Balle: Unlocking High-Accuracy Differentially Private Image Classification through
+    Scale. 2022 (augmentations, moving average, large batches).
+    Kurakin et al.: Toward Training at ImageNet Scale with Differential Privacy. 2022 (transfer, schedule).
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+from torch import nn
+
+from sfumato import _check
+from sfumato._check import InputError
+from sfumato._types import Unit
+from sfumato.central.augment import Augmentation
+from sfumato.central.contribution import ExampleContribution, LossPerExample, cross_entropy
+from sfumato.central.measure import accuracy_row
+from sfumato.central.optimizer import Optimizer, OptimizerName
+from sfumato.clipping import AdaptiveClipNorm, AutomaticClipNorm, ConstantClipNorm, NormBound, PerLayerClipNorm
+from sfumato.sampling import OwnClients
+from sfumato.training import PrivatePlan, Result, Schedule
+
+if TYPE_CHECKING:
+    from sfumato.data.example_dataset import ExampleDataset
+
+_EPOCHS = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPSGD(PrivatePlan):
+    """Private SGD on examples; fields beside those of `PrivatePlan`.
+
+    Attributes:
+        steps: how often the optimiser steps; None follows from epochs.
+        epochs: expected passes over the data; None for 10, where steps are not given either.
+        batch_size: expected examples a step: the public denominator. The sampling rate is batch_size/N.
+        micro_batch: examples that go through the model at once; None measures how many fit. No result depends on it.
+        memory_budget: MiB for a micro-batch; None for half of the free memory of a GPU, 1024 on a CPU.
+        learning_rate: rate of the optimiser on the noisy mean gradient.
+        optimizer: torch optimiser.
+        momentum: SGD's and RMSprop's momentum, first beta of Adam's kin; in [0, 1).
+        nesterov: Nesterov's momentum, for SGD.
+        weight_decay: of the optimiser, >= 0.
+        schedule: "constant", or "cosine" down to zero at the last step.
+        warm_up: steps at the start in which the learning rate rises.
+        clipping: "flat" bounds the gradient, "per_layer" each layer's part of it, "automatic" brings all gradients to
+            one length, "adaptive" follows a quantile of their norms with a noisy count.
+        clip_gamma: automatic clipping: the norm at which a gradient counts half.
+        layer_shares: per-layer clipping: relative bounds of the layers in the order of the model; None for equal ones.
+        augmentation: of pictures: "flip", or "crop_flip", drawn anew in each step.
+        augmentations: copies of each picture, averaged before clipping.
+        ema_decay: release a moving average of the models with this decay, 0.999 for example; None releases the last.
+        precision: "bfloat16" runs the model under autocast; gradients, norms and sums stay in single precision or more.
+    """
+
+    steps: int | None = None
+    epochs: float | None = None
+    batch_size: int = 256
+    micro_batch: int | None = None
+    memory_budget: int | None = None
+    learning_rate: float = 0.5
+    optimizer: OptimizerName = "sgd"
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    schedule: Literal["constant", "cosine"] = "constant"
+    warm_up: int = 0
+    clipping: Literal["flat", "per_layer", "automatic", "adaptive"] = "flat"
+    clip_gamma: float = 0.01
+    layer_shares: tuple[float, ...] | None = None
+    augmentation: Augmentation = "none"
+    augmentations: int = 1
+    ema_decay: float | None = None
+    precision: Literal["float32", "bfloat16"] = "float32"
+
+    name: ClassVar[str] = "dpsgd"
+    unit: ClassVar[Unit] = "example"
+    model_fields: ClassVar[tuple[str, ...]] = (
+        "model",
+        "num_classes",
+        "input_shapes",
+        "vocabulary_sizes",
+        "normalisation",
+        "version",
+    )
+
+    def __post_init__(self) -> None:
+        _check.one_of(("flat", "per_layer", "automatic", "adaptive"), clipping=self.clipping)
+        _check.one_of(("none", "flip", "crop_flip"), augmentation=self.augmentation)
+        _check.one_of(("float32", "bfloat16"), precision=self.precision)
+        _check.whole(batch_size=self.batch_size, augmentations=self.augmentations)
+        for name in ("steps", "micro_batch", "memory_budget"):
+            if getattr(self, name) is not None:
+                _check.whole(**{name: getattr(self, name)})
+        if self.epochs is not None:
+            _check.positive(epochs=self.epochs)
+            if self.steps is not None:
+                raise InputError(f"give steps ({self.steps}) or epochs ({self.epochs:g}), not both")
+        if self.ema_decay is not None:
+            _check.between(0.0, 1.0, ends="[)", ema_decay=self.ema_decay)
+        if self.augmentations > 1 and self.augmentation == "none":
+            raise InputError(
+                f"augmentations={self.augmentations} copies of one picture are all the same; choose an augmentation, "
+                "flip for example"
+            )
+        if self.adaptive_clip_quantile is not None and self.clipping != "adaptive":
+            raise InputError("adaptive_clip_quantile is for clipping=adaptive; set it, or leave the quantile out")
+        super().__post_init__()
+        _ = self.server, self.rate_schedule(1)  # both check their fields
+
+    @property
+    def server(self) -> Optimizer:
+        """The optimiser."""
+        return Optimizer(
+            name=self.optimizer,
+            learning_rate=self.learning_rate,
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            weight_decay=self.weight_decay,
+        )
+
+    def rate_schedule(self, rounds: int) -> Schedule | None:
+        """The learning rate's way, a function of the step."""
+        return Schedule(kind=self.schedule, rounds=rounds, warm_up=self.warm_up)
+
+    @property
+    def average_decay(self) -> float | None:
+        """Decay of the moving average."""
+        return self.ema_decay
+
+    @property
+    def grouping(self) -> OwnClients:
+        """Every example contributes by itself."""
+        return OwnClients(clients=self.batch_size)
+
+    @property
+    def clip(self) -> NormBound:
+        """The bound on an example's gradient."""
+        if self.clip_norm is None or self.clipping == "flat":
+            if self.clipping != "flat":
+                raise InputError(f"clipping={self.clipping} needs a clip_norm; set it, 1.0 for example")
+            return ConstantClipNorm(clip_norm=self.clip_norm)
+        if self.clipping == "per_layer":
+            return PerLayerClipNorm(clip_norm=self.clip_norm, shares=self.layer_shares)
+        if self.clipping == "automatic":
+            return AutomaticClipNorm(clip_norm=self.clip_norm, gamma=self.clip_gamma)
+        return AdaptiveClipNorm(
+            initial=self.clip_norm,
+            quantile=0.5 if self.adaptive_clip_quantile is None else self.adaptive_clip_quantile,
+            clients=self.batch_size,
+            noise_multiplier=self.noise_multiplier or 0.0,
+            learning_rate=self.adaptive_clip_learning_rate,
+            count_noise=self.adaptive_clip_count_noise,
+            rounds=self.adaptive_clip_rounds,
+        )
+
+    def cohort(self, population: int) -> int:
+        """Planned examples a step.
+
+        Raises:
+            InputError: more than there are.
+        """
+        if self.batch_size > population:
+            raise InputError(
+                f"a batch of {self.batch_size} examples cannot be drawn from {population}; lower batch_size"
+            )
+        return self.batch_size
+
+    def rounds_for(self, population: int) -> int:
+        """Steps, for a public number of examples."""
+        if self.steps is not None:
+            return self.steps
+        return max(1, math.ceil((self.epochs or _EPOCHS) * population / self.batch_size))
+
+    def settled(self, population: int) -> Self:
+        """The same plan by its steps."""
+        return dataclasses.replace(self, steps=self.rounds_for(population), epochs=None)
+
+    def check_data(self, data: "ExampleDataset") -> None:
+        """Refuse data in which nobody can hide, or whose labels are out of range."""
+        if len(data) < 2:
+            raise InputError(f"the data set has {len(data)} examples; a private sum needs at least 2")
+        for start in range(0, len(data), 1 << 16):
+            labels = np.asarray(data.labels[start : start + (1 << 16)])
+            wrong = (labels < 0) | (labels >= data.num_classes)
+            if wrong.any():
+                raise InputError(
+                    f"labels must be in 0 … {data.num_classes - 1}, got {int(labels[wrong.argmax()])} in example "
+                    f"{start + int(wrong.argmax())}; number the classes from 0"
+                )
+
+    def contribution(
+        self,
+        model: nn.Module,
+        data: "ExampleDataset",
+        device: str,
+        head_seed: int,
+        *,
+        loss: LossPerExample = cross_entropy,
+    ) -> ExampleContribution:
+        """Clipped gradients of examples."""
+        return ExampleContribution(
+            model=model,
+            data=data,
+            bound=self.clip,
+            loss=loss,
+            trainable=self.trainable,
+            augmentation=self.augmentation,
+            copies=self.augmentations,
+            micro_batch=self.micro_batch,
+            memory_budget=None if self.memory_budget is None else self.memory_budget << 20,
+            bfloat16=self.precision == "bfloat16",
+            device=device,
+        )
+
+    def fit(
+        self, model: nn.Module, data: "ExampleDataset", *, loss: LossPerExample = cross_entropy, **options: Any
+    ) -> Result:
+        """Train, and say what it cost.
+
+        Args:
+            model: maps the inputs to logits [n, classes]; it is copied, never changed.
+            data: the private records.
+            loss: from the model's outputs and labels int64 [n] to one loss an example, [n].
+            options: as for `Plan.fit`.
+
+        Raises:
+            InputError: a mistake in the plan, the data or the folder; nothing is lost.
+        """
+        chosen = {} if loss is cross_entropy else {"contribution": partial(self.contribution, loss=loss)}
+        return super().fit(model, data, **{**chosen, **options})
+
+    def measure(
+        self, model: nn.Module, data: "ExampleDataset", *, curve: bool = False, device: str = "cpu"
+    ) -> dict[str, Any]:
+        """Accuracy and log loss."""
+        return accuracy_row(model, data, curve=curve, device=device)
+
+    def about_test(self, data: "ExampleDataset", row: dict[str, Any]) -> dict[str, Any]:
+        """Counts of examples and classes."""
+        return {"data": "test", "examples": len(data), "classes": data.num_classes}
+
+    def headline(self, row: dict[str, Any]) -> str:
+        """Accuracy."""
+        return f"accuracy {row['accuracy']:.4f}" if "accuracy" in row else ""
+
+    def assumptions(self) -> list[str]:
+        """The logits rest on a public set of classes."""
+        return ["The set of classes is public: the model has an output for each."]
+
+    def data_assumptions(self, data: "ExampleDataset") -> list[str]:
+        """What was taken to be public when the data were read."""
+        return list(data.assumptions)
+
+    def _without_count(self) -> Self:
+        """The same plan with a clip norm that stays."""
+        if self.clipping != "adaptive":
+            return self
+        return dataclasses.replace(self, clipping="flat", adaptive_clip_quantile=None)

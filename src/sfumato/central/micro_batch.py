@@ -1,0 +1,66 @@
+"""How many examples go through the model at once: measured against a memory budget, and less when memory runs out.
+
+It changes what a step costs in time and memory, and no result beyond float round-off.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+_SAFETY = 1.5  # for what is alive for a moment only: gradients on their way, scratch memory
+_CPU_BUDGET = 1 << 30
+_LARGEST = 4096  # beyond it nothing gets faster
+
+
+def default_budget(device: torch.device) -> int:
+    """Bytes for a micro-batch: half of the free memory of a GPU, 1 GiB on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] // 2
+    return _CPU_BUDGET
+
+
+def suggested(bytes_per_example: int, budget: int) -> int:
+    """The micro-batch that fits, at least 1.
+
+    >>> suggested(1 << 20, 1 << 28)
+    256
+    """
+    return max(1, min(_LARGEST, budget // max(1, bytes_per_example)))
+
+
+def measured(run: Callable[[int], int], device: torch.device) -> int:
+    """Bytes that one example takes in a forward and backward pass.
+
+    Args:
+        run: puts so many examples through; gives the bytes that are held in the end for the clipped sum.
+        device: where it runs.
+    """
+    if device.type == "cuda":
+        peaks = []
+        for count in (2, 4):
+            torch.cuda.reset_peak_memory_stats(device)
+            run(count)
+            peaks.append(torch.cuda.max_memory_allocated(device))
+        return int(max(1, peaks[1] - peaks[0]) / 2 * _SAFETY)
+    totals = []
+    for count in (1, 3):
+        seen: dict[int, int] = {}
+
+        def pack(tensor: Tensor, seen: dict[int, int] = seen) -> Tensor:
+            storage = tensor.untyped_storage()
+            seen[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            held = run(count)
+        totals.append(sum(seen.values()) + held)
+    return int(max(1, totals[1] - totals[0]) / 2 * _SAFETY)  # the difference: parameters are in both
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    told = str(error)
+    return isinstance(error, RuntimeError) and ("can't allocate memory" in told or "out of memory" in told)
