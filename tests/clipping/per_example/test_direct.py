@@ -84,7 +84,6 @@ def test_parametrised_weights(against_loop, kind: str) -> None:
     against_loop(model, lambda values: model(values).squeeze(1), (torch.randn(5, 4),))
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_weights_that_a_hook_computes(against_loop) -> None:
     model = nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 6)), nn.Tanh(), nn.Linear(6, 1))
     against_loop(model, lambda values: model(values).squeeze(1), (torch.randn(5, 4),))

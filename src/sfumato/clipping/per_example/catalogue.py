@@ -11,7 +11,6 @@ from sfumato.clipping.per_example.linear import LinearRule
 from sfumato.clipping.per_example.normalisation import GroupNormRule, InstanceNormRule, LayerNormRule, RMSNormRule
 from sfumato.clipping.per_example.recurrent import RecurrentRule
 from sfumato.clipping.per_example.rule import OutputRule, Rule
-from sfumato.clipping.per_example.workspace import Workspace
 
 _RULES: tuple[tuple[type[nn.Module], type[Rule]], ...] = (
     (nn.Linear, LinearRule),
@@ -33,7 +32,7 @@ _RULES: tuple[tuple[type[nn.Module], type[Rule]], ...] = (
 )
 
 
-def rule_for(module: nn.Module, workspace: Workspace) -> Rule:
+def rule_for(module: nn.Module) -> Rule:
     """The rule of a module; the fallback where its kind, its `forward` or its parameters are not known ones."""
     if is_parametrized(module):
         return WholeFallbackRule()
@@ -42,7 +41,7 @@ def rule_for(module: nn.Module, workspace: Workspace) -> Rule:
             names = {name for name, _ in module.named_parameters(recurse=False)}
             if issubclass(rule, OutputRule) and not names <= {"weight", "bias"}:  # such as those of weight_norm
                 break
-            return ConvolutionRule(workspace) if rule is ConvolutionRule else rule()
+            return rule()
     return FallbackRule()
 
 

@@ -33,20 +33,13 @@ AnyConvolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 
 class ConvolutionRule(OutputRule):
-    """Weight [O, C / groups, *kernel] and bias [O].
-
-    Args:
-        workspace: scratch memory, shared by the layers of a model.
-    """
-
-    def __init__(self, workspace: Workspace | None = None) -> None:
-        self._workspace = workspace or Workspace()
+    """Weight [O, C / groups, *kernel] and bias [O]."""
 
     def factors(self, layer: Layer[AnyConvolution], saved: Tensor, gradient: Tensor) -> Factors:
         result: Factors = {}
         if "weight" in layer.wanted:
             inputs = exact(saved).to(gradient.dtype)
-            result["weight"] = weight_factor(layer.module, inputs, gradient, self._workspace)
+            result["weight"] = weight_factor(layer.module, inputs, gradient, layer.workspace)
         if "bias" in layer.wanted:
             result["bias"] = Dense(gradient.flatten(2).sum(dim=2))
         return result
@@ -128,7 +121,8 @@ def _by_shifts(module: AnyConvolution, inputs: Tensor, gradient: Tensor, workspa
     left = line.view(examples * groups, outputs // groups, -1)[:, :, :length]
     flat = padded.view(examples * groups, -1, math.prod(size))
     offsets = [range(0, kernel * step, step) for kernel, step in zip(module.kernel_size, module.dilation, strict=True)]
-    result = gradient.new_empty(math.prod(module.kernel_size), examples * groups, outputs // groups, flat.shape[1])
+    shape = (math.prod(module.kernel_size), examples * groups, outputs // groups, flat.shape[1])
+    result = workspace.keep(gradient, shape)
     for tap, place in enumerate(itertools.product(*offsets)):
         start = sum(offset * stride for offset, stride in zip(place, strides, strict=True))
         torch.bmm(left, flat[:, :, start : start + length].mT, out=result[tap])

@@ -19,9 +19,13 @@ whichever costs less (Goodfellow 2015; Li, Tramer, Liang and Hashimoto 2022, Sec
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
+Keep = Callable[[Tensor, tuple[int, ...]], Tensor]
+"""Uninitialised memory that stays as it is until the results have been read: (like, shape) → tensor."""
 
 _BANDWIDTH = 4  # what reading and writing a materialised number costs, in multiplications
 _ROUNDINGS = 8  # of a product of two Gram entries, relative to the lengths of the four vectors
@@ -31,8 +35,12 @@ _MOST_DENSE = 1 << 26  # materialised numbers of one parameter in one micro-batc
 class Factor(ABC):
     """Gradients of one parameter, one for each of B examples."""
 
-    def settled(self) -> "Factor":
-        """The form that is cheapest to keep and to ask."""
+    def settled(self, keep: Keep = torch.Tensor.new_empty) -> "Factor":
+        """The form that is cheapest to keep and to ask.
+
+        Args:
+            keep: gives memory for a materialised result, of the type and on the device of a tensor.
+        """
         return self
 
     @abstractmethod
@@ -104,8 +112,12 @@ class Outer(Factor):
             return False
         return _BANDWIDTH * p * d < positions * positions * (p + d)
 
-    def settled(self) -> Factor:
-        return Dense(self.dense()) if self.materialises else self
+    def settled(self, keep: Keep = torch.Tensor.new_empty) -> Factor:
+        if not self.materialises:
+            return self
+        examples, _, p = self.left.shape
+        result = keep(self.left, (examples, p, self.right.shape[2]))
+        return Dense(torch.bmm(self.left.mT, self.right, out=result).view(-1, *self.shape))
 
     def squared_norms(self) -> Tensor:
         """Sum over pairs of positions of <left, left'> <right, right'>, rounded up."""

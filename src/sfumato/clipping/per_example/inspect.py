@@ -59,16 +59,16 @@ def _collected(
     if id(module) in seen:  # one module at two places of the model
         return
     seen.add(id(module))
-    rule = rule_for(module, workspace)
+    rule = rule_for(module)
     trained = {key: value for key, value in module.named_parameters(recurse=rule.whole) if value.requires_grad}
     own = frozenset(trained)
     if isinstance(rule, FallbackRule) and not rule.whole and expand and any(True for _ in module.children()):
         copied = frozenset(key for key, value in trained.items() if value.dim() > 1 and len(value) == 1)
         if copied:
-            yield Layer(name, module, ExpandRule(), copied)
+            yield Layer(name, module, ExpandRule(), copied, workspace)
         own -= copied
     if own:
-        yield Layer(name, module, rule, own)
+        yield Layer(name, module, rule, own, workspace)
     if rule.whole:
         return
     for key, child in module.named_children():

@@ -7,13 +7,14 @@ inside must be seen (recurrent layers, attention), computes the call itself whil
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from sfumato.clipping.per_example.factor import Factor
+from sfumato.clipping.per_example.workspace import Workspace
 
 Factors = dict[str, Factor]
 """Per-example gradients by the parameter's name within its module."""
@@ -57,12 +58,14 @@ class Layer(Generic[AnyModule]):
         module: the user's module.
         rule: its rule.
         wanted: names of the trained parameters, within the module.
+        workspace: memory that the layers of a model share.
     """
 
     name: str
     module: AnyModule
     rule: "Rule"
     wanted: frozenset[str]
+    workspace: Workspace = field(default_factory=Workspace, repr=False, compare=False)
 
 
 class Rule(ABC):

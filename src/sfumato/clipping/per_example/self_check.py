@@ -222,16 +222,16 @@ def _outside_uses(layers: Sequence[Layer[Any]], losses: Losses, pair: Any) -> No
 
 def _compared(model: nn.Module, layers: list[Layer[nn.Module]], losses: Losses, pair: Any, half: bool) -> SelfCheck:
     """The engine's gradients of each example against autograd's, and nothing of one at the other."""
-    recordings = []
+    other_norms, gradients = [], []
     for index in range(2):
         with Recording(layers, examples=2) as recording:
             with SameNoise(2):
                 found = losses(pair)
             recording.backward(found * torch.eye(2, dtype=found.dtype, device=found.device)[index])
-        recordings.append(recording)
-    first = recordings[0]
-    for parameter in first.parameters:
-        if any(recordings[index].squared_norms([parameter])[1 - index] != 0 for index in range(2)):
+        other_norms.append([recording.squared_norms([parameter])[1 - index] for parameter in recording.parameters])
+        gradients.append([gradient[index].clone() for gradient in recording.per_example()])
+    for parameter, *norms in zip(recording.parameters, *other_norms, strict=True):
+        if any(norm != 0 for norm in norms):
             layer, name = _owner(layers, parameter)
             raise InputError(
                 f"parameter {_full(layer, name)!r}: the loss of one example has a gradient at another one's input; "
@@ -239,7 +239,7 @@ def _compared(model: nn.Module, layers: list[Layer[nn.Module]], losses: Losses, 
             )
     plain = _losses_of(losses, pair, 2)
     expected = [
-        torch.autograd.grad(plain[index], first.parameters, allow_unused=True, retain_graph=index == 0)
+        torch.autograd.grad(plain[index], recording.parameters, allow_unused=True, retain_graph=index == 0)
         for index in range(2)
     ]
     relative, floor = _ROUND_OFF_HALF if half else _ROUND_OFF
@@ -247,8 +247,9 @@ def _compared(model: nn.Module, layers: list[Layer[nn.Module]], losses: Losses, 
     for index in range(2):
         lengths = [0.0 if g is None else float(g.double().norm()) for g in expected[index]]
         whole = torch.tensor(lengths).norm().item()
-        ours = [gradients[index] for gradients in recordings[index].per_example()]
-        for parameter, own, given, length in zip(first.parameters, ours, expected[index], lengths, strict=True):
+        for parameter, own, given, length in zip(
+            recording.parameters, gradients[index], expected[index], lengths, strict=True
+        ):
             difference = float((own if given is None else own - given.view_as(own)).double().norm())
             if not difference <= relative * length + floor * whole:
                 layer, name = _owner(layers, parameter)
@@ -259,7 +260,7 @@ def _compared(model: nn.Module, layers: list[Layer[nn.Module]], losses: Losses, 
                 )
             if length > floor * whole:
                 largest = max(largest, difference / length)
-    return SelfCheck(layers, first.unused(), largest)
+    return SelfCheck(layers, recording.unused(), largest)
 
 
 def _owner(layers: Sequence[Layer[Any]], parameter: nn.Parameter) -> tuple[Layer[Any], str]:

@@ -10,22 +10,22 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from sfumato.clipping.per_example.factor import Dense, Factor, Outer, Rows
+from sfumato.clipping.per_example.factor import Dense, Factor, Keep, Outer, Rows
 
 
-def merged(uses: Sequence[Factor]) -> Factor:
+def merged(uses: Sequence[Factor], keep: Keep = torch.Tensor.new_empty) -> Factor:
     """One factor for all uses of a parameter."""
     if len(uses) == 1:
-        return uses[0].settled()
+        return uses[0].settled(keep)
     blocks = [use for use in uses if isinstance(use, Blocks)]
     if len(blocks) == len(uses):
         places = sorted({place for use in blocks for place in use.parts})
         found = {place: [use.parts[place] for use in blocks if place in use.parts] for place in places}
-        return Blocks({place: merged(parts) for place, parts in found.items()}, blocks[0].shape)
+        return Blocks({place: merged(parts, keep) for place, parts in found.items()}, blocks[0].shape)
     outers = [use for use in uses if isinstance(use, Outer)]
     rows = [use for use in uses if isinstance(use, Rows)]
     if len(outers) == len(uses):
-        return _joined_outer(outers).settled()
+        return _joined_outer(outers).settled(keep)
     if len(rows) == len(uses):
         return _joined_rows(rows)
     if len(outers) + len(rows) == len(uses):
@@ -82,8 +82,8 @@ class Blocks(Factor):
         self.parts = dict(parts)
         self.shape = shape
 
-    def settled(self) -> "Blocks":
-        return Blocks({place: part.settled() for place, part in self.parts.items()}, self.shape)
+    def settled(self, keep: Keep = torch.Tensor.new_empty) -> "Blocks":
+        return Blocks({place: part.settled(keep) for place, part in self.parts.items()}, self.shape)
 
     def squared_norms(self) -> Tensor:
         return torch.stack([part.squared_norms() for part in self.parts.values()]).sum(dim=0)

@@ -1,4 +1,6 @@
-"""Memory that is used again from layer to layer: a fresh allocation of some megabytes costs more than filling it.
+"""Memory that is used again from layer to layer and from batch to batch.
+
+Fresh memory of some megabytes is given to a process page by page, and that costs more than filling it.
 
 >>> space = Workspace()
 >>> space.take("line", (2, 3), torch.zeros(1)).shape
@@ -6,21 +8,42 @@ torch.Size([2, 3])
 """
 
 import math
+from collections.abc import Hashable
 
 import torch
 from torch import Tensor
 
 
 class Workspace:
-    """Scratch tensors by name; what `take` gave is overwritten by the next `take` of the same name."""
+    """Scratch tensors by name; what `take` gave is overwritten by the next `take` of the same name.
+
+    Attributes:
+        turn: counts the recordings that have used it; the results of all but the last one may be overwritten.
+    """
 
     def __init__(self) -> None:
-        self._held: dict[str, Tensor] = {}
+        self._held: dict[Hashable, Tensor] = {}
+        self._kept = 0
+        self.turn = 0
 
-    def take(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    def begin(self) -> int:
+        """A new recording: what was kept for the one before may be overwritten. Gives its turn."""
+        self._kept = 0
+        self.turn += 1
+        return self.turn
+
+    def take(self, name: Hashable, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """Uninitialised memory of this shape, with the type and device of `like`."""
         size = math.prod(shape)
         held = self._held.get(name)
         if held is None or held.numel() < size or held.dtype != like.dtype or held.device != like.device:
             held = self._held[name] = torch.empty(size, dtype=like.dtype, device=like.device)
         return held[:size].view(shape)
+
+    def keep(self, like: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """The same for a result: not given out again before the next `begin`.
+
+        The layers come in the same order each time, so the memory fits by the place in this order.
+        """
+        self._kept += 1
+        return self.take(self._kept, shape, like)
