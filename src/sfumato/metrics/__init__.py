@@ -1,5 +1,6 @@
-"""Measures of embeddings on held-out classes: recall at a false accept rate, ROC, AUC."""
+"""Measures on held-out data: embeddings (recall at a false accept rate, ROC, AUC) and classifiers."""
 
+from sfumato.metrics.classification import ClassificationCounts, ClassificationReport, classification, roc_auc
 from sfumato.metrics.verification import (
     PairHistogram,
     RecallAtFar,
@@ -11,11 +12,15 @@ from sfumato.metrics.verification import (
 )
 
 __all__ = [
+    "ClassificationCounts",
+    "ClassificationReport",
     "PairHistogram",
     "RecallAtFar",
     "Roc",
+    "classification",
     "in_batch_recall_at_far",
     "pair_histogram",
     "recall_at_far",
     "roc",
+    "roc_auc",
 ]

@@ -1,0 +1,232 @@
+"""A data set whose privacy unit is one example: inputs, labels, and what about them is taken to be public.
+
+Every record stands alone: nothing here groups records by person, so what is promised later is promised for one
+example. A person with several records pays for each of them; where records are grouped, use `UserDataset`.
+
+Reading must not learn from private records. Whatever was taken from them and not declared (the number of classes,
+the names of the classes) is written down in `assumptions`, one sentence each, for the statement of a run.
+
+>>> images = np.zeros((6, 4, 4, 1), np.uint8)
+>>> data = ExampleDataset(inputs=(images,), labels=np.array([0, 1, 2, 0, 1, 2]), num_classes=3)
+>>> data
+ExampleDataset(6 examples of (4, 4, 1) uint8, 3 classes)
+>>> (inputs,), labels = data.subset([5, 0]).examples(np.array([0, 1]))
+>>> inputs.shape, labels.tolist()
+((2, 4, 4, 1), [2, 0])
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from sfumato._check import InputError, whole
+
+_BLOCK = 1 << 16  # labels looked at in one go
+_WHOLE = 1 << 28  # bytes of inputs up to which a fingerprint covers all of them
+_SAMPLED = 4096  # examples that it covers beyond that
+
+
+class ExampleRows(Protocol):
+    """What each of the inputs must offer: an array does, in memory or mapped, and so does a folder of pictures."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[examples, *input_shape]."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type of one number."""
+        ...
+
+    def __getitem__(self, rows: Any, /) -> np.ndarray:
+        """The rows at int64 [n] or of a slice, shape [n, *input_shape]."""
+        ...
+
+
+class TakenRows:
+    """Some rows of others in a given order, read when they are asked for.
+
+    Args:
+        rows: the whole.
+        taken: int64 [n], positions in it.
+    """
+
+    def __init__(self, rows: ExampleRows, taken: np.ndarray) -> None:
+        if isinstance(rows, TakenRows):
+            rows, taken = rows._rows, rows._taken[taken]
+        self._rows = rows
+        self._taken = taken
+        self.shape = (len(taken), *rows.shape[1:])
+        self.dtype = rows.dtype
+
+    def __getitem__(self, rows: Any, /) -> np.ndarray:
+        """The rows at these positions, [n, *input_shape]."""
+        return self._rows[self._taken[rows]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ExampleDataset:
+    """Examples and their labels. Build one with `examples_from_arrays` or `load_examples`.
+
+    A model is called with one tensor for each of `inputs`, after `to_tensor`.
+
+    Attributes:
+        inputs: one or more of rows [N, …]: images uint8 [N, H, W, C]; token ids [N, T]; for tables float32 [N, a] and
+            ids [N, b], of which one that would be empty is left out.
+        labels: int64 [N], in 0 … num_classes − 1.
+        num_classes: number of classes, ≥ 1.
+        label_names: a name for each class, or None.
+        vocabulary_sizes: how many ids there are: (V,) for text, one number a column of ids for tables, () without ids.
+        columns: the names of the columns of each of the inputs, or ().
+        assumptions: sentences on what is taken to be public about the records, for the statement.
+        notes: lines about what was skipped, clipped or converted while reading; they depend on the records and are
+            not private.
+    """
+
+    inputs: tuple[ExampleRows, ...]
+    labels: np.ndarray
+    num_classes: int
+    label_names: Sequence[str] | None = None
+    vocabulary_sizes: tuple[int, ...] = ()
+    columns: tuple[tuple[str, ...], ...] = ()
+    assumptions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        lengths = [int(rows.shape[0]) for rows in self.inputs]
+        if not lengths:
+            raise InputError("an example needs at least one input, got none")
+        if set(lengths) != {len(self.labels)}:
+            given = ", ".join(f"{length:,} rows of inputs" for length in lengths)
+            raise InputError(
+                f"each example needs its inputs and one label, got {given} and {len(self.labels):,} labels"
+            )
+        whole(num_classes=self.num_classes)
+        if self.label_names is not None and len(self.label_names) != self.num_classes:
+            raise InputError(
+                f"label_names must have one name a class ({self.num_classes}), got {len(self.label_names)}"
+            )
+        object.__setattr__(self, "inputs", tuple(read_only(rows) for rows in self.inputs))
+        object.__setattr__(self, "labels", read_only(self.labels))
+
+    def __len__(self) -> int:
+        """The number of examples."""
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        """One line: examples, shapes, types, classes."""
+        shapes = " + ".join(f"{tuple(rows.shape[1:])} {rows.dtype}" for rows in self.inputs)
+        return f"ExampleDataset({len(self):,} examples of {shapes}, {self.num_classes:,} classes)"
+
+    @property
+    def input_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shape of one example in each of the inputs: ((H, W, C),) for images."""
+        return tuple(tuple(rows.shape[1:]) for rows in self.inputs)
+
+    @property
+    def dtypes(self) -> tuple[np.dtype, ...]:
+        """The type of each of the inputs as `examples` gives it."""
+        return tuple(np.dtype(np.int64) if _is_ids(rows) else rows.dtype for rows in self.inputs)
+
+    def examples(self, indices: Sequence[int] | np.ndarray) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """Some examples, in time that does not depend on the size of the data.
+
+        Args:
+            indices: int64 [n], positions 0 … N − 1; n may be 0, and a position may come twice.
+
+        Returns:
+            one array [n, …] for each of the inputs, ids as int64; and labels int64 [n].
+
+        Raises:
+            IndexError: there is no such example.
+        """
+        places = np.asarray(indices, dtype=np.int64)
+        if places.size and (places.min() < 0 or places.max() >= len(self)):
+            raise IndexError(f"examples must be positions 0 … {len(self) - 1}")
+        inputs = tuple(np.asarray(rows[places], dtype) for rows, dtype in zip(self.inputs, self.dtypes, strict=True))
+        return inputs, np.asarray(self.labels[places], np.int64)
+
+    def batches(self, size: int) -> Iterator[tuple[tuple[np.ndarray, ...], np.ndarray]]:
+        """All examples in order, `size` at a time: for evaluation, never for private training.
+
+        Raises:
+            InputError: the size is not a whole number ≥ 1.
+        """
+        whole(size=size)
+        for start in range(0, len(self), size):
+            yield self.examples(np.arange(start, min(start + size, len(self))))
+
+    def subset(self, indices: Sequence[int] | np.ndarray) -> "ExampleDataset":
+        """A view of some examples, in the given order; classes keep their numbers, no input is copied.
+
+        Args:
+            indices: positions in this view, each at most once (an example that is listed twice would pay twice).
+
+        Raises:
+            InputError: a position does not exist or is listed twice.
+        """
+        places = np.asarray(indices)
+        if places.size == 0:
+            places = places.astype(np.int64)
+        if places.ndim != 1 or places.dtype.kind not in "iu":
+            raise InputError(f"indices must be a list of positions 0 … {len(self) - 1}, got {places.dtype}")
+        places = places.astype(np.int64)
+        outside = (places < 0) | (places >= len(self))
+        if outside.any():
+            raise InputError(f"indices must be positions 0 … {len(self) - 1}, got {int(places[outside][0])}")
+        seen = np.zeros(len(self), bool)
+        seen[places] = True
+        if int(seen.sum()) < len(places):
+            values, counts = np.unique(places, return_counts=True)
+            raise InputError(f"each example may be listed once, got {int(values[counts > 1][0])} twice")
+        inputs = tuple(TakenRows(rows, places) for rows in self.inputs)
+        return replace(self, inputs=inputs, labels=np.asarray(self.labels[places], np.int64))
+
+    def class_counts(self) -> np.ndarray:
+        """Examples of each class, int64 [num_classes]. Not private."""
+        counts = np.zeros(self.num_classes, np.int64)
+        for start in range(0, len(self), _BLOCK):
+            counts += np.bincount(self.labels[start : start + _BLOCK], minlength=self.num_classes)
+        return counts
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the data, to refuse a run that would go on with other records under the same noise.
+
+        It covers all labels, and all inputs up to 256 MiB; beyond that those of 4,096 examples at equal distances.
+        """
+        facts = (len(self), self.input_shapes, [str(d) for d in self.dtypes], self.num_classes, self.vocabulary_sizes)
+        digest = hashlib.sha256(repr(facts).encode())
+        for start in range(0, len(self), _BLOCK):
+            digest.update(np.ascontiguousarray(self.labels[start : start + _BLOCK], "<i8").data)
+        if len(self) == 0:
+            return digest.hexdigest()
+        each = sum(int(np.prod(s)) * d.itemsize for s, d in zip(self.input_shapes, self.dtypes, strict=True))
+        step = 1 if each * len(self) <= _WHOLE else -(-len(self) // _SAMPLED)
+        places = np.arange(0, len(self), step)
+        at_once = max(1, (1 << 24) // max(each, 1))
+        for start in range(0, len(places), at_once):
+            for array in self.examples(places[start : start + at_once])[0]:
+                little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+                digest.update(np.ascontiguousarray(little).tobytes())
+        return digest.hexdigest()
+
+    def summary(self) -> list[str]:
+        """Lines for people: the size of the data and what reading noticed. Not private."""
+        return [repr(self)[len("ExampleDataset(") : -1], *self.notes]
+
+
+def read_only(rows: Any) -> Any:
+    """The same rows where nobody can change the data by accident."""
+    if isinstance(rows, np.ndarray) and rows.flags.writeable:
+        rows = rows.view()
+        rows.flags.writeable = False
+    return rows
+
+
+def _is_ids(rows: ExampleRows) -> bool:
+    """Whether rows are ids or counts, as opposed to the bytes of pictures and to numbers on a scale."""
+    return rows.dtype.kind in "iub" and not (rows.dtype == np.uint8 and len(rows.shape) == 4)

@@ -1,0 +1,97 @@
+"""Rows of a delimited text file, plain or gzipped, a block at a time, with the line that each row ends on."""
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TextIO
+
+from sfumato._check import InputError
+
+BLOCK = 4096  # rows read in one go
+SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+_FIELD = 1 << 24  # characters of one field; the csv module stops at 131,072 unless told
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Some rows.
+
+    Attributes:
+        rows: each a list of fields, all equally many.
+        lines: the line of the file that each row ends on, from 1.
+    """
+
+    rows: list[list[str]]
+    lines: list[int]
+
+
+def is_delimited(path: Path) -> bool:
+    """Whether a file's name is that of a delimited text file."""
+    return path.name.lower().endswith(SUFFIXES)
+
+
+def read_rows(path: Path | str, delimiter: str | None = None) -> Iterator[RowBlock]:
+    """The rows of a file; a header, if it has one, is the first. Blank lines are passed over.
+
+    Args:
+        path: UTF-8, with or without byte order mark; fields may be quoted with "; blanks behind a delimiter are
+            dropped.
+        delimiter: None takes the tab for .tsv, else the comma.
+
+    Raises:
+        InputError: the file is missing, is no text, or a row has another number of columns than the first.
+    """
+    path = Path(path)
+    if delimiter is None:
+        delimiter = "\t" if ".tsv" in path.name.lower() else ","
+    if len(delimiter) != 1:
+        raise InputError(f"delimiter must be one character, got {delimiter!r}")
+    before = csv.field_size_limit()
+    width = 0
+    at = 0
+    try:
+        with _opened(path) as file:
+            reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
+            while True:
+                # The limit is the csv module's own and global: it is lifted while a block is read, and put back.
+                csv.field_size_limit(_FIELD)
+                try:
+                    rows, lines, taken = [], [], 0
+                    for row in islice(reader, BLOCK):
+                        taken += 1
+                        at = reader.line_num
+                        if not row:
+                            continue
+                        width = width or len(row)
+                        if len(row) != width:
+                            raise InputError(
+                                f"{path} line {at} has {len(row)} columns, the first row has {width}; "
+                                "complete the row, quote fields with a delimiter in them, or remove it"
+                            )
+                        rows.append(row)
+                        lines.append(at)
+                finally:
+                    csv.field_size_limit(before)
+                if rows:
+                    yield RowBlock(rows, lines)
+                if not taken:
+                    return
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 behind line {at} ({error.reason}); convert it to UTF-8") from None
+    except csv.Error as error:
+        raise InputError(f"{path} line {at + 1} cannot be read as CSV: {error}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+
+
+def _opened(path: Path) -> TextIO:
+    if path.suffix == ".gz":
+        return io.TextIOWrapper(gzip.open(path), encoding="utf-8-sig", newline="")
+    return open(path, encoding="utf-8-sig", newline="")
