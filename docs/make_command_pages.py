@@ -50,6 +50,8 @@ EXAMPLES = {
         "$ sfumato calibrate --epsilon 2 --delta 1e-5 --sampling-rate 0.01 --steps 10000",
         "# the steps for this noise",
         "$ sfumato calibrate --epsilon 2 --delta 1e-5 --sampling-rate 0.01 --noise-multiplier 1.5",
+        "# the noise at which nobody finds more than 2 % of the members at 1 % false alarms",
+        "$ sfumato calibrate --tpr 0.02 --fpr 0.01 --sampling-rate 0.01 --steps 1000",
     ],
     "extrapolate": ["$ sfumato extrapolate --populations 3e6 --multipliers 1 2 4 --figure extrapolate.png"],
     "compare": [
@@ -109,7 +111,7 @@ SEE = {
     "account": "[The accountants compared](../../explanation/accountants.md), "
     "[virtual clients](../../explanation/virtual-clients.md), "
     "[cohorts of a fixed size](../../explanation/fixed-size-cohorts.md).",
-    "calibrate": "[How to choose](../../how-to/choose.md).",
+    "calibrate": "[How to calibrate a run](../../how-to/calibrate.md), [how to choose](../../how-to/choose.md).",
     "extrapolate": "[Virtual clients](../../explanation/virtual-clients.md).",
     "compare": "[Compare runs](../../how-to/compare.md), [read a statement](../../how-to/read-a-statement.md).",
     "ledger show": "[Keep a ledger](../../how-to/ledger.md).",

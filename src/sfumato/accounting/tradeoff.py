@@ -66,7 +66,7 @@ class GaussianTradeoff:
 
     def true_positive_rate(self, fpr: np.ndarray) -> np.ndarray:
         rates, margin = self._rates(fpr, 1.0)
-        return np.clip(rates * (1.0 + margin) + math.ulp(0.0), fpr, 1.0)
+        return np.clip(rates * (1.0 + margin), fpr, 1.0)
 
     def false_negative_rate(self, fpr: np.ndarray) -> np.ndarray:
         rates, margin = self._rates(fpr, -1.0)
@@ -105,7 +105,7 @@ class TradeoffCurve:
         ratios[ratios > 1.0] *= 1 + 4 * _EPS
         ratios = np.concatenate([[1.0], ratios])
         values = np.clip(np.concatenate([[1.0], deltas[near]]), 0.0, 1.0)
-        kept = _lower_hull(ratios, values)
+        kept = lower_hull(ratios, values)
         return cls(ratios[kept], values[kept])
 
     def true_positive_rate(self, fpr: np.ndarray) -> np.ndarray:
@@ -155,7 +155,7 @@ class TradeoffCurve:
         return max(0.0, float(gaps.max()))
 
 
-def _lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Indices of the corners of the largest convex, falling function below the points; x does not fall."""
     least = np.minimum.accumulate(y)
     candidates = np.flatnonzero(np.concatenate([[True], y[1:] < least[:-1]]))
