@@ -20,6 +20,7 @@ import numpy as np
 
 from sfumato._check import InputError, between, one_of
 from sfumato._files import read_json, write_json
+from sfumato._rounding import rounded_down, rounded_up
 from sfumato.accounting import disclosure as _disclosure
 
 _UNITS = {
@@ -162,9 +163,9 @@ class Statement:
         """(question, answer): all that a disclosure has to say, the promise first."""
         promised = "nothing: epsilon is infinite"
         if math.isfinite(self.epsilon):
-            promised = f"epsilon {self.epsilon:.4g} at delta {self.delta:.3g}, an upper bound"
+            promised = f"epsilon {rounded_up(self.epsilon, 4):.4g} at delta {self.delta:.3g}, an upper bound"
             if self.epsilon_lower is not None:
-                promised += f"; no accounting can show less than {self.epsilon_lower:.4g}"
+                promised += f"; no accounting can show less than {rounded_down(self.epsilon_lower, 4):.4g}"
         return [
             ("What is promised?", promised),
             ("To whom: what is the unit of privacy?", _UNITS[self.unit]),
@@ -197,16 +198,19 @@ class Statement:
             )
         factor = math.exp(min(self.epsilon, 700.0))
         odds = f"{factor:.3g}" if factor < 1e6 else f"10^{self.epsilon / math.log(10):.1f}"
+        epsilon = f"{rounded_up(self.epsilon, 4):.4g}"
         text = (
-            f"The result is ({self.epsilon:.4g}, {self.delta:.3g})-differentially private. What is protected "
+            f"The result is ({epsilon}, {self.delta:.3g})-differentially private. What is protected "
             f"is {unit}: whatever anyone sees in the result would have been about as likely whichever is "
             f"true, that this unit {adjacency}. Except with probability about {self.delta:.3g}, what is seen "
-            f"changes the odds by a factor of at most e^{self.epsilon:.4g} = {odds}."
+            f"changes the odds by a factor of at most e^{epsilon} = {odds}."
         )
         if self.epsilon > 10:
             text += " A factor of this size is a weak promise: a determined attacker may well succeed."
         if self.epsilon_lower is not None:
-            text += f" No accounting of the same mechanism can show less than {self.epsilon_lower:.4g}."
+            text += (
+                f" No accounting of the same mechanism can show less than {rounded_down(self.epsilon_lower, 4):.4g}."
+            )
         return text
 
     def _ground(self) -> str:

@@ -1,13 +1,12 @@
 """`sfumato calibrate`: the one number of a run that is left open, so that the run meets a target."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TypedDict
 
 from sfumato import accounting as acc
 from sfumato._check import InputError, between, positive, whole
+from sfumato._rounding import rounded_down, rounded_up
 from sfumato._types import Adjacency
 from sfumato.accounting.target import target
 from sfumato.cli.console import number, say, say_json, table
@@ -88,7 +87,7 @@ def calibrate(argv: Sequence[str]) -> int:
     make = _maker(given)
     bracket, integer = _OPEN[name]
     exact = acc.calibrate(make, **limits, adjacency=options.adjacency, bracket=bracket, integer=integer)
-    found = int(exact) if integer else _rounded(exact, up=name == "noise_multiplier")
+    found = int(exact) if integer else (rounded_up if name == "noise_multiplier" else rounded_down)(exact, 6)
     promise = acc.guarantee(make(found), adjacency=options.adjacency)
     if not goal.is_met(promise):  # the accountant's bounds are not quite monotone in the last digits
         found, promise = exact, acc.guarantee(make(exact), adjacency=options.adjacency)
@@ -152,10 +151,3 @@ def _maker(given: dict[str, float | None]) -> Callable[[float], acc.Event]:
         return acc.Gaussian(chosen["noise_multiplier"]).poisson(chosen["sampling_rate"]) * int(chosen["steps"])
 
     return make
-
-
-def _rounded(value: float, *, up: bool) -> float:
-    """Six digits, rounded to the side that costs less."""
-    digits = 5 - math.floor(math.log10(value))
-    rounding = ROUND_CEILING if up else ROUND_FLOOR
-    return float(Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits), rounding=rounding))
