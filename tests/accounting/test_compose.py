@@ -139,3 +139,14 @@ def test_too_many_points_are_refused_before_they_are_made(monkeypatch) -> None:
     parts = [(atoms([1.0, 1.0], 1.0, 0), 500)]
     with pytest.raises(TooFine):
         compose(parts, Sketch(parts), 0.0)
+
+
+@pytest.mark.parametrize("infinity", [0.0, 0.1])
+def test_a_whole_curve_is_that_of_the_convolution(infinity) -> None:
+    parts = [(atoms([0.2, 0.5, 0.3, 0.1], 0.25, -1, infinity=infinity), 6), (atoms([1.0, 2.0], 0.25, 0), 3)]
+    epsilons, deltas = compose(parts, Sketch(parts), 0.0, 0.0, math.log(1e-11)).curve()
+    assert epsilons[0] <= 0.25
+    for epsilon, delta in zip(epsilons, deltas):
+        truth = exact_delta(parts, epsilon)
+        assert truth <= delta + 1e-16
+        assert delta <= truth + 1e-11

@@ -1,6 +1,9 @@
 """Two-sided bounds against integrals of the definition, other libraries and themselves."""
 
 import math
+import subprocess
+import sys
+from dataclasses import dataclass
 
 import mpmath as mp
 import numpy as np
@@ -8,12 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
+from scipy.special import gammaln
 
 from sfumato.accounting import Gaussian, InputError, guarantee
 from sfumato.accounting._compose import compose
 from sfumato.accounting._discrete import best_offset, from_above, from_below
 from sfumato.accounting._sketch import Sketch
+from sfumato.accounting.events import Event
 from sfumato.accounting.pairs import SampledGaussian
+from sfumato.accounting.pairs.finite import FinitePair
 from sfumato.accounting.pld import _ORDERS, PldAccountant
 from sfumato.accounting.rdp import RdpAccountant
 
@@ -209,3 +215,185 @@ def test_where_no_grid_fits_the_renyi_bound_answers(monkeypatch: pytest.MonkeyPa
     assert account.epsilon_interval(1e-5) == (0.0, renyi.epsilon(1e-5))
     epsilons, deltas = account.curve()
     assert (deltas >= [renyi.delta(epsilon) * 0.999 for epsilon in epsilons.tolist()]).all()
+
+
+noises = st.floats(-1, 3).map(lambda power: 10.0**power)
+rates = st.floats(-8, -1e-6).map(lambda power: 10.0**power)
+lengths = st.floats(0, 7).map(lambda power: int(10.0**power))
+deltas = st.floats(-20, -0.302).map(lambda power: 10.0**power)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(noises, rates, lengths, deltas, st.sampled_from(["add_remove", "replace"]))
+def test_bounds_hold_together_over_the_whole_range(z, q, steps, delta, adjacency) -> None:
+    event = Gaussian(z).poisson(q) * steps
+    account = PldAccountant(event, adjacency)
+    low, high = account.epsilon_interval(delta)
+    assert 0 <= low <= high <= RdpAccountant(event, adjacency, _ORDERS).epsilon(delta)
+    # the two curves are inverse to each other: neither may contradict the other
+    assert account.delta_interval(high)[0] <= delta * (1 + 1e-9)
+    assert low == 0 or account.delta_interval(low)[1] >= delta * (1 - 1e-9)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(noises, rates, lengths, deltas, st.sampled_from(["noise", "rate", "steps", "delta"]), st.floats(1.05, 3.0))
+def test_more_of_what_costs_costs_more(z, q, steps, delta, what, factor) -> None:
+    low, _ = PldAccountant(Gaussian(z).poisson(q) * steps).epsilon_interval(delta)
+    match what:
+        case "noise":
+            z = max(z / factor, 0.1)
+        case "rate":
+            q = min(q * factor, 1.0)
+        case "steps":
+            steps = max(steps + 1, int(steps * factor))
+        case "delta":
+            delta /= factor
+    _, high = PldAccountant(Gaussian(z).poisson(q) * steps).epsilon_interval(delta)
+    assert low <= high
+
+
+@pytest.mark.parametrize(
+    ("z", "q", "steps", "delta"),
+    [
+        (1.0, 0.01, 10_000, 1e-5),
+        (0.3, 0.01, 1_000_000, 1e-5),
+        (1.0, 2e-5, 100, 1e-8),
+        (0.5, 2e-5, 100, 1e-8),
+        (0.5, 2e-5, 1_000_000, 1e-10),
+        (0.6, 1e-4, 100_000, 1e-11),
+        (1.0, 1e-6, 1000, 1e-20),
+        (0.2, 1e-5, 10_000_000, 1e-12),
+        (1000.0, 1e-3, 1000, 1e-8),
+        (1.0, 0.5, 3, 1e-20),
+        (0.5, 2e-5, 1, 1e-8),
+    ],
+)
+def test_the_interval_is_narrow_at_any_rate_and_delta(z, q, steps, delta) -> None:
+    low, high = PldAccountant(Gaussian(z).poisson(q) * steps).epsilon_interval(delta)
+    assert 0 < low <= high <= low * 1.001
+
+
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
+@pytest.mark.parametrize("delta", [0.01, 1e-6, 1e-15])
+def test_one_release_is_read_off_its_pair(adjacency, delta) -> None:
+    account = PldAccountant(Gaussian(0.8).poisson(0.02), adjacency)
+    low, high = account.epsilon_interval(delta)
+    assert high - low <= 1e-9 * high
+    if high > 0:
+        directions = ("replace",) if adjacency == "replace" else ("remove", "add")
+        truth = max(hockey_stick(0.02, 0.8, high, direction) for direction in directions)
+        assert truth == pytest.approx(delta, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("q", "steps", "epsilon", "width"),
+    [
+        (0.01, 2000, 0.0, 1e-3),
+        (0.01, 2000, 1.0, 1e-3),
+        (0.01, 2000, 5.0, 1e-3),
+        (1e-4, 100_000, 0.1, 1e-3),
+        (1e-4, 100_000, 1.0, 0.02),
+        (1e-4, 100_000, 3.0, 0.02),
+    ],
+)
+def test_delta_is_refined_until_both_bounds_are_close(q, steps, epsilon, width) -> None:
+    low, high = PldAccountant(Gaussian(0.9).poisson(q) * steps).delta_interval(epsilon)
+    assert 0 < low <= high <= (1 + width) * low
+
+
+def test_an_upper_bound_alone_is_not_above_the_planned_width() -> None:
+    account = PldAccountant(Gaussian(1.0).poisson(0.01) * 10_000)
+    upper = account.upper(1e-5)
+    low, high = account.epsilon_interval(1e-5)
+    assert low <= upper <= high * (1 + 1e-4)
+
+
+@dataclass(frozen=True)
+class _Unusual(Event):
+    """An event of which only a pair is known, as a user may write it."""
+
+    pair: FinitePair
+
+    def pairs(self, adjacency):
+        return (self.pair,)
+
+
+def _exact_epsilon(pair: FinitePair, steps: int, delta: float) -> float:
+    """By the multinomial sum of a pair with two finite losses."""
+    (a, b), (p, r) = pair.losses, pair.upper
+    k = np.arange(steps + 1)
+    logs = gammaln(steps + 1) - gammaln(k + 1) - gammaln(steps - k + 1) + k * np.log(r) + (steps - k) * np.log(p)
+    losses = k * b + (steps - k) * a
+    infinity = -math.expm1(steps * math.log1p(-pair.only_upper))
+
+    def value(epsilon: float) -> float:
+        seen = losses > epsilon
+        return infinity + float((np.exp(logs[seen]) * -np.expm1(epsilon - losses[seen])).sum())
+
+    low, high = 0.0, float(losses.max())
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if value(middle) > delta else (low, middle)
+    return high
+
+
+@pytest.mark.parametrize("infinity", [0.0, 1e-7, 1e-3])
+@pytest.mark.parametrize(("loss", "steps"), [(math.log(3), 100), (0.5, 3), (0.01, 20_000)])
+def test_two_losses_and_an_infinite_one_compose_exactly(loss, steps, infinity) -> None:
+    p = (1 - infinity) * math.exp(loss) / (1 + math.exp(loss)) * np.array([math.exp(-loss), 1.0])
+    pair = FinitePair((-loss, loss), tuple(p), tuple(p * np.exp([loss, -loss])), infinity, infinity)
+    account = PldAccountant(_Unusual(pair) * steps)
+    whole = -math.expm1(steps * math.log1p(-infinity))
+    for above in (1e-6, 1e-3):
+        delta = whole + above
+        if delta < 1:
+            low, high = account.epsilon_interval(delta)
+            truth = _exact_epsilon(pair, steps, delta)
+            assert low <= truth + 1e-9
+            assert truth <= high + 1e-9
+            assert high - low <= 1e-3 * high
+    if infinity:
+        assert account.epsilon_interval(0.5 * whole) == (math.inf, math.inf)
+        low, high = account.epsilon_interval(whole)  # every finite loss counts
+        assert low <= steps * loss <= high + 1e-9
+        assert high == pytest.approx(steps * loss)
+
+
+def test_randomised_response_at_any_delta() -> None:
+    p = np.array([0.25, 0.75])
+    loss = math.log(3)
+    account = PldAccountant(_Unusual(FinitePair((-loss, loss), tuple(p), tuple(p[::-1]))) * 100)
+    low, high = account.epsilon_interval(1e-6)
+    assert low <= 94.2898679 <= high <= 94.2899
+    for delta in (0.0, 1e-300):
+        low, high = account.epsilon_interval(delta)
+        assert 0.999 * 100 * loss <= low <= high
+        assert high == pytest.approx(100 * loss, rel=1e-9)
+    assert account.epsilon_interval(1.0) == (0.0, 0.0)
+    assert account.delta_interval(100 * loss + 1e-6) == (0.0, 0.0)
+    assert account.delta_interval(1e6) == (0.0, 0.0)
+
+
+def test_a_gaussian_has_no_epsilon_at_delta_zero_and_none_at_one() -> None:
+    account = PldAccountant(Gaussian(1.0).poisson(0.1) * 5)
+    assert account.epsilon_interval(0.0)[1] == math.inf
+    assert account.epsilon_interval(1.0) == (0.0, 0.0)
+    low, high = account.epsilon_interval(1e-300)
+    assert 0 <= low <= high < math.inf
+
+
+MEMORY = """
+import resource
+from sfumato.accounting import Gaussian
+from sfumato.accounting.pld import PldAccountant
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for z, q, steps, delta in [(0.3, 0.01, 10**6, 1e-5), (0.5, 2e-5, 10**6, 1e-10), (1, 1e-6, 1000, 1e-20),
+                           (0.1, 0.5, 10**7, 1e-5), (1, 2e-5, 100, 1e-8)]:
+    PldAccountant(Gaussian(z).poisson(q) * steps).epsilon_interval(delta)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_memory_stays_small() -> None:
+    grown = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True).stdout
+    assert int(grown) < 200 * 1024  # KiB

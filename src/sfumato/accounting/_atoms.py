@@ -38,6 +38,12 @@ class Atoms:
         return self.offset + self.gap * (self.first + np.arange(len(self.masses)))
 
     @property
+    def largest_loss(self) -> float:
+        """The last loss with a mass."""
+        some = np.flatnonzero(self.masses)
+        return self.offset + self.gap * (self.first + int(some[-1])) if len(some) else -math.inf
+
+    @property
     def largest(self) -> float:
         """The largest absolute loss."""
         low = self.offset + self.gap * self.first

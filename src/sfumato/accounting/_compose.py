@@ -122,7 +122,7 @@ class Composed:
         return min(each * float(kernel.sum()), root * math.sqrt(float(kernel @ kernel)))
 
     def curve(self) -> tuple[np.ndarray, np.ndarray]:
-        """Upper bounds on delta at the grid's losses in [0, 600]; for an untilted composition.
+        """Upper bounds on delta at the grid's losses in [0, 600]; without a tilt.
 
         Returns:
             epsilons, float [k], rising; deltas, float [k].
@@ -143,6 +143,7 @@ class Composed:
         np.cumsum(deltas[::-1], out=deltas[::-1])
         deltas *= 1.0 + self.relative + 4 * _EPS * len(self.weights)  # round-off of the two sums
         deltas -= discounted
+        deltas *= math.exp(self.log_scale)  # without the infinite losses the masses do not add up to one
         each, root = self.noise
         points = len(self.weights) - np.arange(first, end)
         deltas += (

@@ -105,7 +105,8 @@ class Curve:
         sketch = Sketch(atoms)
         if guess is None:
             guess = max(0.0, sketch.saddle(math.log(finite))[1])
-        best, rare = math.inf if above else 0.0, False
+        largest = math.fsum(count * (own.largest_loss + own.slack) for own, count in atoms)
+        best, rare = max(0.0, largest) if above else 0.0, False  # beyond it, delta is what is infinite
         for attempt in range(_MOST_ATTEMPTS):
             composed = _compose(atoms, sketch, guess, math.log(finite), rare)
             if composed is None:
@@ -195,7 +196,7 @@ def solve(composed: Composed | Split, log_delta: float, above: bool, guess: floa
     low, high = max(0.0, composed.start + composed.slack), composed.end
     if high <= low:
         return low if above else 0.0
-    step = max(8 * composed.gap, 1e-3 * (high - low))
+    step = 1e-2 * composed.gap
     point = min(max(guess, low), high)
     value = excess(point)
     other = point
@@ -205,7 +206,7 @@ def solve(composed: Composed | Split, log_delta: float, above: bool, guess: floa
                 return math.inf if value > 0 else low
             return high if value > 0 else 0.0
         point, other = other, min(other + step, high) if value > 0 else max(other - step, low)
-        step *= 4
+        step *= 8
     left, right = crossing(excess, min(point, other), max(point, other), 1e-5 * composed.gap + 1e-13 * high)
     return right if above else left
 

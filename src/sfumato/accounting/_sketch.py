@@ -91,7 +91,9 @@ class Sketch:
     def _first_beyond(self, beyond: Callable[[float, float, float, float], bool]) -> float:
         def enough(tilt: float) -> bool:
             log_mgf, mean, variance = self.moments(tilt)
-            return beyond(log_mgf, mean, variance, tilt) or tilt * mean > _MOST  # where all mass is at the largest loss
+            return (
+                beyond(log_mgf, mean, variance, tilt) or tilt * abs(mean) > _MOST
+            )  # where all mass is at the largest loss
 
         low, high = 0.0, 1.0
         while high < 1e15 and not enough(high):

@@ -27,6 +27,7 @@ from sfumato._check import InputError, between, non_negative
 from sfumato._types import Adjacency
 from sfumato.accounting._compose import TooFine
 from sfumato.accounting._curve import Curve, crossing
+from sfumato.accounting._profile import profile
 from sfumato.accounting.events import Event, Unknown, terms
 from sfumato.accounting.pairs import Pair, SampledGaussian
 from sfumato.accounting.rdp import RdpAccountant
@@ -67,6 +68,8 @@ class PldAccountant:
         self._curves = [Curve(tuple(parts)) for parts in directions(event, adjacency)]
         self._renyi = _renyi(event, adjacency)
         self._largest = math.fsum(count * single.largest_loss(adjacency) for single, count in terms(event))
+        if math.isinf(self._largest) and not any(curve.infinity for curve in self._curves):
+            self._largest = self._largest_finite()[1]
         self._known: dict[float, tuple[float, float]] = {}
 
     @staticmethod
@@ -132,19 +135,7 @@ class PldAccountant:
         """
         if not self._curves:
             return np.zeros(1), np.zeros(1)
-        at_zero = self.delta(0.0)
-        both = [self._whole(curve) for curve in self._curves]
-        longest = max((epsilons for epsilons, _ in both), key=len)
-        epsilons = longest[:: max(1, len(longest) // 20_000)]
-        deltas = np.zeros(len(epsilons))
-        for own, values in both:  # delta falls with epsilon: the value at the next smaller epsilon is a bound
-            at = np.searchsorted(own, epsilons, side="right") - 1
-            deltas = np.maximum(deltas, np.where(at >= 0, values[np.maximum(at, 0)], at_zero) if len(own) else 0.0)
-        if self._renyi is not None:  # better in the far tail
-            some = np.unique(np.linspace(0, len(epsilons) - 1, 500).astype(int)) if len(epsilons) else []
-            caps = np.array([self._renyi.delta(epsilon) for epsilon in epsilons[some].tolist()])
-            deltas = np.minimum(deltas, caps[np.searchsorted(some, np.arange(len(epsilons)), side="right") - 1])
-        return np.concatenate([[0.0], epsilons]), np.concatenate([[at_zero], deltas])
+        return profile(self._curves, self._largest, lambda pair, epsilon: _single_delta(pair, epsilon)[1])
 
     def _find(self, delta: float) -> tuple[float, float]:
         known = self._read_off(delta)
@@ -198,7 +189,7 @@ class PldAccountant:
         """Bounds on delta of one direction, refined until they are close."""
         if curve.count == 1:
             return _single_delta(curve.parts[0][0], epsilon)
-        low, high, gap = 0.0, min(cap, 1.0), None
+        low, high, gap, finer = 0.0, min(cap, 1.0), None, False
         guess = min(high, max(math.exp(curve.sketch.log_delta(epsilon)) + curve.infinity, _LEAST_DELTA))
         for _ in range(6):
             ending = curve.ending(guess)
@@ -210,29 +201,16 @@ class PldAccountant:
             if found is None:
                 break
             (new_low, new_high), used = found
+            last = high - low
             low, high = max(low, new_low), min(high, new_high)
             if high <= 1.001 * low or high < _LEAST_DELTA:
                 break
             if curve.count * ending.tail <= 1e-3 * high:  # the grid ends late enough, so its gap is too wide
-                if used > gap or used <= 1.4 * ending.finest:
+                if used > gap or used <= 1.4 * ending.finest or (finer and high - low > 0.7 * last):
                     break
-                gap = ending.on_lattice(used / 3)
+                gap, finer = ending.on_lattice(used / 3), True
             guess = min(high, max(low, 0.1 * high, _LEAST_DELTA))
         return min(low, high), high
-
-    def _whole(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
-        """Upper bounds on delta at many epsilons, in one transform."""
-        least = 1e-11
-        ending = curve.ending(least)
-        tilt, epsilon = ending.sketch.saddle(math.log(1e-6))
-        gap = ending.gap(tilt, 1e-4 * epsilon + 1e-9, 1e-3 * epsilon + 1e-9)
-        found = coarser(gap, lambda gap: ending.curve(gap, least))
-        if found is not None:
-            return found[0]
-        epsilons = np.concatenate([[0.0], np.geomspace(1e-3, 1e3, 500)])
-        if self._renyi is None:
-            return epsilons, np.ones(len(epsilons))
-        return epsilons, np.array([self._renyi.delta(epsilon) for epsilon in epsilons.tolist()])
 
 
 class _Search:
@@ -254,7 +232,7 @@ class _Search:
 
     def interval(self) -> tuple[float, float]:
         """(lower, upper), refined until it is narrow or the grid cannot be finer."""
-        low, high = 0.0, math.inf
+        low, high, width = 0.0, math.inf, math.inf
         gap, finest = self.gap, self._curve.finest
         for _ in range(5):
             found = coarser(gap, self._bounds)
@@ -262,8 +240,8 @@ class _Search:
                 break
             (new_low, new_high), used = found
             low, high = max(low, new_low), min(high, new_high)
-            width = high - low
-            if width <= 2 * _MOST_WIDTH * high or used > gap or used <= finest:
+            last, width = width, high - low
+            if width <= 2 * _MOST_WIDTH * high or width > 0.8 * last or used > gap or used <= finest:
                 break
             wanted = 0.8 * used * math.sqrt(_MOST_WIDTH * high / width)
             gap = self._curve.on_lattice(max(finest, min(wanted, used / 1.5), used / 16))
