@@ -150,10 +150,23 @@ def test_regret_is_the_shift_that_puts_one_curve_below_the_other() -> None:
 
 
 def test_mu_without_a_least_delta_only_tells_about_the_tail() -> None:
-    """Sampled or not, 300 losses of one unit that was always drawn decide: mu rises towards sqrt(300)."""
-    mus = [SAMPLED.gdp(least).mu for least in (1e-2, 1e-4, 1e-6, 1e-8)]
+    """With probability q^3 the unit is drawn each time; then the run is a Gaussian of mu sqrt(3)."""
+    promise = guarantee(Gaussian(1.0).poisson(0.6) * 3)
+    mus = [promise.gdp(least).mu for least in (1e-2, 1e-4, 1e-8, 1e-14)]
     assert mus == sorted(mus)
-    assert mus[-1] > 1.05 * mus[0]
+    assert 1.2 * mus[0] < mus[-1] < math.sqrt(3)
+
+
+def test_a_published_mu_is_that_of_a_certain_delta() -> None:
+    """dp-accounting's estimate for this run, 0.5523977914720071, is what delta asks for where it is 4e-12: there is no
+    smallest mu short of sqrt(1000), only one for each delta down to which it is to hold.
+    """
+    mu, promise = 0.5523977914720071, guarantee(Gaussian(1.0).poisson(0.01) * 1000)
+    assert gaussian_delta(mu, 3.6) > promise.delta(3.6)
+    assert gaussian_delta(mu, 3.8) < promise.delta(3.8)
+    assert 2e-12 < promise.delta(3.8) < promise.delta(3.6) < 1.1e-11
+    assert promise.gdp(1e-10).mu < mu < math.sqrt(1000)
+    assert promise.gdp(4e-12).mu == pytest.approx(mu, rel=3e-3)
 
 
 def test_an_infinite_loss_has_no_equivalent_gaussian() -> None:

@@ -20,7 +20,7 @@ from sfumato.accounting._sketch import Sketch
 from sfumato.accounting.pairs import Pair
 from sfumato.accounting.tradeoff import lower_hull
 
-_ANCHORS = (-1.0, -4.0, -8.0, -12.0, -16.0)  # powers of ten of delta, to which compositions are tilted
+_LOGS = tuple(power * math.log(10) for power in (-1, -4, -8, -12, -16))  # of deltas; the first is for no tilt
 _LARGEST = 700.0  # epsilon whose e^epsilon is a double
 _POINTS = 300  # of the curve, that are taken from each composition
 _WIDTH, _QUICK_WIDTH = 1e-4, 1e-3  # relative error of delta aimed at, and where that takes long
@@ -42,7 +42,7 @@ def profile(curves: Sequence[Curve], largest: float, single: Callable[[Pair, flo
     Returns:
         epsilons, float [k], rising from 0; deltas, float [k], not rising.
     """
-    anchors = [[max(0.0, curve.sketch.saddle(power * math.log(10))[1]) for power in _ANCHORS] for curve in curves]
+    anchors = [[max(0.0, curve.sketch.saddle(log_delta)[1]) for log_delta in _LOGS] for curve in curves]
     top = min(largest, _LARGEST, max(own[-1] for own in anchors))
     hulls = [_direction(curve, own, top, top == largest, single) for curve, own in zip(curves, anchors)]
     ratios = np.unique(np.concatenate([[1.0], *(own for own, _ in hulls)]))
@@ -61,9 +61,11 @@ def _direction(
         points = [(epsilons, np.array([single(pair, epsilon) for epsilon in epsilons.tolist()]))]
     else:
         points = [(np.zeros(1), np.ones(1))]
+        tilted = list(zip(anchors, _LOGS))[1:]
         lows, highs = [0.0, 0.0, *anchors[1:-1]], [*anchors[1:], top]
-        for anchor, power, low, high in zip([0.0, *anchors[1:]], _ANCHORS, lows, highs):
-            composed = _around(curve, anchor, power * math.log(10))
+        for composed, low, high in zip(
+            [*_compositions(curve, [(0.0, _LOGS[0])]), *_compositions(curve, tilted)], lows, highs
+        ):
             if composed is not None:
                 points.append(_read(composed, low, max(low, min(high, top))))
     if ends:
@@ -76,21 +78,21 @@ def _direction(
     return ratios[corners], deltas[corners]
 
 
-def _around(curve: Curve, epsilon: float, log_delta: float) -> Composed | None:
-    """The composition for deltas about this one; None if there is none."""
-    ending = curve.ending(math.exp(log_delta) * 1e-3 + curve.infinity)
-    tilt = ending.sketch.tilt_at(epsilon)
-    gap = ending.gap(tilt, _WIDTH / (1.0 + tilt), _QUICK_WIDTH / (1.0 + tilt))
+def _compositions(curve: Curve, anchors: list[tuple[float, float]]) -> list[Composed | None]:
+    """The composition around each (epsilon, log of delta), all on one grid; None where there is none."""
+    ending = curve.ending(math.exp(anchors[-1][1]) * 1e-3 + curve.infinity)
+    tilts = [ending.sketch.tilt_at(epsilon) for epsilon, _ in anchors]
+    gap = min(ending.gap(tilt, _WIDTH / (1.0 + tilt), _QUICK_WIDTH / (1.0 + tilt)) for tilt in tilts)
     for _ in range(_MOST_DOUBLINGS):
+        atoms = ending._atoms(gap, True)
+        if at_least_once([(own.infinity, count) for own, count in atoms]) >= 1.0:
+            break
+        sketch = Sketch(atoms)
         try:
-            atoms = ending._atoms(gap, True)
-            if at_least_once([(own.infinity, count) for own, count in atoms]) >= 1.0:
-                return None
-            sketch = Sketch(atoms)
-            return compose(atoms, sketch, sketch.tilt_at(epsilon), None, log_delta)
+            return [compose(atoms, sketch, sketch.tilt_at(epsilon), None, log_delta) for epsilon, log_delta in anchors]
         except TooFine:
             gap = ending.on_lattice(2.0 * gap)
-    return None
+    return [None] * len(anchors)
 
 
 def _read(composed: Composed, low: float, high: float) -> Points:
