@@ -6,7 +6,7 @@ a micro-batch nor the number of processes nor anybody else's presence changes it
 >>> images = torch.arange(8.0).view(1, 1, 1, 8).expand(2, 1, 8, 8)
 >>> both = augmented(images, np.array([3, 4]), kind="flip", key=1, copy=0)
 >>> both[:, 0, 0].tolist()
-[[7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.0], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]]
+[[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], [7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.0]]
 """
 
 from typing import Literal

@@ -12,7 +12,7 @@ batch_size / population.
 >>> plan.private_sum(population=6400).event().sampling_rate
 0.01
 >>> round(DPSGD(steps=100, batch_size=64).calibrate(epsilon=3, delta=1e-5, population=6400).noise_multiplier, 2)
-0.62
+0.65
 
 References:
     Abadi et al.: Deep Learning with Differential Privacy. CCS 2016.

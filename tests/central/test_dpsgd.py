@@ -1,0 +1,315 @@
+"""DP-SGD as a user runs it: the step is the paper's, and the odd cases are ordinary ones."""
+
+import dataclasses
+import json
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn import functional
+
+from sfumato._check import InputError
+from sfumato._random import RandomSource
+from sfumato.central import DPSGD
+from sfumato.central.augment import augmented
+from sfumato.data import to_tensor
+from sfumato.data.example_dataset import ExampleDataset
+
+PLAN = DPSGD(steps=3, batch_size=12, learning_rate=0.5, noise_multiplier=0.8, clip_norm=0.7, seed=3)
+
+
+def vector(model: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().reshape(-1).double() for p in model.parameters()])
+
+
+def changed(data: ExampleDataset, place: int, value: object) -> ExampleDataset:
+    inputs = to_tensor(np.asarray(data.inputs[0])).contiguous().numpy()
+    inputs[place] = value
+    return dataclasses.replace(data, inputs=(inputs,))
+
+
+def by_hand(plan: DPSGD, model: nn.Module, data: ExampleDataset, step: int) -> torch.Tensor:
+    """Abadi et al., algorithm 1, one example at a time: the mean of clipped gradients, noise added."""
+    source = RandomSource.from_seed(plan.seed)
+    private_sum = plan.private_sum(len(data))
+    total = torch.zeros(vector(model).numel(), dtype=torch.float64)
+    for place in private_sum.sampler.draw(len(data), source.stream("sampling", step)):
+        (inputs,), label = data.examples([place])
+        images = to_tensor(inputs)
+        key = source.seed64("augmentation", step)
+        copies = [
+            augmented(images, np.array([place]), kind=plan.augmentation, key=key, copy=copy)
+            for copy in range(plan.augmentations)
+        ]
+        loss = sum(functional.cross_entropy(model(each), torch.from_numpy(label)) for each in copies) / len(copies)
+        gradient = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(model.parameters()))]).double()
+        total += gradient * min(1.0, plan.clip_norm / gradient.norm().item())
+    noise = torch.from_numpy(source.stream("noise", step).normal(total.numel()))
+    return (total + plan.noise_multiplier * plan.clip_norm * noise) / plan.batch_size
+
+
+@pytest.mark.parametrize("changes", [{}, {"augmentation": "crop_flip", "augmentations": 3}], ids=str)
+def test_a_step_is_the_one_of_the_paper(network, pictures, changes):
+    plan = dataclasses.replace(PLAN, **changes)
+    data, model = pictures(50), network()
+    trained = plan.fit(model, data).model
+    expected = network()
+    for step in range(3):
+        update = by_hand(plan, expected, data, step).float()
+        nn.utils.vector_to_parameters(
+            nn.utils.parameters_to_vector(expected.parameters()) - 0.5 * update, expected.parameters()
+        )
+    torch.testing.assert_close(vector(trained), vector(expected), atol=2e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("micro", [1, 2, 5, 64])
+@pytest.mark.parametrize("clipping", ["flat", "per_layer", "automatic"])
+def test_a_batch_in_pieces_is_the_batch_and_noise_is_drawn_once(network, pictures, micro, clipping):
+    plan = dataclasses.replace(PLAN, clipping=clipping, augmentation="flip", augmentations=2)
+    data = pictures(60)
+    whole = dataclasses.replace(plan, micro_batch=60).fit(network(), data)
+    parts = dataclasses.replace(plan, micro_batch=micro).fit(network(), data)
+    torch.testing.assert_close(vector(parts.model), vector(whole.model), atol=1e-5, rtol=1e-4)
+    for one, other in zip(whole.history, parts.history, strict=True):
+        assert one["not_private"]["units"] == other["not_private"]["units"]
+
+
+def test_an_empty_batch_is_a_step_of_pure_noise(network, pictures, tmp_path):
+    plan = dataclasses.replace(PLAN, population=10**9, batch_size=1, learning_rate=1.0)
+    model = network()
+    result = plan.fit(model, pictures(20), out=tmp_path / "run")
+    assert [row["not_private"]["units"] for row in result.history] == [0, 0, 0]
+    source = RandomSource.from_seed(3)
+    noise = sum(torch.from_numpy(source.stream("noise", step).normal(vector(model).numel())) for step in range(3))
+    torch.testing.assert_close(vector(model) - vector(result.model), 0.8 * 0.7 * noise, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e38])
+def test_an_example_that_is_not_finite_counts_as_zero_and_is_counted(network, pictures, value):
+    data = changed(pictures(30), 7, value)
+    full = dataclasses.replace(PLAN, batch_size=30, steps=1, noise_multiplier=0.0)
+    result = full.fit(network(), data)
+    assert result.history[0]["not_private"]["non_finite"] == 1
+    assert result.history[0]["not_private"]["loss"] is not None
+    without = dataclasses.replace(full, population=30).fit(network(), data.subset([i for i in range(30) if i != 7]))
+    torch.testing.assert_close(vector(result.model), vector(without.model), atol=1e-6, rtol=1e-5)
+
+
+def test_memory_that_runs_out_makes_smaller_pieces_and_the_same_result(network, pictures):
+    class Greedy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = network()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if len(x) > limit:
+                raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
+            return self.inner(x)
+
+    limit = 5
+    data = pictures(60)
+    plan = dataclasses.replace(PLAN, micro_batch=40)
+    with pytest.warns(UserWarning, match="memory ran out with .* going on with"):
+        result = plan.fit(Greedy(), data)
+    torch.testing.assert_close(vector(result.model), vector(plan.fit(network(), data).model), atol=1e-5, rtol=1e-4)
+    limit = 3
+    greedy, torch_out_of_memory = Greedy(), RuntimeError("CUDA out of memory")
+    greedy.inner.register_forward_hook(lambda *_: _fail_in_training(torch_out_of_memory))
+    with warnings.catch_warnings(), pytest.raises(InputError, match="memory runs out with a single example"):
+        warnings.simplefilter("ignore")
+        plan.fit(greedy, data)
+
+
+def _fail_in_training(error: RuntimeError) -> None:
+    if torch.is_grad_enabled() and torch.initial_seed() != 0:
+        import inspect
+
+        if any(frame.function == "clipped_sum" for frame in inspect.stack()):
+            raise error
+
+
+@pytest.mark.parametrize(
+    ("build", "named"),
+    [
+        (lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3)), "GroupNorm"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 3), Coupled()), "couples the examples"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), "3 classes but the model gives 2 logits"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(60, 3)), "does not take inputs of shape"),
+        (lambda: nn.Conv2d(1, 3, 3), "must give logits"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 3)).requires_grad_(False), "no parameter"),
+    ],
+)
+def test_a_model_that_cannot_be_trained_is_refused_in_one_line_before_the_first_step(pictures, tmp_path, build, named):
+    with pytest.raises(InputError, match=named) as told:
+        PLAN.fit(build(), pictures(20), out=tmp_path / "run")
+    assert "\n" not in str(told.value)
+    assert not (tmp_path / "run").exists()
+
+
+class Coupled(nn.Module):
+    """Attention over the batch, as a user may write it by mistake."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x @ x.T, dim=1) @ x
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"steps": 3, "epochs": 2.0}, "not both"),
+        ({"steps": 0}, "steps must be a whole number"),
+        ({"epochs": -1.0, "steps": None}, "epochs must be > 0"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"micro_batch": 0}, "micro_batch"),
+        ({"learning_rate": 0.0}, "learning_rate must be > 0"),
+        ({"optimizer": "lion"}, "optimizer must be one of"),
+        ({"nesterov": True}, "nesterov needs"),
+        ({"clipping": "soft"}, "clipping must be one of"),
+        ({"clip_norm": None, "noise_multiplier": 0.0, "clipping": "automatic"}, "needs a clip_norm"),
+        ({"clip_norm": None}, "needs a clip_norm"),
+        ({"adaptive_clip_quantile": 0.5}, "clipping=adaptive"),
+        ({"augmentations": 4}, "choose an augmentation"),
+        ({"ema_decay": 1.0}, "ema_decay"),
+        ({"warm_up": -1}, "warm_up"),
+    ],
+    ids=str,
+)
+def test_a_plan_that_makes_no_sense_is_refused_in_one_line(changes, named):
+    with pytest.raises(InputError, match=named) as told:
+        dataclasses.replace(PLAN, **changes)
+    assert "\n" not in str(told.value)
+
+
+def test_data_that_cannot_be_trained_on_are_refused(network, pictures):
+    with pytest.raises(InputError, match="lower batch_size"):
+        dataclasses.replace(PLAN, batch_size=100).fit(network(), pictures(20))
+    with pytest.raises(InputError, match="has 1 examples"):
+        PLAN.fit(network(), pictures(1))
+    with pytest.raises(InputError, match=r"labels must be in 0 … 1, got 2 in example \d+"):
+        PLAN.fit(network(), dataclasses.replace(pictures(20), num_classes=2))
+    with pytest.raises(InputError, match="augmentation flip is for pictures"):
+        numbers = ExampleDataset(inputs=(np.ones((20, 4), np.float32),), labels=np.zeros(20, int), num_classes=1)
+        dataclasses.replace(PLAN, augmentation="flip").fit(nn.Linear(4, 1), numbers)
+
+
+def test_whole_numbers_go_into_embeddings_and_two_inputs_into_two_arguments():
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.out = nn.Embedding(9, 4), nn.Linear(6, 2)
+
+        def forward(self, numbers: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+            return self.out(torch.cat([numbers, self.table(ids).sum(dim=1)], dim=1))
+
+    rng = np.random.default_rng(0)
+    inputs = (rng.normal(size=(40, 2)).astype(np.float32), rng.integers(0, 9, (40, 3)))
+    data = ExampleDataset(inputs=inputs, labels=rng.integers(0, 2, 40), num_classes=2)
+    result = PLAN.fit(Both(), data, test=data)
+    assert 0 <= result.evaluation["trained"]["accuracy"] <= 1
+    outside = dataclasses.replace(data, inputs=(inputs[0], inputs[1] + (np.arange(40) > 30)[:, None] * 9))
+    with pytest.raises(InputError, match="an id that the model has no row for"):
+        dataclasses.replace(PLAN, batch_size=40).fit(Both(), outside)
+
+
+def test_frozen_parameters_stay_and_get_no_noise(network, pictures):
+    model = network()
+    result = dataclasses.replace(PLAN, trainable="last").fit(model, pictures(40))
+    before, after = model.state_dict(), result.model.state_dict()
+    assert [name for name in before if not torch.equal(before[name], after[name])] == ["4.weight", "4.bias"]
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_the_moving_average_is_what_is_released_and_costs_nothing(network, pictures, tmp_path):
+    data = pictures(40)
+    plain = [dataclasses.replace(PLAN, steps=n).fit(network(), data).model for n in (1, 2, 3)]
+    average = dataclasses.replace(PLAN, ema_decay=0.15).fit(network(), data, out=tmp_path / "run")
+    expected = vector(network())
+    for step, model in enumerate(plain):
+        decay = min(0.15, (1 + step) / (10 + step))
+        expected = decay * expected + (1 - decay) * vector(model)
+    torch.testing.assert_close(vector(average.model), expected, atol=1e-6, rtol=1e-5)
+    released = load_file(tmp_path / "run" / "model.safetensors")
+    assert all(torch.equal(released[name], value) for name, value in average.model.state_dict().items())
+    assert average.statement.epsilon == PLAN.fit(network(), data).statement.epsilon
+
+
+def test_the_cosine_schedule_ends_at_nothing(network, pictures):
+    data = pictures(40)
+    cosine = dataclasses.replace(PLAN, schedule="cosine", steps=4, warm_up=1)
+    rates = [cosine.rate_schedule(4).factor(step) for step in range(4)]
+    assert rates == pytest.approx([1.0, 1.0, 0.75, 0.25])
+    one = dataclasses.replace(PLAN, steps=1)
+    first = one.fit(network(), data).model
+    warm = dataclasses.replace(one, warm_up=2).fit(network(), data).model
+    start = vector(network())
+    torch.testing.assert_close(vector(warm) - start, (vector(first) - start) / 2, atol=1e-6, rtol=1e-5)
+
+
+def test_epochs_are_steps_for_the_public_population():
+    plan = DPSGD(epochs=3, batch_size=64, noise_multiplier=1.0)
+    assert plan.rounds_for(1000) == 47
+    assert plan.settled(1000).steps == 47
+    calibrated = plan.calibrate(epsilon=2.0, delta=1e-5, population=1000)
+    assert calibrated.private_sum(1000).rounds == 47
+    # Independent of ours: the noise that dp-accounting's PLD gives for these steps.
+    from dp_accounting import dp_event, pld
+
+    accountant = pld.PLDAccountant()
+    step = dp_event.PoissonSampledDpEvent(0.064, dp_event.GaussianDpEvent(calibrated.noise_multiplier))
+    accountant.compose(dp_event.SelfComposedDpEvent(step, 47))
+    assert accountant.get_epsilon(1e-5) == pytest.approx(2.0, rel=2e-3)
+
+
+@pytest.mark.parametrize("clipping", ["flat", "automatic", "per_layer", "adaptive"])
+def test_private_training_learns(network, pictures, clipping):
+    plan = DPSGD(steps=60, batch_size=100, clipping=clipping, learning_rate=0.3, seed=1)
+    plan = plan.calibrate(epsilon=4.0, delta=1e-4, population=500)
+    data = pictures(700)
+    result = plan.fit(network(), data.subset(range(500)), test=data.subset(range(500, 700)))
+    assert result.evaluation["trained"]["accuracy"] > 0.9
+    assert (result.statement.unit, result.statement.adjacency) == ("example", "add_remove")
+    assert 3.98 < result.statement.epsilon <= 4.0
+
+
+def test_a_loss_of_ones_own(network, pictures):
+    def squared(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return (logits - functional.one_hot(labels, 3)).square().sum(dim=1)
+
+    data = pictures(40)
+    own = PLAN.fit(network(), data, loss=squared)
+    assert not torch.equal(vector(own.model), vector(PLAN.fit(network(), data).model))
+    with pytest.raises(InputError, match="reduction='none'"):
+        PLAN.fit(network(), data, loss=lambda logits, labels: functional.cross_entropy(logits, labels))
+
+
+def test_what_reading_took_to_be_public_is_in_the_statement(network, pictures, tmp_path):
+    data = dataclasses.replace(pictures(40), assumptions=("The vocabulary is public.",))
+    result = PLAN.fit(network(), data, out=tmp_path / "run", test=data)
+    assert result.statement.assumptions[-1] == "The vocabulary is public."
+    told = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert (told["examples"], told["classes"]) == (40, 3)
+    assert json.loads((tmp_path / "run" / "plan.json").read_text())["plan"] == "dpsgd"
+
+
+def test_a_large_logical_batch_takes_the_memory_of_a_small_one(network, pictures):
+    """What is alive at the end of a micro-batch does not depend on how many came before."""
+    contribution = dataclasses.replace(PLAN, micro_batch=16).contribution(network(), pictures(30), "cpu", 0)
+    alive: list[int] = []
+    inner = contribution._clipped
+
+    def watched(*arguments):
+        import gc
+
+        result = inner(*arguments)
+        gc.collect()
+        alive.append(sum(t.numel() for t in gc.get_objects() if type(t) is torch.Tensor))
+        return result
+
+    contribution._clipped = watched
+    groups = PLAN.grouping.group(np.tile(np.arange(30), 4), RandomSource.from_seed(0), 0)
+    contribution.clipped_sum(contribution.initial, groups, 0, 1.0, RandomSource.from_seed(0))
+    assert len(alive) == 8
+    assert max(alive[1:]) - min(alive[1:-1]) < 200
