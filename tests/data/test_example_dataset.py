@@ -194,7 +194,12 @@ def test_examples_of_users_are_those_of_the_view(pictures) -> None:
 @pytest.mark.parametrize(
     ("inputs", "labels", "options", "message"),
     [
-        (np.zeros((2, 3)), [0, 5], {"num_classes": 3}, r"labels must be in 0 … 2 \(num_classes=3\), got 5 at position 1"),
+        (
+            np.zeros((2, 3)),
+            [0, 5],
+            {"num_classes": 3},
+            r"labels must be in 0 … 2 \(num_classes=3\), got 5 at position 1",
+        ),
         (np.zeros((2, 3)), [0, -1], {}, r"got -1 at position 1; number the classes from 0"),
         (np.zeros((2, 3)), [0.0, 1.0], {}, "whole numbers >= 0 or strings, got float64; cast"),
         (np.zeros((2, 3)), [True, False], {}, "whole numbers >= 0 or strings, got bool"),

@@ -1,6 +1,6 @@
 """Measures on held-out data: embeddings (recall at a false accept rate, ROC, AUC) and classifiers."""
 
-from sfumato.metrics.classification import ClassificationCounts, ClassificationReport, classification, roc_auc
+from sfumato.metrics.classification import ClassificationCounts, ClassificationReport, classification_report, roc_auc
 from sfumato.metrics.verification import (
     PairHistogram,
     RecallAtFar,
@@ -17,7 +17,7 @@ __all__ = [
     "PairHistogram",
     "RecallAtFar",
     "Roc",
-    "classification",
+    "classification_report",
     "in_batch_recall_at_far",
     "pair_histogram",
     "recall_at_far",

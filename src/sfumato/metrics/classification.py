@@ -6,7 +6,7 @@ by itself in `not_finite`: a model that diverged does not look better for it.
 
 These numbers are computed from the data without noise: they are not private.
 
->>> report = classification(np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]), np.array([0, 1, 1]), num_classes=2)
+>>> report = classification_report(np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]), np.array([0, 1, 1]), num_classes=2)
 >>> report.accuracy, round(report.log_loss, 6), report.auc
 (0.6666666666666666, 1.162926, 0.5)
 >>> report.confusion.tolist()
@@ -141,7 +141,7 @@ class ClassificationCounts:
         return scores, labels.astype(np.int64)
 
 
-def classification(logits: Any, labels: Any, *, num_classes: int) -> ClassificationReport:
+def classification_report(logits: Any, labels: Any, *, num_classes: int) -> ClassificationReport:
     """Everything about one array of logits, see `ClassificationCounts.add`.
 
     Raises:

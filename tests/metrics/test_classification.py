@@ -1,0 +1,117 @@
+"""Classification against scikit-learn, in batches of any size, and a model that diverged."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics as sk
+
+from sfumato import metrics
+from sfumato._check import InputError
+
+
+def example(seed: int, n: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(0, 3, (n, classes)).round(1), rng.integers(0, classes, n)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 200), classes=st.integers(2, 6), batch=st.integers(1, 64))
+def test_batches_of_any_size_give_what_scikit_learn_gives(seed, n, classes, batch) -> None:
+    logits, labels = example(seed, n, classes)
+    counts = metrics.ClassificationCounts(classes)
+    for start in range(0, n, batch):
+        counts.add(logits[start : start + batch], labels[start : start + batch])
+    report = counts.report()
+    shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    every = list(range(classes))
+    assert report.accuracy == pytest.approx(sk.accuracy_score(labels, logits.argmax(1)))
+    assert report.log_loss == pytest.approx(sk.log_loss(labels, shares, labels=every))
+    np.testing.assert_array_equal(report.confusion, sk.confusion_matrix(labels, logits.argmax(1), labels=every))
+    assert report.examples == n
+    if classes == 2 and len(set(labels)) == 2:
+        assert report.auc == pytest.approx(sk.roc_auc_score(labels, logits[:, 1] - logits[:, 0]))
+        assert report.auc_loss == pytest.approx(1 - report.auc)
+    else:
+        assert report.auc is None
+        assert report.auc_loss is None
+
+
+def test_auc_is_the_share_of_pairs_in_order() -> None:
+    logits, labels = example(5, 80, 2)
+    score = logits[:, 1] - logits[:, 0]
+    better = score[labels == 1][:, None] - score[labels == 0][None, :]
+    pairs = (better > 1e-9).mean() + (np.abs(better) < 1e-9).mean() / 2
+    assert metrics.roc_auc(score.round(3), labels == 1) == pytest.approx(pairs)
+
+
+def test_one_output_is_the_logit_of_the_second_class() -> None:
+    logits, labels = example(1, 50, 2)
+    one = logits[:, 1] - logits[:, 0]
+    both = metrics.classification_report(logits, labels, num_classes=2)
+    for shape in ((-1,), (-1, 1)):
+        report = metrics.classification_report(torch.tensor(one).reshape(shape), torch.tensor(labels), num_classes=2)
+        assert report.accuracy == both.accuracy
+        assert report.log_loss == pytest.approx(both.log_loss)
+        assert report.auc == pytest.approx(both.auc)
+
+
+def test_a_model_that_diverged_does_not_look_better_for_it() -> None:
+    logits = np.array([[np.nan, 1.0], [0.0, 5.0], [np.inf, 0.0], [-np.inf, -np.inf]], np.float32)
+    report = metrics.classification_report(logits, [1, 1, 0, 0], num_classes=2)
+    assert report.accuracy == 0.25
+    assert report.log_loss == np.inf
+    assert report.not_finite == 3
+    assert report.auc is None
+    assert report.confusion.sum() == 1
+    assert report.summary() == {"accuracy": 0.25, "not_finite": 3}
+
+
+def test_an_excluded_class_is_an_ordinary_prediction_of_zero() -> None:
+    report = metrics.classification_report([[-np.inf, 0.0], [0.0, 1.0]], [1, 0], num_classes=2)
+    assert report.not_finite == 0
+    assert report.log_loss == pytest.approx(np.log1p(np.e) / 2)
+    assert report.auc == 1.0
+    assert metrics.classification_report([[-np.inf, 0.0]], [0], num_classes=2).log_loss == np.inf
+
+
+def test_logits_of_any_size_do_not_overflow() -> None:
+    report = metrics.classification_report([[-1.7e308, 1.7e308], [800.0, -800.0]], [1, 0], num_classes=2)
+    assert (report.accuracy, report.log_loss, report.auc) == (1.0, 0.0, 1.0)
+
+
+def test_an_empty_batch_changes_nothing() -> None:
+    counts = metrics.ClassificationCounts(3)
+    with pytest.raises(InputError, match="no examples to measure on"):
+        counts.report()
+    counts.add(np.zeros((0, 3)), np.zeros(0, np.int64))
+    counts.add([[0.0, 1.0, 0.0]], [1])
+    assert counts.report().examples == 1
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "message"),
+    [
+        (np.zeros((2, 4)), [0, 1], r"shape \[examples, 3\], got \(2, 4\)"),
+        (np.zeros(2), [0, 1], r"shape \[examples, 3\], got \(2,\)"),
+        (np.zeros((2, 3)), [0], "labels must be 2 whole numbers"),
+        (np.zeros((2, 3)), [0.0, 1.0], "labels must be 2 whole numbers, got float64"),
+        (np.zeros((2, 3)), [0, 3], "labels must be in 0 … 2, got 3"),
+        (np.zeros((2, 3), object), [0, 1], "logits must be numbers"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(logits, labels, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        metrics.classification_report(logits, labels, num_classes=3)
+
+
+def test_an_auc_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(InputError, match="needs both; all are of one class"):
+        metrics.roc_auc(np.ones(3), np.ones(3))
+    with pytest.raises(InputError, match="needs finite scores"):
+        metrics.roc_auc(np.array([1.0, np.nan]), np.array([0, 1]))
+    with pytest.raises(InputError, match="one score and one class"):
+        metrics.roc_auc(np.ones(3), np.ones(2))
+    with pytest.raises(InputError, match="num_classes must be a whole number >= 2, got 1"):
+        metrics.ClassificationCounts(1)
