@@ -18,6 +18,7 @@ from sfumato.models.resnet_classifier import resnet18_classifier, resnet20_class
 from sfumato.models.scattering import Scattering, scattering
 from sfumato.models.scatternet import ScatterLinear, scatternet_linear
 from sfumato.models.transformer import TransformerClassifier, transformer_classifier
+from sfumato.models.transfer import transfer_weights
 from sfumato.models.vgg import VGG, vgg
 from sfumato.models.weights import load_weights, read_metadata, save_weights
 from sfumato.models.wide_resnet import WideResNet, wrn16_4
@@ -70,6 +71,7 @@ __all__ = [
     "scattering",
     "scatternet_linear",
     "trainable_parameters",
+    "transfer_weights",
     "transformer_classifier",
     "use_public_batch",
     "vgg",

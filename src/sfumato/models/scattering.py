@@ -95,8 +95,11 @@ class Scattering(nn.Module):
         """|x * psi| of scale `coarse`, from the spectrum at resolution `fine`; an angle goes to dimension -3."""
         step = 2 ** (coarse - fine)
         wavelets = self.get_buffer(f"wavelets_{fine}_{coarse}") / step**2
-        blocks = zip(_blocks(spectrum, step), _blocks(wavelets, step), strict=True)
-        return torch.fft.ifft2(sum(one * two for one, two in blocks)).abs()
+        products = (one * two for one, two in zip(_blocks(spectrum, step), _blocks(wavelets, step), strict=True))
+        folded = next(products)
+        for product in products:
+            folded += product
+        return torch.fft.ifft2(folded).abs()
 
     def _averaged(self, values: Tensor, fine: int) -> Tensor:
         """The low-pass filter, sampled every 2^J pixels within the image."""

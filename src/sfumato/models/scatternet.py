@@ -95,7 +95,7 @@ def scatternet_linear(
         whole(groups=count)
         if channels % count:
             raise InputError(f"groups must divide the {channels} channels of the features, got {count}")
-        norm = nn.GroupNorm(count, channels, affine=False)
+        norm = nn.GroupNorm(count, channels, eps=_EPS, affine=False)
     elif normalisation == "public_batch":
         norm = PublicBatchNorm(channels, affine=False, eps=_EPS)
     model = ScatterLinear(num_classes=num_classes, transform=transform, norm=norm)
