@@ -1,13 +1,13 @@
 """`nn.Conv1d`, `nn.Conv2d`, `nn.Conv3d` with stride, padding, dilation and groups.
 
-The gradient of one example's kernel is, for each offset within the kernel, the product of the output's gradient with
-the input shifted by that offset. Two ways to it:
+Two ways to the gradients of each example's kernel, chosen by what costs least:
 
-- Patches: the input cut into patches, [B, L, C k], a view until it is multiplied. An `Outer` then decides between the
-  gradients themselves and Gram matrices. Best for few channels, large strides and small images.
-- Shifted views, for stride 1: the padded input is one line of numbers an example, and so is the output's gradient with
-  zeros in the columns that padding added. A shift is then an offset into the line: k x k matrix products on views,
-  without a copy of the patches (which is k x k times the input).
+- One group an example: B examples with C channels are one image with B C channels in B groups, a view without a copy,
+  and the ordinary weight gradient of that convolution is every example's own. The processor's library has kernels for
+  this that need no patches, whatever stride and dilation; they want a multiple of eight channels in a group, or one.
+- Patches: the input cut into patches, [B, C k, L], and one matrix product for each example. For few channels (the first
+  layer), large kernels' weights, and accelerators. Where the image is small and the channels are many, `Outer` compares
+  Gram matrices instead and nothing is materialised.
 
 >>> layer = Layer("conv", nn.Conv2d(1, 1, 2), ConvolutionRule(), frozenset({"weight", "bias"}))
 >>> image = torch.arange(9.0).view(1, 1, 3, 3)
@@ -16,8 +16,8 @@ the input shifted by that offset. Two ways to it:
 ([8.0, 12.0, 20.0, 24.0], [[4.0]])
 """
 
-import itertools
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,8 @@ from sfumato.clipping.per_example.factor import Dense, Factor, Outer
 from sfumato.clipping.per_example.rule import Factors, Layer, OutputRule, exact
 from sfumato.clipping.per_example.workspace import Workspace
 
-_FEW_CHANNELS = 8  # below, a shifted product is too thin to be worth its call
+_LANES = 8  # channels that the kernels for groups take at once
+_LARGEST_KERNEL = 1 << 16  # numbers of one example's gradient, above which matrix products are faster
 
 AnyConvolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
@@ -52,122 +53,87 @@ def weight_factor(module: AnyConvolution, inputs: Tensor, gradient: Tensor, work
         module: the convolution.
         inputs: float [B, C, *size].
         gradient: float [B, O, *out].
-        workspace: scratch memory.
+        workspace: scratch memory, and memory for the result.
     """
     shape, groups = module.weight.shape, module.groups
     examples, outputs = gradient.shape[:2]
     positions = math.prod(gradient.shape[2:])
-    channels, taps = shape[1], math.prod(shape[2:])
-    gram = groups == 1 and positions * positions * (outputs + channels * taps) < 4 * outputs * channels * taps
-    if not gram and all(step == 1 for step in module.stride) and channels >= _FEW_CHANNELS and taps > 1:
-        return _by_shifts(module, inputs, gradient, workspace)
-    padded = _padded(module, inputs)
-    patches = _patches(module, padded)  # [B, C, *out, *kernel]
-    dims = len(module.kernel_size)
-    if groups == 1:
-        order = (0, *range(2, 2 + dims), 1, *range(2 + dims, 2 + 2 * dims))
-        right = patches.permute(order).reshape(examples, positions, channels * taps)
-        return Outer(gradient.flatten(2).mT, right, shape)
-    order = (0, 1, *range(2 + dims, 2 + 2 * dims), *range(2, 2 + dims))
-    right = patches.permute(order).reshape(examples * groups, channels * taps, positions)
-    left = gradient.reshape(examples * groups, outputs // groups, positions)
-    return Dense((left @ right.mT).view(examples, *shape))
+    rows, numbers = outputs // groups, math.prod(shape[1:])
+    if groups == 1 and 2 * positions * (outputs + numbers) < outputs * numbers and positions < numbers:
+        patches = _patches(module, inputs, inputs.new_empty)
+        return Outer(gradient.flatten(2).mT, patches.mT, shape)
+    if _has_kernel(module, inputs):
+        return Dense(_by_groups(module, inputs, gradient, workspace))
+    patches = _patches(module, inputs, lambda size: workspace.take("patches", size, inputs))
+    left = gradient.reshape(examples * groups, rows, positions)
+    result = workspace.keep(gradient, (examples * groups, rows, numbers))
+    torch.bmm(left, patches.view(examples * groups, numbers, positions).mT, out=result)
+    return Dense(result.view(examples, *shape))
 
 
-class Shifts(Factor):
-    """Gradients of a kernel, one offset after the other.
-
-    Args:
-        gradients: float [taps, B, O C].
-        shape: of the kernel.
-    """
-
-    def __init__(self, gradients: Tensor, shape: torch.Size) -> None:
-        self.gradients = gradients
-        self.shape = shape
-
-    def squared_norms(self) -> Tensor:
-        return torch.linalg.vector_norm(self.gradients, dim=2).square().sum(dim=0)
-
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        return self._as_kernel((weights.to(self.gradients.dtype) @ self.gradients)[:, None])[0]
-
-    def dense(self) -> Tensor:
-        return self._as_kernel(self.gradients)
-
-    def without(self, examples: Tensor) -> "Shifts":
-        return Shifts(self.gradients.masked_fill(examples[None, :, None], 0.0), self.shape)
-
-    def _as_kernel(self, values: Tensor) -> Tensor:
-        """[taps, n, O C] → [n, O, C, *kernel]."""
-        return values.permute(1, 2, 0).reshape(values.shape[1], *self.shape)
+def _has_kernel(module: AnyConvolution, inputs: Tensor) -> bool:
+    """Whether the library's kernels for groups are fast here."""
+    outputs, channels = module.out_channels // module.groups, module.weight.shape[1]
+    if inputs.device.type != "cpu" or inputs.dtype != torch.float32 or not torch.backends.mkldnn.is_available():
+        return False
+    if channels == 1 and outputs == 1:
+        return module.groups % _LANES == 0
+    if channels % _LANES or outputs % _LANES:
+        return False
+    return outputs * channels * math.prod(module.kernel_size) <= _LARGEST_KERNEL
 
 
-def _by_shifts(module: AnyConvolution, inputs: Tensor, gradient: Tensor, workspace: Workspace) -> Shifts:
-    """One product of matrices for each offset within the kernel."""
+def _by_groups(module: AnyConvolution, inputs: Tensor, gradient: Tensor, workspace: Workspace) -> Tensor:
+    """The weight gradient of one convolution with a group for each example, [B, O, C / groups, *kernel]."""
     examples, outputs = gradient.shape[:2]
-    groups = module.groups
-    padded = _padded(module, inputs, workspace)
-    size, out = padded.shape[2:], gradient.shape[2:]
-    # the gradient on the padded input's grid: zeros in the last columns of every axis but the first
-    line = _placed(
-        gradient,
-        (out[0], *size[1:]),
-        (0,) * len(size),
-        workspace.take("line", (*gradient.shape[:2], out[0], *size[1:]), gradient),
+    shape, dims = module.weight.shape, len(module.kernel_size)
+    inputs, padding = _padded(module, inputs)
+    like_weight = workspace.take("weight", (examples * outputs, *shape[1:]), inputs)  # only its shape is read
+    _, found, _ = torch.ops.aten.convolution_backward(
+        gradient.contiguous().view(1, examples * outputs, *gradient.shape[2:]),
+        inputs.contiguous().view(1, -1, *inputs.shape[2:]),
+        like_weight,
+        None,
+        module.stride,
+        padding,
+        module.dilation,
+        False,
+        [0] * dims,
+        examples * module.groups,
+        [False, True, False],
     )
-    strides = [math.prod(size[axis + 1 :]) for axis in range(len(size))]
-    length = sum((extent - 1) * stride for extent, stride in zip(out, strides, strict=True)) + 1
-    left = line.view(examples * groups, outputs // groups, -1)[:, :, :length]
-    flat = padded.view(examples * groups, -1, math.prod(size))
-    offsets = [range(0, kernel * step, step) for kernel, step in zip(module.kernel_size, module.dilation, strict=True)]
-    shape = (math.prod(module.kernel_size), examples * groups, outputs // groups, flat.shape[1])
-    result = workspace.keep(gradient, shape)
-    for tap, place in enumerate(itertools.product(*offsets)):
-        start = sum(offset * stride for offset, stride in zip(place, strides, strict=True))
-        torch.bmm(left, flat[:, :, start : start + length].mT, out=result[tap])
-    return Shifts(result.view(len(result), examples, -1), module.weight.shape)
+    return found.view(examples, *shape)
 
 
-def _placed(values: Tensor, size: tuple[int, ...], start: tuple[int, ...], target: Tensor) -> Tensor:
-    """The values [B, C, *inner] within zeros [B, C, *size], from `start` on; only the margin is filled."""
-    inner = target
-    for axis, (full, first) in enumerate(zip(size, start, strict=True), start=2):
-        extent = values.shape[axis]
-        inner.narrow(axis, 0, first).zero_()
-        inner.narrow(axis, first + extent, full - first - extent).zero_()
-        inner = inner.narrow(axis, first, extent)
-    inner.copy_(values)
-    return target
-
-
-def _padded(module: AnyConvolution, inputs: Tensor, workspace: Workspace | None = None) -> Tensor:
-    """The input as the convolution sees it, contiguous."""
+def _padded(module: AnyConvolution, inputs: Tensor) -> tuple[Tensor, list[int]]:
+    """The input, and the zeros that are still to be added on both sides of each dimension."""
     sides: list[int] = module._reversed_padding_repeated_twice  # resolves "same" and "valid"
-    if not any(sides):
-        return inputs.contiguous()
-    if module.padding_mode != "zeros":
-        return F.pad(inputs, sides, mode=module.padding_mode).contiguous()
-    if workspace is None:
-        return F.pad(inputs, sides)
     before, after = sides[-2::-2], sides[::-2]
-    size = tuple(low + extent + high for low, extent, high in zip(before, inputs.shape[2:], after, strict=True))
-    target = workspace.take("padded", (*inputs.shape[:2], *size), inputs)
-    return _placed(inputs, size, tuple(before), target)
+    if module.padding_mode == "zeros" and before == after:
+        return inputs, before
+    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+    return F.pad(inputs, sides, mode=mode), [0] * len(before)
 
 
-def _patches(module: AnyConvolution, padded: Tensor) -> Tensor:
-    """A view [B, C, *out, *kernel] of the padded input [B, C, *size]."""
-    padded = padded.contiguous()
-    steps = padded.stride()
+def _patches(module: AnyConvolution, inputs: Tensor, memory: Callable[[tuple[int, ...]], Tensor]) -> Tensor:
+    """float [B, C k, L]: for each number of the kernel, the inputs that it meets."""
+    inputs, zeros = _padded(module, inputs)
+    if any(zeros):
+        inputs = F.pad(inputs, [side for side in reversed(zeros) for _ in range(2)])
+    inputs = inputs.contiguous()
+    steps = inputs.stride()
     out = [
         (full - step * (kernel - 1) - 1) // stride + 1
         for full, kernel, stride, step in zip(
-            padded.shape[2:], module.kernel_size, module.stride, module.dilation, strict=True
+            inputs.shape[2:], module.kernel_size, module.stride, module.dilation, strict=True
         )
     ]
     moves = [step * stride for step, stride in zip(steps[2:], module.stride, strict=True)]
     reaches = [step * dilation for step, dilation in zip(steps[2:], module.dilation, strict=True)]
-    return padded.as_strided(
-        (*padded.shape[:2], *out, *module.kernel_size), (*steps[:2], *moves, *reaches), padded.storage_offset()
+    view = inputs.as_strided(
+        (*inputs.shape[:2], *module.kernel_size, *out), (*steps[:2], *reaches, *moves), inputs.storage_offset()
     )
+    if all(kernel == 1 for kernel in module.kernel_size) and view.is_contiguous():
+        return view.view(len(inputs), inputs.shape[1], math.prod(out))
+    target = memory(tuple(view.shape)).copy_(view)
+    return target.view(len(inputs), -1, math.prod(out))

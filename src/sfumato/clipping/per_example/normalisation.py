@@ -15,6 +15,7 @@ input, which the graph holds anyway.
 from abc import abstractmethod
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -63,19 +64,44 @@ class RMSNormRule(_LastDimensions):
         return F.rms_norm(inputs, list(module.normalized_shape), eps=module.eps)
 
 
-class _Channels(ScaleRule):
-    def summed(self, module: Any, values: Tensor) -> Tensor:
-        return values.flatten(2).sum(dim=2) if values.dim() > 2 else values
+class GroupNormRule(OutputRule):
+    """`nn.GroupNorm`: with a group's mean m and scale r, sum g (x - m) r = r (sum g x - m sum g), as autograd has it.
+
+    Both sums are over the positions of a channel, so the normalised input is never written; m and r are those that the
+    layer's own backward pass keeps.
+    """
+
+    def save(self, module: nn.GroupNorm, inputs: tuple[Any, ...], output: Tensor) -> Any:
+        values = inputs[0].detach()
+        node = output.grad_fn
+        mean, scale = getattr(node, "_saved_result1", None), getattr(node, "_saved_result2", None)
+        known = (len(values), module.num_groups)
+        if mean is None or scale is None or mean.shape != known or scale.shape != known:
+            return values, None, None
+        return values, mean, scale
+
+    def factors(self, layer: Layer[nn.GroupNorm], saved: Any, gradient: Tensor) -> Factors:
+        module = layer.module
+        values, mean, scale = saved
+        values = exact(values).to(gradient.dtype).reshape(*values.shape[:2], -1)
+        gradient = gradient.reshape(values.shape)
+        total = gradient.sum(dim=2)
+        result: Factors = {}
+        if "weight" in layer.wanted:
+            if mean is None:
+                grouped = values.reshape(len(values), module.num_groups, -1)
+                variance, mean = torch.var_mean(grouped, dim=2, correction=0)
+                scale = (variance + module.eps).rsqrt()
+            products = torch.linalg.vecdot(gradient, values).view(len(values), module.num_groups, -1)
+            sums = total.view(products.shape)
+            weight = (products - mean.to(sums.dtype)[:, :, None] * sums) * scale.to(sums.dtype)[:, :, None]
+            result["weight"] = Dense(weight.view(total.shape))
+        if "bias" in layer.wanted:
+            result["bias"] = Dense(total)
+        return result
 
 
-class GroupNormRule(_Channels):
-    """`nn.GroupNorm`."""
-
-    def normalised(self, module: nn.GroupNorm, inputs: Tensor) -> Tensor:
-        return F.group_norm(inputs, module.num_groups, eps=module.eps)
-
-
-class InstanceNormRule(_Channels):
+class InstanceNormRule(ScaleRule):
     """`nn.InstanceNorm1d/2d/3d` without running statistics."""
 
     def refusal(self, module: Any) -> str:
@@ -85,3 +111,6 @@ class InstanceNormRule(_Channels):
 
     def normalised(self, module: Any, inputs: Tensor) -> Tensor:
         return F.instance_norm(inputs, eps=module.eps)
+
+    def summed(self, module: Any, values: Tensor) -> Tensor:
+        return values.flatten(2).sum(dim=2)

@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from sfumato._check import InputError
 from sfumato.clipping.per_example.factor import Dense, Outer
+from sfumato.clipping.per_example.lstm import Steps
 from sfumato.clipping.per_example.rule import Factors, Layer, Rule, Tap
 
 Recurrent = nn.LSTM | nn.GRU | nn.RNN
@@ -123,6 +124,8 @@ def _unroll(
     weight_ih, weight_hh = weights["weight_ih"], weights["weight_hh"]
     assert weight_ih is not None
     assert weight_hh is not None
+    if isinstance(module, nn.LSTM) and lengths is None and inputs.shape[1] and not torch.is_autocast_enabled(inputs.device.type):
+        return _unrolled_lstm(layer, tap, suffix, inputs, states)
     from_inputs = nn.functional.linear(inputs, weight_ih, weights["bias_ih"])
     if isinstance(module, nn.GRU):  # the reset gate multiplies what comes from the state: its gradient is another one
         from_inputs = tap(from_inputs, of_inputs, names_ih)
@@ -147,6 +150,33 @@ def _unroll(
         inside = (torch.arange(stacked.shape[1]) < lengths[:, None]).to(stacked.device)
         stacked = stacked * inside[:, :, None]
     return stacked, states
+
+
+def _unrolled_lstm(layer: Layer[Any], tap: Tap, suffix: str, inputs: Tensor, states: States) -> tuple[Tensor, States]:
+    """The same for an LSTM whose sequences are equally long."""
+    module = layer.module
+    names = [f"{part}{suffix}" for part in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")]
+    bias = getattr(module, names[1], None)
+    if bias is not None:
+        bias = bias + getattr(module, names[3])
+    first = inputs.transpose(0, 1).contiguous()  # time first: every step is one block of memory
+    z = nn.functional.linear(first, getattr(module, names[0]), bias).transpose(0, 1)
+    before: list[Tensor] = []
+
+    def factors(gradient: Tensor) -> Factors:
+        result: Factors = {}
+        for name, right in ((names[0], first.detach()), (names[2], before[0])):
+            if name in layer.wanted:
+                result[name] = Outer(gradient, right.transpose(0, 1).to(gradient.dtype))
+        biases = [name for name in (names[1], names[3]) if name in layer.wanted]
+        if biases:
+            result |= dict.fromkeys(biases, Dense(gradient.sum(dim=1)))
+        return result
+
+    z = tap(z, factors, names)
+    hiddens, cell = Steps.apply(z.transpose(0, 1), *states, getattr(module, names[2]))  # type: ignore[misc]
+    before.append(hiddens[:-1].detach())
+    return hiddens[1:].transpose(0, 1), (hiddens[-1], cell)
 
 
 def _factors(layer: Layer[Any], part: str, suffix: str, gradient: Tensor, right: Callable[[], Tensor]) -> Factors:
