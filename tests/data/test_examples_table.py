@@ -211,7 +211,7 @@ def test_a_declaration_that_makes_no_sense_is_refused(declared: object, message:
 
 
 def test_schemas_need_one_label_and_something_to_learn_from(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="one column of .*label.*, got 0"):
+    with pytest.raises(InputError, match=r"one column of .*label.*, got 0"):
         read_schema({"x": SCHEMA["age"]})
     with pytest.raises(InputError, match="at least one numeric or category column"):
         read_schema({"y": {"kind": "label"}})

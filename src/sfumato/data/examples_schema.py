@@ -38,6 +38,7 @@ MISSING = frozenset({"", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"}
 """What a missing value looks like in a file of text."""
 
 KINDS = "numeric (low, high, log, fill), category (buckets or values), label (values), drop"
+_REMEMBERED = 1 << 15  # values of a column whose ids are kept while a table is read
 _FIELDS = {
     "numeric": {"low", "high", "log", "fill"},
     "category": {"buckets", "values"},
@@ -122,10 +123,16 @@ class CategoryColumn:
         """Number of ids, with 0 for a missing value and, with declared values, 1 for every other one."""
         return len(self.values) + 2 if self.values else self.buckets + 1
 
-    def ids(self, values: Sequence[str]) -> np.ndarray:
-        """The ids of some values, int64 [n]."""
+    def ids(self, values: Sequence[str], seen: dict[str, int] | None = None) -> np.ndarray:
+        """The ids of some values, int64 [n].
+
+        Args:
+            values: as text.
+            seen: ids of values that came before, kept between calls for speed; bounded, and never a part of the result.
+        """
+        seen = {} if seen is None else seen
         known = {value: 2 + i for i, value in enumerate(self.values)}
-        seen: dict[str, int] = {}
+        size = self.size
         numbers = np.empty(len(values), np.int64)
         for i, value in enumerate(values):
             number = seen.get(value)
@@ -135,7 +142,9 @@ class CategoryColumn:
                 elif value in MISSING:
                     number = 0
                 else:
-                    number = 1 if known else hashed_id(value, self.size)
+                    number = 1 if known else hashed_id(value, size)
+                if len(seen) >= _REMEMBERED:
+                    seen.clear()
                 seen[value] = number
             numbers[i] = number
         return numbers

@@ -62,13 +62,14 @@ def table(
         shapes.append((len(sizes),))
         dtypes.append(np.int64)
     reading = _parquet(path, schema) if path.suffix.lower() in (".parquet", ".pq") else _csv(path, schema, delimiter)
+    seen: dict[str, dict[str, int]] = {one.name: {} for one in schema.categories}
     with ExampleWriter(shapes, dtypes, store) as writer:
         for columns, where in reading:
             rows = len(where)
             numbers = [one.numbers(columns[one.name], where) for one in schema.numeric]
             inputs = [np.concatenate(numbers, 1) if numbers else np.empty((rows, 0), np.float32)]
             if sizes:
-                inputs.append(np.stack([one.ids(columns[one.name]) for one in schema.categories], 1))
+                inputs.append(np.stack([one.ids(columns[one.name], seen[one.name]) for one in schema.categories], 1))
             writer.add(inputs, codes.codes(columns[schema.label.name], where))
             if progress is not None:
                 progress(writer.count, 0)
