@@ -14,6 +14,7 @@ from sfumato.accounting.pairs import Pair
 
 _SIDE = 400  # cells on each side of the bulk
 _FINEST = 1e-12  # distance of the first edge from the bulk, relative to the span
+_WIDEST = 0.25  # cell; `error` of a wide one, at its upper edge, says little about its lower one
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -58,7 +59,8 @@ def outline(pair: Pair) -> Outline:
     width = max(high - low, 1e-12 * (1.0 + abs(high)))
     bulk = min(max(pair.bulk(), low), high)
     steps = np.geomspace(_FINEST * width, width, _SIDE)
-    edges = np.concatenate([[low, high], bulk - steps, [bulk], bulk + steps])
+    even = np.arange(low, high, max(_WIDEST, width / 1500))
+    edges = np.concatenate([[low, high], even, bulk - steps, [bulk], bulk + steps])
     edges = np.unique(np.clip(edges, low, high))
     edges = np.concatenate([[low - 1e-3 * width], edges])  # the lowest loss of all belongs to a cell
     upper, lower, error = pair.cells(np.concatenate([[-np.inf], edges, [np.inf]]))
@@ -79,5 +81,6 @@ def _precision(
     """Error of P - Q e^edge in a cell relative to the larger of the tails at its ends, of which it is made."""
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         tails = np.minimum(np.maximum(below, below_lower * np.exp(np.minimum(edges, 700.0))), above)
-        relative = error[1:-1] / np.maximum(tails[:-1], tails[1:])
-    return np.where(np.isfinite(relative), np.minimum(relative, 1e-3), 0.0)
+        larger = np.maximum(tails[:-1], tails[1:])
+        relative = error[1:-1] / larger
+    return np.where(larger > 0, relative, 0.0)

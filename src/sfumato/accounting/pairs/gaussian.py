@@ -101,7 +101,9 @@ class SampledGaussian:
         one_way = SampledGaussian("remove", self.rate, self.shift)
         above, below = np.maximum(edges, 0.0), np.maximum(-edges[::-1], 0.0)
         upper, lower, error = one_way.cells(above)
+        error = np.where(above[1:] > above[:-1], error, 0.0)  # nothing is below zero on this side
         mirror_upper, mirror_lower, mirror_error = one_way.cells(below)
+        mirror_error = np.where(below[1:] > below[:-1], mirror_error, 0.0)
         upper, lower = upper + mirror_lower[::-1], lower + mirror_upper[::-1]
         error = error + _times_exp(mirror_error[::-1], np.minimum(edges[1:], 0.0))
         return upper, lower, error
