@@ -431,11 +431,16 @@ def tpr_is(event: acc.Event, fpr: float, tpr: float) -> None:
 
 
 def attackers(event: acc.Event, mu: float) -> None:
-    """The published mu is an estimate that must cover deltas below 1e-10 as well (docs/explanation/attackers.md)."""
+    """The published mu is an estimate that covers deltas down to 4e-12 (docs/explanation/attackers.md).
+
+    The published rate, by riskcal, is 0.14 % below the truth: dp-accounting's own curve for removing a unit converges to
+    0.029139, and certified lower bounds on delta say the same (tests/accounting/test_profile.py).
+    """
     promise = guarantee(event)
     assert promise.advantage() == pytest.approx(0.1610184, abs=5e-8, rel=1e-4)
-    assert promise.tpr(0.01) == pytest.approx(0.0290997, rel=1e-3)
-    assert promise.gdp().mu == pytest.approx(mu, rel=0.05)
+    assert promise.tpr(0.01) >= 0.0290997
+    assert promise.tpr(0.01) == pytest.approx(0.029139, rel=1e-4)
+    assert promise.gdp(4e-12).mu == pytest.approx(mu, rel=3e-3)
 
 
 def rows() -> list[dict[str, str]]:
