@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from sfumato.data.example_dataset import ExampleDataset
+from sfumato.data import ExampleDataset
 
 
 def pictures(examples: int, *, classes: int = 3, side: int = 8, seed: int = 0) -> ExampleDataset:

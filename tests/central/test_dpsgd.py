@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import warnings
 
 import numpy as np
 import pytest
@@ -15,8 +14,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central import DPSGD
 from sfumato.central.augment import augmented
-from sfumato.data import to_tensor
-from sfumato.data.example_dataset import ExampleDataset
+from sfumato.data import ExampleDataset, to_tensor
 
 PLAN = DPSGD(steps=3, batch_size=12, learning_rate=0.5, noise_multiplier=0.8, clip_norm=0.7, seed=3)
 
@@ -118,8 +116,7 @@ def test_memory_that_runs_out_makes_smaller_pieces_and_the_same_result(network, 
     limit = 3
     greedy, torch_out_of_memory = Greedy(), RuntimeError("CUDA out of memory")
     greedy.inner.register_forward_hook(lambda *_: _fail_in_training(torch_out_of_memory))
-    with warnings.catch_warnings(), pytest.raises(InputError, match="memory runs out with a single example"):
-        warnings.simplefilter("ignore")
+    with pytest.warns(UserWarning, match="ran out"), pytest.raises(InputError, match="memory runs out with a single example"):
         plan.fit(greedy, data)
 
 
@@ -190,8 +187,8 @@ def test_data_that_cannot_be_trained_on_are_refused(network, pictures):
         PLAN.fit(network(), pictures(1))
     with pytest.raises(InputError, match=r"labels must be in 0 … 1, got 2 in example \d+"):
         PLAN.fit(network(), dataclasses.replace(pictures(20), num_classes=2))
+    numbers = ExampleDataset(inputs=(np.ones((20, 4), np.float32),), labels=np.zeros(20, int), num_classes=1)
     with pytest.raises(InputError, match="augmentation flip is for pictures"):
-        numbers = ExampleDataset(inputs=(np.ones((20, 4), np.float32),), labels=np.zeros(20, int), num_classes=1)
         dataclasses.replace(PLAN, augmentation="flip").fit(nn.Linear(4, 1), numbers)
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from sfumato._random import RandomSource
 from sfumato.central import DPSGD
-from sfumato.data.example_dataset import ExampleDataset
+from sfumato.data import ExampleDataset
 
 CLIPPINGS = ("flat", "per_layer", "automatic", "adaptive")
 

@@ -12,7 +12,6 @@ import copy
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,14 +24,11 @@ from sfumato.central.augment import Augmentation, augmented, refuse_unfit
 from sfumato.central.micro_batch import default_budget, measured, out_of_memory, suggested
 from sfumato.clipping import ClippedSum, NormBound
 from sfumato.clipping.per_example import Recording, covered
-from sfumato.data import to_tensor
+from sfumato.data import ExampleDataset, to_tensor
 from sfumato.models import refuse_coupling, trainable_parameters
 from sfumato.sampling import Group
 from sfumato.training import FlatParameters, Share
 from sfumato.training.client import seed_dropout
-
-if TYPE_CHECKING:
-    from sfumato.data.example_dataset import ExampleDataset
 
 LossPerExample = Callable[[Tensor, Tensor], Tensor]
 """From the model's outputs [n, …] and labels int64 [n] to one loss an example, [n]."""
@@ -70,7 +66,7 @@ class ExampleContribution:
         self,
         *,
         model: nn.Module,
-        data: "ExampleDataset",
+        data: ExampleDataset,
         bound: NormBound,
         loss: LossPerExample = cross_entropy,
         trainable: str = "all",
@@ -290,7 +286,7 @@ class _ByPlace(nn.Module):
         return self.model(*(each[places] for each in self._inputs))
 
 
-def _two_that_differ(data: "ExampleDataset") -> np.ndarray:
+def _two_that_differ(data: ExampleDataset) -> np.ndarray:
     """Places of the first example and of the first other one that is not its copy, among some."""
     inputs, _ = data.examples(np.arange(min(64, len(data))))
     differs = np.zeros(len(inputs[0]), bool)

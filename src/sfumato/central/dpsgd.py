@@ -25,7 +25,7 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from torch import nn
@@ -38,11 +38,9 @@ from sfumato.central.contribution import ExampleContribution, LossPerExample, cr
 from sfumato.central.measure import accuracy_row
 from sfumato.central.optimizer import Optimizer, OptimizerName
 from sfumato.clipping import AdaptiveClipNorm, AutomaticClipNorm, ConstantClipNorm, NormBound, PerLayerClipNorm
+from sfumato.data import ExampleDataset
 from sfumato.sampling import OwnClients
 from sfumato.training import PrivatePlan, Result, Schedule
-
-if TYPE_CHECKING:
-    from sfumato.data.example_dataset import ExampleDataset
 
 _EPOCHS = 10.0
 
@@ -197,7 +195,7 @@ class DPSGD(PrivatePlan):
         """The same plan by its steps."""
         return dataclasses.replace(self, steps=self.rounds_for(population), epochs=None)
 
-    def check_data(self, data: "ExampleDataset") -> None:
+    def check_data(self, data: ExampleDataset) -> None:
         """Refuse data in which nobody can hide, or whose labels are out of range."""
         if len(data) < 2:
             raise InputError(f"the data set has {len(data)} examples; a private sum needs at least 2")
@@ -213,7 +211,7 @@ class DPSGD(PrivatePlan):
     def contribution(
         self,
         model: nn.Module,
-        data: "ExampleDataset",
+        data: ExampleDataset,
         device: str,
         head_seed: int,
         *,
@@ -235,7 +233,7 @@ class DPSGD(PrivatePlan):
         )
 
     def fit(
-        self, model: nn.Module, data: "ExampleDataset", *, loss: LossPerExample = cross_entropy, **options: Any
+        self, model: nn.Module, data: ExampleDataset, *, loss: LossPerExample = cross_entropy, **options: Any
     ) -> Result:
         """Train, and say what it cost.
 
@@ -252,12 +250,12 @@ class DPSGD(PrivatePlan):
         return super().fit(model, data, **{**chosen, **options})
 
     def measure(
-        self, model: nn.Module, data: "ExampleDataset", *, curve: bool = False, device: str = "cpu"
+        self, model: nn.Module, data: ExampleDataset, *, curve: bool = False, device: str = "cpu"
     ) -> dict[str, Any]:
         """Accuracy and log loss."""
         return accuracy_row(model, data, curve=curve, device=device)
 
-    def about_test(self, data: "ExampleDataset", row: dict[str, Any]) -> dict[str, Any]:
+    def about_test(self, data: ExampleDataset, row: dict[str, Any]) -> dict[str, Any]:
         """Counts of examples and classes."""
         return {"data": "test", "examples": len(data), "classes": data.num_classes}
 
@@ -269,7 +267,7 @@ class DPSGD(PrivatePlan):
         """The logits rest on a public set of classes."""
         return ["The set of classes is public: the model has an output for each."]
 
-    def data_assumptions(self, data: "ExampleDataset") -> list[str]:
+    def data_assumptions(self, data: ExampleDataset) -> list[str]:
         """What was taken to be public when the data were read."""
         return list(data.assumptions)
 
