@@ -433,7 +433,7 @@ def tpr_is(event: acc.Event, fpr: float, tpr: float) -> None:
 def attackers(event: acc.Event, mu: float) -> None:
     """The published mu is an estimate that covers deltas down to 4e-12 (docs/explanation/attackers.md).
 
-    The published rate, by riskcal, is 0.14 % below the truth: dp-accounting's own curve for removing a unit converges to
+    The published rate, by riskcal, is 0.14 % below the truth: dp-accounting's own curve for a removed unit converges to
     0.029139, and certified lower bounds on delta say the same (tests/accounting/test_profile.py).
     """
     promise = guarantee(event)
