@@ -41,6 +41,10 @@ def _against_loop(
     for total, column in zip(recording.weighted_sum(weights), expected, strict=True):
         wanted = torch.einsum("b,b...->...", weights.double(), column)
         assert (total - wanted).norm() <= relative * wanted.norm() + 1e-6
+    sums, totals = recording.weighted_sum(weights), [torch.ones_like(p, dtype=torch.float64) for p in parameters]
+    recording.add_to(totals, weights)
+    for total, one in zip(totals, sums, strict=True):
+        torch.testing.assert_close(total, 1 + one.double(), rtol=1e-5, atol=1e-6)
     assert all(parameter.requires_grad for parameter in parameters)
     return recording
 

@@ -32,6 +32,9 @@ def check(model: nn.Module, inputs: Tensor, targets: Tensor, loss: Callable = F.
     for total, column in zip(recording.weighted_sum(weights), expected, strict=True):
         wanted = torch.einsum("b,b...->...", weights.double(), column)
         assert (total - wanted).norm() <= 1e-5 * wanted.norm() + 1e-9
+    totals = [torch.zeros_like(parameter) for parameter in recording.parameters]
+    recording.add_to(totals, weights)
+    torch.testing.assert_close(totals, recording.weighted_sum(weights))
     assert all(parameter.requires_grad for parameter in recording.parameters)
 
 

@@ -140,6 +140,22 @@ class Recording:
             result.append((factor.without(absent) if drop else factor).weighted_sum(weights).view(parameter.shape))
         return result
 
+    def add_to(self, totals: Sequence[Tensor], weights: Tensor, group: Sequence[nn.Parameter] | None = None) -> None:
+        """Add the weighted sum to running totals: an embedding's rows only, never its table.
+
+        Args:
+            totals: one for each parameter, in its shape; any floating type. They may hold noise already.
+            weights: float [B], as in `weighted_sum`.
+            group: the parameters that the totals belong to, in their order; None for all.
+        """
+        settled = self._ready()
+        absent = weights == 0
+        drop = bool(absent.any())
+        for parameter, total in zip(self.parameters if group is None else group, totals, strict=True):
+            factor = settled.get(id(parameter))
+            if factor is not None:
+                (factor.without(absent) if drop else factor).add_to(total, weights)
+
     def unused(self) -> list[str]:
         """Names of trained parameters that the losses do not depend on; their gradients are zero."""
         settled = self._ready()

@@ -55,6 +55,10 @@ class Factor(ABC):
             weights: float [B].
         """
 
+    def add_to(self, total: Tensor, weights: Tensor) -> None:
+        """Add the weighted sum to `total`, in the shape of the parameter and of any floating type."""
+        total.add_(self.weighted_sum(weights).view(total.shape))
+
     @abstractmethod
     def dense(self) -> Tensor:
         """The gradients themselves, float [B, *shape]."""
@@ -174,8 +178,12 @@ class Rows(Factor):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         result = self.rows.new_zeros(self.table, self.rows.shape[2])
+        self.add_to(result, weights)
+        return result
+
+    def add_to(self, total: Tensor, weights: Tensor) -> None:
         rows = self.rows * weights.to(self.rows.dtype)[:, None, None]
-        return result.index_add_(0, self.ids.flatten(), rows.flatten(0, 1))
+        total.index_add_(0, self.ids.flatten(), rows.flatten(0, 1).to(total.dtype))
 
     def dense(self) -> Tensor:
         examples, positions, width = self.rows.shape

@@ -124,7 +124,8 @@ def _unroll(
     weight_ih, weight_hh = weights["weight_ih"], weights["weight_hh"]
     assert weight_ih is not None
     assert weight_hh is not None
-    if isinstance(module, nn.LSTM) and lengths is None and inputs.shape[1] and not torch.is_autocast_enabled(inputs.device.type):
+    mixed = torch.is_autocast_enabled(inputs.device.type)
+    if isinstance(module, nn.LSTM) and lengths is None and inputs.shape[1] and not mixed:
         return _unrolled_lstm(layer, tap, suffix, inputs, states)
     from_inputs = nn.functional.linear(inputs, weight_ih, weights["bias_ih"])
     if isinstance(module, nn.GRU):  # the reset gate multiplies what comes from the state: its gradient is another one

@@ -63,6 +63,10 @@ class TiedTable(Factor):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         return self.rows.weighted_sum(weights) + self.outer.weighted_sum(weights)
 
+    def add_to(self, total: Tensor, weights: Tensor) -> None:
+        self.rows.add_to(total, weights)
+        self.outer.add_to(total, weights)
+
     def dense(self) -> Tensor:
         return self.rows.dense() + self.outer.dense()
 
