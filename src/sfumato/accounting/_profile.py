@@ -23,7 +23,7 @@ from sfumato.accounting.tradeoff import lower_hull
 _LOGS = tuple(power * math.log(10) for power in (-1, -4, -8, -12, -16))  # of deltas; the first is for no tilt
 _LARGEST = 700.0  # epsilon whose e^epsilon is a double
 _POINTS = 300  # of the curve, that are taken from each composition
-_WIDTH, _QUICK_WIDTH = 1e-4, 1e-3  # relative error of delta aimed at, and where that takes long
+_WIDTH, _QUICK_WIDTH = 2e-4, 1e-3  # relative error of delta aimed at, and where that takes long
 _BLOCK = 300.0  # exponents that are summed at once: e^-300 is still a double
 _MOST_DOUBLINGS = 12  # of the gap, until a grid fits
 _EPS = float(np.finfo(np.float64).eps)
@@ -92,6 +92,9 @@ def _compositions(curve: Curve, anchors: list[tuple[float, float]]) -> list[Comp
             return [compose(atoms, sketch, sketch.tilt_at(epsilon), None, log_delta) for epsilon, log_delta in anchors]
         except TooFine:
             gap = ending.on_lattice(2.0 * gap)
+        finally:  # grids are remembered for other questions, the transforms of a whole curve need not be
+            for own, _ in atoms:
+                own.memo.clear()
     return [None] * len(anchors)
 
 
