@@ -70,9 +70,16 @@ def one_of(allowed: Iterable[object], *, remedy: str = "", **values: object) -> 
     """Refuse anything that is not one of the allowed values."""
     allowed = list(allowed)
     for name, value in values.items():
-        if value not in allowed:
+        if not _is_among(value, allowed):
             choices = ", ".join(map(str, allowed))
             raise InputError(f"{name} must be one of {choices}, got {value}{_tail(remedy)}")
+
+
+def _is_among(value: object, allowed: list[object]) -> bool:
+    try:
+        return value in allowed
+    except ValueError:  # an array, which compares element by element
+        return False
 
 
 def _tail(remedy: str) -> str:

@@ -43,3 +43,104 @@ def test_delta_of_a_long_run_of_rare_steps_is_a_bound():
     delta = cost.delta(1.0)
     assert 0 < delta < 1
     assert cost.epsilon(delta) <= 1.0 + 1e-2
+
+
+def test_a_mixture_has_no_lower_bound_above_the_poisson_sample_that_it_is():
+    told = acc.MixtureOfGaussians(1.0, (0.0, 1.0), (0.9, 0.1))  # the cost of somebody who is told whether it is drawn
+    low, high = acc.guarantee(told, "replace").epsilon_interval(1e-5)
+    _, truth = acc.guarantee(STEP, "replace").epsilon_interval(1e-5)  # the same release
+    assert low <= truth < high
+    assert acc.guarantee(told).epsilon_interval(1e-5)[0] > 0  # adding and removing are attained
+
+
+@pytest.mark.parametrize(
+    ("event", "adjacency"),
+    [
+        (acc.Gaussian(1.0).truncated_poisson(0.1, 11, 100), "add_remove"),
+        (acc.Gaussian(1.0).without_replacement(10, 100), "replace"),
+        (acc.ExponentialMechanism(1.0).min_separation(5, 10), "add_remove"),
+        (acc.PureDP(1.0).min_separation(5, 10), "replace"),
+        (acc.Laplace(1.0) + acc.ExponentialMechanism(1.0), "add_remove"),
+    ],
+)
+@pytest.mark.parametrize("method", ["auto", "pld", "buckets"])
+def test_nothing_is_claimed_from_below_where_no_mechanism_attains_the_pairs(event, adjacency, method):
+    low, high = acc.guarantee(event, adjacency, method).epsilon_interval(1e-5)
+    assert low == 0 < high
+
+
+def test_a_matrix_with_a_bound_for_its_sensitivity_claims_nothing_from_below():
+    loose = acc.MatrixMechanism.toeplitz(
+        noise_multiplier=1.0, coefficients=[1.0, -1.0, 1.0], max_participations=2, min_separation=0
+    )
+    assert not loose.exact
+    for method in ("auto", "gaussian", "pld"):
+        low, high = acc.guarantee(loose, "zero_out", method).epsilon_interval(1e-5)
+        assert low == 0 < high
+    tight = acc.TreeAggregation(noise_multiplier=1.0, steps=7)
+    assert acc.guarantee(tight, "zero_out").epsilon_interval(1e-5)[0] > 0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: acc.Laplace(5e-324),  # its loss is no double
+        lambda: acc.DiscreteLaplace(1.0, 10**308),
+        lambda: acc.DiscreteGaussian(1.0, 10**308),
+        lambda: acc.PureDP(1.0, adjacency=np.zeros(2)),  # type: ignore[arg-type]
+        lambda: acc.MatrixMechanism.banded(noise_multiplier=1.0, steps=4, bands=None),  # type: ignore[arg-type]
+        lambda: acc.MatrixMechanism.toeplitz(noise_multiplier=1.0, coefficients=[10**400]),
+        lambda: acc.MatrixMechanism.from_matrix(noise_multiplier=1.0, matrix="eye"),  # type: ignore[arg-type]
+        lambda: acc.event_from_json(np.float32(1)),  # type: ignore[arg-type]
+        lambda: acc.event_from_json({**(STEP * 2).to_json(), "weight": 9}),
+        lambda: acc.event_from_json({**(STEP + acc.Laplace(1.0)).to_json(), "weight": 9}),
+        lambda: acc.guarantee(acc.DiscreteGaussian(5e-324), method="pld"),
+        lambda: acc.guarantee(acc.DiscreteGaussian(1e308), method="pld"),
+        lambda: acc.guarantee(acc.PureDP(1e308), "replace", "pld"),
+    ],
+)
+def test_what_no_accountant_can_hold_is_refused_in_one_line(make):
+    with pytest.raises(InputError) as refusal:
+        make()
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_event_that_is_nested_too_deeply_is_refused_in_one_line():
+    nested = acc.Gaussian(1.0).to_json()
+    for _ in range(900):
+        nested = {"event": "min_separation", "of": nested, "rounds": 1, "separation": 0}
+    with pytest.raises(InputError, match="nested"):
+        acc.event_from_json(nested)
+
+
+def test_a_repetition_written_by_hand_reads_back_as_it_was():
+    once = acc.Repeated(STEP, 1)
+    assert acc.event_from_json(once.to_json()) == once
+
+
+ORDERS = np.array([1.0001, 1.5, 2.0, 32.0, 4096.0])
+
+
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
+@pytest.mark.parametrize(
+    "event",
+    [
+        acc.ExponentialMechanism(1e308),
+        acc.Gaussian(1.0).truncated_poisson(5e-324, 1, 100),
+        acc.Gaussian(1.0).truncated_poisson(1e-300, 1, 100),
+        acc.DiscreteLaplace(1e308, 2**52),
+    ],
+)
+def test_numbers_at_the_ends_of_a_double_give_a_bound_and_no_nan(event, adjacency):
+    try:
+        values = event.renyi(ORDERS, adjacency)
+    except acc.Unknown:
+        return
+    assert (values >= 0).all()  # false for nan
+    assert (values[1:] >= values[:-1] * (1 - 1e-9)).all()
+
+
+def test_a_sum_beyond_the_largest_double_is_infinite():
+    two = acc.PureDP(1e308) + acc.ExponentialMechanism(1e308)
+    assert acc.guarantee(two, method="pure").epsilon(0.0) == np.inf
+    assert acc.guarantee(acc.ZCDP(1e308) + acc.ZCDP(1.7e308), method="zcdp").epsilon(1e-5) == np.inf

@@ -10,6 +10,9 @@ converges exponentially because the integrand is analytic in a strip of half-wid
 array([-8.669016])
 """
 
+import math
+from collections.abc import Iterable
+
 import numpy as np
 from scipy.special import gammaln
 
@@ -23,6 +26,14 @@ def inverse_square(noise_multiplier: float) -> float:
     """1/z^2, rounded up to 1e-200 where it is smaller and inf where it would overflow."""
     inverse = 1.0 / max(noise_multiplier, 1e-300)
     return max(inverse * inverse, 1e-200)
+
+
+def total(costs: Iterable[float]) -> float:
+    """The sum of numbers >= 0, rounded once; inf where it is beyond the largest double."""
+    try:
+        return math.fsum(costs)
+    except OverflowError:
+        return math.inf
 
 
 def log_excess_sampled_gaussian(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import erfcx, ndtr
 
 from sfumato._types import Adjacency
-from sfumato.accounting.events import Event, Unknown, combined_shift
+from sfumato.accounting.events import Event, Unknown, combined_shift, terms
 
 _EPS = float(np.finfo(np.float64).eps)
 _FAR = 39.0  # standard deviations beyond which the normal density is below the smallest double
@@ -38,6 +38,7 @@ class GaussianAccountant:
         if mu is None:
             raise Unknown('method "gaussian" is exact for plain Gaussian events only; use method="auto"')
         self.mu = mu
+        self._attained = all(single.attained(adjacency) for single, _ in terms(event))
 
     def epsilon(self, delta: float) -> float:
         """An upper bound on epsilon, rounding included; 0 <= epsilon <= inf."""
@@ -48,8 +49,13 @@ class GaussianAccountant:
         return gaussian_delta_interval(self.mu, epsilon)[1]
 
     def epsilon_interval(self, delta: float) -> tuple[float, float]:
-        """(lower, upper): the exact value lies between them, a rounding error apart."""
-        return gaussian_epsilon_interval(self.mu, delta)
+        """(lower, upper): the exact value lies between them, a rounding error apart.
+
+        The lower one is 0 for an event whose sensitivity is itself only an upper bound (a tree or matrix that is not
+        `exact`).
+        """
+        low, high = gaussian_epsilon_interval(self.mu, delta)
+        return low if self._attained else 0.0, high
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:

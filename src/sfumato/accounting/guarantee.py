@@ -101,14 +101,17 @@ class Guarantee:
         return min(min(1.0, max(0.0, accountant.delta(epsilon))) for accountant in self.accountants)
 
     def epsilon_interval(self, delta: float) -> tuple[float, float]:
-        """(lower, upper) bounds on the smallest epsilon at this delta; the lower one is 0 where none is
-        known.
+        """(lower, upper) bounds on the smallest epsilon at this delta; the lower one is 0 where none is known.
+
+        An accountant bounds the cost of the pairs from both sides. Its lower bound is one for the event only where
+        the event attains its pairs.
         """
         high = self.epsilon(delta)
         delta, low = float(delta), 0.0
-        for accountant in self.accountants:
-            if isinstance(accountant, _TWO_SIDED):
-                low = max(low, accountant.epsilon_interval(delta)[0])
+        if all(single.attained(self.adjacency) for single, _ in terms(self.event)):
+            for accountant in self.accountants:
+                if isinstance(accountant, _TWO_SIDED):
+                    low = max(low, accountant.epsilon_interval(delta)[0])
         return min(low, high), high
 
     def advantage(self) -> float:

@@ -11,6 +11,7 @@ inf
 import math
 
 from sfumato._types import Adjacency
+from sfumato.accounting._moments import total
 from sfumato.accounting.events import Event, terms
 
 
@@ -25,7 +26,7 @@ class PureAccountant:
     method = "pure"
 
     def __init__(self, event: Event, adjacency: Adjacency = "add_remove") -> None:
-        self.largest_loss = math.fsum(count * single.largest_loss(adjacency) for single, count in terms(event))
+        self.largest_loss = total(count * single.largest_loss(adjacency) for single, count in terms(event))
 
     def epsilon(self, delta: float) -> float:
         """An upper bound on epsilon; inf where the loss is unbounded."""

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable
 
 from sfumato._types import Adjacency
+from sfumato.accounting._moments import total
 from sfumato.accounting.events import Event, terms
 
 
@@ -29,7 +30,7 @@ class ZcdpAccountant:
     method = "zcdp"
 
     def __init__(self, event: Event, adjacency: Adjacency = "add_remove") -> None:
-        self._rho = math.fsum(count * single.rho(adjacency) for single, count in terms(event))
+        self._rho = total(count * single.rho(adjacency) for single, count in terms(event))
 
     def rho(self) -> float:
         """The total rho, >= 0; inf where there is no guarantee."""

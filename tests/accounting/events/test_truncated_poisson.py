@@ -24,6 +24,7 @@ from sfumato.accounting import (
 )
 from sfumato.accounting.pairs import SampledGaussian
 from sfumato.accounting.pairs.pair import Pair
+from sfumato.accounting.pld import PldAccountant
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
 U = np.linspace(-16, 16, 16001)
@@ -151,8 +152,9 @@ def test_its_other_ends() -> None:
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace", "zero_out"])
 def test_accountants_agree_in_order(adjacency: str) -> None:
     run = Gaussian(1.0).truncated_poisson(0.01, 130, 10_000) * 200
-    low, high = guarantee(run, adjacency).epsilon_interval(1e-6)  # pyright: ignore[reportArgumentType]
-    assert 0 < low <= high <= 1.002 * low
+    low, high = PldAccountant(run, adjacency).epsilon_interval(1e-6)  # pyright: ignore[reportArgumentType]
+    assert 0 < low <= high <= 1.002 * low  # of the pairs
+    assert guarantee(run, adjacency).epsilon_interval(1e-6) == (0.0, high)  # pyright: ignore[reportArgumentType]
     assert high < guarantee(run, adjacency, "rdp").epsilon(1e-6) < guarantee(run, adjacency, "zcdp").epsilon(1e-6)  # pyright: ignore[reportArgumentType]
 
 

@@ -22,7 +22,7 @@ class BoundedLoss(Event):
     unsampled = ""
 
     def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
-        require_range(self, self.largest_loss(adjacency))
+        require_range(self, min(self.largest_loss(adjacency), 1e300))
         return (self._pair(adjacency),)
 
     def largest_loss(self, adjacency: Adjacency) -> float:

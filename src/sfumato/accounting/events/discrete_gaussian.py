@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sfumato._check import positive, whole
+from sfumato._check import between, positive, whole
 from sfumato._types import Adjacency
 from sfumato.accounting._moments import inverse_square
 from sfumato.accounting.events.bounded import require_range
 from sfumato.accounting.events.event import Event, Unknown, event_kind
-from sfumato.accounting.events.laplace import MOST_ATOMS
+from sfumato.accounting.events.laplace import MOST_ATOMS, MOST_SENSITIVITY
 from sfumato.accounting.pairs.discrete_gaussian import DiscreteGaussianPair
 from sfumato.accounting.pairs.pair import Pair
 
@@ -43,6 +43,7 @@ class DiscreteGaussian(Event):
     def __post_init__(self) -> None:
         positive(sigma=self.sigma, remedy="for a run without noise use NonPrivate()")
         whole(sensitivity=self.sensitivity)
+        between(1, MOST_SENSITIVITY, sensitivity=self.sensitivity)
         object.__setattr__(self, "sigma", float(self.sigma))
         object.__setattr__(self, "sensitivity", int(self.sensitivity))
 
@@ -52,8 +53,11 @@ class DiscreteGaussian(Event):
 
     def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
         pair = DiscreteGaussianPair(self.sigma, self.shift(adjacency))
-        require_range(self, max(pair.span()) if self.sigma < MOST_ATOMS else 1.0)
-        if pair.size > MOST_ATOMS:
+        if self.sigma < MOST_ATOMS:
+            # a loss is at least half a squared shift, which has no square in a double where there is hardly any noise
+            shift = min(pair.shift / self.sigma, 1e100)
+            require_range(self, max(pair.span()) if shift < 1e3 else shift * shift / 2)
+        if self.sigma >= MOST_ATOMS or pair.size > MOST_ATOMS:
             raise Unknown(f'DiscreteGaussian with sigma {self.sigma:g} is too wide for method="pld"; use "rdp"')
         return (pair,)
 

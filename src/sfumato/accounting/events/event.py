@@ -242,7 +242,10 @@ class Repeated(Event):
 
     @classmethod
     def from_fields(cls, values: Mapping[str, Any]) -> Event:
-        return event_from_json(values["of"]) * values["count"]
+        event, count = event_from_json(values["of"]), values["count"]
+        _require_names(values, "of", "count")
+        by_hand = isinstance(count, int) and count == 1 and not isinstance(event, Repeated | Composition)
+        return cls(event, count) if by_hand else event * count
 
 
 @event_kind("composition")
@@ -273,6 +276,7 @@ class Composition(Event):
 
     @classmethod
     def from_fields(cls, values: Mapping[str, Any]) -> Event:
+        _require_names(values, "events")
         return compose(_counts(event_from_json(part) for part in values["events"]))
 
 
@@ -305,8 +309,10 @@ def event_from_json(value: Mapping[str, Any]) -> Event:
         kind = value["event"]
         if kind in _KINDS:
             return _KINDS[kind].from_fields({name: given for name, given in value.items() if name != "event"})
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, IndexError) as error:
         raise InputError(f"not an event: {value!r} ({error}); expected what to_json() wrote") from None
+    except RecursionError:
+        raise InputError("not an event: it is nested too deeply; expected what to_json() wrote") from None
     raise InputError(f"unknown event {kind!r}; this version of sfumato does not know it")
 
 
@@ -320,6 +326,13 @@ def _counts(events: Iterable[Event]) -> dict[Event, int]:
 
 def _parts(counts: Mapping[Event, int]) -> tuple[Event, ...]:
     return tuple(event if count == 1 else Repeated(event, count) for event, count in counts.items() if count)
+
+
+def _require_names(values: Mapping[str, Any], *known: str) -> None:
+    """Refuse a field that says something which this version would leave out."""
+    for name in values:
+        if name not in known:
+            raise KeyError(name)
 
 
 def _require_event(event: object, where: str) -> None:

@@ -28,6 +28,8 @@ from sfumato.accounting.pairs.exponential import BoundedRange
 from sfumato.accounting.pairs.pair import Pair
 from sfumato.accounting.pairs.round_off import EPS
 
+_HUGE = 1e100  # lengths whose multiples may be beyond the largest double
+
 
 @event_kind("exponential_mechanism")
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class ExponentialMechanism(Claim, BoundedLoss):
 
     def renyi(self, orders: np.ndarray, adjacency: Adjacency) -> np.ndarray:
         loss = self.largest_loss(adjacency)
+        if loss > _HUGE:
+            return np.full(len(orders), loss)
         at_order, before = _log_sinhc(orders * loss), _log_sinhc((orders - 1) * loss)
         values = at_order - before + (at_order - _log_sinhc(np.full(len(orders), loss))) / (orders - 1)
         rounding = 64 * EPS * at_order * (2 + 1 / (orders - 1))

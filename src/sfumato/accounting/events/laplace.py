@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sfumato._check import positive, whole
+from sfumato._check import between, positive, whole
 from sfumato._types import Adjacency
 from sfumato.accounting._moments import log_expm1
 from sfumato.accounting._renyi_of_pair import renyi_from_log_excess, renyi_of_pure
@@ -31,6 +31,11 @@ from sfumato.accounting.pairs.pair import Pair
 
 MOST_ATOMS = 1 << 20
 """Losses of a discrete pair; more would need more than 100 MB."""
+
+MOST_SENSITIVITY = 1 << 53
+"""Of integers; a double holds every whole number up to it."""
+
+_LEAST_SCALE = 1e-300  # the loss of less noise is beyond the range of a double
 
 
 @event_kind("laplace")
@@ -47,6 +52,7 @@ class Laplace(BoundedLoss):
 
     def __post_init__(self) -> None:
         positive(scale=self.scale, remedy="for a run without noise use NonPrivate()")
+        between(_LEAST_SCALE, math.inf, scale=self.scale, remedy="for a run without noise use NonPrivate()")
         object.__setattr__(self, "scale", float(self.scale))
 
     def renyi(self, orders: np.ndarray, adjacency: Adjacency) -> np.ndarray:
@@ -58,7 +64,7 @@ class Laplace(BoundedLoss):
         return np.minimum(renyi_from_log_excess(log_excess, orders), renyi_of_pure(orders, loss))
 
     def largest_loss(self, adjacency: Adjacency) -> float:
-        inverse = 1.0 / max(self.scale, 1e-300)
+        inverse = 1.0 / self.scale
         return (2.0 if adjacency == "replace" else 1.0) * (inverse if inverse * self.scale == 1 else round_up(inverse))
 
     def _pair(self, adjacency: Adjacency) -> Pair:
@@ -82,6 +88,7 @@ class DiscreteLaplace(BoundedLoss):
     def __post_init__(self) -> None:
         positive(rate=self.rate, remedy="for a run without noise use NonPrivate()")
         whole(sensitivity=self.sensitivity)
+        between(1, MOST_SENSITIVITY, sensitivity=self.sensitivity)
         object.__setattr__(self, "rate", float(self.rate))
         object.__setattr__(self, "sensitivity", int(self.sensitivity))
 

@@ -111,6 +111,7 @@ class MatrixMechanism(StreamEvent):
         Raises:
             InputError: there are more bands than min_separation + 1, while a unit may take part twice.
         """
+        whole(bands=bands)
         norms = _numbers("column_norms", [column_norms] if isinstance(column_norms, int | float) else column_norms)
         return cls._of("banded", [float(bands), *norms], noise_multiplier, steps, max_participations, min_separation)
 
@@ -192,7 +193,10 @@ class MatrixMechanism(StreamEvent):
         Raises:
             InputError: the matrix is not square, not lower triangular, singular or too large.
         """
-        values = np.asarray(matrix, dtype=np.float64)
+        try:
+            values = np.asarray(matrix, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(f"matrix must be numbers [steps, steps], got {type(matrix).__name__}") from None
         if values.ndim != 2 or values.shape[0] != values.shape[1] or not 1 <= len(values) <= _matrix.MOST_ROWS:
             raise InputError(
                 f"matrix must be square with 1 to {_matrix.MOST_ROWS} rows, got shape {values.shape}; "
@@ -245,6 +249,9 @@ class MatrixMechanism(StreamEvent):
 
     def _squared(self) -> float:
         return self.squared_sensitivity
+
+    def _is_exact(self) -> bool:
+        return self.exact
 
     def _compare(self, computed: Squared) -> None:
         fits = math.isclose(computed.value, self.squared_sensitivity, rel_tol=1e-9) and computed.exact == self.exact
@@ -307,7 +314,7 @@ def _of_kept(strategy: Strategy, parameters: tuple[float, ...], limits: Particip
 def _numbers(name: str, values: _Numbers) -> np.ndarray:
     try:
         numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name} must be numbers, got {values!r:.80}") from None
     if numbers.ndim != 1 or not len(numbers) or not np.all(np.isfinite(numbers)):
         raise InputError(f"{name} must be a list of at least one finite number, got {values!r:.80}")

@@ -15,13 +15,13 @@ so in the same rounds.
 (6, 0.0612)
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from sfumato._check import InputError, whole
 from sfumato._types import Adjacency
+from sfumato.accounting._moments import total
 from sfumato.accounting._participation import Participation
 from sfumato.accounting.events.event import Event, Unknown, event_kind, terms
 from sfumato.accounting.events.gaussian import combined_shift
@@ -91,11 +91,14 @@ class MinSeparation(Event):
         )
 
     def rho(self, adjacency: Adjacency) -> float:
-        return math.fsum(count * single.rho(adjacency) for single, count in terms(self.event * self.participations))
+        return total(count * single.rho(adjacency) for single, count in terms(self.event * self.participations))
 
     def largest_loss(self, adjacency: Adjacency) -> float:
         members = terms(self.event * self.participations)
-        return math.fsum(count * single.largest_loss(adjacency) for single, count in members)
+        return total(count * single.largest_loss(adjacency) for single, count in members)
+
+    def attained(self, adjacency: Adjacency) -> bool:
+        return all(single.attained(adjacency) for single, _ in terms(self.event))
 
     def _pattern(self) -> Participation:
         return Participation(

@@ -9,8 +9,8 @@ of somebody who is told i, without amplification, each v_i moving to another vec
 
 >>> event = MixtureOfGaussians(noise_std=1.0, sensitivities=(0.0, 1.0), probabilities=(0.99, 0.01))
 >>> from sfumato.accounting.guarantee import guarantee
->>> round(guarantee(event * 1000).epsilon(1e-5), 3)         # sampling with q = 0.01 is the special case
-1.829
+>>> round(guarantee(event * 1000).epsilon(1e-5), 2)         # sampling with q = 0.01 is the special case
+1.83
 """
 
 import math
@@ -112,6 +112,9 @@ class MixtureOfGaussians(Event):
     def rho(self, adjacency: Adjacency) -> float:
         shifts, _ = self._cases()
         return (2.0 if adjacency == "replace" else 0.5) * inverse_square(1 / shifts[-1])
+
+    def attained(self, adjacency: Adjacency) -> bool:
+        return adjacency != "replace" or len(self._cases()[0]) == 1  # its pair for replacing tells which case it was
 
     def _cases(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Different shifts in units of the noise, in rising order, with their probabilities > 0, which sum to one."""

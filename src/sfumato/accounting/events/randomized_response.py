@@ -54,7 +54,7 @@ class RandomizedResponse(BoundedLoss):
         """
         positive(epsilon=epsilon)
         whole(at_least=2, categories=categories)
-        small = math.exp(-epsilon)
+        small = math.exp(-float(epsilon))
         noise_parameter = categories * small / (1 + (categories - 1) * small)
         return cls(noise_parameter * (1 - 8 * math.ulp(1.0)), categories)  # rounded so that epsilon is not below
 

@@ -210,6 +210,7 @@ def fixed_size_sample(event: Event, sample_size: int, population: int) -> Event:
     """See `Event.without_replacement`."""
     whole(at_least=0, sample_size=sample_size)
     whole(population=population)
+    sample_size, population = int(sample_size), int(population)
     if sample_size > population:
         raise InputError(f"sample_size must be <= population, got {sample_size} of {population}; take a smaller sample")
     if sample_size == 0:

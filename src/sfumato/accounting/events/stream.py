@@ -53,7 +53,14 @@ class StreamEvent(GaussianEvent):
         shift = math.sqrt(self._squared()) / self.noise_multiplier
         return 2 * shift if adjacency == "replace" else shift
 
+    def attained(self, adjacency: Adjacency) -> bool:
+        return self._is_exact()
+
     def _squared(self) -> float:
+        raise NotImplementedError
+
+    def _is_exact(self) -> bool:
+        """Whether S^2 is attained, not only bounded."""
         raise NotImplementedError
 
     def _check_stream(self) -> None:

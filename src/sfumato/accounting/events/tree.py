@@ -81,5 +81,8 @@ class TreeAggregation(StreamEvent):
     def _squared(self) -> float:
         return self.squared_sensitivity
 
+    def _is_exact(self) -> bool:
+        return self.exact
+
     def _forest(self) -> Forest:
         return Forest(self.participation, self.restart_every, self.completion, self.max_per_tree)

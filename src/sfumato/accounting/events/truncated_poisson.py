@@ -76,8 +76,8 @@ class TruncatedPoisson(Event):
         largest = self.sampling_rate * (self.max_batch / (self.max_batch + 1))
         cut = float(betainc(self.max_batch + 1, self.population - self.max_batch, self.sampling_rate))
         share = self.max_batch / self.population * cut / self.chance_of_full_batch
-        exact = self.chance_of_full_batch > _LEAST_CHANCE
-        return min(share * (1 + 1e-11) if exact else largest, largest * (1 + 1e-15))
+        exact = min(self.chance_of_full_batch, cut) > _LEAST_CHANCE
+        return max(min(share * (1 + 1e-11) if exact else largest, largest * (1 + 1e-15)), _LEAST_CHANCE)
 
     def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
         q, rate, shift = self.sampling_rate, self.rate_in_full_batch, self._shift()
@@ -107,6 +107,9 @@ class TruncatedPoisson(Event):
     def rho(self, adjacency: Adjacency) -> float:
         return self.event.rho("replace")
 
+    def attained(self, adjacency: Adjacency) -> bool:
+        return False  # the pair tells whether the batch was full, which no release of it does
+
     def _chance_of_room(self) -> float:
         return max(float(betaincc(self.max_batch, self.population - self.max_batch, self.sampling_rate)), _LEAST_CHANCE)
 
@@ -128,6 +131,7 @@ def truncated_poisson_sample(event: Event, sampling_rate: float, max_batch: int,
         raise InputError(f"truncated Poisson sampling takes events such as Gaussian(1.0), got {event!r}")
     if isinstance(event, NonPrivate) or sampling_rate == 0 or max_batch == 0:
         return event if sampling_rate and max_batch else Composition(())
+    max_batch, population = int(max_batch), int(population)
     if max_batch >= population:
         return poisson_sample(event, sampling_rate)
     if sampling_rate == 1:
