@@ -96,10 +96,11 @@ class DPSGD(PrivatePlan):
     unit: ClassVar[Unit] = "example"
     model_fields: ClassVar[tuple[str, ...]] = (
         "model",
-        "num_classes",
+        "classes",
         "input_shapes",
         "vocabulary_sizes",
         "normalisation",
+        "model_options",
         "version",
     )
 

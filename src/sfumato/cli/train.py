@@ -1,4 +1,4 @@
-"""`sfumato fedemb`, `fedavg`, `fedsgd`, `centralized`: one command for every plan.
+"""`sfumato fedemb`, `fedavg`, `fedsgd`, `centralized`, `dpsgd`: one command for every plan.
 
 The fields of the plan's class are the command's options, and their docstrings its help. What is needed to go on with
 a run (the data, the split, the model) is kept in plan.json under "about", as it was given.
@@ -6,7 +6,8 @@ a run (the data, the split, the model) is kept in plan.json under "about", as it
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,34 @@ from torch import nn
 from sfumato._check import InputError, between, whole
 from sfumato._files import read_json
 from sfumato.accounting import Statement
+from sfumato.central import DPSGD
+from sfumato.cli.classifier_options import about_classifier, build_classifier
 from sfumato.cli.console import leads, notify, plain, say, say_json, table, watched
-from sfumato.cli.data_options import Parts, read_parts
+from sfumato.cli.data_options import read_parts
+from sfumato.cli.example_options import read_example_parts
 from sfumato.cli.model_options import build, check_device
-from sfumato.cli.train_options import RunOptions, training_options
+from sfumato.cli.train_options import EmbeddingRunOptions, RunOptions, training_options
+from sfumato.data import ExampleDataset, UserDataset
 from sfumato.federated import Centralized, FedAvg, FedEmb, FedSGD
 from sfumato.training import Cadence, EmbeddingPlan, Plan, PrivatePlan, Result, RunFolder
 from sfumato.training.statement import make_statement
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What differs between training embeddings of users and classifiers of examples.
+
+    Attributes:
+        read: the parts of the data, from its options.
+        build: the model, from all options, the data and the seed.
+        about: what plan.json tells of the data, so that the model can be built again.
+        tell: prints the measurements of the models that are named.
+    """
+
+    read: Callable[..., Any]
+    build: Callable[[Any, Any, int | None], nn.Module]
+    about: Callable[[Any], dict[str, Any]]
+    tell: Callable[[dict[str, Any], list[str]], None]
 
 
 def fedemb(argv: Sequence[str]) -> int:
@@ -47,7 +69,13 @@ def centralized(argv: Sequence[str]) -> int:
     return _train(Centralized, argv)
 
 
+def dpsgd(argv: Sequence[str]) -> int:
+    """Run `sfumato dpsgd`."""
+    return _train(DPSGD, argv)
+
+
 def _train(kind: type[Plan], argv: Sequence[str]) -> int:
+    task: Task = EMBEDDINGS if issubclass(kind, EmbeddingPlan) else CLASSIFIER
     options = training_options(kind, argv)
     run: RunOptions = options.run
     _check(run)
@@ -59,11 +87,11 @@ def _train(kind: type[Plan], argv: Sequence[str]) -> int:
     out = _folder(kind.name, run)
     if isinstance(options.plan, PrivatePlan):
         _refuse_undecided(options)
-    parts = read_parts(options.data, quiet=run.json)
+    parts = task.read(options.data, quiet=run.json)
     plan = _decided(options, options.plan.public_population(parts.train))
     if run.dry_run:
         return _dry_run(plan, parts, options)
-    return _fit(plan, parts, out, options)
+    return _fit(plan, parts, out, options, task)
 
 
 def _check(run: RunOptions) -> None:
@@ -72,7 +100,7 @@ def _check(run: RunOptions) -> None:
     if run.evaluate_every is not None:
         whole(at_least=0, evaluate_every=run.evaluate_every)
     whole(at_least=0, checkpoint_every=run.checkpoint_every)
-    for far in run.far:
+    for far in getattr(run, "far", ()):
         between(0, 1, ends="()", far=far)
     check_device(run.device)
 
@@ -116,10 +144,9 @@ def _decided(options: Any, population: int) -> Plan:
     return plan
 
 
-def _fit(plan: Plan, parts: Parts, out: Path, options: Any) -> int:
+def _fit(plan: Plan, parts: Any, out: Path, options: Any, task: Task) -> int:
     run: RunOptions = options.run
-    shape = parts.train.input_shape
-    model = build(options.model, shape, plan.seed, load=run.resume is None, quiet=run.json)
+    model = task.build(options, parts.train, plan.seed)
     if run.evaluate_every and parts.validation is None:
         raise InputError("--evaluate-every needs validation data: give --validation-share 0.1, for example")
     rounds = plan.private_sum(plan.public_population(parts.train)).rounds
@@ -129,7 +156,9 @@ def _fit(plan: Plan, parts: Parts, out: Path, options: Any) -> int:
     if not run.json:
         say(f"run: {out} (go on after a stop with: sfumato {plan.name} --resume {out})")
     try:
-        result = _run(plan, model, parts, out, run, about=_about(options, shape), evaluate_every=every)
+        result = _run(
+            plan, model, parts, out, run, about=_about(options, task.about(parts.train)), evaluate_every=every
+        )
     except (OSError, SafetensorError) as error:
         raise InputError(
             f"{out} cannot be written: {getattr(error, 'strerror', None) or error}; what was saved before is whole: "
@@ -139,21 +168,21 @@ def _fit(plan: Plan, parts: Parts, out: Path, options: Any) -> int:
         done = result.history[-1]["round"] if result.history else 0
         notify(f"stopped after round {done} of {rounds}; go on with: sfumato {plan.name} --resume {out}")
         return 130
-    _conclude(result, out, as_json=run.json)
+    _conclude(result, out, task, as_json=run.json)
     return 0
 
 
 def _run(
     plan: Plan,
     model: nn.Module,
-    parts: Parts,
+    parts: Any,
     out: Path,
     run: RunOptions,
     *,
     about: dict[str, Any],
     evaluate_every: int,
 ) -> Result:
-    extra: dict[str, Any] = {"fars": run.far} if isinstance(plan, EmbeddingPlan) else {}
+    extra: dict[str, Any] = {"fars": run.far} if isinstance(run, EmbeddingRunOptions) else {}
     return plan.fit(
         model,
         parts.train,
@@ -173,17 +202,17 @@ def _run(
     )
 
 
-def _about(options: Any, input_shape: Sequence[int]) -> dict[str, Any]:
+def _about(options: Any, data: dict[str, Any]) -> dict[str, Any]:
     """What plan.json says beside the plan: enough to build the model and read the data again."""
     told = {
         **dataclasses.asdict(options.data),
         **dataclasses.asdict(options.model),
-        "far": options.run.far,
+        **({"far": options.run.far} if isinstance(options.run, EmbeddingRunOptions) else {}),
         "evaluate_every": options.run.evaluate_every,
         "checkpoint_every": options.run.checkpoint_every,
         "checkpoint_minutes": options.run.checkpoint_minutes,
         "device": options.run.device,
-        "input_shape": input_shape,
+        **data,
         "version": version("sfumato"),
     }
     if isinstance(options.plan, PrivatePlan):
@@ -191,10 +220,11 @@ def _about(options: Any, input_shape: Sequence[int]) -> dict[str, Any]:
     return plain(told)
 
 
-def _dry_run(plan: Plan, parts: Parts | None, options: Any) -> int:
+def _dry_run(plan: Plan, parts: Any, options: Any) -> int:
     population = plan.public_population(parts.train) if parts else options.plan.population
     plan.refuse_unready(population)
-    statement = _promise(plan, population)
+    plan = plan.settled(population)
+    statement = _promise(plan, population, plan.data_assumptions(parts.train) if parts else ())
     if options.run.json:
         say_json({"plan": plan.to_json(), "statement": statement.to_json()})
         return 0
@@ -203,7 +233,7 @@ def _dry_run(plan: Plan, parts: Parts | None, options: Any) -> int:
     return 0
 
 
-def _promise(plan: Plan, population: int) -> Statement:
+def _promise(plan: Plan, population: int, data_assumptions: Sequence[str]) -> Statement:
     """The statement of the whole plan, before it runs."""
     private_sum = plan.private_sum(population)
     return make_statement(
@@ -214,11 +244,12 @@ def _promise(plan: Plan, population: int) -> Statement:
         population=population,
         delta=plan.delta_for(population),
         noise_source="os" if plan.seed is None else "seeded",
+        data_assumptions=data_assumptions,
     )
 
 
-def _conclude(result: Result, out: Path, *, as_json: bool) -> None:
-    """What the run brought: recall, statement, where everything is. The leader has written it, so the leader tells."""
+def _conclude(result: Result, out: Path, task: Task, *, as_json: bool) -> None:
+    """What the run brought: measurements, statement, where all is. The leader has written it, so the leader tells."""
     if not leads():
         return
     file = out / "evaluation.json"
@@ -231,17 +262,31 @@ def _conclude(result: Result, out: Path, *, as_json: bool) -> None:
         say_json({"run": out, "report": page, "statement": result.statement.to_json(), "evaluation": rows})
         return
     models = [name for name in ("untrained", "trained") if name in evaluation]
-    if models:
-        fars = list(evaluation[models[0]]["recall_at_far"])
-        header = ["model", *(f"recall@FAR={far}" for far in fars), "AUC"]
-        table(header, [[name, *_recalls(evaluation[name], fars), f"{evaluation[name]['auc']:.4f}"] for name in models])
-        say(
-            f"\non {evaluation['images']:,} test images of {evaluation['users']:,} users: "
-            f"{evaluation['genuine_pairs']:,} genuine and {evaluation['impostor_pairs']:,} impostor pairs"
-        )
-    else:
-        say("no test data, so no recall was measured")
+    task.tell(evaluation, models)
     say(f"\n{result.statement.text()}\n\nrun: {out}\nreport: {page}")
+
+
+def _tell_recall(evaluation: dict[str, Any], models: list[str]) -> None:
+    if not models:
+        say("no test data, so no recall was measured")
+        return
+    fars = list(evaluation[models[0]]["recall_at_far"])
+    header = ["model", *(f"recall@FAR={far}" for far in fars), "AUC"]
+    table(header, [[name, *_recalls(evaluation[name], fars), f"{evaluation[name]['auc']:.4f}"] for name in models])
+    say(
+        f"\non {evaluation['images']:,} test images of {evaluation['users']:,} users: "
+        f"{evaluation['genuine_pairs']:,} genuine and {evaluation['impostor_pairs']:,} impostor pairs"
+    )
+
+
+def _tell_accuracy(evaluation: dict[str, Any], models: list[str]) -> None:
+    if not models:
+        say("no test data, so no accuracy was measured")
+        return
+    shown = [name for name in ("accuracy", "log_loss", "auc") if name in evaluation[models[-1]]]
+    rows = [[name, *(f"{evaluation[name][m]:.4f}" if m in evaluation[name] else "" for m in shown)] for name in models]
+    table(["model", *(name.replace("_", " ") for name in shown)], rows)
+    say(f"\non {evaluation['examples']:,} test examples of {evaluation['classes']:,} classes")
 
 
 def _recalls(row: dict[str, Any], fars: Sequence[str]) -> list[str]:
@@ -250,4 +295,23 @@ def _recalls(row: dict[str, Any], fars: Sequence[str]) -> list[str]:
 
 
 def _without_curve(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != "roc"}
+    return {name: value for name, value in row.items() if name not in ("roc", "confusion")}
+
+
+def _build_backbone(options: Any, data: UserDataset, seed: int | None) -> nn.Module:
+    run: RunOptions = options.run
+    return build(options.model, data.input_shape, seed, load=run.resume is None, quiet=run.json)
+
+
+def _build_classifier(options: Any, data: ExampleDataset, seed: int | None) -> nn.Module:
+    run: RunOptions = options.run
+    return build_classifier(options.model, data, seed, load=run.resume is None, quiet=run.json, reading=options.data)
+
+
+EMBEDDINGS = Task(
+    read=read_parts,
+    build=_build_backbone,
+    about=lambda data: {"input_shape": data.input_shape},
+    tell=_tell_recall,
+)
+CLASSIFIER = Task(read=read_example_parts, build=_build_classifier, about=about_classifier, tell=_tell_accuracy)

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from sfumato._check import InputError
+from sfumato.cli.classifier_options import ClassifierOptions
 from sfumato.cli.data_options import DataOptions
+from sfumato.cli.example_options import ExampleDataOptions
 from sfumato.cli.model_options import ModelOptions
 from sfumato.cli.parse import CommonOptions, as_flags, fields, find, read_flags, read_settings
-from sfumato.training import Plan, PrivatePlan, RunFolder
+from sfumato.training import EmbeddingPlan, Plan, PrivatePlan, RunFolder
 
 P = TypeVar("P", bound=Plan)
 
@@ -19,8 +21,19 @@ _ABOUT = {
     "fedavg": "Federated averaging (DP-FedAvg with noise): backbone and head are both shared, clipped and noised.",
     "fedsgd": "Federated SGD (DP-FedSGD with noise): each client sends one clipped gradient of backbone and head. "
     "Local epochs, batch size, learning rate and momentum have no meaning here.",
+    "dpsgd": "Train a classifier so that no single example can be told from the result (DP-SGD): each step draws a "
+    "random batch, clips every example's gradient, and adds noise to the sum.",
     "centralized": "The baseline without any guarantee: SGD on the pooled examples.",
 }
+
+
+_INSTEAD = (
+    ("epsilon", "noise-multiplier"),
+    ("noise-multiplier", "epsilon"),
+    ("epochs", "steps"),
+    ("steps", "epochs"),
+)
+"""Of these, one given on the command line takes the place of the other in a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +44,6 @@ class RunOptions(CommonOptions):
         out: folder of the run; it must be new or empty. Without it, the next free one of runs/COMMAND-1, -2, …
         resume: go on with the run in this folder; everything else is read from its plan.json.
         dry_run: print the plan, its noise and its statement, and train nothing.
-        far: false accept rates to report recall at.
         evaluate_every: rounds between measurements on the validation data; None for ten during the run.
         checkpoint_every: rounds between checkpoints; 0 leaves it to the clock.
         checkpoint_minutes: save at the latest after so many minutes.
@@ -42,7 +54,6 @@ class RunOptions(CommonOptions):
     out: Path | None = None
     resume: Path | None = None
     dry_run: bool = False
-    far: tuple[float, ...] = (1e-3,)
     evaluate_every: int | None = None
     checkpoint_every: int = 10
     checkpoint_minutes: float = 5.0
@@ -51,11 +62,23 @@ class RunOptions(CommonOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EmbeddingRunOptions(RunOptions):
+    """The run of a plan that trains embeddings.
+
+    Attributes:
+        far: false accept rates to report recall at.
+    """
+
+    far: tuple[float, ...] = (1e-3,)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BudgetOptions:
     """The budget; or say how much noise with --noise-multiplier.
 
     Attributes:
-        epsilon: the budget of the whole run for one user; the noise is calibrated to it. Beside it, --delta.
+        epsilon: the budget of the whole run for one user (dpsgd: for one example); the noise is calibrated to it.
+            Beside it, --delta.
     """
 
     epsilon: float | None = None
@@ -72,7 +95,7 @@ class Training(Generic[P]):
         plan: What is trained, and how.
     """
 
-    run: RunOptions
+    run: EmbeddingRunOptions
     data: DataOptions
     model: ModelOptions
     plan: P
@@ -90,9 +113,28 @@ class PrivateTraining(Generic[P]):
         plan: What is trained, and how; sampling, bound, noise and rounds decide the guarantee.
     """
 
-    run: RunOptions
+    run: EmbeddingRunOptions
     data: DataOptions
     model: ModelOptions
+    budget: BudgetOptions
+    plan: P
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleTraining(Generic[P]):
+    """Options of a plan that trains a classifier of examples.
+
+    Attributes:
+        run: Where the run goes, and how it is watched and saved.
+        data: The records, and which of them are kept out of training to test on.
+        model: The classifier.
+        budget: How private the run is: --epsilon (and --delta below), or --noise-multiplier below.
+        plan: What is trained, and how; sampling, bound, noise and steps decide the guarantee.
+    """
+
+    run: RunOptions
+    data: ExampleDataOptions
+    model: ClassifierOptions
     budget: BudgetOptions
     plan: P
 
@@ -105,12 +147,15 @@ def training_options(kind: type[Plan], argv: Sequence[str]) -> Any:
         argv: the words behind the command's name.
 
     Returns:
-        a `Training` or a `PrivateTraining`.
+        a `Training`, a `PrivateTraining` or an `ExampleTraining`.
 
     Raises:
         InputError: an unknown option, a wrong type, or a folder or file to read settings from that is of no use.
     """
-    options = PrivateTraining[kind] if issubclass(kind, PrivatePlan) else Training[kind]
+    if issubclass(kind, EmbeddingPlan):
+        options: Any = PrivateTraining[kind] if issubclass(kind, PrivatePlan) else Training[kind]
+    else:
+        options = ExampleTraining[kind]
     words: list[str] = []
     resume, config = find(argv, "resume"), find(argv, "config")
     sources = [] if resume is None else [Path(resume) / "plan.json"]
@@ -118,9 +163,9 @@ def training_options(kind: type[Plan], argv: Sequence[str]) -> Any:
         RunFolder(resume).read_plan()  # says in its own words what is wrong with the folder
     for file in [*sources, *([] if config is None else [Path(config)])]:
         settings = _without_about(read_settings(file), kind, file, known=fields(options))
-        for given, other in (("epsilon", "noise-multiplier"), ("noise-multiplier", "epsilon")):
+        for given, other in _INSTEAD:
             if find(argv, given) is not None and find(argv, other) is None:
-                settings.pop(other.replace("-", "_"), None)  # the command line decides how private the run is
+                settings.pop(other.replace("-", "_"), None)  # the command line decides
         words += as_flags(settings, options, source=file)
     return read_flags(options, [*words, *argv], command=kind.name, about=_ABOUT[kind.name])
 

@@ -104,6 +104,27 @@ def recall_figure(name: str, runs: Sequence[Named]) -> Figure | None:
     return _figure(name, f"Recall{at} against rounds", _ROUNDS, Axis("recall", low=0), lines, note=note)
 
 
+def accuracy_figure(name: str, runs: Sequence[Named]) -> Figure | None:
+    """Accuracy of classifiers against rounds: on validation data during the run, on test data before and after it."""
+    lines = []
+    for each in runs:
+        metrics, evaluation = each.run.metrics, each.run.evaluation
+        if metrics and metrics.accuracy[0]:
+            rounds, accuracy = metrics.accuracy
+            told = f"{each.name}, validation" if len(runs) == 1 else each.name
+            lines.append(Series(told, rounds, accuracy, each.colour, each.colour, dots=len(rounds) < 40))
+        if evaluation:
+            ends = ((0, evaluation.untrained), (each.run.ledger.rounds, evaluation.trained))
+            points = [(at, score.accuracy) for at, score in ends if score and score.accuracy is not None]
+            if points:
+                told = f"{each.name}, test" if len(runs) == 1 or not lines else ""
+                at, values = [at for at, _ in points], [value for _, value in points]
+                lines.append(Series(told, at, values, each.colour, each.colour, loose=True))
+    if not lines:
+        return None
+    return _figure(name, "Accuracy against rounds", _ROUNDS, Axis("accuracy", low=0, high=1), lines)
+
+
 _ROUNDS = Axis("rounds", low=0)
 
 

@@ -22,6 +22,7 @@ from sfumato.report.chart import Series, swatch
 from sfumato.report.figures import (
     Figure,
     Named,
+    accuracy_figure,
     clip_norm_figure,
     common_fars,
     epsilon_figure,
@@ -107,6 +108,7 @@ def render(records: Sequence[RunRecord], *, public: bool = False, public_evaluat
     views = [_view(each, f"r{i}", private=not public, measured=show_evaluation) for i, each in enumerate(runs)]
     several = len(runs) > 1
     charts = [
+        accuracy_figure("all-accuracy", runs) if show_evaluation else None,
         recall_figure("all-recall", runs) if show_evaluation else None,
         roc_figure("all-roc", runs) if show_evaluation else None,
         epsilon_figure("all-epsilon", runs),
@@ -143,7 +145,12 @@ def _view(named: Named, anchor: str, *, private: bool, measured: bool) -> View:
     run = named.run
     alone = [Named("this run", run, 0)]
     cost = [epsilon_figure(f"{anchor}-epsilon", alone), clip_norm_figure(f"{anchor}-clip", alone)]
-    reached = [recall_figure(f"{anchor}-recall", alone), roc_figure(f"{anchor}-roc", alone)] if measured else []
+    figures = [
+        accuracy_figure(f"{anchor}-accuracy", alone),
+        recall_figure(f"{anchor}-recall", alone),
+        roc_figure(f"{anchor}-roc", alone),
+    ]
+    reached = figures if measured else []
     return View(
         name=named.name,
         anchor=anchor,
@@ -178,7 +185,7 @@ def _names(records: Sequence[RunRecord]) -> list[str]:
 
 
 def _measured(run: RunRecord) -> bool:
-    return run.evaluation is not None or bool(run.metrics and run.metrics.measured)
+    return run.evaluation is not None or bool(run.metrics and (run.metrics.measured or run.metrics.accuracy[0]))
 
 
 def _recall(run: RunRecord) -> list[tuple[str, str, str, str]]:
@@ -189,6 +196,11 @@ def _recall(run: RunRecord) -> list[tuple[str, str, str, str]]:
     fars = sorted({far for score in (untrained, trained) if score for far in score.recall}, key=float)
     impostors = run.evaluation.about.get("impostor_pairs")
     rows = []
+    for what, name in (("accuracy", "accuracy"), ("log loss", "log_loss")):
+        values = [getattr(score, name, None) for score in (untrained, trained)]
+        if any(value is not None for value in values):
+            told = [numbers.near(value, 4) if value is not None else "–" for value in values]
+            rows.append((what, told[0], told[1], ""))
     for far in fars:
         behind = float(far) * impostors if impostors else _FEW_PAIRS
         remark = f"rests on about {behind:.0f} impostor pairs: uncertain" if behind < _FEW_PAIRS else ""
@@ -233,6 +245,8 @@ def _comparison(runs: Sequence[Named], *, measured: bool) -> dict[str, Any]:
     """Header and rows of the table that comes first."""
     far = next(iter(common_fars([each.run for each in runs])), None) if measured else None
     recall = [f"Recall at FAR {float(far):g}"] if far else []
+    accuracy = measured and any(each.run.evaluation and _accuracy(each.run) != "–" for each in runs)
+    recall += ["Accuracy"] if accuracy else []
     header = ["Run", "Method", "ε", "for", "δ", *recall, "Paper’s\N{NO-BREAK SPACE}ε", "Noise", "Rounds", "In the data"]
     rows = []
     for i, each in enumerate(runs):
@@ -244,6 +258,7 @@ def _comparison(runs: Sequence[Named], *, measured: bool) -> dict[str, Any]:
             _whom(run),
             numbers.up(statement.delta, 3) if run.guaranteed else "–",
             *([_before_and_after(run, far)] if far else []),
+            *([_accuracy(run)] if accuracy else []),
             paper.epsilon if paper else "–",
             numbers.near(run.plan["noise_multiplier"], 3) if run.plan.get("noise_multiplier") else "none",
             f"{run.ledger.rounds:,}" + ("" if run.finished else f" of {run.rounds_planned:,}"),
@@ -273,6 +288,14 @@ def _before_and_after(run: RunRecord, far: str) -> str:
     if score is None:
         return "–"
     return f"{recall_text(score.untrained, far)} → {recall_text(score.trained, far)}"
+
+
+def _accuracy(run: RunRecord) -> str:
+    if run.evaluation is None:
+        return "–"
+    ends = [getattr(score, "accuracy", None) for score in (run.evaluation.untrained, run.evaluation.trained)]
+    told = ["–" if value is None else numbers.near(value, 4) for value in ends]
+    return "–" if told == ["–", "–"] else " → ".join(told)
 
 
 def _caution(records: Sequence[RunRecord]) -> str:

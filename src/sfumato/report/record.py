@@ -48,6 +48,7 @@ class Metrics:
         epsilon, clip_norm: public, None where there is none.
         private: figures computed from private records without noise, by name.
         measured: false accept rate → (rounds, recall) on validation data.
+        accuracy: (rounds, accuracy) on validation data, of a classifier.
     """
 
     rounds: list[int] = field(default_factory=list)
@@ -55,6 +56,7 @@ class Metrics:
     clip_norm: list[float | None] = field(default_factory=list)
     private: dict[str, list[float | None]] = field(default_factory=dict)
     measured: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
+    accuracy: tuple[list[int], list[float]] = field(default_factory=lambda: ([], []))
 
     def add(self, row: dict[str, Any]) -> None:
         """Add one line of the file."""
@@ -63,6 +65,9 @@ class Metrics:
                 rounds, values = self.measured.setdefault(f"{float(far):g}", ([], []))
                 rounds.append(int(row["round"]))
                 values.append(float(recall))
+            if "accuracy" in row:
+                self.accuracy[0].append(int(row["round"]))
+                self.accuracy[1].append(float(row["accuracy"]))
             return
         self.rounds.append(int(row["round"]))
         self.epsilon.append(_number(row.get("epsilon")))
@@ -81,12 +86,15 @@ class Score:
         recall: false accept rate (as text) → recall.
         auc: area under the ROC curve, or None.
         fpr, tpr: the curve, possibly empty.
+        accuracy, log_loss: of a classifier, or None.
     """
 
     recall: dict[str, float]
     auc: float | None
     fpr: list[float]
     tpr: list[float]
+    accuracy: float | None = None
+    log_loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -130,7 +138,7 @@ class RunRecord:
     @property
     def rounds_planned(self) -> int:
         """Rounds of the plan."""
-        return int(self.plan.get("rounds", self.ledger.rounds))
+        return int(self.plan.get("rounds") or self.plan.get("steps") or self.ledger.rounds)
 
     @property
     def finished(self) -> bool:
@@ -198,7 +206,7 @@ def _reason(error: Exception) -> str:
 def _plan(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError("it holds no fields")
-    rounds = value.get("rounds", 1)
+    rounds = value.get("rounds", value.get("steps", 1))
     if not isinstance(rounds, int) or rounds < 1:
         raise ValueError(f"rounds is {rounds!r}")
     return value
@@ -237,7 +245,7 @@ def _lines(path: Path) -> Iterator[Any]:
 
 
 def _evaluation(value: Any) -> Evaluation:
-    names = ("images", "users", "classes", "genuine_pairs", "impostor_pairs")
+    names = ("images", "examples", "users", "classes", "genuine_pairs", "impostor_pairs")
     about = {name: int(value[name]) for name in names if value.get(name) is not None}
     return Evaluation(about, *(_score(value[name]) if name in value else None for name in ("untrained", "trained")))
 
@@ -247,8 +255,11 @@ def _score(value: Any) -> Score:
     fpr, tpr = [float(x) for x in curve["fpr"]], [float(y) for y in curve["tpr"]]
     if len(fpr) != len(tpr):
         raise ValueError(f"the ROC curve has {len(fpr)} rates of one kind and {len(tpr)} of the other")
-    recall = {f"{float(far):g}": float(share) for far, share in value["recall_at_far"].items()}
-    return Score(recall, _number(value.get("auc")), fpr, tpr)
+    recall = {f"{float(far):g}": float(share) for far, share in value.get("recall_at_far", {}).items()}
+    if not recall and "accuracy" not in value:
+        raise KeyError("recall_at_far and no accuracy")
+    area, accuracy, log_loss = (_number(value.get(name)) for name in ("auc", "accuracy", "log_loss"))
+    return Score(recall, area, fpr, tpr, accuracy, log_loss)
 
 
 def _number(value: Any) -> float | None:

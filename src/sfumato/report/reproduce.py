@@ -6,7 +6,7 @@ from typing import Any
 from sfumato.report import numbers
 from sfumato.report.record import RunRecord
 
-_CLASSES = {"fedemb": "FedEmb", "fedavg": "FedAvg", "fedsgd": "FedSGD", "centralized": "Centralized"}
+_CLASSES = {"fedemb": "FedEmb", "fedavg": "FedAvg", "fedsgd": "FedSGD", "centralized": "Centralized", "dpsgd": "DPSGD"}
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,18 @@ def reproduction(run: RunRecord, name: str) -> Reproduction:
 
 def _python(run: RunRecord, name: str) -> str:
     kind = _CLASSES[run.plan_name]
+    package, data = ("central", "examples") if run.plan_name == "dpsgd" else ("federated", "users")
     return "\n".join(
         [
             "import json",
             "from pathlib import Path",
             "",
-            f"from sfumato.federated import {kind}",
+            f"from sfumato.{package} import {kind}",
             "",
             f"fields = json.loads(Path({name + '/plan.json'!r}).read_text())",
             'del fields["plan"], fields["about"]',
             f"plan = {kind}(**fields)",
-            f"plan.fit(model, users, out={name + '-again'!r})",
+            f"plan.fit(model, {data}, out={name + '-again'!r})",
         ]
     )
 

@@ -30,7 +30,13 @@ _TOOK_PART = {
     "replace": "whether {unit} took part or another one in its place",
     "zero_out": "whether {unit} contributed or contributed nothing",
 }
-_PLANS = {"fedemb": "FedEmb", "fedavg": "FedAvg", "fedsgd": "FedSGD", "centralized": "Centralized training"}
+_PLANS = {
+    "fedemb": "FedEmb",
+    "fedavg": "FedAvg",
+    "fedsgd": "FedSGD",
+    "centralized": "Centralized training",
+    "dpsgd": "SGD",
+}
 _SOLVED_FPR = 1e-3
 
 
@@ -134,7 +140,7 @@ def meaning(statement: Statement) -> list[tuple[str, str]]:
         rows.append(
             (
                 f"δ is the chance that the promise fails. How does it compare with 1 in {statement.population:,}?",
-                f"δ times the number of users is {up(expected, 3)}: {remark}",
+                f"δ times the number of {statement.unit}s is {up(expected, 3)}: {remark}",
             )
         )
     if statement.rho is not None:

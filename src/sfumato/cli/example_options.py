@@ -1,0 +1,154 @@
+"""Options that say which examples are read, and which of them are kept out of training to test on."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sfumato import data as datasets
+from sfumato._check import InputError
+from sfumato.cli.console import bar, notify, say
+from sfumato.data import ExampleDataset
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleDataOptions:
+    """The records.
+
+    Attributes:
+        data: a folder of pictures (FOLDER/<class>/<picture>), MNIST's idx files, .npz or a folder of .npy with x_train
+            and y_train (or x and y), .csv or .tsv of class and text, a table (.csv or .parquet) with --schema, a packed
+            store, or the word glyphs for the embedded data.
+        num_classes: number of classes, where the data do not declare it.
+        size: bring pictures to this side, or to this height and width; needed where they differ.
+        channels: convert pictures to grey (1) or RGB (3); needed where they differ.
+        on_error: what to do with files that are no readable pictures: refuse them and stop, or skip and count them.
+        vocabulary: for texts: ids to hash words into.
+        length: for texts: words of each that are read.
+        schema: for tables: a JSON file that says what is public about each column.
+        store: for texts and tables: a new folder that keeps the numbers, so that memory does not grow with the data.
+        test: test data from a place of their own.
+        test_share: how much is kept for the test: a share below 1, or a whole number of examples. Without it, the test
+            part that the data come with, else 0.2; 0 for no test.
+        validation_share: the same for the validation data, which are measured during the run.
+        split_seed: chooses which examples go where.
+    """
+
+    data: str | None = None
+    num_classes: int | None = None
+    size: int | tuple[int, int] | None = None
+    channels: Literal[1, 3] | None = None
+    on_error: Literal["refuse", "skip"] = "refuse"
+    vocabulary: int = 1 << 15
+    length: int = 128
+    schema: Path | None = None
+    store: Path | None = None
+    test: str | None = None
+    test_share: float | None = None
+    validation_share: float = 0.0
+    split_seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleParts:
+    """What to train on, to watch and to test on; None for a part that is not wanted."""
+
+    train: ExampleDataset
+    validation: ExampleDataset | None
+    test: ExampleDataset | None
+
+
+def read_examples(path: str, options: ExampleDataOptions, part: Literal["train", "test"] = "train") -> ExampleDataset:
+    """Open a data set as the options say.
+
+    Raises:
+        InputError: it is not there, not understood, or holds something that is refused.
+    """
+    with bar("reading") as progress:
+        return datasets.load_examples(
+            path,
+            part,
+            size=options.size,
+            channels=options.channels,
+            on_error=options.on_error,
+            num_classes=options.num_classes,
+            vocabulary=options.vocabulary,
+            length=options.length,
+            schema=options.schema,
+            store=options.store,
+            progress=progress,
+        )
+
+
+def read_example_parts(options: ExampleDataOptions, *, quiet: bool) -> ExampleParts:
+    """Open the records and split them.
+
+    Args:
+        options: what to read and how to split it.
+        quiet: tell nothing on stdout.
+
+    Raises:
+        InputError: as `read_examples`; or nothing is left to train on.
+    """
+    if options.data is None:
+        raise InputError("which records? give --data PATH, or --data glyphs for the embedded data")
+    if options.test is not None and options.test_share:
+        raise InputError("give --test or --test-share, not both")
+    whole = read_examples(options.data, options)
+    test, share = None, options.test_share
+    if options.test is not None:
+        test, share = read_examples(options.test, options, _part_of(options.test, options)), 0
+    elif share is None:
+        test = _own_test(options)
+        share = 0.2 if test is None else 0
+    split = datasets.split_examples(
+        whole, test=_amount(share), validation=_amount(options.validation_share), seed=options.split_seed
+    )
+    validation = split.validation if len(split.validation) else None
+    test = test if test is not None else split.test if len(split.test) else None
+    if test is not None and test.input_shapes != whole.input_shapes:
+        raise InputError(
+            f"the test data have inputs of shape {test.input_shapes}, the training data {whole.input_shapes}; "
+            "bring them to one shape"
+        )
+    if not quiet:
+        _describe(whole, split.train, validation, test)
+    return ExampleParts(train=split.train, validation=validation, test=test)
+
+
+def _own_test(options: ExampleDataOptions) -> ExampleDataset | None:
+    """The test part that the data come with, if they do."""
+    assert options.data is not None
+    try:
+        return read_examples(options.data, options, "test")
+    except InputError:
+        return None
+
+
+def _part_of(path: str, options: ExampleDataOptions) -> Literal["train", "test"]:
+    """The part to test on of a place that may be divided itself."""
+    try:
+        read_examples(path, options, "test")
+    except InputError:
+        return "train"
+    return "test"
+
+
+def _amount(share: float) -> int | float:
+    """A share below 1, or a whole number."""
+    if share < 0 or (share >= 1 and share != int(share)):
+        raise InputError(f"a part must be a share below 1 or a whole number, got {share:g}")
+    return int(share) if share >= 1 or share == 0 else float(share)
+
+
+def _describe(
+    whole: ExampleDataset, train: ExampleDataset, validation: ExampleDataset | None, test: ExampleDataset | None
+) -> None:
+    for line in whole.summary():
+        say(f"data: {line}")
+    parts = [f"{len(train):,} examples to train on"]
+    if validation is not None:
+        parts.append(f"{len(validation):,} to watch")
+    parts.append("none to test on" if test is None else f"{len(test):,} never trained on, to test on")
+    say(f"data: {'; '.join(parts)}")
+    for line in whole.assumptions:
+        notify(f"taken to be public: {line}")
