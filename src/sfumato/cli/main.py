@@ -42,6 +42,7 @@ COMMANDS = {
     "fedsgd": Command("train", "fedsgd", "federated SGD with a shared head, private or not"),
     "centralized": Command("train", "centralized", "the baseline without any guarantee: SGD on the pooled examples"),
     "dpsgd": Command("train", "dpsgd", "train a classifier that hides every single example (DP-SGD)"),
+    "check-model": Command("check_model", "check_model", "how each layer of a model is covered, and what is refused"),
     "embed": Command("embed", "embed", "a trained model and a data set → a Parquet file of embeddings"),
     "report": Command("report", "report", "one self-contained HTML page about one run or several"),
     "account": Command("account", "account", "what a run costs: epsilon from noise, sampling and steps"),
