@@ -1,0 +1,48 @@
+"""A step of DP-SGD with Opacus: `hooks` (per-example gradients) or `ghost` (norms first, then a second pass)."""
+
+from __future__ import annotations
+
+import dpsgd_models as models
+import torch
+from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
+from opacus.layers import DPLSTM
+from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
+from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+from opacus.validators import ModuleValidator
+from torch import nn
+from workload import Gate, config
+
+
+def main() -> None:
+    """Steps until the input ends."""
+    given = config()
+    name, ghost = given["setting"], given["mode"] == "ghost"
+    inputs, targets = models.batch(name)
+    plain = models.model(name, DPLSTM)
+    if name == "encoder":
+        plain = ModuleValidator.fix(plain)  # its own attention layer
+    noise = models.NOISE_MULTIPLIER if given["noise"] else 0.0
+    sizes = {"noise_multiplier": noise, "max_grad_norm": models.CLIP_NORM, "expected_batch_size": len(inputs)}
+    criterion = nn.BCEWithLogitsLoss() if name.startswith("ctr") else nn.CrossEntropyLoss()
+    if ghost:
+        model = GradSampleModuleFastGradientClipping(plain, max_grad_norm=models.CLIP_NORM, use_ghost_clipping=True)
+        optimizer = DPOptimizerFastGradientClipping(torch.optim.SGD(model.parameters(), models.LEARNING_RATE), **sizes)
+        criterion = DPLossFastGradientClipping(model, optimizer, criterion)
+    else:
+        model = GradSampleModule(plain)
+        optimizer = DPOptimizer(torch.optim.SGD(model.parameters(), models.LEARNING_RATE), **sizes)
+    outside = nn.BCEWithLogitsLoss() if name.startswith("ctr") else nn.CrossEntropyLoss()
+
+    def loss() -> float:
+        with torch.no_grad():
+            return outside(plain(inputs), targets).item()
+
+    gate = Gate(loss)
+    while gate.wait():
+        optimizer.zero_grad()
+        criterion(model(inputs), targets).backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main()
