@@ -259,16 +259,18 @@ def _accountants(event: Event, adjacency: Adjacency, method: Method) -> tuple[Ac
     pure = PureAccountant(event, adjacency)
     bounded = (pure,) if math.isfinite(pure.largest_loss) else ()
     if sum(1 for _ in terms(event)) <= _MOST_DIFFERENT and PldAccountant.suits(event, adjacency):
-        return (_pld(event, adjacency), *bounded)
-    return (*_moment_accountants(event, adjacency), *bounded)
+        attained = all(single.attained(adjacency) for single, _ in terms(event))
+        # where no mechanism has the pair's curve, moments of the event itself can be below those of the pair
+        moments = [] if attained else _moment_accountants(event, adjacency)[0]
+        return (_pld(event, adjacency), *moments, *bounded)
+    found, reason = _moment_accountants(event, adjacency)
+    if reason and not found:
+        raise reason
+    return (*found, *bounded)
 
 
-def _moment_accountants(event: Event, adjacency: Adjacency) -> tuple[Accountant, ...]:
-    """Those of Renyi and zCDP that know the event.
-
-    Raises:
-        Unknown: neither does.
-    """
+def _moment_accountants(event: Event, adjacency: Adjacency) -> tuple[list[Accountant], Unknown | None]:
+    """Those of Renyi and zCDP that know the event, and why the first one that does not know it does not."""
     found: list[Accountant] = []
     reason: Unknown | None = None
     for make in (RdpAccountant, ZcdpAccountant):
@@ -276,9 +278,7 @@ def _moment_accountants(event: Event, adjacency: Adjacency) -> tuple[Accountant,
             found.append(make(event, adjacency))
         except Unknown as error:
             reason = reason or error
-    if reason and not found:
-        raise reason
-    return tuple(found)
+    return found, reason
 
 
 @lru_cache(maxsize=32)
