@@ -50,7 +50,7 @@ class ExampleContribution:
         trainable: which parameters are trained; see `sfumato.models.trainable_parameters`.
         augmentation, copies: of pictures, and how many of each.
         micro_batch: examples at once; None measures how many fit into the memory budget.
-        memory_budget: bytes; None for half of the free memory of a GPU, 1 GiB on a CPU.
+        memory_budget: bytes; None for half of the free memory of a GPU, 512 MiB on a CPU.
         bfloat16: run the model's own arithmetic in that precision, by autocast.
         device: where to train.
 

@@ -54,7 +54,7 @@ class DPSGD(PrivatePlan):
         epochs: expected passes over the data; None for 10, where steps are not given either.
         batch_size: expected examples a step: the public denominator. The sampling rate is batch_size/N.
         micro_batch: examples that go through the model at once; None measures how many fit. No result depends on it.
-        memory_budget: MiB for a micro-batch; None for half of the free memory of a GPU, 1024 on a CPU.
+        memory_budget: MiB for a micro-batch; None for half of the free memory of a GPU, 512 on a CPU.
         learning_rate: rate of the optimiser on the noisy mean gradient.
         optimizer: torch optimiser.
         momentum: SGD's and RMSprop's momentum, first beta of Adam's kin; in [0, 1).

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-_SAFETY = 1.5  # for what is alive for a moment only: gradients on their way, scratch memory
-_CPU_BUDGET = 1 << 30
+_SAFETY = 2.5  # for what is alive for a moment only: gradients on their way, scratch memory
+_CPU_BUDGET = 1 << 29
 _LARGEST = 4096  # beyond it nothing gets faster
 
 
 def default_budget(device: torch.device) -> int:
-    """Bytes for a micro-batch: half of the free memory of a GPU, 1 GiB on a CPU."""
+    """Bytes for a micro-batch: half of the free memory of a GPU, 512 MiB on a CPU."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0] // 2
     return _CPU_BUDGET

@@ -45,7 +45,7 @@ class CheckOptions(CommonOptions):
         classes: number of classes.
         vocabulary: for ids: how many there are.
         trainable: "all", "norm", "norm+first" or a regular expression on parameter names.
-        memory_budget: MiB for a micro-batch; None for half of the free memory of a GPU, 1024 on a CPU.
+        memory_budget: MiB for a micro-batch; None for half of the free memory of a GPU, 512 on a CPU.
         device: cpu, cuda, or cuda:1.
     """
 
@@ -89,9 +89,10 @@ def check_model(argv: Sequence[str]) -> int:
         say()
         table(["refused", "why, and what to use instead"], [[name, reason] for name, reason in refused.items()])
         raise InputError(f"{_layers(len(refused))} cannot be trained privately; replace what is refused")
+    each, budget = cost["bytes_per_example"] / 2**20, cost["memory_budget"] / 2**20
     say(
-        f"\n{cost['parameters']:,} parameters are trained and noised. An example takes about "
-        f"{cost['bytes_per_example'] / 2**20:.2g} MiB; a micro-batch of {cost['micro_batch']:,} fits into {cost['memory_budget'] / 2**20:.0f} MiB."
+        f"\n{cost['parameters']:,} parameters are trained and noised. An example takes about {each:.2g} MiB; "
+        f"a micro-batch of {cost['micro_batch']:,} fits into {budget:.0f} MiB."
     )
     return 0
 

@@ -1,0 +1,95 @@
+"""A DP-SGD run that was killed and resumed is the run that was never killed; two processes do the work of one."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+WORKER = Path(__file__).with_name("worker.py")
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+FILES = ("model.safetensors", "ledger.jsonl", "statement.json", "plan.json")
+
+
+def run(out: Path, *flags: str) -> int:
+    spec = importlib.util.spec_from_file_location("worker", WORKER)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.main([str(out), *flags])
+
+
+def start_and_kill(out: Path, rounds: int, *flags: str) -> None:
+    """Start a slow run, and kill it when it has done so many rounds."""
+    command = [sys.executable, str(WORKER), str(out), "--slow", "0.02", *flags]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=-1, text=True)
+    metrics, deadline = out / "metrics.jsonl", time.monotonic() + 100
+    while not metrics.exists() or len(metrics.read_text().splitlines()) < rounds:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "undisturbed"
+    assert run(out) == 0
+    return out
+
+
+def assert_same(one: Path, other: Path) -> None:
+    for name in FILES:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+
+
+def test_killed_in_mid_run_and_resumed_it_is_byte_identical(undisturbed, tmp_path):
+    out = tmp_path / "killed"
+    start_and_kill(out, 5)
+    assert len((out / "ledger.jsonl").read_text().splitlines()) < 12
+    assert run(out, "--resume") == 0
+    assert_same(undisturbed, out)
+
+
+def test_a_released_run_resumes_with_its_own_key_and_forgets_it_at_the_end(tmp_path):
+    import shutil
+
+    out, copy = tmp_path / "released", tmp_path / "copy"
+    start_and_kill(out, 5, "--seed", "-1")
+    assert (out / "checkpoint" / "key").exists()
+    shutil.copytree(out, copy)
+    for folder in (out, copy):
+        assert run(folder, "--resume", "--seed", "-1") == 0
+        assert not (folder / "checkpoint" / "key").exists()
+    assert_same(out, copy)  # the same steps were repeated with the same noise
+
+
+def test_the_micro_batch_of_a_run_is_kept_for_its_resumption(undisturbed):
+    from sfumato.training import checkpoint
+
+    saved = checkpoint.load(undisturbed / "checkpoint")
+    assert saved.numbers["contribution.micro_batch"] == 16
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_result_of_one_with_one_draw_of_noise(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert run(one, "--dropout", "0") == 0  # masks are drawn by micro-batch, which processes divide in their own way
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = [*launch, str(WORKER), str(two), "--dropout", "0"]
+    done = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, timeout=200)
+    assert "finished" in done.stdout, done.stderr
+    ours, theirs = load_file(one / "model.safetensors"), load_file(two / "model.safetensors")
+    for name, tensor in ours.items():
+        assert_close(theirs[name], tensor, atol=1e-5, rtol=1e-4)
+    ledgers = [(folder / "ledger.jsonl").read_text().splitlines() for folder in (one, two)]
+    events = [[json.loads(line)["event"] for line in lines] for lines in ledgers]
+    assert events[0] == events[1]
