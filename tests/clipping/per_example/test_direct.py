@@ -39,7 +39,7 @@ def test_parameters_beside_layers(against_loop, expand: bool) -> None:
 def test_only_the_parameter_itself_takes_the_fallback() -> None:
     paths = {(layer.name, type(layer.rule).__name__): set(layer.wanted) for layer in layers_of(Vision())}
     assert paths["", "ExpandRule"] == {"token", "positions"}
-    assert paths["", "FallbackRule"] == {"temperature"}
+    assert paths["", "AroundFallbackRule"] == {"temperature"}
     assert ("layer.self_attn", "AttentionRule") in paths
 
 

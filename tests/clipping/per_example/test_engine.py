@@ -180,3 +180,22 @@ def test_one_loss_for_all_examples_is_refused() -> None:
     with Recording(covered(layer)) as recording, pytest.raises(InputError, match="reduction='none'"):
         recording.backward(layer(torch.ones(3, 2)).sum())
     assert layer.weight.requires_grad
+
+
+def test_results_are_not_read_after_the_next_recording_has_taken_their_memory() -> None:
+    layers = covered(nn.Linear(2, 1))
+    with Recording(layers) as first:
+        first.backward(layers[0].module(torch.ones(3, 2)).squeeze(1))
+    with Recording(layers), pytest.raises(InputError, match="another recording"):
+        first.squared_norms()
+
+
+def test_memory_is_used_again_from_one_recording_to_the_next() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 2))
+    layers = covered(model)
+    places = []
+    for _ in range(3):
+        with Recording(layers) as recording:
+            recording.backward(model(torch.randn(5, 3, 6, 6)).sum(dim=1))
+        places.append({gradients.data_ptr() for gradients in recording.per_example() if gradients.dim() == 5})
+    assert places[0] == places[1] == places[2]

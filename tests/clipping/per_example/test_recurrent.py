@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from sfumato.clipping.per_example import Recording, covered
+from sfumato.clipping.per_example.lstm import Steps
 
 KINDS = [nn.LSTM, nn.GRU, nn.RNN]
 
@@ -73,3 +74,30 @@ def test_without_biases_and_with_another_nonlinearity() -> None:
     torch.manual_seed(3)
     check(Tagger(nn.RNN(5, 7, nonlinearity="relu", bias=False, batch_first=True), 7), torch.randn(4, 6, 5))
     check(Tagger(nn.GRU(5, 7, bias=False, batch_first=True), 7), torch.randn(4, 6, 5))
+
+
+class Continued(nn.Module):
+    """A decoder whose first states come from an encoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.LSTM(5, 7, batch_first=True)
+        self.recurrent = nn.LSTM(5, 7, batch_first=True)
+
+    def forward(self, values: Tensor, _: Tensor | None = None) -> Tensor:
+        _, states = self.encoder(values)
+        outputs, (hidden, cell) = self.recurrent(values.flip(1), states)
+        return outputs.sin().sum(dim=(1, 2)) + hidden[0].sum(dim=1) * cell[0].sum(dim=1)
+
+
+def test_states_that_are_handed_on() -> None:
+    torch.manual_seed(4)
+    check(Continued(), torch.randn(4, 6, 5))
+
+
+def test_the_steps_of_an_lstm_have_the_derivatives_of_autograd() -> None:
+    torch.manual_seed(5)
+    weight = torch.randn(12, 3, dtype=torch.float64)
+    shapes = [(5, 2, 12), (2, 3), (2, 3)]
+    inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    assert torch.autograd.gradcheck(lambda *given: Steps.apply(*given, weight), inputs)

@@ -134,7 +134,7 @@ class Repeated(nn.Module):
 def test_where_copies_do_not_work_the_module_runs_again(batch) -> None:
     model = Repeated()
     found = self_check(model, losses_of(model), batch)
-    assert {type(layer.rule).__name__ for layer in found.layers} == {"FallbackRule", "LinearRule"}
+    assert {type(layer.rule).__name__ for layer in found.layers} == {"AroundFallbackRule", "LinearRule"}
     assert isinstance(model.token, nn.Parameter)
 
 

@@ -41,6 +41,14 @@ class FallbackRule(Rule):
         return layer.module.register_forward_hook(watch, with_kwargs=True).remove
 
 
+class AroundFallbackRule(FallbackRule):
+    """The same for parameters beside layers, which are run again with the module but keep their own rules."""
+
+    path: ClassVar[str] = (
+        "the module and all layers within it run again, vectorised; a small module of its own is cheaper"
+    )
+
+
 class WholeFallbackRule(FallbackRule):
     """The same for a module and everything within it."""
 

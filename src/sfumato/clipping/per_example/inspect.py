@@ -11,7 +11,7 @@ from torch import nn
 from sfumato._check import InputError
 from sfumato.clipping.per_example.catalogue import coupling, rule_for
 from sfumato.clipping.per_example.expand import ExpandRule
-from sfumato.clipping.per_example.fallback import FallbackRule
+from sfumato.clipping.per_example.fallback import AroundFallbackRule, FallbackRule
 from sfumato.clipping.per_example.rule import Layer
 from sfumato.clipping.per_example.workspace import Workspace
 
@@ -68,7 +68,8 @@ def _collected(
             yield Layer(name, module, ExpandRule(), copied, workspace)
         own -= copied
     if own:
-        yield Layer(name, module, rule, own, workspace)
+        around = type(rule) is FallbackRule and any(True for _ in module.children())
+        yield Layer(name, module, AroundFallbackRule() if around else rule, own, workspace)
     if rule.whole:
         return
     for key, child in module.named_children():

@@ -13,6 +13,8 @@ from collections.abc import Hashable
 import torch
 from torch import Tensor
 
+_SHOWN = (32 << 20) - (1 << 16)
+
 
 class Workspace:
     """Scratch tensors by name; what `take` gave is overwritten by the next `take` of the same name.
@@ -22,6 +24,9 @@ class Workspace:
     """
 
     def __init__(self) -> None:
+        # The allocator of Linux gives freed memory back above twice the largest block below 32 MiB that it has seen
+        # freed, and every step would pay for fresh pages again. A block that is never touched shows it that size.
+        torch.empty(_SHOWN, dtype=torch.uint8)
         self._held: dict[Hashable, Tensor] = {}
         self._kept = 0
         self.turn = 0
