@@ -6,7 +6,7 @@ from typing import Literal
 
 from sfumato import data as datasets
 from sfumato._check import InputError
-from sfumato.cli.console import bar, notify, say
+from sfumato.cli.console import bar, say
 from sfumato.data import ExampleDataset
 
 
@@ -151,4 +151,4 @@ def _describe(
     parts.append("none to test on" if test is None else f"{len(test):,} never trained on, to test on")
     say(f"data: {'; '.join(parts)}")
     for line in whole.assumptions:
-        notify(f"taken to be public: {line}")
+        say(f"data: taken to be public: {line}")

@@ -1,0 +1,169 @@
+"""`sfumato dpsgd` and `sfumato check-model`: what they leave, what they tell, and one line for each mistake."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+SMALL = ("--steps", 3, "--batch-size", 20, "--learning-rate", 0.5)
+NOISE = ("--noise-multiplier", 1)
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> Path:
+    """120 pictures of three classes, 16×16, as an npz with a test part."""
+    rng = np.random.default_rng(0)
+    centres = rng.integers(40, 216, (3, 16, 16))
+    labels = rng.integers(0, 3, 150)
+    pixels = (centres[labels] + rng.normal(0, 20, (150, 16, 16))).clip(0, 255).astype(np.uint8)
+    path = tmp_path / "digits.npz"
+    np.savez(path, x_train=pixels[:120], y_train=labels[:120], x_test=pixels[120:], y_test=labels[120:])
+    return path
+
+
+def test_a_run_leaves_every_file_and_tells_accuracy_and_statement(sfumato, digits: Path, tmp_path: Path):
+    out = tmp_path / "run"
+    shown = sfumato("dpsgd", "--data", digits, *SMALL, "--epsilon", 3, "--delta", 1e-4, "--out", out)
+    assert shown.code == 0, shown.err
+    names = ("plan", "statement", "evaluation")
+    plan, statement, evaluation = (json.loads((out / f"{name}.json").read_text()) for name in names)
+    assert (plan["plan"], plan["steps"], plan["about"]["model"]) == ("dpsgd", 3, "lenet5")
+    assert (statement["unit"], statement["adjacency"]) == ("example", "add_remove")
+    assert 2.9 < statement["epsilon"] <= 3
+    assert "The number of classes (3)" in statement["assumptions"][-1]
+    assert evaluation["examples"] == 30
+    assert f"{evaluation['trained']['accuracy']:.4f}" in shown.out
+    page = (out / "report.html").read_text()
+    assert "DP-SGD" in page
+    assert "log loss" in page
+    assert load_file(out / "model.safetensors")
+
+
+def test_a_seeded_run_goes_on_to_the_same_bytes(sfumato, digits: Path, tmp_path: Path):
+    out = tmp_path / "run"
+    words = ("--data", digits, *SMALL, *NOISE, "--seed", 1, "--checkpoint-every", 1)
+    assert sfumato("dpsgd", *words, "--out", out).code == 0
+    before = (out / "model.safetensors").read_bytes()
+    assert sfumato("dpsgd", "--resume", out).code == 0
+    assert (out / "model.safetensors").read_bytes() == before
+    assert "steps 3 → 4" in sfumato("dpsgd", "--resume", out, "--steps", 4).line
+    assert sfumato("dpsgd", "--config", out / "plan.json", "--out", tmp_path / "again").code == 0
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == before
+
+
+def test_another_run_is_where_one_starts_from(sfumato, digits: Path, tmp_path: Path):
+    assert sfumato("dpsgd", "--data", digits, *SMALL, *NOISE, "--out", tmp_path / "first").code == 0
+    weights = tmp_path / "first" / "model.safetensors"
+    words = ("--data", digits, *SMALL, *NOISE, "--pretrained", weights, "--trainable", "last")
+    shown = sfumato("dpsgd", *words, "--num-classes", 5, "--out", tmp_path / "second")
+    assert "but classifier.weight, classifier.bias" in shown.out
+    first, second = load_file(weights), load_file(tmp_path / "second" / "model.safetensors")
+    assert [name for name in first if not np.array_equal(first[name], second[name])] == [
+        "classifier.bias",
+        "classifier.weight",
+    ]
+    line = sfumato("dpsgd", *words, "--model", "vgg", "--out", tmp_path / "third").line
+    assert "only the last layer" in line
+
+
+def test_a_dry_run_tells_the_steps_and_the_price_and_writes_nothing(sfumato, digits: Path, tmp_path: Path):
+    words = ("--data", digits, "--epochs", 2, "--batch-size", 20, "--epsilon", 2, "--json", "--dry-run")
+    told = json.loads(sfumato("dpsgd", *words, "--out", tmp_path / "run").out)
+    assert told["plan"]["steps"] == 12
+    assert told["statement"]["mechanism"].startswith("12 Gaussian sums")
+    assert not (tmp_path / "run").exists()
+
+
+def test_texts_are_read_too(sfumato, tmp_path: Path):
+    path = tmp_path / "news.csv"
+    rows = "".join(f"{i % 2},word{i % 2} is in text number {i}\n" for i in range(60))
+    path.write_text("label,text\n" + rows)
+    words = ("--data", path, "--vocabulary", 50, "--length", 8, "--model", "bilstm", "--model-options", "hidden=8")
+    shown = sfumato("dpsgd", *words, *SMALL, *NOISE, "--out", tmp_path / "run")
+    assert shown.code == 0, shown.err
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ((), "how private shall the run be?"),
+        ((*NOISE, "--epsilon", 3), "not both"),
+        ((*NOISE, "--batch-size", 500), "cannot be drawn from 120; lower batch_size"),
+        ((*NOISE, "--epochs", 2), "not both"),
+        ((*NOISE, "--model", "bilstm"), "bilstm reads token ids"),
+        ((*NOISE, "--model-options", "hidden"), "name=value"),
+        ((*NOISE, "--model-options", "wings=2"), "lenet5 has no option wings"),
+        ((*NOISE, "--num-classes", 2), "2"),
+        ((*NOISE, "--augmentations", 4), "choose an augmentation"),
+        ((*NOISE, "--test-share", 1.5), "must be a share below 1 or a whole number"),
+        ((*NOISE, "--trainable", "nothing"), "names no parameter"),
+        (("--epsilon", 0), "epsilon must be > 0"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(sfumato, digits: Path, tmp_path: Path, words, named):
+    base = ("--steps", 3) if "--epochs" in words else SMALL
+    assert named in sfumato("dpsgd", "--data", digits, *base, *words, "--out", tmp_path / "run").line
+    assert not (tmp_path / "run").exists()
+
+
+def test_labels_out_of_range_are_one_line(sfumato, tmp_path: Path):
+    np.savez(tmp_path / "bad.npz", x=np.zeros((30, 16, 16), np.uint8), y=np.arange(30) - 5)
+    line = sfumato("dpsgd", "--data", tmp_path / "bad.npz", *SMALL, *NOISE, "--out", tmp_path / "run").line
+    assert "-5" in line
+
+
+def test_check_model_names_paths_and_cost(sfumato):
+    told = json.loads(sfumato("check-model", "lenet5", "--json").out)
+    assert [layer["name"] for layer in told["layers"]] == ["conv1", "conv2", "dense1", "dense2", "classifier"]
+    assert told["parameters"] == 61706
+    assert told["bytes_per_example"] > 4 * (6 * 28 * 28)
+    assert told["micro_batch"] == max(1, min(4096, told["memory_budget"] // told["bytes_per_example"]))
+    half = json.loads(sfumato("check-model", "lenet5", "--json", "--memory-budget", 10).out)
+    assert half["micro_batch"] == (10 << 20) // half["bytes_per_example"]
+    shown = sfumato("check-model", "bilstm", "--kind", "ids", "--shape", 20)
+    assert "time steps" in shown.out
+
+
+RESNET = """
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        return self.relu(self.bn1(self.conv1(x)) + x)
+
+def resnet():
+    stem = (nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
+    return nn.Sequential(*stem, Block(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
+
+def grouped():
+    from sfumato.models import replace_batch_norm
+    return replace_batch_norm(resnet())
+
+def broken():
+    return 1 / 0
+"""
+
+
+def test_check_model_names_each_layer_that_is_refused_and_its_replacement(sfumato, tmp_path: Path, monkeypatch):
+    (tmp_path / "networks_of_mine.py").write_text(RESNET)
+    monkeypatch.chdir(tmp_path)
+    shape = ("--shape", 32, 32, 3)
+    shown = sfumato("check-model", "networks_of_mine:resnet", *shape)
+    assert shown.code == 2
+    for name in ("1", "3.bn1"):
+        assert any(line.startswith(f"{name} ") and "nn.GroupNorm(8, 8)" in line for line in shown.out.splitlines())
+    assert shown.err == "sfumato: 2 layers cannot be trained privately; replace what is refused\n"
+    assert sfumato("check-model", "networks_of_mine:grouped", *shape).code == 0
+    assert "ZeroDivisionError" in sfumato("check-model", "networks_of_mine:broken", *shape).line
+    assert "has no nothing" in sfumato("check-model", "networks_of_mine:nothing", *shape).line
+    assert "No module named" in sfumato("check-model", "nowhere:nothing", *shape).line
+    assert "does not take inputs" in sfumato("check-model", "networks_of_mine:grouped", "--shape", 32, 32, 1).line
+    assert "model must be one of" in sfumato("check-model", "lenet7").line
