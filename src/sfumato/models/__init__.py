@@ -17,8 +17,9 @@ from sfumato.models.resnet import ResNet, resnet18, resnet20, resnet50
 from sfumato.models.resnet_classifier import resnet18_classifier, resnet20_classifier
 from sfumato.models.scattering import Scattering, scattering
 from sfumato.models.scatternet import ScatterLinear, scatternet_linear
-from sfumato.models.transformer import TransformerClassifier, transformer_classifier
+from sfumato.models.statistics_gradient import add_statistics_gradient
 from sfumato.models.transfer import transfer_weights
+from sfumato.models.transformer import TransformerClassifier, transformer_classifier
 from sfumato.models.vgg import VGG, vgg
 from sfumato.models.weights import load_weights, read_metadata, save_weights
 from sfumato.models.wide_resnet import WideResNet, wrn16_4
@@ -43,6 +44,7 @@ __all__ = [
     "TransformerClassifier",
     "WSConv2d",
     "WideResNet",
+    "add_statistics_gradient",
     "bilstm_classifier",
     "classifier",
     "coupled_layers",

@@ -4,8 +4,9 @@
 changed; each `PublicBatchNorm` keeps the mean and variance that it saw, and normalises private examples with them.
 The statistics are functions of public inputs and of released weights: they cost no privacy, and the gradient of one
 example depends on this example, the weights and the public inputs only. Any bound per example therefore holds, with
-the sensitivity of the clip norm. The statistics are constants of the backward pass; docs/explanation/
-public-batch-norm.md derives what this changes.
+the sensitivity of the clip norm. In the backward pass the statistics are constants; what runs through them is added to
+the noisy gradient afterwards, without cost, by `sfumato.models.add_statistics_gradient`. Training without it goes
+astray. docs/explanation/public-batch-norm.md has the derivation.
 
 `statistics="joint"` is the layer of the paper: private and public examples are normalised together, and each example
 moves every other one's gradient. It is there for experiments without privacy; `couples_examples` is then true, and
@@ -71,6 +72,7 @@ class PublicBatchNorm(nn.Module):
         self.register_buffer("variance", torch.ones(channels))
         self._known = False  # whether the buffers hold statistics yet
         self._collecting = False
+        self._traced: tuple[Tensor, Tensor] | None = None  # the statistics with their graph, while they are collected
         self._parts = 1  # joint: groups of rows that are normalised together
 
     @property
@@ -89,14 +91,16 @@ class PublicBatchNorm(nn.Module):
                 f"this PublicBatchNorm reads [n, {self.channels}, ...], got {list(inputs.shape)}; "
                 "its first argument is the number of channels"
             )
-        if self.couples_examples:
-            return self._joint(inputs)
-        if self._collecting:
-            mean, variance = _moments(inputs.detach()[None])
-            self.mean.copy_(mean[0])
-            self.variance.copy_(variance[0])
-            self._known = True
-        elif not self._known:
+        if self.couples_examples or self._collecting:
+            parts = inputs.unflatten(0, (self._parts, -1))
+            mean, variance = _moments(parts)
+            if self._collecting:
+                self.mean.copy_(mean[0].detach())
+                self.variance.copy_(variance[0].detach())
+                self._known = True
+                self._traced = (mean[0], variance[0])
+            return self._scaled(parts, mean, variance)
+        if not self._known:
             raise InputError(
                 "this PublicBatchNorm has no statistics yet; give the model its public inputs with "
                 "models.use_public_batch(model, public_inputs)"
@@ -111,10 +115,9 @@ class PublicBatchNorm(nn.Module):
         """What `print(model)` shows."""
         return f"{self.channels}, statistics={self.statistics!r}, eps={self.eps:g}, affine={self.weight is not None}"
 
-    def _joint(self, inputs: Tensor) -> Tensor:
-        parts = inputs.unflatten(0, (self._parts, -1))
-        mean, variance = _moments(parts)
-        shape = (self._parts, 1, self.channels, *[1] * (inputs.ndim - 2))
+    def _scaled(self, parts: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """Each part by its own statistics, which may carry a graph, [parts, rows, channels, ...]."""
+        shape = (len(parts), 1, self.channels, *[1] * (parts.ndim - 3))
         values = ((parts - mean.view(shape)) * torch.rsqrt(variance.view(shape) + self.eps)).flatten(0, 1)
         if self.weight is None or self.bias is None:
             return values
@@ -137,16 +140,31 @@ def refresh_statistics(model: nn.Module, *public_inputs: Tensor) -> None:
     Raises:
         InputError: the model has no such layer, or there are fewer than two rows.
     """
-    layers = _layers(model)
     _check_rows(public_inputs)
+    with torch.no_grad():
+        traced_statistics(model, public_inputs)
+
+
+def traced_statistics(model: nn.Module, public_inputs: tuple[Tensor, ...]) -> list[tuple[Tensor, Tensor]]:
+    """Run the public inputs alone; (mean, variance) of each layer in the order of the module, with their graph."""
+    layers = _layers(model)
     try:
         for layer in layers:
             layer._collecting = True
-        with torch.no_grad():
-            model(*public_inputs)
+        model(*public_inputs)
+        return [layer._traced for layer in layers if layer._traced is not None]
     finally:
         for layer in layers:
-            layer._collecting = False
+            layer._collecting, layer._traced = False, None
+
+
+def public_inputs_of(model: nn.Module) -> tuple[Tensor, ...] | None:
+    """The public batch that `use_public_batch` gave a model, on its device; None if there is none."""
+    for hook in model._forward_pre_hooks.values():
+        batch = getattr(hook, "__self__", None)
+        if isinstance(batch, _PublicBatch):
+            return batch.like(model)
+    return None
 
 
 def use_public_batch(model: nn.Module, *public_inputs: Tensor, statistics: Statistics = "public") -> RemovableHandle:
