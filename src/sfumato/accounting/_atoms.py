@@ -9,6 +9,10 @@ import numpy as np
 _EPS = float(np.finfo(np.float64).eps)
 
 
+class TooFine(Exception):
+    """The grid has too many points for this composition."""
+
+
 @dataclass(frozen=True, eq=False)
 class Atoms:
     """Losses on a grid with their masses under P.

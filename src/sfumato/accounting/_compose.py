@@ -12,21 +12,19 @@ go in, and the distance by which losses may be off. docs/explanation/round-off.m
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len
 
-from sfumato.accounting._atoms import Atoms
+from sfumato.accounting._atoms import Atoms, TooFine
 from sfumato.accounting._sketch import Sketch
 from sfumato.accounting._spectrum import product, spectrum
 from sfumato.accounting._window import Chernoff, window
 
 _MOST_POINTS = 1 << 21  # of a transform; bounds the memory to about 100 MB
+_REACH = 60.0  # exponent beyond which a kernel counts as nothing
 _EPS = float(np.finfo(np.float64).eps)
-
-
-class TooFine(Exception):
-    """The grid has too many points for this composition."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +77,8 @@ class Composed:
     def log_delta(self, epsilon: float, above: bool) -> float:
         """log of an upper (or a lower) bound on delta."""
         epsilon += -self.slack if above else self.slack
-        if above and epsilon < self.start:
-            return 0.0
+        if epsilon < self.start:  # the window was made for another epsilon
+            return 0.0 if above else -math.inf
         value, error = self._tilted(epsilon, above) if epsilon < self.largest else (0.0, 0.0)
         value += error if above else -error
         log_at = self.log_scale - self.tilt * epsilon
@@ -93,21 +91,22 @@ class Composed:
 
     def share_of_error(self, epsilon: float, above: bool) -> float:
         """The error bound relative to delta at an epsilon."""
-        value, error = self._tilted(epsilon, above)
+        value, error = self._tilted(max(epsilon, self.start), above)
         return error / value if value > 0 else math.inf
 
     def _tilted(self, epsilon: float, above: bool) -> tuple[float, float]:
         """E[e^(-tilt x) (1 - e^-x)] of x = loss - epsilon > 0 under the tilted masses, and its error."""
         i = max(0, math.floor((epsilon - self.start) / self.gap) + 1)
-        reach = i + int(min(len(self.weights), 45.0 / ((self.tilt + 1e-9) * self.gap) + 1))
-        weights = self.weights[i:reach]
-        beyond = (self.start - epsilon) + self.gap * np.arange(i, i + len(weights))
-        kernel = np.exp(-self.tilt * beyond)
-        kernel *= -np.expm1(-beyond)
-        value, error = float(weights @ kernel), self._noise(kernel)
+        first = self.start + self.gap * i - epsilon
         most = math.exp(-self.tilt * math.log1p(1 / self.tilt)) / (self.tilt + 1) if self.tilt > 0 else 1.0
-        if above:  # the kernel is below e^-45 beyond the reach, and falls from the window's end on
-            error += 1e-19 * most
+        rising, falling = self._kernels
+        weights = self.weights[i : i + len(rising)]
+        # e^-a(x+y) (1 - e^-(x+y)) = e^-ax (e^-ay (1 - e^-y) + e^-(a+1)y (1 - e^-x)): no difference of large terms
+        value = float(weights @ rising[: len(weights)]) - math.expm1(-first) * float(weights @ falling[: len(weights)])
+        value *= math.exp(-self.tilt * first)
+        error = self._kernel_noise + 512 * _EPS * value
+        if above:  # the kernel is below e^-60 beyond its reach, and falls from the window's end on
+            error += 1e-26
             error += math.exp(self.tail.log_mass(self.end) - self.tilt * max(0.0, self.end - epsilon))
         else:
             # what wraps around: from below, where the untilted mass is at most one, and from a window's width above
@@ -115,6 +114,23 @@ class Composed:
             below = min(self.wrapped * most, math.exp(min(0.0, self.tilt * (epsilon - width) - self.log_scale)))
             error += below + most * math.exp(self.tail.log_mass(epsilon + width))
         return value, error
+
+    @cached_property
+    def _kernels(self) -> tuple[np.ndarray, np.ndarray]:
+        """e^(-tilt y) (1 - e^-y) and e^(-(tilt + 1) y) at y = 0, gap, 2 gap, …, as far as they count."""
+        reach = int(min(len(self.weights), _REACH / ((self.tilt + 1e-9) * self.gap) + 1))
+        steps = self.gap * np.arange(reach + 1)
+        rising = np.exp(-self.tilt * steps)
+        decay = np.expm1(-steps)
+        falling = rising * (1 + decay)
+        rising *= -decay
+        return rising, falling
+
+    @cached_property
+    def _kernel_noise(self) -> float:
+        """Bound on what the errors of the weights add to a tilted sum, wherever its kernel begins."""
+        rising, falling = self._kernels
+        return self._noise(rising - math.expm1(-self.gap) * falling)
 
     def _noise(self, kernel: np.ndarray) -> float:
         """Bound on the sum of the weights' errors times a kernel >= 0, by both of Hoelder's inequalities."""

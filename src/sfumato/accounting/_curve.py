@@ -20,7 +20,7 @@ _LEAST_TAIL = 1e-38  # beyond which pairs do not reach
 _ENOUGH = 1e-6  # error of a bound, relative to delta, that needs no better tilt
 _TOO_MUCH = 1e-4  # error that calls for a split
 _MOST_ATTEMPTS = 12
-_CELLS, _POINTS = 1 << 16, 1 << 18  # what a quick answer costs at most: of a step, of a composition
+_CELLS, _POINTS = 46_000, 1 << 18  # what a quick answer costs at most: of a step, of a composition
 _MOST_CELLS = 1 << 19  # of a single step; bounds the memory to about 100 MB
 
 
@@ -102,6 +102,8 @@ class Curve:
         finite = delta - at_least_once([(own.infinity, count) for own, count in atoms])
         if finite <= 0:
             return (math.inf if above else guess or 0.0), guess or 0.0
+        if not all(own.masses.any() for own, _ in atoms):
+            return (math.inf if above else 0.0), guess or 0.0
         sketch = Sketch(atoms)
         if guess is None:
             guess = max(0.0, sketch.saddle(math.log(finite))[1])
@@ -141,8 +143,8 @@ class Curve:
         for above in (False, True):
             atoms = self._atoms(gap, above)
             infinity = at_least_once([(own.infinity, count) for own, count in atoms])
-            if infinity >= 1.0:
-                logs.append(0.0)
+            if infinity >= 1.0 or not all(own.masses.any() for own, _ in atoms):
+                logs.append(0.0 if above or infinity >= 1.0 else -math.inf)
                 continue
             sketch = Sketch(atoms)
             target = sketch.log_delta(epsilon) if guess is None else math.log(max(guess - infinity, 1e-6 * guess))

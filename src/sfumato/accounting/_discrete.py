@@ -25,6 +25,8 @@ from sfumato.accounting._outline import outline
 from sfumato.accounting.pairs import Pair
 
 _LOCAL = 160  # cells on each side that decide how the bulk is merged
+_ENOUGH = 0.01  # of a gap^2: loss for round-off that the error of the grid hides
+_WIDEST = 4.0  # gap
 _BLOCK = 1 << 15  # cells that are computed at a time, so that temporary arrays stay small
 _SMALL = 1 << 16  # cells of a grid of which several are remembered
 _EPS = float(np.finfo(np.float64).eps)
@@ -52,6 +54,8 @@ def grid(pair: Pair, gap: float, tail: float, above: bool) -> Atoms:
         tail: mass of P beyond each end of the grid, >= 0.
         above: whether the curve of the result is an upper or a lower bound.
     """
+    if gap > _WIDEST and not lattice(pair):  # e^gap says nothing: everything is infinite, or nothing is left
+        return Atoms(gap, 0.0, 0, np.zeros(1), 1.0 if above else 0.0, 0.0)
     small = span(pair, tail) <= _SMALL * gap
     return (_remembered if small else _remembered_large)(pair, gap, tail, above)
 
@@ -155,9 +159,10 @@ def _on_knots(knots: np.ndarray, gap: float, upper: np.ndarray, lower: np.ndarra
     with np.errstate(divide="ignore", invalid="ignore"):
         lack = np.where(lower > 0, 1 - upper / (lower * np.exp(knots)), 0.0)
     most, best = math.inf, (np.zeros(len(knots), dtype=int), math.inf)
-    for limit in (0.0, 1e-6 * gap, 1e-4 * gap, 1e-2 * gap):
-        down = np.where(lack > limit, np.ceil(-np.log1p(-np.minimum(lack, 0.9)) / gap), 0.0)
-        down = np.minimum(down, np.minimum(np.arange(len(knots)), 3)).astype(int)
+    for limit in (1e-2 * gap, 1e-4 * gap, 1e-6 * gap, 0.0):
+        down = np.zeros(len(knots), dtype=int)
+        lacking = np.flatnonzero(lack > limit)
+        down[lacking] = np.minimum(np.ceil(-np.log1p(-np.minimum(lack[lacking], 0.9)) / gap), np.minimum(lacking, 3))
         reached = upper * np.exp(gap * down - knots)
         above = np.cumsum(reached[::-1])
         some = above > 1e-300
@@ -165,6 +170,8 @@ def _on_knots(knots: np.ndarray, gap: float, upper: np.ndarray, lower: np.ndarra
         cost = lost + gap * float(upper @ down)
         if cost < most:
             most, best = cost, (down, lost)
+        if lost <= _ENOUGH * gap * gap:
+            break
     down, lost = best
     moved = np.flatnonzero(down)
     masses = np.where(down == 0, upper, 0.0)

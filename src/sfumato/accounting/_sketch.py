@@ -116,9 +116,9 @@ def _thin(atoms: Atoms) -> tuple[np.ndarray, np.ndarray, float]:
     if "thin" not in atoms.memo:
         size = len(atoms.masses)
         bulk = int(np.argmax(atoms.masses))
-        steps = np.unique(np.round(np.geomspace(1, size, 600)).astype(int)) - 1
-        starts = np.unique(np.concatenate([[0], bulk - steps, bulk + steps]))
-        starts = starts[(starts >= 0) & (starts < size)]
+        steps = np.round(np.geomspace(1, size, 600)).astype(int) - 1
+        starts = np.sort(np.concatenate([[0], bulk - steps, bulk + steps]))
+        starts = starts[(starts >= 0) & (starts < size) & (np.diff(starts, prepend=-size) > 0)]
         masses = np.add.reduceat(atoms.masses, starts)
         losses = np.add.reduceat(atoms.masses * atoms.losses, starts)
         some = masses > 0

@@ -33,7 +33,7 @@ from sfumato.accounting.pairs import Pair, SampledGaussian
 from sfumato.accounting.rdp import RdpAccountant
 
 _Bound = TypeVar("_Bound")
-_WIDTH = 8e-6  # of the interval aimed at where it is quick, relative to epsilon
+_WIDTH = 1e-6  # of the interval aimed at where it is quick, relative to epsilon
 _MOST_WIDTH = 4e-4  # and where it is not
 _COARSE = 4.0  # how much wider the gap is with which a direction is ruled out
 _MOST_DOUBLINGS = 12  # of the gap, until a grid fits
@@ -41,6 +41,7 @@ _LEAST_NOISE = 0.05
 _MOST_NOISE = 1e7
 _LEAST_DELTA = 1e-30  # a grid ends 13 standard deviations out; below this, the Renyi bound is the better one
 _SAME = 1e-14  # relative difference of deltas that comes from rounding what they were computed from
+_SUBNORMAL = 1e-290  # masses below it have lost digits
 _EPS = float(np.finfo(np.float64).eps)
 _ORDERS = tuple(float(a) for a in 1 + np.geomspace(1e-3, 1, 16)) + tuple(
     float(a) for a in np.unique(np.round(np.geomspace(3, 4096, 48)))
@@ -281,6 +282,8 @@ def _single_bound(pair: Pair, epsilon: float, above: bool) -> float:
     upper, lower, error = pair.cells(np.array([-np.inf, near, epsilon, np.inf]))
     discounted = float(np.exp(epsilon + np.log(lower[2]))) if lower[2] > 0 else 0.0
     wrong = float(error[1]) + 4 * _EPS * (float(upper[2]) + discounted * (1 + epsilon))
+    if not above and float(upper[2]) < _SUBNORMAL:
+        return 0.0
     return float(upper[2]) - discounted + (wrong if above else -wrong)
 
 
@@ -302,10 +305,16 @@ def _single_epsilon(pair: Pair, delta: float) -> tuple[float, float]:
         if excess(0.0) <= 0:
             ends.append(0.0)
         elif excess(top) > 0:
-            ends.append(math.inf if above else top)
+            ends.append(_beyond(pair, top, delta) if above else top)
         else:
             ends.append(crossing(excess, 0.0, top, 1e-12 * top)[above])
     return ends[0], ends[1]
+
+
+def _beyond(pair: Pair, top: float, delta: float) -> float:
+    """Epsilon where the bound at the end of the span is above delta by round-off alone: P has next to nothing there."""
+    beyond, _, _ = pair.cells(np.array([top, np.inf]))
+    return top * (1 + 4 * _EPS) if 2 * float(beyond[0]) <= delta else math.inf
 
 
 def directions(event: Event, adjacency: Adjacency) -> list[Parts]:
