@@ -24,6 +24,14 @@ EXAMPLES = {
     "fedavg": ["$ sfumato fedavg --data glyphs --epsilon 8 --clients-per-round 64 --dry-run"],
     "fedsgd": ["$ sfumato fedsgd --data glyphs --noise-multiplier 2 --rounds 50 --dry-run"],
     "centralized": ["$ sfumato centralized --data glyphs --rounds 1000 --dry-run"],
+    "dpsgd": [
+        "# what would this cost? nothing is trained",
+        "$ sfumato dpsgd --data glyphs --epsilon 3 --delta 1e-5 --epochs 5 --dry-run",
+    ],
+    "check-model": [
+        "$ sfumato check-model lenet5",
+        "$ sfumato check-model transformer --kind ids --shape 128",
+    ],
     "embed": [
         "$ sfumato data glyphs glyphs.store --identities 40 --images 6",
         "$ sfumato fedemb --data glyphs.store --noise-multiplier 1 --rounds 1 --local-epochs 1 \\",
@@ -106,6 +114,9 @@ SEE = {
     "fedavg": "[How to choose](../../how-to/choose.md), [the private sum](../../explanation/private-sum.md).",
     "fedsgd": "[The private sum](../../explanation/private-sum.md).",
     "centralized": "[How to choose](../../how-to/choose.md).",
+    "dpsgd": "[Train a private classifier](../../how-to/dpsgd.md), "
+    "[read a statement](../../how-to/read-a-statement.md).",
+    "check-model": "[Train a private classifier](../../how-to/dpsgd.md).",
     "embed": "[Tutorial](../../tutorials/embeddings.md).",
     "report": "[Read a statement](../../how-to/read-a-statement.md).",
     "account": "[The accountants compared](../../explanation/accountants.md), "

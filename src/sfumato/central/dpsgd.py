@@ -56,7 +56,7 @@ class DPSGD(PrivatePlan):
         micro_batch: examples that go through the model at once; None measures how many fit. No result depends on it.
         memory_budget: MiB for a micro-batch; None for half of the free memory of a GPU, 512 on a CPU.
         learning_rate: rate of the optimiser on the noisy mean gradient.
-        optimizer: torch optimiser.
+        optimizer: torch optimiser that takes the steps.
         momentum: SGD's and RMSprop's momentum, first beta of Adam's kin; in [0, 1).
         nesterov: Nesterov's momentum, for SGD.
         weight_decay: of the optimiser, >= 0.
