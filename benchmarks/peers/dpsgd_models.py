@@ -132,7 +132,7 @@ class Setting:
 
 SETTINGS = {
     "lenet": Setting(128, 64),
-    "resnet20": Setting(128, 32),
+    "resnet20": Setting(128, 64),
     "bilstm": Setting(64, 64),
     "encoder": Setting(32, 8),
     "ctr-1024": Setting(1024, 1024),
