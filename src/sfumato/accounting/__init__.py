@@ -39,6 +39,7 @@ from sfumato.accounting.events import (
 from sfumato.accounting.extrapolate import ExtrapolationRow, extrapolate
 from sfumato.accounting.guarantee import Guarantee, guarantee
 from sfumato.accounting.ledger import Budget, BudgetExceeded, Ledger, Totals
+from sfumato.accounting.running import RunningPld, epsilon_curve
 from sfumato.accounting.statement import Statement
 from sfumato.accounting.tradeoff import GaussianEquivalent
 from sfumato.accounting.votes import (
@@ -83,6 +84,7 @@ __all__ = [
     "RandomizedResponse",
     "ReleasedCost",
     "Repeated",
+    "RunningPld",
     "Statement",
     "Totals",
     "TreeAggregation",
@@ -94,6 +96,7 @@ __all__ = [
     "calibrate",
     "compose",
     "cyclic_poisson",
+    "epsilon_curve",
     "event_from_json",
     "extrapolate",
     "from_dp_event",

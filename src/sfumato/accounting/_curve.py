@@ -20,7 +20,7 @@ _LEAST_TAIL = 1e-38  # beyond which pairs do not reach
 _ENOUGH = 1e-6  # error of a bound, relative to delta, that needs no better tilt
 _TOO_MUCH = 1e-4  # error that calls for a split
 _MOST_ATTEMPTS = 12
-_CELLS, _POINTS = 46_000, 1 << 18  # what a quick answer costs at most: of a step, of a composition
+_CELLS, _POINTS = 40_000, 1 << 18  # what a quick answer costs at most: of a step, of a composition
 _MOST_CELLS = 1 << 19  # of a single step; bounds the memory to about 100 MB
 
 

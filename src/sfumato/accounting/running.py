@@ -13,14 +13,15 @@ remembered, so that asking after the next step costs one inverse transform (some
 >>> run.steps_within(2.0)
 1202
 >>> epsilon_curve(Gaussian(1.0).poisson(0.01), [10, 100, 1000], delta=1e-5).round(2)
-array([0.46, 0.72, 1.83])
+array([0.38, 0.72, 1.83])
 """
 
 from collections.abc import Iterable
+from typing import get_args
 
 import numpy as np
 
-from sfumato._check import InputError, between, non_negative, whole
+from sfumato._check import InputError, between, non_negative, one_of, whole
 from sfumato._types import Adjacency
 from sfumato.accounting.events import Event
 from sfumato.accounting.pld import PldAccountant
@@ -47,6 +48,9 @@ class RunningPld:
         between(0, 1, ends="()", delta=delta)
         if not isinstance(step, Event):
             raise InputError(f"step must be an accounting event such as Gaussian(1.0), got {step!r}")
+        if spent is not None and not isinstance(spent, Event):
+            raise InputError(f"spent must be an accounting event such as Gaussian(1.0), got {spent!r}")
+        one_of(get_args(Adjacency), adjacency=adjacency)
         self._step, self._spent, self._delta = step, spent, float(delta)
         self._adjacency: Adjacency = adjacency
         self._steps = 0
@@ -124,5 +128,7 @@ def epsilon_curve(
     Returns:
         float [k].
     """
+    if not isinstance(steps, Iterable):
+        raise InputError(f"steps must be a list of whole numbers, got {steps!r}")
     run = RunningPld(step, delta, adjacency, spent)
     return np.array([run.epsilon_after(count) for count in steps])
