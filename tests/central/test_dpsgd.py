@@ -85,14 +85,17 @@ def test_an_empty_batch_is_a_step_of_pure_noise(network, pictures, tmp_path):
     torch.testing.assert_close(vector(model) - vector(result.model), 0.8 * 0.7 * noise, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("place", [0, 7])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e38])
-def test_an_example_that_is_not_finite_counts_as_zero_and_is_counted(network, pictures, value):
-    data = changed(pictures(30), 7, value)
+def test_an_example_that_is_not_finite_counts_as_zero_and_is_counted(network, pictures, value, place):
+    if place == 0 and value == 1e38:
+        pytest.skip("the self-check meets it, and refuses")
+    data = changed(pictures(30), place, value)
     full = dataclasses.replace(PLAN, batch_size=30, steps=1, noise_multiplier=0.0)
     result = full.fit(network(), data)
     assert result.history[0]["not_private"]["non_finite"] == 1
     assert result.history[0]["not_private"]["loss"] is not None
-    without = dataclasses.replace(full, population=30).fit(network(), data.subset([i for i in range(30) if i != 7]))
+    without = dataclasses.replace(full, population=30).fit(network(), data.subset([i for i in range(30) if i != place]))
     torch.testing.assert_close(vector(result.model), vector(without.model), atol=1e-6, rtol=1e-5)
 
 
@@ -203,6 +206,21 @@ def test_whole_numbers_go_into_embeddings_and_two_inputs_into_two_arguments():
         dataclasses.replace(PLAN, batch_size=40).fit(Both(), outside)
 
 
+def test_a_parameter_that_nothing_uses_is_told_and_gets_noise(network, pictures):
+    class Spare(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.spare = network(), nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x)
+
+    model = Spare()
+    with pytest.warns(UserWarning, match=r"2 trained parameters have no gradient .*spare.* freeze them"):
+        result = PLAN.fit(model, pictures(40))
+    assert not torch.equal(result.model.spare.weight, model.spare.weight)
+
+
 def test_frozen_parameters_stay_and_get_no_noise(network, pictures):
     model = network()
     result = dataclasses.replace(PLAN, trainable="last").fit(model, pictures(40))
@@ -287,7 +305,7 @@ def test_a_large_logical_batch_takes_the_memory_of_a_small_one(network, pictures
     """What is alive at the end of a micro-batch does not depend on how many came before."""
     contribution = dataclasses.replace(PLAN, micro_batch=16).contribution(network(), pictures(30), "cpu", 0)
     alive: list[int] = []
-    inner = contribution._clipped
+    inner = contribution._recorded
 
     def watched(*arguments):
         import gc
@@ -297,7 +315,7 @@ def test_a_large_logical_batch_takes_the_memory_of_a_small_one(network, pictures
         alive.append(sum(t.numel() for t in gc.get_objects() if type(t) is torch.Tensor))
         return result
 
-    contribution._clipped = watched
+    contribution._recorded = watched
     groups = PLAN.grouping.group(np.tile(np.arange(30), 4), RandomSource.from_seed(0), 0)
     contribution.clipped_sum(contribution.initial, groups, 0, 1.0, RandomSource.from_seed(0))
     assert len(alive) == 8

@@ -12,6 +12,7 @@ import copy
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -23,12 +24,15 @@ from sfumato._random import RandomSource
 from sfumato.central.augment import Augmentation, augmented, refuse_unfit
 from sfumato.central.micro_batch import default_budget, measured, out_of_memory, suggested
 from sfumato.clipping import ClippedSum, NormBound
-from sfumato.clipping.per_example import Recording, covered
+from sfumato.clipping.per_example import Recording, covered, self_check
+from sfumato.clipping.per_example.rule import Layer
 from sfumato.data import ExampleDataset, to_tensor
 from sfumato.models import refuse_coupling, trainable_parameters
 from sfumato.sampling import Group
 from sfumato.training import FlatParameters, Share
 from sfumato.training.client import seed_dropout
+
+AnyItem = TypeVar("AnyItem")
 
 LossPerExample = Callable[[Tensor, Tensor], Tensor]
 """From the model's outputs [n, …] and labels int64 [n] to one loss an example, [n]."""
@@ -86,9 +90,8 @@ class ExampleContribution:
         self._copies = copies
         self._bfloat16 = bfloat16
         self.flat = FlatParameters(_trained(self.model, trainable))
-        self._layers = covered(self.model)
-        self._refuse_uncovered()
-        self._check_start()
+        covered(self.model)  # refuses layers by their kind, before anything runs
+        self._layers = self._checked_layers()
         self._groups = bound.groups(self.flat.names)
         self.initial = self.flat.vector.clone()
         budget = default_budget(self._device) if memory_budget is None else memory_budget
@@ -108,24 +111,18 @@ class ExampleContribution:
         share = Share(ClippedSum(theta.numel(), clip_norm=clip_norm, device=theta.device))
         examples = np.array([group.slot for group in groups], np.int64)
         key = source.seed64("augmentation", round_index)
+        totals = share.clipped.parts([parameter.shape for parameter in self.flat.parameters])
         loss = torch.zeros((), dtype=torch.float64, device=self._device)
         start = 0
         while start < len(examples):
             part = examples[start : start + self.micro_batch]
-            try:
-                seed_dropout(source.seed64("dropout", round_index, int(part[0])), self._device)
-                sums, norms, losses = self._clipped(part, clip_norm, key)
-            except IndexError as error:
-                raise InputError(
-                    f"an example holds an id that the model has no row for ({error}); build the model for all ids"
-                ) from None
-            except (RuntimeError, MemoryError) as error:
-                if not out_of_memory(error):
-                    raise
+            seed_dropout(source.seed64("dropout", round_index, int(part[0])), self._device)
+            done = self._micro_batch(part, clip_norm, key, totals)
+            if done is None:
                 self._shrink(len(part))
                 continue
-            share.clipped.add_clipped(sums, norms)
-            loss += losses
+            share.clipped.count(done[0])
+            loss += done[1]
             start += len(part)
         share.loss = loss.item()
         share.examples = len(examples) * self._copies
@@ -165,19 +162,47 @@ class ExampleContribution:
         loss = getattr(self._loss, "__qualname__", type(self._loss).__qualname__)
         return f"{shapes} {loss} {self.data.fingerprint()}"
 
-    def _clipped(self, examples: np.ndarray, clip_norm: float | None, key: int) -> tuple[list[Tensor], Tensor, Tensor]:
-        """One micro-batch: the parameters' clipped sums, the norms before clipping [n], the sum of the losses."""
-        recording, losses = self._recorded(examples, key)
-        groups = [[self.flat.parameters[index] for index in group] for group in self._groups]
-        whole = [None] if len(groups) == 1 else groups
-        squares = torch.stack([recording.squared_norms(group) for group in whole])
+    def _micro_batch(
+        self, examples: np.ndarray, clip_norm: float | None, key: int, totals: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor] | None:
+        """Add some examples' clipped gradients to the sum.
+
+        Returns:
+            the norms before clipping, float64 [n], and the sum of the losses; None if memory ran out before anything
+            was added.
+        """
+        whole = len(self._groups) == 1
+        try:
+            recording, losses = self._recorded(examples, key)
+            groups = [None] if whole else self._grouped(self.flat.parameters)
+            squares = torch.stack([recording.squared_norms(group) for group in groups])
+        except IndexError as error:
+            raise InputError(
+                f"an example holds an id that the model has no row for ({error}); build the model for all ids"
+            ) from None
+        except (RuntimeError, MemoryError) as error:
+            if out_of_memory(error):
+                return None
+            raise
         weights = self._bound.weights(squares.sqrt(), clip_norm)
-        sums: list[Tensor] = [torch.empty(0)] * len(self.flat.parameters)
-        for indices, group, weight in zip(self._groups, groups, weights, strict=True):
-            for index, total in zip(indices, recording.weighted_sum(weight, group), strict=True):
-                sums[index] = total
+        # From here on nothing is tried again: a part of the sum must not be added twice.
+        try:
+            for parts, weight, group in zip(
+                self._grouped(totals), weights, self._grouped(self.flat.parameters), strict=True
+            ):
+                recording.add_to(parts, weight, group)
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            raise InputError(
+                f"memory ran out while {len(examples)} gradients were added up; set micro_batch to less than that"
+            ) from None
         usable = torch.isfinite(losses)
-        return sums, squares.sum(dim=0).sqrt(), torch.where(usable, losses, 0.0).sum(dtype=torch.float64)
+        return squares.sum(dim=0).sqrt(), torch.where(usable, losses, 0.0).sum(dtype=torch.float64)
+
+    def _grouped(self, items: Sequence[AnyItem]) -> list[list[AnyItem]]:
+        """One item a parameter, put together as the bound does."""
+        return [[items[index] for index in group] for group in self._groups]
 
     def _recorded(self, examples: np.ndarray, key: int) -> tuple[Recording, Tensor]:
         """A recorded forward and backward pass, and the losses [n]."""
@@ -228,14 +253,8 @@ class ExampleContribution:
             torch.cuda.empty_cache()
         warnings.warn(f"memory ran out with {tried} examples at once; going on with {self.micro_batch}", stacklevel=3)
 
-    def _refuse_uncovered(self) -> None:
-        seen = {id(parameter) for parameter in Recording(self._layers).parameters}
-        for name, parameter in zip(self.flat.names, self.flat.parameters, strict=True):
-            if id(parameter) not in seen:
-                raise InputError(f"parameter {name} belongs to no layer that is covered; freeze it")
-
-    def _check_start(self) -> None:
-        """Two examples go through the model: shapes, labels, coupling."""
+    def _checked_layers(self) -> list[Layer[nn.Module]]:
+        """Two examples go through the model: shapes, labels, coupling, and the engine against autograd."""
         inputs, labels = self._tensors(_two_that_differ(self.data))
         refuse_unfit(self._augmentation, inputs)
         was_training = self.model.training
@@ -263,6 +282,18 @@ class ExampleContribution:
                 )
         if len(labels) > 1:
             _refuse_coupling(self.model, inputs)
+        check = self_check(self.model, lambda pair: self._losses(*pair), (inputs, labels))
+        if check.unused:
+            warnings.warn(
+                f"{len(check.unused)} trained parameters have no gradient and only collect noise ({check.unused[0]}); "
+                "freeze them",
+                stacklevel=2,
+            )
+        seen = {id(parameter) for parameter in Recording(check.layers).parameters}
+        for name, parameter in zip(self.flat.names, self.flat.parameters, strict=True):
+            if id(parameter) not in seen:
+                raise InputError(f"parameter {name} belongs to no layer that is covered; freeze it")
+        return check.layers
 
 
 def _trained(model: nn.Module, trainable: str) -> list[tuple[str, nn.Parameter]]:
@@ -287,12 +318,13 @@ class _ByPlace(nn.Module):
 
 
 def _two_that_differ(data: ExampleDataset) -> np.ndarray:
-    """Places of the first example and of the first other one that is not its copy, among some."""
+    """Places of an example and of another one that is not its copy, among the first ones with finite inputs."""
     inputs, _ = data.examples(np.arange(min(64, len(data))))
-    differs = np.zeros(len(inputs[0]), bool)
-    for each in inputs:
-        differs |= (each != each[:1]).reshape(len(each), -1).any(axis=1)
-    return np.array([0, int(differs.argmax())]) if differs.any() else np.array([0])
+    flat = [each.reshape(len(each), -1) for each in inputs]
+    usable = np.logical_and.reduce([np.isfinite(each).all(axis=1) for each in flat])
+    first = int(usable.argmax())
+    differs = usable & np.logical_or.reduce([(each != each[first]).any(axis=1) for each in flat])
+    return np.array([first, int(differs.argmax())]) if differs.any() else np.array([first])
 
 
 def _refuse_coupling(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:

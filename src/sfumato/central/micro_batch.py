@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-_SAFETY = 2.5  # for what is alive for a moment only: gradients on their way, scratch memory
+_SAFETY = 3.5  # for what is alive for a moment only: gradients on their way, scratch memory
 _CPU_BUDGET = 1 << 29
 _LARGEST = 4096  # beyond it nothing gets faster
 

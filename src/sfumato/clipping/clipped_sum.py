@@ -71,17 +71,20 @@ class ClippedSum:
                 scales = [scale for scale in scales if scale > 0]
             self.total.add_(torch.tensor(scales, dtype=torch.float64, device=exact.device) @ exact)
 
-    def add_clipped(self, parts: Sequence[Tensor], norms: Tensor) -> None:
-        """Add the sum of many contributions that a `NormBound` has brought to size.
+    def parts(self, shapes: Sequence[torch.Size]) -> list[Tensor]:
+        """Views of `total` in these shapes, one after the other, for sums of many contributions at once.
+
+        What is added through them must have been brought to size by a `NormBound`, and be counted with `count`.
+        """
+        sizes = [shape.numel() for shape in shapes]
+        return [piece.view(shape) for piece, shape in zip(self.total.split(sizes), shapes, strict=True)]
+
+    def count(self, norms: Tensor) -> None:
+        """Count contributions that were added through `parts`.
 
         Args:
-            parts: the sum, as tensors whose numbers follow each other in `total`.
             norms: float [n], of each contribution before; NaN or inf for one that counted as zero.
         """
-        start = 0
-        for part in parts:
-            self.total[start : start + part.numel()].view(part.shape).add_(part)
-            start += part.numel()
         finite = torch.isfinite(norms)
         below = finite if self.clip_norm is None else norms <= self.clip_norm
         usable, short = int(finite.sum()), int((below & finite).sum())

@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from sfumato._check import InputError
@@ -153,6 +154,8 @@ def _watched(model: nn.Module, losses: Losses, batch: Any, examples: int) -> tup
     for name, module in model.named_modules():
 
         def watch(part: nn.Module, inputs: Any, output: Any, name: str = name or type(module).__name__) -> None:
+            if any(isinstance(each, PackedSequence) for each in (output if type(output) is tuple else (output,))):
+                return  # its rows are time steps of both examples in turn: the next layers, and the gradients, tell
             seen.extend((name, leaf.detach().clone()) for leaf in tree_leaves(output) if isinstance(leaf, Tensor))
 
         handles.append(module.register_forward_hook(watch))
