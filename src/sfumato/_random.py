@@ -16,6 +16,7 @@ deleted when the run ends.
 import hashlib
 import math
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -81,16 +82,22 @@ class Stream:
 
     def normal(self, count: int) -> np.ndarray:
         """Standard normal draws, float64 [count], by Box and Muller."""
-        half = (count + 1) // 2
-        out = np.empty((half, 2))
-        for start in range(0, half, _BLOCK // 8):
-            size = min(_BLOCK // 8, half - start)
+        pieces = list(self.normals(count))
+        return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0), *pieces])
+
+    def normals(self, count: int) -> Iterator[np.ndarray]:
+        """The same draws in pieces that stay in the cache, float64 [at most 65,536] each, to be used up in order."""
+        left = count
+        while left > 0:
+            size = min(_BLOCK // 8, (left + 1) // 2)
             u = self.uniform(2 * size)
             radius = np.sqrt(-2.0 * np.log(u[:size]))
             angle = 2.0 * math.pi * u[size:]
-            out[start : start + size, 0] = radius * np.cos(angle)
-            out[start : start + size, 1] = radius * np.sin(angle)
-        return out.reshape(-1)[:count]
+            pairs = np.empty((size, 2))
+            np.multiply(radius, np.cos(angle), out=pairs[:, 0])
+            np.multiply(radius, np.sin(angle), out=pairs[:, 1])
+            yield pairs.reshape(-1)[:left]
+            left -= 2 * size
 
 
 @dataclass(frozen=True)

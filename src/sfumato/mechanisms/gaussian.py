@@ -45,8 +45,11 @@ class GaussianMechanism:
         """
         if self.noise_multiplier > 0:
             _check.positive(clip_norm=clip_norm, remedy="noise on an unbounded sum protects nobody")
-            noise = torch.from_numpy(stream.normal(total.numel())).to(total.device)
-            total.add_(noise.view_as(total), alpha=self.noise_std(clip_norm))
+            start, flat = 0, total.view(-1)
+            for noise in stream.normals(total.numel()):  # piece by piece: no second vector of the model's size
+                piece = flat[start : start + len(noise)]
+                piece.add_(torch.from_numpy(noise).to(total.device), alpha=self.noise_std(clip_norm))
+                start += len(noise)
         return total
 
     def event(self, contributions_moved: float = 1.0) -> Event:
