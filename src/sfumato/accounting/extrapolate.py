@@ -18,7 +18,7 @@ can move the group's clipped update by twice the clip norm, so for one user the 
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sfumato._check import InputError, positive, whole
 from sfumato.accounting.events import Event, Gaussian
@@ -82,12 +82,14 @@ def extrapolate(
     """
     positive(noise_multiplier=noise_multiplier, delta_exponent=delta_exponent)
     whole(rounds=rounds, clients_per_round=clients_per_round, users_per_client=users_per_client)
-    populations, multipliers, methods = list(populations), list(multipliers), list(methods)
+    populations = _several("populations", populations)
+    multipliers, methods = _several("multipliers", multipliers), _several("methods", methods)
     for population in populations:
         whole(at_least=2, population=population)
     for factor in multipliers:
         positive(multiplier=factor)
-    base = clients_per_round * users_per_client
+    base = int(clients_per_round) * int(users_per_client)
+    positive(users_in_a_round=base)
     for population in populations:
         for factor in multipliers:
             if factor * base > population:
@@ -100,7 +102,7 @@ def extrapolate(
     def row(population: int, factor: float) -> ExtrapolationRow:
         rate = factor * base / population
         z = factor * noise_multiplier
-        delta = population**-delta_exponent
+        delta = float(population) ** -float(delta_exponent)
 
         def epsilons(event: Event) -> dict[str, float]:
             return {method: guarantee(event, method=method).epsilon(delta) for method in methods}
@@ -119,3 +121,12 @@ def extrapolate(
         )
 
     return [row(population, factor) for population in populations for factor in multipliers]
+
+
+_Item = TypeVar("_Item")
+
+
+def _several(name: str, values: Iterable[_Item]) -> list[_Item]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InputError(f"{name} must be a list, got {values!r}; put a single value into brackets")
+    return list(values)

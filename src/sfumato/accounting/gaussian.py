@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import erfcx, ndtr
 
+from sfumato._check import between
 from sfumato._types import Adjacency
 from sfumato.accounting.events import Event, Unknown, combined_shift, terms
 
@@ -42,10 +43,12 @@ class GaussianAccountant:
 
     def epsilon(self, delta: float) -> float:
         """An upper bound on epsilon, rounding included; 0 <= epsilon <= inf."""
+        between(0, 1, delta=delta)
         return gaussian_epsilon(self.mu, delta)
 
     def delta(self, epsilon: float) -> float:
         """An upper bound on delta, rounding included; 0 <= delta <= 1."""
+        between(0, math.inf, epsilon=epsilon)
         return gaussian_delta_interval(self.mu, epsilon)[1]
 
     def epsilon_interval(self, delta: float) -> tuple[float, float]:
@@ -54,6 +57,7 @@ class GaussianAccountant:
         The lower one is 0 for an event whose sensitivity is itself only an upper bound (a tree or matrix that is not
         `exact`).
         """
+        between(0, 1, delta=delta)
         low, high = gaussian_epsilon_interval(self.mu, delta)
         return low if self._attained else 0.0, high
 

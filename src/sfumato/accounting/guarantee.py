@@ -33,6 +33,7 @@ Method = Literal["auto", "pld", "prv", "buckets", "rdp", "rdp_usual_orders", "zc
 _COMPOSED = PldAccountant | PrvAccountant | BucketsAccountant
 _TWO_SIDED = _COMPOSED | GaussianAccountant
 _SAMPLES = 500  # of a curve that is asked for point by point
+_FURTHEST = 1e100  # a shift from which on a double cannot tell Gaussian curves apart
 _MOST_DIFFERENT = 64  # different events up to which "auto" composes loss distributions
 
 
@@ -77,7 +78,9 @@ class Guarantee:
         return self.accountants[0].method
 
     def tightest(self, delta: float) -> str:
-        """The accountant with the smallest epsilon at this delta."""
+        """The accountant with the smallest epsilon at this delta, in [0, 1)."""
+        between(0, 1, ends="[)", delta=delta, remedy="choose it well below 1 / population")
+        delta = float(delta)
         return min(self.accountants, key=lambda accountant: accountant.epsilon(delta)).method
 
     def epsilon(self, delta: float) -> float:
@@ -185,7 +188,7 @@ class Guarantee:
         epsilons, deltas = [np.zeros(1)], [np.array([self.delta(0.0)])]
         for accountant in self.accountants:
             if isinstance(accountant, GaussianAccountant):
-                return GaussianTradeoff(accountant.mu)
+                return GaussianTradeoff(min(accountant.mu, _FURTHEST))
             knots, values = accountant.curve() if isinstance(accountant, _COMPOSED) else _sampled(accountant)
             epsilons.append(knots)
             deltas.append(values)

@@ -11,14 +11,14 @@ True
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sfumato._check import InputError, between, one_of
+from sfumato._check import InputError, between, one_of, whole
 from sfumato._files import read_json, write_json
 from sfumato._rounding import rounded_down, rounded_up
 from sfumato.accounting import disclosure as _disclosure
@@ -88,13 +88,18 @@ class Statement:
             between(0, self.epsilon, epsilon_lower=self.epsilon_lower)
         if self.rho is not None:
             between(0, math.inf, rho=self.rho)
-        for other in self.alternatives:
-            for name in _NUMBERS & set(other):
-                if other[name] is not None:
-                    _plain_number(f"{name} of an alternative", other[name])
+        for name in ("sampling", "mechanism", "noise_source"):
+            _require_text(name, getattr(self, name))
+        if self.population is not None:
+            whole(at_least=0, population=self.population)
+            object.__setattr__(self, "population", int(self.population))
+        for assumption in _listed("assumptions", self.assumptions):
+            _require_text("an assumption", assumption)
+        for other in _listed("alternatives", self.alternatives):
+            _require_alternative(other)
         object.__setattr__(self, "disclosure", _disclosure.complete(self.disclosure))
         object.__setattr__(self, "assumptions", (*self.assumptions, *self._warnings()))
-        object.__setattr__(self, "alternatives", tuple(dict(other) for other in self.alternatives))
+        object.__setattr__(self, "alternatives", tuple(_native(other) for other in self.alternatives))
 
     def _warnings(self) -> list[str]:
         if self.population is None or self.delta * self.population < 1:
@@ -123,8 +128,8 @@ class Statement:
         if unknown:
             raise InputError(f"a statement has no field {unknown[0]!r}; it was written by another version")
         values = _numbers(value)
-        values["assumptions"] = tuple(values.get("assumptions", ()))
-        values["alternatives"] = tuple(values.get("alternatives", ()))
+        for name in ("assumptions", "alternatives"):
+            values[name] = _listed(name, values.get(name, ()))
         try:
             return cls(**values)
         except TypeError as error:
@@ -141,9 +146,13 @@ class Statement:
         Raises:
             InputError: the file is damaged or holds something else.
         """
+        if not isinstance(path, str | Path):
+            raise InputError(f"a statement is read from a path, got {path!r:.80}")
         path = Path(path)
         try:
             return cls.from_json(read_json(path))
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror}); give the statement.json of a run") from None
         except (ValueError, RecursionError) as error:
             raise InputError(f"{path} is no whole statement: {error}; take a whole copy") from None
 
@@ -228,10 +237,55 @@ _NUMBERS = {"epsilon", "delta", "rho", "epsilon_lower"}
 def _plain_number(name: str, value: Any) -> float:
     """A number as it is; anything that only turns into one, data-dependent costs among it, is refused."""
     if type(value) in (int, float) or isinstance(value, np.floating | np.integer):
+        given: dict[str, Any] = {name.replace(" ", "_"): value}
+        between(0, math.inf, **given)
         return float(value)
     raise InputError(
         f"{name} must be a number, got {type(value).__name__}; a statement holds costs that do not depend on the data"
     )
+
+
+def _require_alternative(other: object) -> None:
+    if not isinstance(other, Mapping):
+        raise InputError(f"an alternative must be a dictionary with a name and its numbers, got {other!r:.80}")
+    for name, value in other.items():
+        if name in _NUMBERS and value is not None:
+            _plain_number(f"{name} of an alternative", value)
+        _require_plain(f"{name} of an alternative", value)
+
+
+def _require_plain(name: str, value: object) -> None:
+    """Refuse what JSON cannot hold, so that nothing that is marked as not private enters by another name."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _require_plain(f"{key} in {name}", item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _require_plain(name, item)
+    elif isinstance(value, float | np.floating) and math.isnan(value):
+        raise InputError(f"{name} must be a number, got nan")
+    elif not (value is None or isinstance(value, str | bool | int | float | np.floating | np.integer)):
+        raise InputError(f"{name} must be text, a number or a list of them, got {type(value).__name__}")
+
+
+def _native(value: Any) -> Any:
+    """The same in Python's own types, which JSON can write."""
+    if isinstance(value, Mapping):
+        return {str(name): _native(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_native(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _require_text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InputError(f"{name} must be text, got {value!r:.80}")
+
+
+def _listed(name: str, values: object) -> tuple[Any, ...]:
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise InputError(f"{name} must be a list, got {values!r:.80}; put a single one into brackets")
+    return tuple(values)
 
 
 def _sentence(text: str) -> str:
@@ -264,4 +318,5 @@ def _numbers(value: Any) -> Any:
         return {name: _numbers(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_numbers(item) for item in value]
-    return math.inf if value == "inf" else -math.inf if value == "-inf" else value
+    infinite = {"inf": math.inf, "-inf": -math.inf}
+    return infinite.get(value, value) if isinstance(value, str) else value

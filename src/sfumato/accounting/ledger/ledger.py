@@ -201,6 +201,7 @@ class Ledger:
         Raises:
             InputError: there is no reason given, or another process writes to the file.
         """
+        _require_budget(budget)
         if not isinstance(reason, str) or not reason.strip():
             raise InputError("replacing a budget needs a reason: one sentence that may be published")
         self._write_budget(budget, reason=reason)
@@ -274,10 +275,11 @@ class Ledger:
     def _settle(self, budget: Budget | None) -> None:
         """Bring the budget that was asked for and the one in the file together."""
         before = self.budget
-        if budget is None or budget == before:
+        if budget is None:
             return
-        if not isinstance(budget, Budget):
-            raise InputError(f"budget must be a Budget(epsilon=…, delta=…) or Budget(rho=…), got {budget!r}")
+        _require_budget(budget)
+        if budget == before:
+            return
         if before is not None and not budget.within(before):
             raise InputError(
                 f"{self.path} has a budget of {before.describe()}, and {budget.describe()} is not tighter; open it "
@@ -319,6 +321,11 @@ class Ledger:
         """Cut the file back to its last whole entry."""
         os.ftruncate(self._file.fileno(), self._size)
         os.fsync(self._file.fileno())
+
+
+def _require_budget(budget: object) -> None:
+    if not isinstance(budget, Budget):
+        raise InputError(f"budget must be a Budget(epsilon=…, delta=…) or Budget(rho=…), got {budget!r}")
 
 
 def _record(path: Path, totals: Totals, entry: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ True
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,9 @@ def merge(
         InputError: a ledger is damaged, `out` exists, the ledgers have nothing in common, or it cannot be told
             whether equal entries are one release.
     """
+    listed = isinstance(paths, Iterable) and not isinstance(paths, str | Path)
+    if not listed or not all(isinstance(path, str | Path) for path in [*paths, out]):
+        raise InputError("ledgers to merge must be a list of paths, and out a path")
     files = _different([Path(path) for path in paths])
     out = Path(out)
     if not files:
@@ -125,10 +128,21 @@ def _read(path: Path) -> _Source:
             raise InputError(f"{path}, {error}") from None
         source.lines.add(bytes.fromhex(entry["hash"]))
         if "event" in entry:
-            id = bytes.fromhex(entry.get("origin", entry)["hash"])
+            id = _id(path, entry)
             source.releases.append((id, seen[id], source.totals.run is None))
             seen[id] += 1
     return source
+
+
+def _id(path: Path, entry: dict[str, Any]) -> bytes:
+    """What a release is known by: the hash that it had where it was first recorded."""
+    try:
+        return bytes.fromhex(entry.get("origin", entry)["hash"])
+    except (KeyError, TypeError, ValueError):
+        origin = entry["origin"]
+        raise InputError(
+            f"{path}, line {entry['index'] + 1}: origin {origin!r:.80} is none of a merged ledger"
+        ) from None
 
 
 def _keys(source: _Source, number: int, *, apart: bool) -> list[_Key]:

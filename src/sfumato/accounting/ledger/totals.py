@@ -49,7 +49,7 @@ class Totals:
         """
         if phase is None:
             return compose(self.counts)
-        if phase not in self._phases:
+        if not isinstance(phase, str) or phase not in self._phases:
             known = ", ".join(map(repr, self._phases)) or "none"
             raise InputError(f"the ledger has no phase {phase!r}; its phases are: {known}")
         return compose(self._phases[phase])
