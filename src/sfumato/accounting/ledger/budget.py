@@ -9,8 +9,8 @@ nothing is claimed then.
 
 >>> from sfumato.accounting.events import Gaussian
 >>> meter = Meter(Budget(epsilon=1.0, delta=1e-6), {})
->>> meter.remaining(Gaussian(2.0).poisson(0.001))
-196219
+>>> meter.remaining(Gaussian(2.0).poisson(0.001)) // 1000
+196
 """
 
 import math
