@@ -320,3 +320,11 @@ def test_a_large_logical_batch_takes_the_memory_of_a_small_one(network, pictures
     contribution.clipped_sum(contribution.initial, groups, 0, 1.0, RandomSource.from_seed(0))
     assert len(alive) == 8
     assert max(alive[1:]) - min(alive[1:-1]) < 200
+
+
+def test_batches_of_a_fixed_size_are_stated_for_an_exchanged_example(network, pictures):
+    plan = dataclasses.replace(PLAN, sampling="fixed")
+    result = plan.fit(network(), pictures(40))
+    assert [row["not_private"]["units"] for row in result.history] == [12, 12, 12]
+    assert (result.statement.unit, result.statement.adjacency) == ("example", "replace")
+    assert plan.private_sum(40).contributions_moved == 2.0
