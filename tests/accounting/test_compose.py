@@ -150,3 +150,12 @@ def test_a_whole_curve_is_that_of_the_convolution(infinity) -> None:
         truth = exact_delta(parts, epsilon)
         assert truth <= delta + 1e-16
         assert delta <= truth + 1e-11
+
+
+def test_a_step_that_always_loses_the_same_only_moves_the_rest() -> None:
+    spread = atoms(np.exp(-np.linspace(-4, 4, 81) ** 2).tolist(), 0.1, -40)
+    alone = [(spread, 300)]
+    moved = [*alone, (atoms([1.0], 0.1, 5), 2)]
+    for above in (False, True):
+        one, two = compose(alone, Sketch(alone), 0.3), compose(moved, Sketch(moved), 0.3)
+        assert two.log_delta(21.0, above) == pytest.approx(one.log_delta(20.0, above), abs=1e-6)

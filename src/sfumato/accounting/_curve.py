@@ -110,6 +110,7 @@ class Curve:
         largest = math.fsum(count * (own.largest_loss + own.slack) for own, count in atoms)
         best, rare = max(0.0, largest) if above else 0.0, False  # beyond it, delta is what is infinite
         for attempt in range(_MOST_ATTEMPTS):
+            composed = None  # not two of them at a time
             composed = _compose(atoms, sketch, guess, math.log(finite), rare)
             if composed is None:
                 break

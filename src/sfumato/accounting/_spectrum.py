@@ -63,7 +63,7 @@ def spectrum(atoms: Atoms, tilt: float, middle: int, size: int) -> Spectrum:
     far = np.flatnonzero(log_magnitude < -0.3)
     log_magnitude[far] = np.log(np.maximum(np.abs(1 + values[far]), 1e-300))
     log_magnitude += base
-    result = Spectrum(base, values, log_magnitude, error)
+    result = Spectrum(base, values, log_magnitude, max(error, 1e-300))
     if size <= SMALL:
         for old in [old for old in atoms.memo if old[0] == "spectrum"][:-1]:
             del atoms.memo[old]
