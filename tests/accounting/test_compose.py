@@ -153,7 +153,7 @@ def test_a_whole_curve_is_that_of_the_convolution(infinity) -> None:
 
 
 def test_a_step_that_always_loses_the_same_only_moves_the_rest() -> None:
-    spread = atoms(np.exp(-np.linspace(-4, 4, 81) ** 2).tolist(), 0.1, -40)
+    spread = atoms(np.exp(-(np.linspace(-4, 4, 81) ** 2)).tolist(), 0.1, -40)
     alone = [(spread, 300)]
     moved = [*alone, (atoms([1.0], 0.1, 5), 2)]
     for above in (False, True):

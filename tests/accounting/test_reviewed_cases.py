@@ -9,6 +9,7 @@ from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato.accounting.extrapolate import extrapolate
 from sfumato.accounting.ledger.chain import ORIGIN, line, seal
+from sfumato.accounting.pld import PldAccountant
 from sfumato.accounting.running import RunningPld
 
 STEP = acc.Gaussian(1.0).poisson(0.1)
@@ -280,3 +281,9 @@ def test_an_extrapolation_refuses_what_is_no_list_or_out_of_range(wrong):
     }
     with pytest.raises(InputError):
         extrapolate(**{**right, **wrong})
+
+
+def test_delta_beyond_all_finite_losses_is_the_infinite_mass() -> None:
+    claims = acc.ApproximateDP(0.0, 0.3) * 2
+    assert acc.guarantee(claims).delta(1e300) == pytest.approx(1 - 0.7**2)
+    assert PldAccountant(claims).delta_interval(float("inf"))[1] == pytest.approx(1 - 0.7**2)

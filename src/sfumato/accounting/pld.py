@@ -41,6 +41,7 @@ _LEAST_NOISE = 0.05
 _MOST_NOISE = 1e7
 _LEAST_DELTA = 1e-30  # a grid ends 13 standard deviations out; below this, the Renyi bound is the better one
 _SAME = 1e-14  # relative difference of deltas that comes from rounding what they were computed from
+_FARTHEST = 1e9  # epsilon up to which compositions are read off
 _SUBNORMAL = 1e-290  # masses below it have lost digits
 _EPS = float(np.finfo(np.float64).eps)
 _ORDERS = tuple(float(a) for a in 1 + np.geomspace(1e-3, 1, 16)) + tuple(
@@ -99,7 +100,9 @@ class PldAccountant:
         return min(known, worst)
 
     def epsilon_interval(self, delta: float) -> tuple[float, float]:
-        """(lower, upper) bounds on the smallest epsilon at this delta; remembered.
+        """(lower, upper) bounds on the smallest epsilon of the pairs at this delta; remembered.
+
+        The lower one holds for the event where a mechanism attains its pairs (`Event.attained`).
 
         Args:
             delta: in [0, 1]. At 0, epsilon is the largest loss.
@@ -116,11 +119,14 @@ class PldAccountant:
         return self.delta_interval(epsilon)[1]
 
     def delta_interval(self, epsilon: float) -> tuple[float, float]:
-        """(lower, upper) bounds on the smallest delta at this epsilon >= 0."""
-        non_negative(epsilon=epsilon, finite=False)
+        """(lower, upper) bounds on the smallest delta of the pairs at this epsilon, in [0, inf]."""
+        if not math.isinf(epsilon):
+            non_negative(epsilon=epsilon)
         least = max((curve.infinity for curve in self._curves), default=0.0)
         if epsilon >= self._largest or math.isinf(epsilon) or not self._curves:
             return least, least
+        if epsilon > _FARTHEST:  # no window reaches there; delta falls with epsilon
+            return least, self.delta_interval(_FARTHEST)[1]
         cap = 1.0 if self._renyi is None else self._renyi.delta(epsilon)
         if cap == 0.0:
             return 0.0, 0.0

