@@ -9,10 +9,14 @@ from sfumato.clipping.per_example.embedding import EmbeddingBagRule, EmbeddingRu
 from sfumato.clipping.per_example.fallback import FallbackRule, WholeFallbackRule
 from sfumato.clipping.per_example.linear import LinearRule
 from sfumato.clipping.per_example.normalisation import GroupNormRule, InstanceNormRule, LayerNormRule, RMSNormRule
+from sfumato.clipping.per_example.ours import PublicBatchNormRule, StandardisedConvolutionRule
 from sfumato.clipping.per_example.recurrent import RecurrentRule
 from sfumato.clipping.per_example.rule import OutputRule, Rule
+from sfumato.models import PublicBatchNorm, WSConv2d
 
 _RULES: tuple[tuple[type[nn.Module], type[Rule]], ...] = (
+    (WSConv2d, StandardisedConvolutionRule),
+    (PublicBatchNorm, PublicBatchNormRule),
     (nn.Linear, LinearRule),
     (nn.Conv1d, ConvolutionRule),
     (nn.Conv2d, ConvolutionRule),
@@ -47,6 +51,8 @@ def rule_for(module: nn.Module) -> Rule:
 
 def coupling(module: nn.Module) -> str:
     """Why a module lets one example change another one's output, with the replacement; empty if it is not known to."""
+    if getattr(module, "couples_examples", False):
+        return f"{type(module).__name__} normalises private examples together; use statistics='public'"
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         if not module.training and module.track_running_stats:
             return ""
