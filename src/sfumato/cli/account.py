@@ -38,7 +38,7 @@ class AccountOptions(CommonOptions):
         population: units that such cohorts are drawn from.
         adjacency: how two neighbouring data sets differ: one unit more (add_remove), one exchanged (replace), or one
             blanked (zero_out).
-        plot: draw epsilon against the number of steps, from 1 to --steps, into this .svg, .png or .pdf file.
+        plot: draw epsilon against the number of steps, from 1 up, into this .svg, .png or .pdf file.
     """
 
     noise_multiplier: float | None = None
