@@ -20,7 +20,6 @@ from sfumato.accounting._window import best_tilt
 
 _SHARE = 1e-7  # of delta that the terms which are left out may have
 _MOST_TERMS = 12
-_RARE = 0.05  # chance of a high loss in all steps above which a split is of no use
 _SPREAD = 10.0  # log of the moment generating function that low losses may have at the tilt that delta needs
 
 

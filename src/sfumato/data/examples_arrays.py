@@ -19,6 +19,7 @@ import numpy as np
 
 from sfumato._check import InputError, one_of, whole
 from sfumato.data.example_dataset import ExampleDataset
+from sfumato.data.inputs import checked_inputs
 from sfumato.data.readers import read_npz, read_npz_keys
 from sfumato.data.strings import Strings
 
@@ -156,28 +157,6 @@ def npy_examples(
         label_names=None,
         vocabulary_sizes=vocabulary_sizes,
     )
-
-
-def checked_inputs(inputs: np.ndarray) -> np.ndarray:
-    """Inputs as models take them: numbers in native order, pictures with their channels last.
-
-    Raises:
-        InputError: they are not numbers, or not one row an example.
-    """
-    if inputs.dtype.kind not in "biuf":
-        raise InputError(f"inputs must be numbers, got {inputs.dtype}; convert them to uint8, integers or floats")
-    if inputs.ndim == 0:
-        raise InputError("inputs must have one row an example, got a single number")
-    if not inputs.dtype.isnative:
-        inputs = inputs.astype(inputs.dtype.newbyteorder("="))
-    if inputs.dtype == np.uint8 and inputs.ndim == 3:
-        inputs = inputs[..., None]
-    if inputs.dtype == np.uint8 and inputs.ndim == 4 and inputs.shape[3] not in (1, 3):
-        raise InputError(
-            "images must be uint8 [examples, height, width, channels] with 1 or 3 channels, "
-            f"got shape {inputs.shape}; move the channels to the end"
-        )
-    return inputs
 
 
 def class_assumption(num_classes: int) -> str:

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sfumato._check import InputError
+from sfumato.data.inputs import checked_inputs
 from sfumato.data.strings import Chosen, Strings
 
 _BLOCK = 1 << 16  # users looked at in one go while labels are counted; bounds the memory of a scan
@@ -284,7 +285,7 @@ def from_arrays(
             inputs that are not numbers.
     """
     inputs, labels, users = np.asanyarray(inputs), np.asarray(labels), np.asarray(users)
-    inputs = _checked_inputs(inputs)
+    inputs = checked_inputs(inputs)
     if not len(inputs) == len(labels) == len(users) or labels.ndim != 1 or users.ndim != 1:
         shapes = f"inputs {inputs.shape}, labels {labels.shape}, users {users.shape}"
         raise InputError(f"inputs, labels and users must have one row an example, got {shapes}")
@@ -322,20 +323,3 @@ def from_arrays(
         label_groups=label_groups,
         notes=tuple(notes),
     )
-
-
-def _checked_inputs(inputs: np.ndarray) -> np.ndarray:
-    if inputs.dtype.kind not in "biuf":
-        raise InputError(f"inputs must be numbers, got {inputs.dtype}; convert them to uint8, integers or floats")
-    if inputs.ndim == 0:
-        raise InputError("inputs must have one row an example, got a single number")
-    if not inputs.dtype.isnative:
-        inputs = inputs.astype(inputs.dtype.newbyteorder("="))
-    if inputs.dtype == np.uint8 and inputs.ndim == 3:
-        inputs = inputs[..., None]
-    if inputs.dtype == np.uint8 and inputs.ndim == 4 and inputs.shape[3] not in (1, 3):
-        raise InputError(
-            "images must be uint8 [n, height, width, channels] with 1 or 3 channels, "
-            f"got shape {inputs.shape}; move the channels to the end"
-        )
-    return inputs
