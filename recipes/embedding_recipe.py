@@ -1,36 +1,25 @@
-"""What the embedding recipes share: methods × seeds, each a run of its own that can be resumed, and one table.
+"""What the embedding recipes share: a plan for each method, and recall on identities that nobody trained on.
 
-A recipe's run.py gives the data, the model and a plan for each method, and calls `main`:
-
-    run.py [--quick] [--seeds N] [--jobs N] [--out DIR] [--data PATH]
-
-Every (method, seed) is one process with its share of the cores and one run folder; a run that was stopped goes on, a
-finished one is not repeated. results.json is written beside run.py; --quick, or data from elsewhere, writes it to the
-output folder only.
+A recipe's run.py gives the data, the model and a plan for each method, and calls `main`; `cells` has the options.
 """
 
-import argparse
 import dataclasses
 import json
-import os
-import subprocess
-import sys
-import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+import cells
 import torch
 from torch import nn
 
-from sfumato._files import read_json, write_json
+from sfumato._files import read_json
 from sfumato.data import UserDataset
 from sfumato.training import Cadence, Plan
 
 FAR = 1e-3
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,77 +47,41 @@ class Recipe:
 
 def main(recipe: Recipe) -> None:
     """Run the table, or one cell of it."""
-    parser = argparse.ArgumentParser(description=f"The table of {recipe.folder.name}.")
-    parser.add_argument("--quick", action="store_true", help="a few rounds of each method, to see that it runs")
-    parser.add_argument("--seeds", type=int, default=3, help="seeds for each method")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time, one thread each")
-    parser.add_argument("--out", type=Path, default=Path("runs") / recipe.folder.name, help="folder of the runs")
-    parser.add_argument("--cell", nargs=2, metavar=("METHOD", "SEED"), help=argparse.SUPPRESS)
-    parser.add_argument("--data", type=Path, required=recipe.needs_data, help="where the data lies, if asked for")
-    options = parser.parse_args()
-    plans = recipe.quick if options.quick else recipe.plans
-    out = options.out / ("quick" if options.quick else "full")
-    if options.cell:
-        cell(recipe, plans[options.cell[0]], int(options.cell[1]), folder_of(out, *options.cell), options.data)
-        return
-    seeds = range(1 if options.quick else options.seeds)
-    cells = [(method, str(seed)) for seed in seeds for method in plans]
-    with ThreadPoolExecutor(options.jobs) as pool:
-        codes = list(pool.map(lambda names: launch(names, options), cells))
-    if any(codes):
-        sys.exit("a run failed; see its message above, and start again to go on")
-    rows = table(recipe, plans, out, len(seeds))
-    kept = recipe.folder if not options.quick and options.data is None else out
-    write_json(kept / "results.json", rows)
-    for row in rows:
-        print(f"{row['method']:12} {row['mean']:.4f} ± {row['std']:.4f}   ε {row['epsilon']}")
-
-
-def folder_of(out: Path, method: str, seed: str) -> Path:
-    """The run folder of a cell."""
-    return out / f"{method.lower()}-{seed}"
-
-
-def launch(names: tuple[str, str], options: argparse.Namespace) -> int:
-    """One cell in a process of its own, on one thread."""
-    command = [sys.executable, sys.argv[0], "--cell", *names, "--out", str(options.out)]
-    command += ["--quick"] if options.quick else []
-    command += ["--data", str(options.data)] if options.data else []
-    code = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode
-    print(f"{names[0]} seed {names[1]}: {'done' if code == 0 else f'failed ({code})'}", flush=True)
-    return code
-
-
-def cell(recipe: Recipe, plan: Plan, seed: int, folder: Path, data: Path | None) -> None:
-    """Train one method with one seed, or go on with it."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    train, test = recipe.data(data)
-    torch.manual_seed(seed)
-    model = recipe.model()
-    resume = (folder / "checkpoint" / "state.safetensors").exists()
-    seeded = dataclasses.replace(plan, seed=seed)
-    every = max(1, plan.rounds // 4)
-    seeded.fit(
-        model,
-        train,
-        out=folder,
-        resume=resume,
-        validation=test,
-        test=test,
-        fars=(FAR,),
-        cadence=Cadence(evaluate_every=every, checkpoint_every=max(10, plan.rounds // 20)),
+    cells.main(
+        recipe.folder,
+        list(recipe.plans),
+        partial(cell, recipe),
+        partial(table, recipe),
+        data="needed" if recipe.needs_data else "optional",
     )
 
 
-def table(recipe: Recipe, plans: dict[str, Plan], out: Path, seeds: int) -> list[dict]:
+def cell(recipe: Recipe, method: str, seed: int, folder: Path, quick: bool, data: Path | None) -> None:
+    """Train one method with one seed, or go on with it."""
+    plan = (recipe.quick if quick else recipe.plans)[method]
+    train, test = recipe.data(data)
+    torch.manual_seed(seed)
+    dataclasses.replace(plan, seed=seed).fit(
+        recipe.model(),
+        train,
+        out=folder,
+        resume=(folder / "checkpoint" / "state.safetensors").exists(),
+        validation=test,
+        test=test,
+        fars=(FAR,),
+        cadence=Cadence(evaluate_every=max(1, plan.rounds // 4), checkpoint_every=max(10, plan.rounds // 20)),
+    )
+
+
+def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[dict[str, Any]]:
     """Mean and standard deviation over seeds of recall on identities that nobody trained on."""
+    plans = recipe.quick if quick else recipe.plans
     rows = []
     for method in ["untrained", *plans]:
         source = next(iter(plans)) if method == "untrained" else method
         recalls, statement = [], {}
         for seed in range(seeds):
-            folder = folder_of(out, source, str(seed))
+            folder = place(source, seed)
             evaluation = read_json(folder / "evaluation.json")
             which = "untrained" if method == "untrained" else "trained"
             recalls.append(evaluation[which]["recall_at_far"][f"{FAR:g}"])
@@ -140,8 +93,7 @@ def table(recipe: Recipe, plans: dict[str, Plan], out: Path, seeds: int) -> list
                 "method": method,
                 "dataset": recipe.dataset,
                 "metric": f"recall@FAR={FAR:g}",
-                "mean": round(float(np.mean(recalls)), 4),
-                "std": round(float(np.std(recalls, ddof=1)) if seeds > 1 else 0.0, 4),
+                **cells.mean_and_std(recalls),
                 "seeds": seeds,
                 "epsilon": statement["epsilon"] if private else None,
                 "epsilon_papers_convention": min((a["epsilon"] for a in paper), default=None),

@@ -11,28 +11,37 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
+COLUMNS = (
+    ("noise multiplier", "noise_multiplier"),
+    ("ε for one {unit}", "epsilon"),
+    ("ε, paper's convention", "epsilon_papers_convention"),
+    ("paper", "paper"),
+)
 START, END = "<!-- results -->", "<!-- end of results -->"
 
 
 def table(rows: list[dict]) -> str:
-    """A Markdown table of one recipe."""
+    """Markdown tables of one recipe: one for each data set and measure."""
+    groups: dict[tuple[str, str], list[dict]] = {}
+    for row in rows:
+        groups.setdefault((row["dataset"], row["metric"]), []).append(row)
+    return "\n\n".join(_one_table(group) for group in groups.values())
+
+
+def _one_table(rows: list[dict]) -> str:
+    shown = [(title, key) for title, key in COLUMNS if any(row.get(key) is not None for row in rows)]
+    unit = next((row["unit"] for row in rows if row["unit"]), "unit")
+    titles = [title.format(unit=unit) for title, _ in shown]
     lines = [
-        f"| method | {rows[0]['metric']} | noise multiplier | ε for one user | ε, paper's convention | paper |",
-        "| --- | --- | --- | --- | --- | --- |",
+        f"| method | {rows[0]['metric']} | " + " | ".join(titles) + " |",
+        "| --- " * (2 + len(shown)) + "|",
     ]
     for row in rows:
-        cells = [
-            row["method"],
-            f"{row['mean']:.3f} ± {row['std']:.3f}",
-            number(row["noise_multiplier"]),
-            number(row["epsilon"]),
-            number(row["epsilon_papers_convention"]),
-            number(row["paper"]),
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    delta = next((row["delta"] for row in rows if row["delta"]), None)
+        figure = f"{row['mean']:.3f} ± {row['std']:.3f}"
+        lines.append("| " + " | ".join([row["method"], figure, *(number(row.get(key)) for _, key in shown)]) + " |")
+    deltas = sorted({row["delta"] for row in rows if row["delta"]})
     note = f"{rows[0]['dataset']}; mean ± standard deviation over {rows[0]['seeds']} seeds"
-    return "\n".join(lines) + f"\n\n{note}{f'; δ = {delta:.3g}' if delta else ''}."
+    return "\n".join(lines) + f"\n\n{note}" + "".join(f"; δ = {delta:.3g}" for delta in deltas) + "."
 
 
 def number(value: float | None) -> str:

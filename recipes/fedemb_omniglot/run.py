@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from embedding_recipe import SHARED, Recipe, main
+from cells import SHARED
+from embedding_recipe import Recipe, main
 
 from sfumato import models
 from sfumato.data import UserDataset, omniglot_npz, split_groups

@@ -1,0 +1,95 @@
+"""What all recipes share: methods × seeds, each a process and a run folder of its own, and one results.json.
+
+    run.py [--quick] [--seeds N] [--jobs N] [--out DIR] [--data PATH]
+
+Every (method, seed) is one process with its share of the cores and one run folder; a run that was stopped goes on, a
+finished one is not repeated. results.json is written beside run.py; --quick, or data from elsewhere, writes it to the
+output folder only.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from sfumato._files import write_json
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+Data = Literal["none", "optional", "needed"]
+
+
+def main(
+    folder: Path,
+    methods: Sequence[str],
+    cell: Callable[[str, int, Path, bool, Path | None], Any],
+    table: Callable[[Callable[[str, int], Path], int, bool], list[dict[str, Any]]],
+    *,
+    data: Data = "none",
+) -> None:
+    """Run the table, or one cell of it.
+
+    Args:
+        folder: where run.py and results.json lie.
+        methods: the rows, in order.
+        cell: trains (method, seed) in a run folder, or goes on there; then whether it is quick, and the path in --data.
+        table: makes the rows from the run folders of (method, seed), the number of seeds and whether it is quick.
+        data: whether --data may or has to name where the data lies.
+    """
+    parser = argparse.ArgumentParser(description=f"The table of {folder.name}.")
+    parser.add_argument("--quick", action="store_true", help="a few rounds of each method, to see that it runs")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds for each method")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time, one thread each")
+    parser.add_argument("--out", type=Path, default=Path("runs") / folder.name, help="folder of the runs")
+    parser.add_argument("--cell", nargs=2, metavar=("METHOD", "SEED"), help=argparse.SUPPRESS)
+    if data != "none":
+        parser.add_argument("--data", type=Path, required=data == "needed", help="where the data lies")
+    options = parser.parse_args()
+    path = getattr(options, "data", None)
+    out = options.out / ("quick" if options.quick else "full")
+
+    def place(method: str, seed: int) -> Path:
+        kept = "".join(c if c.isalnum() or c in "-." else "-" for c in method.lower())
+        return out / f"{kept}-{seed}"
+
+    if options.cell:
+        method, seed = options.cell[0], int(options.cell[1])
+        warnings.simplefilter("ignore")
+        torch.set_num_threads(1)
+        cell(method, seed, place(method, seed), options.quick, path)
+        return
+    seeds = 1 if options.quick else options.seeds
+    flags = [*(["--quick"] if options.quick else []), *(["--data", str(path)] if path else [])]
+
+    def launch(names: tuple[str, str]) -> int:
+        """One cell in a process of its own, on one thread."""
+        command = [sys.executable, sys.argv[0], "--cell", *names, "--out", str(options.out), *flags]
+        code = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode
+        print(f"{names[0]} seed {names[1]}: {'done' if code == 0 else f'failed ({code})'}", flush=True)
+        return code
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        codes = list(pool.map(launch, [(method, str(seed)) for seed in range(seeds) for method in methods]))
+    if any(codes):
+        sys.exit("a run failed; see its message above, and start again to go on")
+    rows = table(place, seeds, options.quick)
+    write_json((folder if not options.quick and path is None else out) / "results.json", rows)
+    width = max(len(row["method"]) for row in rows)
+    for row in rows:
+        print(f"{row['method']:{width}} {row['mean']:.4f} ± {row['std']:.4f}   ε {row['epsilon']}")
+
+
+def mean_and_std(values: Sequence[float]) -> dict[str, float]:
+    """The fields of a row that sum up the seeds; the standard deviation is of a sample."""
+    return {
+        "mean": round(float(np.mean(values)), 4),
+        "std": round(float(np.std(values, ddof=1)) if len(values) > 1 else 0.0, 4),
+    }

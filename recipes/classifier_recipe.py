@@ -1,0 +1,99 @@
+"""What the recipes of classifiers share: a plan, a model and data for each method, and accuracy on test examples.
+
+A recipe's run.py gives the methods and calls `main`; `cells` has the options.
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cells
+import torch
+from torch import nn
+
+from sfumato._files import read_json
+from sfumato.central import DPSGD
+from sfumato.data import ExampleDataset
+from sfumato.training import Cadence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """One row of the table.
+
+    Attributes:
+        dataset: its name in the table.
+        plan: without seed; settings may not be chosen on the test examples.
+        data: gives the private examples and the test examples, from the path in --data if there is one.
+        model: gives a fresh model; torch's generator is seeded before.
+        paper: the published accuracy of the same setting, in [0, 1].
+    """
+
+    dataset: str
+    plan: DPSGD
+    data: Callable[[Path | None], tuple[ExampleDataset, ExampleDataset]]
+    model: Callable[[], nn.Module]
+    paper: float | None = None
+
+
+def main(folder: Path, methods: dict[str, Method], *, data: cells.Data = "none", quick_steps: int = 2) -> None:
+    """Run the table, or one cell of it.
+
+    Args:
+        folder: where run.py and results.json lie.
+        methods: the rows, in order.
+        data: whether --data may or has to name where the data lies.
+        quick_steps: steps of each method under --quick.
+    """
+    cells.main(folder, list(methods), partial(_cell, methods, quick_steps), partial(_table, methods), data=data)
+
+
+def _cell(
+    methods: dict[str, Method], quick_steps: int, name: str, seed: int, folder: Path, quick: bool, data: Path | None
+) -> None:
+    """Train one method with one seed, or go on with it."""
+    method = methods[name]
+    train, test = method.data(data)
+    plan = dataclasses.replace(method.plan, seed=seed)
+    if quick:
+        plan = dataclasses.replace(plan, steps=quick_steps, epochs=None)
+    torch.manual_seed(seed)
+    plan.fit(
+        method.model(),
+        train,
+        out=folder,
+        resume=(folder / "checkpoint" / "state.safetensors").exists(),
+        test=test,
+        cadence=Cadence(checkpoint_every=max(10, plan.rounds_for(len(train)) // 10)),
+    )
+
+
+def _table(
+    methods: dict[str, Method], place: Callable[[str, int], Path], seeds: int, quick: bool
+) -> Sequence[dict[str, Any]]:
+    """Mean and standard deviation over seeds of the accuracy on the test examples."""
+    rows = []
+    for name, method in methods.items():
+        folders = [place(name, seed) for seed in range(seeds)]
+        statement = json.loads((folders[0] / "statement.json").read_text())
+        plan = json.loads((folders[0] / "plan.json").read_text())
+        private = statement["epsilon"] != "inf"
+        rows.append(
+            {
+                "method": name,
+                "dataset": method.dataset,
+                "metric": "accuracy",
+                **cells.mean_and_std([read_json(f / "evaluation.json")["trained"]["accuracy"] for f in folders]),
+                "seeds": seeds,
+                "epsilon": statement["epsilon"] if private else None,
+                "delta": statement["delta"] if private else None,
+                "unit": statement["unit"] if private else None,
+                "noise_multiplier": plan["noise_multiplier"] if private else None,
+                "paper": method.paper,
+            }
+        )
+    return rows
