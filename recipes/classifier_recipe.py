@@ -5,11 +5,11 @@ A recipe's run.py gives the methods and calls `main`; `cells` has the options.
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import cells
 import torch
@@ -19,6 +19,20 @@ from sfumato._files import read_json
 from sfumato.central import DPSGD
 from sfumato.data import ExampleDataset
 from sfumato.training import Cadence
+
+
+class Shown(Protocol):
+    """What the table tells of a method beside its results."""
+
+    @property
+    def dataset(self) -> str:
+        """Name of the data."""
+        ...
+
+    @property
+    def paper(self) -> float | None:
+        """The published accuracy of the same setting, in [0, 1]."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +63,7 @@ def main(folder: Path, methods: dict[str, Method], *, data: cells.Data = "none",
         data: whether --data may or has to name where the data lies.
         quick_steps: steps of each method under --quick.
     """
-    cells.main(folder, list(methods), partial(_cell, methods, quick_steps), partial(_table, methods), data=data)
+    cells.main(folder, list(methods), partial(_cell, methods, quick_steps), partial(table, methods), data=data)
 
 
 def _cell(
@@ -58,12 +72,36 @@ def _cell(
     """Train one method with one seed, or go on with it."""
     method = methods[name]
     train, test = method.data(data)
-    plan = dataclasses.replace(method.plan, seed=seed)
-    if quick:
-        plan = dataclasses.replace(plan, steps=quick_steps, epochs=None)
+    fit(method.plan, method.model, train, test, seed=seed, folder=folder, steps=quick_steps if quick else None)
+
+
+def fit(
+    plan: DPSGD,
+    model: Callable[[], nn.Module],
+    train: ExampleDataset,
+    test: ExampleDataset,
+    *,
+    seed: int,
+    folder: Path,
+    steps: int | None = None,
+) -> None:
+    """Run a plan in a folder, or go on there; the model is drawn from torch's generator, seeded before.
+
+    Args:
+        plan: without seed.
+        model: gives a fresh model.
+        train: private examples.
+        test: examples to measure the accuracy on.
+        seed: of model and plan.
+        folder: of the run.
+        steps: instead of the plan's own.
+    """
+    plan = dataclasses.replace(plan, seed=seed)
+    if steps is not None:
+        plan = dataclasses.replace(plan, steps=steps, epochs=None)
     torch.manual_seed(seed)
     plan.fit(
-        method.model(),
+        model(),
         train,
         out=folder,
         resume=(folder / "checkpoint" / "state.safetensors").exists(),
@@ -72,11 +110,11 @@ def _cell(
     )
 
 
-def _table(
-    methods: dict[str, Method], place: Callable[[str, int], Path], seeds: int, quick: bool
-) -> Sequence[dict[str, Any]]:
+def table(
+    methods: Mapping[str, Shown], place: Callable[[str, int], Path], seeds: int, quick: bool
+) -> list[dict[str, Any]]:
     """Mean and standard deviation over seeds of the accuracy on the test examples."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, method in methods.items():
         folders = [place(name, seed) for seed in range(seeds)]
         statement = json.loads((folders[0] / "statement.json").read_text())
