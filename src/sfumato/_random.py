@@ -1,8 +1,8 @@
 """Randomness as a pure function of a key and a label, so that a resumed run repeats itself exactly.
 
 A run has one 256-bit key. A released run takes it from the operating system's CSPRNG; a seeded run derives it
-from the seed, and exists for tests and simulation only. Every draw comes from the stream of SHAKE-256 over
-(key, labels, block), where the labels name the purpose and the round: `source.stream("noise", 7)`. Streams with
+from the seed, and exists for tests and simulation only. Every draw comes from a keystream of AES-256 whose own key is
+SHAKE-256 over (key, labels), where the labels name the purpose and the round: `source.stream("noise", 7)`. Streams with
 different labels are independent, sampling and noise never share one, and a round that is repeated after a crash
 draws the same noise again instead of spending a second draw.
 
@@ -10,51 +10,49 @@ Who knows the key can subtract the noise: it is kept in the checkpoint folder on
 deleted when the run ends.
 
 >>> RandomSource.from_seed(1).stream("noise", 0).normal(2).round(3).tolist()
-[1.399, 0.738]
+[0.262, -0.939]
 """
 
 import hashlib
 import math
 import secrets
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
-_BLOCK = 1 << 18  # bytes from one call of SHAKE; bounds the memory of a long draw
+from sfumato._keystream import Keystream
+from sfumato._normals import add_normals
 
 
 class Stream:
-    """Draws from one labelled stream, in order. Not shared between purposes."""
+    """Draws from one labelled stream, in order. Not shared between purposes.
+
+    Words and normal numbers have keystreams of their own: how many of the ones were drawn does not move the others.
+    """
 
     def __init__(self, key: bytes, label: bytes) -> None:
-        self._prefix = len(label).to_bytes(4, "big") + label
         self._key = key
-        self._block = 0
-        self._rest = b""
+        self._label = label
+        self._words: Keystream | None = None
+        self._normals = 0  # how many were drawn
+
+    def _subkey(self, what: bytes) -> bytes:
+        return hashlib.shake_256(self._key + what + self._label).digest(32)
 
     def bytes(self, count: int) -> bytes:
         """The next `count` bytes."""
-        parts = [self._rest]
-        have = len(self._rest)
-        while have < count:
-            size = min(_BLOCK, max(64, count - have))
-            hashed = hashlib.shake_256(self._key + self._prefix + self._block.to_bytes(8, "big"))
-            parts.append(hashed.digest(size))
-            self._block += 1
-            have += size
-        joined = b"".join(parts)
-        self._rest = joined[count:]
-        return joined[:count]
+        if self._words is None:
+            self._words = Keystream(self._subkey(b"words"))
+        return self._words.next(count)
 
     def uint64(self, count: int) -> np.ndarray:
         """Uniform 64-bit integers, shape [count]."""
         return np.frombuffer(self.bytes(8 * count), dtype="<u8")
 
     def uniform(self, count: int) -> np.ndarray:
-        """Uniform in the open interval (0, 1), 53 bits, shape [count]."""
-        return ((self.uint64(count) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+        """Uniform in the open interval (0, 1), odd multiples of 2^-53, shape [count]."""
+        return ((self.uint64(count) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
     def bernoulli(self, rate: float, count: int) -> np.ndarray:
         """Boolean [count], each true with probability `rate` (to 2^-64, rounded down)."""
@@ -80,24 +78,19 @@ class Stream:
             if count < 2 or (np.diff(keys[order]) != 0).all():
                 return order
 
-    def normal(self, count: int) -> np.ndarray:
-        """Standard normal draws, float64 [count], by Box and Muller."""
-        pieces = list(self.normals(count))
-        return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0), *pieces])
+    def normal(self, count: int, *, threads: int = 1) -> np.ndarray:
+        """The next standard normal draws, float64 [count]."""
+        out = np.zeros(count)
+        self.add_normal(out, threads=threads)
+        return out
 
-    def normals(self, count: int) -> Iterator[np.ndarray]:
-        """The same draws in pieces that stay in the cache, float64 [at most 65,536] each, to be used up in order."""
-        left = count
-        while left > 0:
-            size = min(_BLOCK // 8, (left + 1) // 2)
-            u = self.uniform(2 * size)
-            radius = np.sqrt(-2.0 * np.log(u[:size]))
-            angle = 2.0 * math.pi * u[size:]
-            pairs = np.empty((size, 2))
-            np.multiply(radius, np.cos(angle), out=pairs[:, 0])
-            np.multiply(radius, np.sin(angle), out=pairs[:, 1])
-            yield pairs.reshape(-1)[:left]
-            left -= 2 * size
+    def add_normal(self, out: np.ndarray, *, std: float = 1.0, threads: int = 1) -> None:
+        """Add std × the next normal draws to float [n], contiguous, in place.
+
+        Any number of threads gives the same draws, and so does any split of `out` into several calls.
+        """
+        add_normals(out, self._subkey(b"normals"), self._normals, std, threads)
+        self._normals += len(out)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ def run(blobs, tiny, **changes) -> acc.Statement:
     return FedAvg(**{**fields, **changes}).fit(tiny(), blobs(8)).statement
 
 
-@pytest.mark.parametrize(("seed", "answer"), [(1, "No: seeded"), (None, "Yes: SHAKE-256")])
+@pytest.mark.parametrize(("seed", "answer"), [(1, "No: seeded"), (None, "Yes: AES-256")])
 def test_it_tells_whether_the_noise_is_cryptographic(blobs, tiny, seed, answer) -> None:
     assert run(blobs, tiny, seed=seed).disclosure["cryptographic_noise"].startswith(answer)
 

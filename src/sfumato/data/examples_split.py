@@ -8,7 +8,7 @@ shuffle of all N positions would send other records elsewhere when N changes.)
 >>> data = examples_from_arrays(np.arange(1000.0), np.zeros(1000, int), num_classes=2)
 >>> parts = split_examples(data, test=200, validation=0.1, seed=0)
 >>> [len(part) for part in parts]
-[725, 75, 200]
+[723, 77, 200]
 """
 
 from collections.abc import Iterator

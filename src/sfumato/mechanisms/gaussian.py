@@ -17,6 +17,8 @@ from sfumato import _check
 from sfumato._random import Stream
 from sfumato.accounting import Event, Gaussian, NonPrivate
 
+_PIECE = 1 << 24  # numbers on their way to another device at a time
+
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianMechanism:
@@ -45,11 +47,13 @@ class GaussianMechanism:
         """
         if self.noise_multiplier > 0:
             _check.positive(clip_norm=clip_norm, remedy="noise on an unbounded sum protects nobody")
-            start, flat = 0, total.view(-1)
-            for noise in stream.normals(total.numel()):  # piece by piece: no second vector of the model's size
-                piece = flat[start : start + len(noise)]
-                piece.add_(torch.from_numpy(noise).to(total.device), alpha=self.noise_std(clip_norm))
-                start += len(noise)
+            std, threads, flat = self.noise_std(clip_norm), torch.get_num_threads(), total.view(-1)
+            if total.device.type == "cpu":
+                stream.add_normal(flat.numpy(), std=std, threads=threads)
+            else:
+                for piece in flat.split(_PIECE):  # no second vector of the model's size
+                    noise = stream.normal(len(piece), threads=threads)
+                    piece.add_(torch.from_numpy(noise).to(piece.device), alpha=std)
         return total
 
     def event(self, contributions_moved: float = 1.0) -> Event:

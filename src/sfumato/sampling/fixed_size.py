@@ -6,7 +6,7 @@ Poisson's.
 
 >>> from sfumato._random import RandomSource
 >>> FixedSizeSampling(size=3, population=10).draw(10, RandomSource.from_seed(1).stream("sampling", 0)).tolist()
-[6, 7, 8]
+[3, 4, 6]
 """
 
 from dataclasses import dataclass

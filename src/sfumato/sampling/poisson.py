@@ -6,7 +6,7 @@ be empty, and that amplification by sampling holds for adding or removing a unit
 >>> from sfumato._random import RandomSource
 >>> sampling = PoissonSampling(sampling_rate=0.01, population=1000)
 >>> len(sampling.draw(1000, RandomSource.from_seed(1).stream("sampling", 0)))
-6
+7
 """
 
 from dataclasses import dataclass

@@ -11,7 +11,7 @@ docs/explanation/virtual-clients.md, with the reason why groups of exactly m use
 >>> from sfumato._random import RandomSource
 >>> groups = VirtualClients(clients=2).group(np.arange(4), RandomSource.from_seed(1), round_index=0)
 >>> [(g.slot, g.users.tolist()) for g in groups]
-[(0, [1, 3]), (1, [0, 2])]
+[(0, [3]), (1, [0, 1, 2])]
 >>> VirtualClients(clients=2).contributions_moved("add_remove")
 2.0
 """

@@ -122,7 +122,7 @@ def _disclosure(plan: "Plan", private_sum: PrivateSum, noise_source: str) -> dic
         "evaluation": "What was measured on the training, validation or test records has no noise and is not covered; "
         f"whether it served to choose what is released is {NOT_STATED}.",
         "other_releases": f"None is counted here; whether there are others is {NOT_STATED}.",
-        "cryptographic_noise": "Yes: SHAKE-256 under a key from the operating system, deleted when the run ends."
+        "cryptographic_noise": "Yes: AES-256 under a key from the operating system, deleted when the run ends."
         if noise_source == "os"
         else "No: seeded, for simulation only. Whoever knows the seed can take the noise away.",
         "floating_point": "No: sums and noise are rounded to floating-point numbers, and attacks on their last bits "

@@ -1,0 +1,102 @@
+"""Normal numbers of a keystream, added in place: a pure function of the key and each number's place.
+
+Numbers come in tiles of 2n from 2n words of the keystream: words i and n+i give numbers i and n+i, by Box and Muller
+(1958). With R = √(-2 ln U) and T = tan(angle / 2) they are R (2 / (1 + T²) - 1) = R cos(angle) and 2 R T / (1 + T²) =
+R sin(angle). U is an odd multiple of 2^-63, so the largest number is 9.34, which a normal one exceeds once in 10^20.
+Tiles are a part of the definition, threads and pieces are not.
+
+Everything is computed in double precision, in pieces that stay in the cache. Another processor or another release of
+NumPy may round a logarithm or a tangent differently: the last bits of a number are not part of the definition.
+"""
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+
+from sfumato._keystream import BLOCK, Keystream
+
+_PAIRS = 1 << 14  # pairs in a tile: changing it changes every draw
+_TILE = 2 * _PAIRS
+_SHARE = 32 * _TILE  # numbers that a thread takes at a time
+_WORDS = BLOCK // 8
+
+
+def add_normals(out: np.ndarray, key: bytes, first: int, std: float, threads: int) -> None:
+    """Add std × normal number `first` + i to out[i].
+
+    Args:
+        out: float [n], contiguous.
+        key: 32 secret bytes.
+        first: place of the first number, >= 0.
+        std: standard deviation.
+        threads: how many share the work, >= 1; cannot change the numbers.
+    """
+    cuts = [0, *range(_SHARE - first % _SHARE, len(out), _SHARE), len(out)]
+    if threads == 1 or len(cuts) == 2:
+        _add(out, key, first, std)
+        return
+    shares = [(out[start:end], key, first + start, std) for start, end in pairwise(cuts)]
+    with ThreadPoolExecutor(min(threads, len(shares)), thread_name_prefix="normals") as pool:
+        for done in [pool.submit(_add, *share) for share in shares]:
+            done.result()
+
+
+def _add(out: np.ndarray, key: bytes, first: int, std: float) -> None:
+    """One thread's share."""
+    box = _Box(key)
+    done = 0
+    while done < len(out):
+        tile, low = divmod(first + done, _TILE)
+        high = min(low + len(out) - done, _TILE)
+        piece = out[done : done + high - low]
+        # A few numbers at one end of the tile need a few pairs only.
+        start, end = (low % _PAIRS, (high - 1) % _PAIRS + 1) if low >= _PAIRS or high <= _PAIRS else (0, _PAIRS)
+        cosines, sines = box.pairs(tile, start, end, std)
+        middle = min(max(_PAIRS - low, 0), len(piece))
+        if middle:
+            part = piece[:middle]
+            np.add(part, cosines[low - start : low - start + middle], out=part, casting="same_kind")
+        if middle < len(piece):
+            part, begin = piece[middle:], max(low - _PAIRS, 0) - start
+            np.add(part, sines[begin : begin + len(part)], out=part, casting="same_kind")
+        done += len(piece)
+
+
+class _Box:
+    """Pairs of a tile, in memory that is used again."""
+
+    def __init__(self, key: bytes) -> None:
+        self._keystream = Keystream(key)
+        self._words = np.empty((2, _PAIRS), dtype="<i8")
+        self._spare = np.empty(_PAIRS)
+
+    def pairs(self, tile: int, start: int, end: int, std: float) -> tuple[np.ndarray, np.ndarray]:
+        """std × the two numbers of pairs start, …, end-1, float64 [end - start] each, until the next call."""
+        skipped = start % _WORDS
+        first, count = start - skipped, end - start + skipped
+        words, angles = self._words[0, :count], self._words[1, :count]
+        self._keystream.fill((tile * _TILE + first) // _WORDS, words)
+        self._keystream.fill((tile * _TILE + _PAIRS + first) // _WORDS, angles)
+        radius, sines, cosines = words.view(np.float64), angles.view(np.float64), self._spare[:count]
+
+        np.bitwise_or(words, 1, out=words)
+        np.copyto(radius, words, casting="unsafe")
+        np.abs(radius, out=radius)
+        np.multiply(radius, 2.0**-63, out=radius)  # U
+        np.log(radius, out=radius)
+        np.multiply(radius, -2.0, out=radius)
+        np.sqrt(radius, out=radius)
+        np.multiply(radius, std, out=radius)
+
+        np.copyto(sines, angles, casting="unsafe")
+        np.multiply(sines, math.pi * 2.0**-64, out=sines)  # half of an angle in [-π, π]
+        np.tan(sines, out=sines)
+        np.multiply(sines, sines, out=cosines)
+        np.add(cosines, 1.0, out=cosines)
+        np.divide(radius, cosines, out=cosines)
+        np.add(cosines, cosines, out=cosines)  # 2 R / (1 + T²)
+        np.multiply(sines, cosines, out=sines)
+        np.subtract(cosines, radius, out=cosines)
+        return cosines[skipped:], sines[skipped:]
