@@ -27,7 +27,7 @@ from sfumato.clipping import ClippedSum, NormBound
 from sfumato.clipping.per_example import Recording, covered, self_check
 from sfumato.clipping.per_example.rule import Layer
 from sfumato.data import ExampleDataset, to_tensor
-from sfumato.models import refuse_coupling, trainable_parameters
+from sfumato.models import refuse_coupling, refuse_lazy, trainable_parameters
 from sfumato.sampling import Group
 from sfumato.training import FlatParameters, Share
 from sfumato.training.client import seed_dropout
@@ -83,7 +83,8 @@ class ExampleContribution:
     ) -> None:
         self.data = data
         self.population = len(data)
-        self.model = copy.deepcopy(model).to(device).train()
+        refuse_lazy(model)
+        self.model = _copied(model).to(device).train()
         self._device = torch.device(device)
         self._bound, self._loss = bound, loss
         self._augmentation: Augmentation = augmentation
@@ -260,13 +261,16 @@ class ExampleContribution:
         was_training = self.model.training
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                outputs = self.model(*inputs)
-        except (RuntimeError, TypeError, IndexError) as error:
+                outputs = self.model(*(each.clone() for each in inputs))
+        except InputError:
+            raise
+        except Exception as error:  # whatever the user's own forward raises
             shapes = " and ".join(f"{tuple(x.shape[1:])} {str(x.dtype).removeprefix('torch.')}" for x in inputs)
             first = (str(error).splitlines() or [type(error).__name__])[0]
             raise InputError(
-                f"the model does not take inputs of shape {shapes} ({first}); build it for them, or change the data"
-            ) from None
+                f"the model does not take inputs of shape {shapes} ({_first_line(error)}); build it for them, or "
+                "change the data"
+            ) from error
         finally:
             self.model.train(was_training)
         if self._loss is cross_entropy:
@@ -282,7 +286,18 @@ class ExampleContribution:
                 )
         if len(labels) > 1:
             _refuse_coupling(self.model, inputs)
-        check = self_check(self.model, lambda pair: self._losses(*pair), (inputs, labels))
+        try:  # each pass gets inputs of its own: a model may work on them in place
+            check = self_check(
+                self.model,
+                lambda pair: self._losses(tuple(each.clone() for each in pair[0]), pair[1]),
+                (inputs, labels),
+            )
+        except RuntimeError as error:
+            in_place = "inplace" in str(error)
+            remedy = (
+                "work on a copy there (x = x + 1, not x += 1)" if in_place else "see that it trains without privacy"
+            )
+            raise InputError(f"the backward pass of the model fails ({_first_line(error)}); {remedy}") from error
         if check.unused:
             warnings.warn(
                 f"{len(check.unused)} trained parameters have no gradient and only collect noise ({check.unused[0]}); "
@@ -301,9 +316,28 @@ def _trained(model: nn.Module, trainable: str) -> list[tuple[str, nn.Parameter]]
     named = trainable_parameters(model, trainable)
     chosen = {id(parameter) for _, parameter in named}
     for parameter in model.parameters():
+def _copied(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except (TypeError, RuntimeError) as error:
+        raise InputError(
+            f"the model cannot be copied ({_first_line(error)}); keep generators, open files and computed tensors "
+            "out of its attributes"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    """An error of other people's code in one line."""
+    told = (str(error).splitlines() or [""])[0].split(" Hint:")[0]
+    return told if isinstance(error, RuntimeError) and told else f"{type(error).__name__}: {told}".rstrip(": ")
+
+
         parameter.requires_grad_(id(parameter) in chosen)
     return named
 
+    for name, parameter in named:
+        if not parameter.is_floating_point():
+            raise InputError(f"parameter {name} is {parameter.dtype}; use real numbers, or freeze it")
 
 class _ByPlace(nn.Module):
     """A model of several inputs as a model of one: the places of the examples."""

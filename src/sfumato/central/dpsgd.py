@@ -123,6 +123,9 @@ class DPSGD(PrivatePlan):
                 f"augmentations={self.augmentations} copies of one picture are all the same; choose an augmentation, "
                 "flip for example"
             )
+        _check.positive(clip_gamma=self.clip_gamma)
+        if self.layer_shares is not None and self.clipping != "per_layer":
+            raise InputError(f"layer_shares are for clipping=per_layer, got clipping={self.clipping}; leave them out")
         if self.adaptive_clip_quantile is not None and self.clipping != "adaptive":
             raise InputError("adaptive_clip_quantile is for clipping=adaptive; set it, or leave the quantile out")
         super().__post_init__()

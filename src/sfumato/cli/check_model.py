@@ -3,11 +3,8 @@
 Nothing is trained and no record is read: the inputs are zeros and ones of the shape that is given.
 """
 
-import importlib
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -18,12 +15,15 @@ from torch import nn
 from sfumato import models
 from sfumato._check import InputError, positive, whole
 from sfumato.central import ExampleContribution
-from sfumato.central.micro_batch import default_budget, suggested
+from sfumato.central.micro_batch import default_budget
+from sfumato.cli.classifier_options import PICTURES
 from sfumato.cli.console import say, say_json, table
 from sfumato.cli.model_options import check_device
+from sfumato.cli.own_model import own_model
 from sfumato.cli.parse import CommonOptions, parse
 from sfumato.clipping import ConstantClipNorm
 from sfumato.clipping.per_example import layers_of, problems
+from sfumato.clipping.per_example.rule import Layer
 from sfumato.data import ExampleDataset, examples_from_arrays
 from sfumato.models import coupled_layers, freeze
 
@@ -31,6 +31,9 @@ _ABOUT = (
     "Show how each layer of a model is covered by the clipping of single examples, what is refused and what to use "
     "instead, and how much memory an example takes. No record is read."
 )
+
+_READ = {**dict.fromkeys(PICTURES, "picture"), "bilstm": "ids", "transformer": "ids", "ctr": "table"}
+_SHAPES = {"picture": "28 28 1", "ids": "128", "table": "13 26", "numbers": "13"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,19 +43,19 @@ class CheckOptions(CommonOptions):
     Attributes:
         model: a classifier's name (lenet5, resnet20, bilstm, …), or module:factory, an importable function without
             arguments that gives a torch module; the folder that you are in is searched too.
-        kind: what an example is: a picture, ids (words), or numbers.
-        shape: of an example: height, width and channels of a picture, or how many ids or numbers.
-        classes: number of classes.
+        kind: what an example is: a picture, ids (words), numbers, or a row of a table (numbers and ids).
+        shape: of an example: height, width and channels of a picture; how many ids or numbers; or how many of both.
+        classes: number of classes; None for 10, or for a model of your own as many as it gives.
         vocabulary: for ids: how many there are.
         trainable: "all", "norm", "norm+first" or a regular expression on parameter names.
         memory_budget: MiB for a micro-batch; None for half of the free memory of a GPU, 512 on a CPU.
         device: cpu, cuda, or cuda:1.
     """
 
-    model: Annotated[str, tyro.conf.Positional]
-    kind: Literal["picture", "ids", "numbers"] = "picture"
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    kind: Literal["picture", "ids", "numbers", "table"] = "picture"
     shape: tuple[int, ...] = (28, 28, 1)
-    classes: int = 10
+    classes: int | None = None
     vocabulary: int = 1 << 15
     trainable: str = "all"
     memory_budget: float | None = None
@@ -62,20 +65,13 @@ class CheckOptions(CommonOptions):
 def check_model(argv: Sequence[str]) -> int:
     """Run `sfumato check-model`; 0 if the model can be trained, 2 if something in it is refused."""
     options = parse(CheckOptions, argv, command="check-model", about=_ABOUT)
-    whole(classes=options.classes, vocabulary=options.vocabulary)
-    for side in options.shape:
-        whole(shape=side)
-    if options.memory_budget is not None:
-        positive(memory_budget=options.memory_budget)
-    check_device(options.device)
+    _check(options)
     model = _model(options).train()
-    refused = dict(problems(model))
-    for name, layer, what in coupled_layers(model):
-        refused.setdefault(name or type(layer).__name__, f"{type(layer).__name__} {what}; use group norm")
+    refused = _refused(model)
     if any(parameter.requires_grad for parameter in model.parameters()):
         freeze(model, options.trainable)
     rows = [
-        (layer.name or "(the model)", type(layer.module).__name__, _count(layer.module, layer.wanted), layer.rule.path)
+        (layer.name or "(the model)", type(layer.module).__name__, _count(layer.module, layer.wanted), _path(layer))
         for layer in layers_of(model)
         if layer.name not in refused
     ]
@@ -84,17 +80,68 @@ def check_model(argv: Sequence[str]) -> int:
         layers = [dict(zip(("name", "kind", "parameters", "path"), row)) for row in rows]
         say_json({"layers": layers, "refused": refused, **(cost or {})})
         return 2 if refused else 0
-    table(["layer", "kind", "parameters", "covered by"], [[a, b, f"{c:,}", d] for a, b, c, d in rows])
+    if rows:
+        table(["layer", "kind", "parameters", "covered by"], [[a, b, f"{c:,}", d] for a, b, c, d in rows])
     if cost is None:
         say()
         table(["refused", "why, and what to use instead"], [[name, reason] for name, reason in refused.items()])
         raise InputError(f"{_layers(len(refused))} cannot be trained privately; replace what is refused")
-    each, budget = cost["bytes_per_example"] / 2**20, cost["memory_budget"] / 2**20
-    say(
-        f"\n{cost['parameters']:,} parameters are trained and noised. An example takes about {each:.2g} MiB; "
-        f"a micro-batch of {cost['micro_batch']:,} fits into {budget:.0f} MiB."
-    )
+    _tell(cost)
     return 0
+
+
+def _check(options: CheckOptions) -> None:
+    if options.classes is not None:
+        whole(classes=options.classes)
+    whole(vocabulary=options.vocabulary)
+    for side in options.shape:
+        whole(shape=side)
+    kind = _READ.get(options.model, options.kind)
+    if kind != options.kind:
+        raise InputError(
+            f"{options.model} reads --kind {kind}, got {options.kind}; give --kind {kind} --shape {_SHAPES[kind]}, for "
+            "example"
+        )
+    sides = {"picture": (2, 3), "ids": (1,), "table": (2,)}.get(kind)
+    if not options.shape or (sides and len(options.shape) not in sides):
+        given = " ".join(map(str, options.shape)) or "nothing"
+        raise InputError(f"shape must be like {_SHAPES[kind]} for --kind {kind}, got {given}")
+    if options.memory_budget is not None:
+        positive(memory_budget=options.memory_budget)
+    check_device(options.device)
+
+
+def _refused(model: nn.Module) -> dict[str, str]:
+    """Why each layer that is refused is, with what to use instead, by name."""
+    refused = dict(problems(model))
+    for name, layer, what in coupled_layers(model):
+        refused.setdefault(name or type(layer).__name__, f"{type(layer).__name__} {what}; use group norm")
+    return refused
+
+
+def _path(layer: Layer[Any]) -> str:
+    """How a layer is covered, and when that is slow."""
+    remarks = {
+        nn.LSTM: "slower for packed sequences and under bfloat16",
+        nn.GRU: "each step through autograd, slower than an LSTM",
+        nn.RNN: "each step through autograd, slower than an LSTM",
+    }
+    remark = next((said for kind, said in remarks.items() if isinstance(layer.module, kind)), "")
+    return f"{layer.rule.path} ({remark})" if remark else layer.rule.path
+
+
+def _tell(cost: dict[str, int]) -> None:
+    """What a micro-batch takes, in words."""
+    each, budget = cost["bytes_per_example"] / 2**20, cost["memory_budget"] / 2**20
+    fits = (
+        f"a micro-batch of {cost['micro_batch']:,} fits into {budget:,.0f} MiB"
+        if cost["bytes_per_example"] <= cost["memory_budget"]
+        else f"that is more than {budget:,.3g} MiB, so examples go through one by one"
+    )
+    say(
+        f"\n{cost['parameters']:,} parameters are trained and noised. An example takes about {each:.2g} MiB beside the "
+        f"model; {fits}. Batches of any size take the memory of one micro-batch."
+    )
 
 
 def _layers(count: int) -> str:
@@ -115,7 +162,7 @@ def _cost(model: nn.Module, options: CheckOptions) -> dict[str, int]:
     return {
         "parameters": contribution.flat.vector.numel(),
         "bytes_per_example": contribution.bytes_per_example,
-        "micro_batch": suggested(contribution.bytes_per_example, budget),
+        "micro_batch": contribution.micro_batch,
         "memory_budget": budget,
     }
 
@@ -125,34 +172,23 @@ def _count(module: nn.Module, wanted: frozenset[str]) -> int:
 
 
 def _model(options: CheckOptions) -> nn.Module:
-    if ":" not in options.model:
-        text = options.model in ("bilstm", "transformer")
-        sizes: dict[str, Any] = {"vocabulary_size": options.vocabulary} if text else {}
-        return models.classifier(options.model, options.classes, [options.shape], **sizes)
-    module, _, factory = options.model.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = importlib.import_module(module)
-        if not hasattr(found, factory):
-            raise InputError(f"{options.model}: {module} has no {factory}; name a function without arguments")
-        made = getattr(found, factory)()
-    except ModuleNotFoundError as error:
-        raise InputError(f"{options.model}: {error}; give module:factory, and run it where the module is") from None
-    except InputError:
-        raise
-    except Exception as error:  # whatever the user's own module raises
-        what = f"{type(error).__name__}: {error}"
-        raise InputError(f"{options.model} failed ({what}); the function must give a model without arguments") from None
-    finally:
-        sys.path.pop(0)
-    if not isinstance(made, nn.Module):
-        raise InputError(f"{options.model} gave a {type(made).__name__}, not a torch module")
-    return made
+    if ":" in options.model:
+        return own_model(options.model)
+    sizes: dict[str, Any] = {}
+    if options.model in ("bilstm", "transformer"):
+        sizes["vocabulary_size"] = options.vocabulary
+    if options.model == "ctr":
+        sizes["vocabulary_sizes"] = options.vocabulary
+    shapes = [(side,) for side in options.shape] if options.kind == "table" else [options.shape]
+    return models.classifier(options.model, options.classes or 10, shapes, **sizes)
 
 
 def _examples(options: CheckOptions) -> ExampleDataset:
     """Two examples that differ."""
-    types = {"picture": np.uint8, "ids": np.int64, "numbers": np.float32}
-    inputs = np.zeros((2, *options.shape), types[options.kind])
-    inputs[1] = 1
-    return examples_from_arrays(inputs, np.zeros(2, np.int64), num_classes=options.classes)
+    types = {"picture": (np.uint8,), "ids": (np.int64,), "numbers": (np.float32,), "table": (np.float32, np.int64)}
+    shapes = [(side,) for side in options.shape] if options.kind == "table" else [options.shape]
+    inputs = tuple(np.zeros((2, *shape), kind) for shape, kind in zip(shapes, types[options.kind], strict=True))
+    for each in inputs:
+        each[1] = 1
+    own = ":" in options.model  # without a number of classes, any number of logits will do
+    return examples_from_arrays(inputs, np.zeros(2, np.int64), num_classes=options.classes or (1 if own else 10))

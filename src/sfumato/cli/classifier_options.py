@@ -16,6 +16,9 @@ from sfumato.cli.console import say
 from sfumato.cli.example_options import ExampleDataOptions, read_examples
 from sfumato.data import ExampleDataset, to_tensor
 
+PICTURES = ("lenet5", "vgg", "resnet18", "resnet20", "wrn16_4", "scatternet")
+"""The classifiers that read nothing else."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierOptions:
@@ -68,13 +71,33 @@ def build_classifier(
     if options.public_inputs is not None:
         public = read_examples(options.public_inputs, reading or ExampleDataOptions())
         chosen["public_inputs"] = to_tensor(public.examples(range(min(128, len(public))))[0][0])
+    elif options.normalisation == "public_batch":
+        raise InputError("normalisation public_batch needs public data for its statistics; give --public-inputs PATH")
     chosen = _sizes(options.model, data.vocabulary_sizes) | chosen
+    refuse_unlike_pictures(options.model, data)
     model = models.classifier(options.model, data.num_classes, data.input_shapes, generator=generator, **chosen)
     if options.pretrained is not None and load:
         fresh = models.transfer_weights(model, options.pretrained)
         if not quiet:
             say(f"weights: all tensors of {options.pretrained}" + (f" but {', '.join(fresh)}" if fresh else ""))
     return model
+
+
+def refuse_unlike_pictures(name: str, data: ExampleDataset) -> None:
+    """Refuse numbers or ids where a classifier of ours reads pictures.
+
+    Args:
+        name: of the classifier.
+        data: of one input, in the shape of a picture.
+
+    Raises:
+        InputError: with how pictures are stored.
+    """
+    if name in PICTURES and len(data.dtypes) == 1 and len(data.input_shapes[0]) in (2, 3) and data.dtypes[0] != "uint8":
+        raise InputError(
+            f"{name} reads pictures, uint8 [height, width, channels] with values 0 … 255, got {data.dtypes[0]} "
+            f"{data.input_shapes[0]}; store them so, or take lenet300_100, which reads numbers of any shape"
+        )
 
 
 def about_classifier(data: ExampleDataset) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Options that say which records are read, and which of them are kept out of training to test on."""
 
 import dataclasses
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Literal
@@ -112,7 +113,7 @@ def _part(share: float, name: str) -> int | float:
         if share < 0:
             raise InputError(f"{name} must be >= 0, got {share:g}; 0 keeps nobody back")
         return share if share else 0
-    if share != int(share):
+    if not math.isfinite(share) or share != int(share):
         raise InputError(f"{name} must be a share below 1 or a whole number, got {share:g}")
     return int(share)
 

@@ -1,11 +1,13 @@
 """Options that say which examples are read, and which of them are kept out of training to test on."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from sfumato import data as datasets
-from sfumato._check import InputError
+from sfumato._check import InputError, whole
 from sfumato.cli.console import bar, say
 from sfumato.data import ExampleDataset
 
@@ -25,7 +27,8 @@ class ExampleDataOptions:
         vocabulary: for texts: ids to hash words into.
         length: for texts: words of each that are read.
         schema: for tables: a JSON file that says what is public about each column.
-        store: for texts and tables: a new folder that keeps the numbers, so that memory does not grow with the data.
+        store: for texts and tables: a new folder that keeps the numbers of --data, so that memory does not grow with
+            them.
         test: test data from a place of their own.
         test_share: how much is kept for the test: a share below 1, or a whole number of examples. Without it, the test
             part that the data come with, else 0.2; 0 for no test.
@@ -57,8 +60,19 @@ class ExampleParts:
     test: ExampleDataset | None
 
 
-def read_examples(path: str, options: ExampleDataOptions, part: Literal["train", "test"] = "train") -> ExampleDataset:
+def read_examples(
+    path: str,
+    options: ExampleDataOptions,
+    part: Literal["train", "test"] = "train",
+    label_values: Sequence[str] | None = None,
+) -> ExampleDataset:
     """Open a data set as the options say.
+
+    Args:
+        path: where it is.
+        options: how it is read.
+        part: of data that come divided.
+        label_values: the classes, where they are known; texts and folders are read by them.
 
     Raises:
         InputError: it is not there, not understood, or holds something that is refused.
@@ -71,10 +85,11 @@ def read_examples(path: str, options: ExampleDataOptions, part: Literal["train",
             channels=options.channels,
             on_error=options.on_error,
             num_classes=options.num_classes,
+            label_values=label_values,
             vocabulary=options.vocabulary,
             length=options.length,
             schema=options.schema,
-            store=options.store,
+            store=options.store if path == options.data else None,
             progress=progress,
         )
 
@@ -89,30 +104,52 @@ def read_example_parts(options: ExampleDataOptions, *, quiet: bool) -> ExamplePa
     Raises:
         InputError: as `read_examples`; or nothing is left to train on.
     """
+    whole(at_least=0, split_seed=options.split_seed)
     if options.data is None:
         raise InputError("which records? give --data PATH, or --data glyphs for the embedded data")
     if options.test is not None and options.test_share:
         raise InputError("give --test or --test-share, not both")
-    whole = read_examples(options.data, options)
+    whole_data = read_examples(options.data, options)
     test, share = None, options.test_share
     if options.test is not None:
-        test, share = read_examples(options.test, options, _part_of(options.test, options)), 0
+        test, share = read_examples(options.test, options, _part_of(options.test, options), whole_data.label_names), 0
     elif share is None:
         test = _own_test(options)
         share = 0.2 if test is None else 0
     split = datasets.split_examples(
-        whole, test=_amount(share), validation=_amount(options.validation_share), seed=options.split_seed
+        whole_data,
+        test=_amount("test_share", share),
+        validation=_amount("validation_share", options.validation_share),
+        seed=options.split_seed,
     )
     validation = split.validation if len(split.validation) else None
     test = test if test is not None else split.test if len(split.test) else None
-    if test is not None and test.input_shapes != whole.input_shapes:
+    if test is not None and test.input_shapes != whole_data.input_shapes:
         raise InputError(
-            f"the test data have inputs of shape {test.input_shapes}, the training data {whole.input_shapes}; "
+            f"the test data have inputs of shape {test.input_shapes}, the training data {whole_data.input_shapes}; "
             "bring them to one shape"
         )
+    if test is not None:
+        _refuse_other_classes(whole_data, test)
     if not quiet:
-        _describe(whole, split.train, validation, test)
+        _describe(whole_data, split.train, validation, test)
     return ExampleParts(train=split.train, validation=validation, test=test)
+
+
+def _refuse_other_classes(train: ExampleDataset, test: ExampleDataset) -> None:
+    """A class must have one number in both parts, else the accuracy would be that of other classes."""
+    names = [None if part.label_names is None else list(part.label_names) for part in (train, test)]
+    if None not in names and names[0] != names[1]:
+        differ = sorted(set(names[0] or ()) ^ set(names[1] or ()))[:3]
+        raise InputError(
+            f"the training data and the test data have other classes ({', '.join(differ) or 'in another order'}); give "
+            "both the same ones"
+        )
+    if test.num_classes > train.num_classes:
+        raise InputError(
+            f"the test data have {test.num_classes} classes, the training data {train.num_classes}; give both the "
+            "same ones, or --num-classes"
+        )
 
 
 def _own_test(options: ExampleDataOptions) -> ExampleDataset | None:
@@ -120,7 +157,7 @@ def _own_test(options: ExampleDataOptions) -> ExampleDataset | None:
     assert options.data is not None
     try:
         return read_examples(options.data, options, "test")
-    except InputError:
+    except datasets.MissingPart:
         return None
 
 
@@ -128,15 +165,15 @@ def _part_of(path: str, options: ExampleDataOptions) -> Literal["train", "test"]
     """The part to test on of a place that may be divided itself."""
     try:
         read_examples(path, options, "test")
-    except InputError:
+    except datasets.MissingPart:
         return "train"
     return "test"
 
 
-def _amount(share: float) -> int | float:
+def _amount(name: str, share: float) -> int | float:
     """A share below 1, or a whole number."""
-    if share < 0 or (share >= 1 and share != int(share)):
-        raise InputError(f"a part must be a share below 1 or a whole number, got {share:g}")
+    if not 0 <= share < math.inf or (share >= 1 and share != int(share)):
+        raise InputError(f"{name} must be a share below 1 or a whole number, got {share:g}")
     return int(share) if share >= 1 or share == 0 else float(share)
 
 

@@ -82,6 +82,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         except OSError as error:
             complain(_reason(error))
+        except (MemoryError, RuntimeError) as error:
+            if not _memory_ran_out(error):
+                raise
+            complain("memory ran out; lower what makes the model or the records large (sizes, classes), or make room")
         except KeyboardInterrupt:
             notify("stopped")
             return 130
@@ -126,11 +130,19 @@ def _reason(error: OSError) -> str:
     return f"{where}{what}; check the path, its permissions and the room on the disk, then run it again"
 
 
+def _memory_ran_out(error: Exception) -> bool:
+    """Whether an error says so, in NumPy's or torch's words."""
+    return isinstance(error, MemoryError) or any(
+        words in str(error) for words in ("can't allocate memory", "out of memory", "not enough memory")
+    )
+
+
 @contextmanager
 def _short_warnings() -> Iterator[None]:
-    """Our own warnings in one line; those of other packages as usual."""
+    """Our own warnings in one line, each once; those of other packages as usual."""
     ours = str(Path(__file__).resolve().parents[1])
     usual = warnings.showwarning
+    told: set[str] = set()
 
     def show(
         message: Warning | str,
@@ -141,7 +153,9 @@ def _short_warnings() -> Iterator[None]:
         line: str | None = None,
     ) -> None:
         if str(Path(filename).resolve()).startswith(ours) and category is UserWarning:
-            notify(f"warning: {message}")
+            if str(message) not in told:
+                notify(f"warning: {message}")
+            told.add(str(message))
         else:
             usual(message, category, filename, lineno, file, line)
 

@@ -111,5 +111,7 @@ def check_device(name: str) -> None:
         device = torch.device(name)
     except RuntimeError:
         raise InputError(f"device must be cpu, cuda or cuda:<number>, got {name}") from None
+    if device.type not in ("cpu", "cuda"):
+        raise InputError(f"device must be cpu, cuda or cuda:<number>, got {name}")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InputError(f"device {name} is not there: torch finds {torch.cuda.device_count()} GPUs; use --device cpu")

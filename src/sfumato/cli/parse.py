@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RULE = re.compile(r"[─-]{4,}")
+_NO_NUMBER = re.compile(r"Error parsing (--[a-z-]+): .*(?:invalid literal for int|could not convert string to float)")
+_GIVEN = re.compile(r"(?:base 10|to float): '(.*?)'")
 _MARKERS = (tyro.conf.OmitArgPrefixes, tyro.conf.HelptextFromCommentsOff)
 
 
@@ -191,6 +193,10 @@ def _first_paragraph(box: str) -> str:
         flags = [line.split()[0] for line in paragraphs[0][1:] if re.match(r"--[a-z]|[A-Z]+\b", line)]
         return f"missing: {', '.join(flags)}"
     text = " ".join(paragraphs[0]).rstrip(".")
+    number = _NO_NUMBER.match(text)
+    if number:
+        kind = "a number" if "FLOAT" in text or "to float" in text else "a whole number"
+        return f"{number[1]} must be {kind}, got {_GIVEN.findall(text)[-1]}"
     text = re.sub(r"^Error parsing [a-z]+: ", "", text)  # a check of the options' own, which names its value
     guess = next((re.search(r"--[a-z-]+", " ".join(p)) for p in paragraphs[1:] if p[0].startswith("Perhaps")), None)
     return f"{text} (perhaps {guess[0]})" if guess else text

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from sfumato._check import InputError, between, whole
+from sfumato._check import InputError, between, non_negative, whole
 from sfumato._files import read_json
 from sfumato.accounting import Statement
 from sfumato.central import DPSGD
@@ -30,6 +30,8 @@ from sfumato.data import ExampleDataset, UserDataset
 from sfumato.federated import Centralized, FedAvg, FedEmb, FedSGD
 from sfumato.training import Cadence, EmbeddingPlan, Plan, PrivatePlan, Result, RunFolder
 from sfumato.training.statement import make_statement
+
+_MOST_THREADS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +99,11 @@ def _train(kind: type[Plan], argv: Sequence[str]) -> int:
 def _check(run: RunOptions) -> None:
     if run.threads is not None:
         whole(threads=run.threads)
+        between(1, _MOST_THREADS, threads=run.threads)
     if run.evaluate_every is not None:
         whole(at_least=0, evaluate_every=run.evaluate_every)
     whole(at_least=0, checkpoint_every=run.checkpoint_every)
+    non_negative(checkpoint_minutes=run.checkpoint_minutes)
     for far in getattr(run, "far", ()):
         between(0, 1, ends="()", far=far)
     check_device(run.device)
@@ -215,6 +219,8 @@ def _about(options: Any, data: dict[str, Any]) -> dict[str, Any]:
         **data,
         "version": version("sfumato"),
     }
+    if told.get("store") is not None:  # where the records are found again, already as numbers
+        told["data"], told["store"] = told["store"], None
     if isinstance(options.plan, PrivatePlan):
         told["epsilon_wanted"] = options.budget.epsilon
     return plain(told)
@@ -256,7 +262,10 @@ def _conclude(result: Result, out: Path, task: Task, *, as_json: bool) -> None:
     evaluation = read_json(file) if file.exists() else {}
     from sfumato.report import write_report  # late: plots take a while to load
 
-    page = write_report([out])
+    try:
+        page = write_report([out])
+    except InputError as error:
+        raise InputError(f"the run in {out} is whole, but not its page ({error}); sfumato report {out}") from None
     if as_json:
         rows = {name: _without_curve(row) if isinstance(row, dict) else row for name, row in evaluation.items()}
         say_json({"run": out, "report": page, "statement": result.statement.to_json(), "evaluation": rows})

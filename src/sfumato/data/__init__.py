@@ -2,7 +2,7 @@
 
 from sfumato.data.emnist import emnist_leaf, emnist_tff
 from sfumato.data.example_dataset import ExampleDataset
-from sfumato.data.examples_arrays import examples_from_arrays, npy_examples, npz_examples
+from sfumato.data.examples_arrays import MissingPart, examples_from_arrays, npy_examples, npz_examples
 from sfumato.data.examples_folder import class_folder
 from sfumato.data.examples_idx import idx_images
 from sfumato.data.examples_load import load_examples
@@ -27,6 +27,7 @@ from sfumato.data.user_dataset import UserDataset, from_arrays
 __all__ = [
     "ExampleDataset",
     "ExampleSplit",
+    "MissingPart",
     "Schema",
     "Split",
     "Tokenizer",

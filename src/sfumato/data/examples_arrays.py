@@ -26,6 +26,11 @@ from sfumato.data.strings import Strings
 Part = Literal["train", "test"]
 """Which of the two parts of a data set that its authors divided."""
 
+
+class MissingPart(InputError):
+    """The data do not come with this part, as opposed to a part that cannot be read."""
+
+
 _INPUTS = ("x", "X", "inputs", "images", "data")
 _LABELS = ("y", "labels", "label", "targets")
 _BLOCK = 1 << 20  # labels checked in one go
@@ -207,9 +212,11 @@ def choose_keys(keys: Sequence[str], part: Part, path: str) -> tuple[str, str]:
     if single and part == "train":
         return single
     if single:
-        raise InputError(f"{path} has one part only ({', '.join(single)}); use part='train' and divide it by a seed")
+        raise MissingPart(f"{path} has one part only ({', '.join(single)}); use part='train' and divide it by a seed")
     have = ", ".join(sorted(keys)[:8]) or "nothing"
-    raise InputError(f"{path} has {have}; needed are x_{part} and y_{part}, or x and y, or inputs (images) and labels")
+    # of a part with one array only, the other has been forgotten
+    kind = InputError if any(key.endswith(f"_{part}") for key in keys) else MissingPart
+    raise kind(f"{path} has {have}; needed are x_{part} and y_{part}, or x and y, or inputs (images) and labels")
 
 
 def mapped(file: Path) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 
 from sfumato._check import InputError, non_negative, one_of
 from sfumato.data.example_dataset import ExampleDataset
-from sfumato.data.examples_arrays import Part, name_assumption
+from sfumato.data.examples_arrays import MissingPart, Part, name_assumption
 from sfumato.data.examples_users import GatheredRows
 from sfumato.data.image_files import BadImage, OnError, Picture, decode, image_size, user_folder
 from sfumato.data.image_folder import LazyImages
@@ -120,10 +120,10 @@ def part_of(root: Path, part: Part) -> Path:
     inside = {entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith(".")}
     if "train" in inside and inside <= _PARTS:
         if part not in inside:
-            raise InputError(f"{root} has no folder {part}; it has {', '.join(sorted(inside))}")
+            raise MissingPart(f"{root} has no folder {part}; it has {', '.join(sorted(inside))}")
         return root / part
     if part == "test":
-        raise InputError(f"{root} is not divided into train and test; use part='train' and divide it by a seed")
+        raise MissingPart(f"{root} is not divided into train and test; use part='train' and divide it by a seed")
     return root
 
 
@@ -146,7 +146,7 @@ def _refuse_difference(root: Path, first: tuple[str, Picture], other: tuple[str,
         return
     if one.pixels.shape[:2] != two.pixels.shape[:2]:
         kinds = ["{}×{}".format(*picture.pixels.shape) for picture in (one, two)]
-        remedy = "bring all to one size: --image-size 28, or size=28"
+        remedy = "bring all to one size: --size 28, or size=28"
     else:
         kinds = ["grey" if picture.pixels.shape[2] == 1 else "RGB" for picture in (one, two)]
         remedy = "convert all: --channels 1 or 3, or channels=1"

@@ -12,7 +12,7 @@ import numpy as np
 
 from sfumato._check import InputError, one_of
 from sfumato.data.example_dataset import ExampleDataset
-from sfumato.data.examples_arrays import Part, classes_of, examples_from_arrays
+from sfumato.data.examples_arrays import MissingPart, Part, classes_of, examples_from_arrays
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _PREFIX = {"train": "train", "test": "t10k"}
@@ -35,6 +35,8 @@ def idx_images(path: Path | str, part: Part = "train", *, num_classes: int | Non
     """
     one_of(("train", "test"), part=part)
     folder = Path(path)
+    if part == "test" and not any(folder.glob(f"{_PREFIX[part]}-*")):
+        raise MissingPart(f"{folder} has no {_PREFIX[part]}-… files; use part='train' and divide it by a seed")
     images, labels = (read_idx(_file(folder, f"{_PREFIX[part]}-{kind}")) for kind in ("images", "labels"))
     said: tuple[str, ...] = ()
     if num_classes is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sfumato._check import InputError, one_of
 from sfumato.data.example_dataset import ExampleDataset
-from sfumato.data.examples_arrays import Part, npy_examples, npz_examples
+from sfumato.data.examples_arrays import MissingPart, Part, npy_examples, npz_examples
 from sfumato.data.examples_folder import class_folder
 from sfumato.data.examples_idx import idx_images, is_idx_folder
 from sfumato.data.examples_store import is_example_store, open_examples
@@ -61,6 +61,8 @@ def load_examples(
     one_of(("train", "test"), part=part)
     place = Path(path)
     if str(path) == "glyphs" and not place.exists():
+        if part != "train":
+            raise MissingPart("glyphs are not divided into train and test; use part='train' and divide them by a seed")
         return examples_from_users(load("glyphs", size, channels, progress=progress))
     if not place.exists():
         raise InputError(f"there is nothing at {path}; give {UNDERSTOOD}")
@@ -74,7 +76,7 @@ def load_examples(
     if place.suffix.lower() == ".npz":
         return npz_examples(place, part, num_classes=num_classes)
     if part != "train":
-        raise InputError(f"{path} is not divided into train and test; use part='train' and divide it by a seed")
+        raise MissingPart(f"{path} is not divided into train and test; use part='train' and divide it by a seed")
     if place.is_dir():
         return open_examples(place) if is_example_store(place) else examples_from_users(open_store(place))
     if not is_table(place):
@@ -83,8 +85,8 @@ def load_examples(
         return table(place, schema, store=store, progress=progress)
     if place.suffix.lower() in (".parquet", ".pq") or not looks_like_text(place):
         raise InputError(
-            f"{path} is a table and needs a schema that says what is public about each column "
-            "(numeric with low and high, category with buckets or values, label, drop); for class and text use text_csv"
+            f"{path} is a table and needs a schema (--schema FILE) that says what is public about each column (numeric "
+            "with low and high, category with buckets or values, label, drop); texts need a class and words in each row"
         )
     return text_csv(
         place, vocabulary=vocabulary, length=length, label_values=label_values, store=store, progress=progress

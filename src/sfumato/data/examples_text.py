@@ -94,9 +94,15 @@ def text_csv(
 
 
 def looks_like_text(path: Path | str) -> bool:
-    """Whether a CSV has the shape class, text …: few columns, and a text of several words in one that is no class."""
+    """Whether a CSV has the shape class, text …: few columns, and a text of several words in one that is no class.
+
+    Raises:
+        InputError: it has no rows.
+    """
     block = next(read_rows(path), None)
-    if block is None or not 2 <= len(block.rows[0]) <= 4:
+    if block is None or not (block.rows[1:] or not _names_columns(block.rows[0])):
+        raise InputError(f"{path} has no rows; needed is a row an example: class, text")
+    if not 2 <= len(block.rows[0]) <= 4:
         return False
     named = _names_columns(block.rows[0])
     place = _found_label(block.rows[0] if named else None)

@@ -235,7 +235,10 @@ def _npz(path: Path | str) -> Iterator[Any]:
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
     except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} cannot be read as npz: {' '.join(str(error).split())}") from None
+        reason = " ".join(str(error).split())
+        if "pickle" in reason:
+            reason = "it is no zip file of arrays of numbers or text"
+        raise InputError(f"{path} cannot be read as npz: {reason}; write it with numpy.savez") from None
 
 
 def _alphabet(label: str) -> str:

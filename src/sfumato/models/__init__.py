@@ -2,7 +2,7 @@
 
 from sfumato.models.bilstm import BiLSTMClassifier, bilstm_classifier
 from sfumato.models.catalogue import NAMES, create
-from sfumato.models.check import coupled_layers, refuse_batch_norm, refuse_coupling, replace_batch_norm
+from sfumato.models.check import coupled_layers, refuse_batch_norm, refuse_coupling, refuse_lazy, replace_batch_norm
 from sfumato.models.classifiers import CLASSIFIERS, classifier
 from sfumato.models.ctr import CTRModel, ctr_model, embedding_width
 from sfumato.models.freeze import freeze, trainable_parameters
@@ -63,6 +63,7 @@ __all__ = [
     "refresh_statistics",
     "refuse_batch_norm",
     "refuse_coupling",
+    "refuse_lazy",
     "replace_batch_norm",
     "resnet18",
     "resnet18_classifier",

@@ -86,19 +86,21 @@ def refuse_coupling(model: nn.Module, inputs: torch.Tensor) -> None:
     """
     if len(inputs) < 2 or torch.equal(inputs, inputs[:1].expand_as(inputs)):
         raise InputError(f"the check for coupled examples needs at least 2 different examples, got {len(inputs)}")
-    _refuse_lazy(model)
+    refuse_lazy(model)
     layers = list(zip(_traces(model, inputs), _traces(model, inputs[:1].expand_as(inputs).clone())))
     coupled = [one.name for one, two in layers if not _close(one.first, two.first)]
     counting = [one.name for one, two in layers if not all(map(torch.equal, one.buffers, two.buffers))]
     # A layer inside may well mix examples on purpose and undo it (a transposed batch); the whole decides.
     if counting:
         name, what = counting[0], "keeps statistics of the examples, released without noise"
+        remedy = "use a layer that treats each example alone"
     elif "" in coupled:
         name, what = coupled[0], "couples the examples of a batch, so no bound per example holds"
+        remedy = "it, or what computes its input, must treat each example alone (attention: batch_first=True)"
     else:
         return
     kind = type(model.get_submodule(name)).__name__
-    raise InputError(f"layer {name or 'itself'} ({kind}) {what}; use a layer that treats each example alone")
+    raise InputError(f"layer {name or 'itself'} ({kind}) {what}; {remedy}")
 
 
 class _Trace(NamedTuple):
@@ -112,7 +114,9 @@ class _Trace(NamedTuple):
 def _close(one: torch.Tensor | None, two: torch.Tensor | None) -> bool:
     if one is None or two is None:
         return True
-    scale = float(one.abs().max()) if one.numel() else 0.0
+    if one.shape != two.shape:  # packed texts are padded to the longest of their batch
+        return False
+    scale = float(one.double().nan_to_num().abs().max()) if one.numel() else 0.0
     return torch.allclose(one.double(), two.double(), rtol=1e-4, atol=1e-6 * scale, equal_nan=True)
 
 
@@ -133,7 +137,7 @@ def _traces(model: nn.Module, inputs: torch.Tensor) -> list[_Trace]:
         layer.register_forward_hook(record(name))
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model(inputs)
+        model(inputs.clone())  # a model may work on its inputs in place
     return traces
 
 
@@ -155,7 +159,7 @@ def replace_batch_norm(model: nn.Module, *, groups: int = 32) -> nn.Module:
         InputError: groups is not a whole number >= 1, or a lazy layer has no shape yet.
     """
     whole(groups=groups)
-    _refuse_lazy(model)
+    refuse_lazy(model)
     model = copy.deepcopy(model)
     replaced: dict[int, nn.Module] = {}
     if isinstance(model, _BatchNorm | _InstanceNorm):
@@ -168,7 +172,12 @@ def replace_batch_norm(model: nn.Module, *, groups: int = 32) -> nn.Module:
     return model
 
 
-def _refuse_lazy(model: nn.Module) -> None:
+def refuse_lazy(model: nn.Module) -> None:
+    """Refuse a module with weights that have no shape yet.
+
+    Raises:
+        InputError: names the first of them.
+    """
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(tensor):
             raise InputError(f"{name} has no shape yet (a lazy layer); run the model once on some inputs first")

@@ -127,8 +127,9 @@ def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> 
     try:
         write_atomic(path, lambda temporary: save_file(tensors, temporary, metadata))
     except (OSError, SafetensorError) as error:
-        kept = "; the checkpoint before it is intact" if path.exists() else ""
-        raise InputError(f"cannot write {path}: {error}{kept}; make room and resume") from None
+        kept = "the checkpoint before it is intact; make room and resume"
+        remedy = kept if path.exists() else "nothing was saved before; make room and start the run in another folder"
+        raise InputError(f"cannot write {path}: {error}; {remedy}") from None
 
 
 def _digest(header: str, tensors: dict[str, Tensor]) -> str:

@@ -47,6 +47,13 @@ class PrivatePlan(Plan):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check.one_of(("poisson", "fixed"), sampling=self.sampling)
+        _check.positive(adaptive_clip_learning_rate=self.adaptive_clip_learning_rate)
+        if self.adaptive_clip_quantile is not None:
+            _check.between(0.0, 1.0, adaptive_clip_quantile=self.adaptive_clip_quantile)
+        if self.adaptive_clip_count_noise is not None:
+            _check.positive(adaptive_clip_count_noise=self.adaptive_clip_count_noise)
+        if self.adaptive_clip_rounds is not None:
+            _check.whole(adaptive_clip_rounds=self.adaptive_clip_rounds)
         if self.noise_multiplier is not None:
             _check.non_negative(noise_multiplier=self.noise_multiplier)
         if self.population is not None:
