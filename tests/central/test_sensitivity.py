@@ -35,7 +35,8 @@ def sums(plan: DPSGD, data: ExampleDataset, *cohorts: np.ndarray) -> list[torch.
     totals = []
     for cohort in cohorts:
         groups = plan.grouping.group(cohort, source, 0)
-        totals.append(contribution.clipped_sum(contribution.initial, groups, 0, plan.clip.start, source).clipped.total)
+        share = contribution.clipped_sum(contribution.initial, groups, 0, plan.clip.start, source)
+        totals.append(share.clipped.total.clone())
     return totals
 
 

@@ -8,6 +8,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from sfumato.clipping.per_example.memory import out_of_memory
+
+__all__ = ["default_budget", "measured", "out_of_memory", "suggested"]
+
 _SAFETY = 3.5  # for what is alive for a moment only: gradients on their way, scratch memory
 _CPU_BUDGET = 1 << 29
 _LARGEST = 4096  # beyond it nothing gets faster
@@ -56,11 +60,3 @@ def measured(run: Callable[[int], int], device: torch.device) -> int:
             held = run(count)
         totals.append(sum(seen.values()) + held)
     return int(max(1, totals[1] - totals[0]) / 2 * _SAFETY)  # the difference: parameters are in both
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    told = str(error)
-    return isinstance(error, RuntimeError) and ("can't allocate memory" in told or "out of memory" in told)

@@ -42,6 +42,8 @@ def rule_for(module: nn.Module) -> Rule:
         return WholeFallbackRule()
     for kind, rule in _RULES:
         if isinstance(module, kind) and type(module).forward is kind.forward:
+            if "forward" in vars(module):  # another one on this instance
+                return WholeFallbackRule()
             names = {name for name, _ in module.named_parameters(recurse=False)}
             if issubclass(rule, OutputRule) and not names <= {"weight", "bias"}:  # such as those of weight_norm
                 break
@@ -50,9 +52,16 @@ def rule_for(module: nn.Module) -> Rule:
 
 
 def coupling(module: nn.Module) -> str:
-    """Why a module lets one example change another one's output, with the replacement; empty if it is not known to."""
+    """Why a module lets one example change another one's output, or the model itself, with the replacement.
+
+    Trained or frozen, all the same: what examples change in place is released without noise. Empty if nothing is known.
+    """
     if getattr(module, "couples_examples", False):
         return f"{type(module).__name__} normalises private examples together; use statistics='public'"
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
+        return "max_norm changes the table in place from the examples of a batch; use max_norm=None"
+    if isinstance(module, nn.modules.instancenorm._InstanceNorm) and module.track_running_stats:
+        return "its running statistics mix the examples; use track_running_stats=False"
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         if not module.training and module.track_running_stats:
             return ""

@@ -19,8 +19,6 @@ class EmbeddingRule(OutputRule):
     """A table [V, d]; the padding row gets no gradient."""
 
     def refusal(self, module: nn.Embedding) -> str:
-        if module.max_norm is not None:
-            return "max_norm changes the table in place from the examples of a batch; use max_norm=None"
         if module.scale_grad_by_freq:
             return "scale_grad_by_freq divides by counts over the whole batch; use scale_grad_by_freq=False"
         return ""
@@ -38,8 +36,6 @@ class EmbeddingBagRule(OutputRule):
     """Bags of equal length, ids [B, T], summed or averaged, with or without weights."""
 
     def refusal(self, module: nn.EmbeddingBag) -> str:
-        if module.max_norm is not None:
-            return "max_norm changes the table in place from the examples of a batch; use max_norm=None"
         if module.scale_grad_by_freq:
             return "scale_grad_by_freq divides by counts over the whole batch; use scale_grad_by_freq=False"
         if module.mode == "max":

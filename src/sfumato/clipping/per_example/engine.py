@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from sfumato._check import InputError
 from sfumato.clipping.per_example.factor import Factor
 from sfumato.clipping.per_example.inspect import covered
+from sfumato.clipping.per_example.precise import precise
 from sfumato.clipping.per_example.rule import Factors, Layer, exact
 from sfumato.clipping.per_example.shared import merged
 from sfumato.clipping.per_example.tap import Tap
@@ -55,6 +56,7 @@ class Recording:
         ]
         self.parameters = list({id(parameter): parameter for _, _, parameter in self._places}.values())
         self._workspace = layers[0].workspace if layers else Workspace()
+        self._device = self.parameters[0].device if layers else torch.device("cpu")
         self._turn = 0
         self._uses: dict[int, int] = {}
         self._factors: dict[int, list[Factor]] = {}
@@ -118,7 +120,8 @@ class Recording:
         """
         settled = self._ready()
         wanted = settled.keys() if group is None else {id(parameter) for parameter in group}
-        norms = [factor.squared_norms().double() for key, factor in settled.items() if key in wanted]
+        with precise(self._device):
+            norms = [factor.squared_norms().double() for key, factor in settled.items() if key in wanted]
         return torch.stack(norms).sum(dim=0) if norms else torch.zeros(self._examples or 0, dtype=torch.float64)
 
     def weighted_sum(self, weights: Tensor, group: Sequence[nn.Parameter] | None = None) -> list[Tensor]:
@@ -132,12 +135,13 @@ class Recording:
         absent = weights == 0
         drop = bool(absent.any())
         result = []
-        for parameter in self.parameters if group is None else group:
-            factor = settled.get(id(parameter))
-            if factor is None:
-                result.append(torch.zeros_like(parameter))
-                continue
-            result.append((factor.without(absent) if drop else factor).weighted_sum(weights).view(parameter.shape))
+        with precise(self._device):
+            for parameter in self.parameters if group is None else group:
+                factor = settled.get(id(parameter))
+                if factor is None:
+                    result.append(torch.zeros_like(parameter))
+                    continue
+                result.append((factor.without(absent) if drop else factor).weighted_sum(weights).view(parameter.shape))
         return result
 
     def add_to(self, totals: Sequence[Tensor], weights: Tensor, group: Sequence[nn.Parameter] | None = None) -> None:
@@ -151,10 +155,11 @@ class Recording:
         settled = self._ready()
         absent = weights == 0
         drop = bool(absent.any())
-        for parameter, total in zip(self.parameters if group is None else group, totals, strict=True):
-            factor = settled.get(id(parameter))
-            if factor is not None:
-                (factor.without(absent) if drop else factor).add_to(total, weights)
+        with precise(self._device):
+            for parameter, total in zip(self.parameters if group is None else group, totals, strict=True):
+                factor = settled.get(id(parameter))
+                if factor is not None:
+                    (factor.without(absent) if drop else factor).add_to(total, weights)
 
     def unused(self) -> list[str]:
         """Names of trained parameters that the losses do not depend on; their gradients are zero."""

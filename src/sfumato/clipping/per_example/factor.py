@@ -1,8 +1,9 @@
 """Per-example gradients of one parameter, held in the form in which they are cheap.
 
 Every form answers the same two questions: the squared norm of each example's gradient, and the weighted sum of the
-gradients. The norms are never below the truth by more than the round-off of the sum itself: where terms may cancel
-(Gram matrices), a bound on the round-off is added.
+gradients. The norms are never below the truth by more than a few units in the last place, whatever an example holds:
+long sums go on in double precision, so do products of which one factor is too small for single precision, and where
+terms may cancel (Gram matrices) a bound on their round-off is added.
 
 | form   | one example's gradient                     | held as                          | from                      |
 | ------ | ------------------------------------------ | -------------------------------- | ------------------------- |
@@ -14,7 +15,7 @@ An `Outer` is materialised (p d numbers an example) or left as it is (Gram matri
 whichever costs less (Goodfellow 2015; Li, Tramer, Liang and Hashimoto 2022, Section 4).
 
 >>> outer = Outer(torch.tensor([[[1.0, 2.0]]]), torch.tensor([[[3.0, 4.0, 0.0]]]))
->>> outer.squared_norms().tolist(), outer.weighted_sum(torch.tensor([0.5])).tolist()
+>>> outer.squared_norms().round(decimals=3).tolist(), outer.weighted_sum(torch.tensor([0.5])).tolist()
 ([125.0], [[1.5, 2.0, 0.0], [3.0, 4.0, 0.0]])
 """
 
@@ -28,7 +29,8 @@ Keep = Callable[[Tensor, tuple[int, ...]], Tensor]
 """Uninitialised memory that stays as it is until the results have been read: (like, shape) → tensor."""
 
 _BANDWIDTH = 4  # what reading and writing a materialised number costs, in multiplications
-_ROUNDINGS = 8  # of a product of two Gram entries, relative to the lengths of the four vectors
+ROUNDINGS = 8  # of a product of two Gram entries, relative to the lengths of the four vectors
+_BLOCK = 4096  # squares that are added up in single precision before the sum goes on in double
 _MOST_DENSE = 1 << 26  # materialised numbers of one parameter in one micro-batch (256 MiB)
 
 
@@ -45,7 +47,7 @@ class Factor(ABC):
 
     @abstractmethod
     def squared_norms(self) -> Tensor:
-        """float [B], >= 0."""
+        """float64 [B], >= 0."""
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
@@ -79,8 +81,7 @@ class Dense(Factor):
         self.gradients = gradients
 
     def squared_norms(self) -> Tensor:
-        flat = self.gradients.reshape(len(self.gradients), -1)
-        return torch.linalg.vector_norm(flat, dim=1).square()
+        return _squares(self.gradients.reshape(len(self.gradients), -1))
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         flat = self.gradients.reshape(len(self.gradients), -1)
@@ -125,15 +126,25 @@ class Outer(Factor):
 
     def squared_norms(self) -> Tensor:
         """Sum over pairs of positions of <left, left'> <right, right'>, rounded up."""
-        if self.left.shape[1] == 1:
-            return _squares(self.left[:, 0]) * _squares(self.right[:, 0])
+        if self.left.shape[1] == 1:  # each in double: a tiny gradient may meet a huge input
+            return lengths_of(self.left[:, 0]).square() * lengths_of(self.right[:, 0]).square()
         products = self.left @ self.left.mT
         products *= self.right @ self.right.mT
-        # Terms may cancel, so their round-off counts: with independent signs the errors of T^2 products add up like
-        # the root of their squares, which is the sum of the squared lengths (Higham and Mary 2019).
-        lengths = self.left.square().sum(dim=2) * self.right.square().sum(dim=2)
-        slack = _ROUNDINGS * torch.finfo(self.left.dtype).eps * lengths.sum(dim=1)
-        return products.sum(dim=(1, 2)).clamp_min_(0.0) + slack
+        return products.sum(dim=(1, 2), dtype=torch.float64).clamp_min_(0.0) + self._slack()
+
+    def _slack(self) -> Tensor:
+        """What round-off may have taken from the sum over pairs, float64 [B].
+
+        Equal positions are rounded in the same way, so the errors of T^2 products may all point to one side: they are
+        bounded together, by the square of the sum of the lengths |left| |right|. Numbers below the smallest normal one
+        may count as zero, which the products with the other side's length cover.
+        """
+        left, right = lengths_of(self.left), lengths_of(self.right)  # [B, T]
+        number = torch.finfo(self.left.dtype)
+        rounded = ROUNDINGS * number.eps * (left * right).sum(dim=1).square()
+        left, right = left.square().sum(dim=1), right.square().sum(dim=1)
+        lost = number.tiny * (self.left[0].numel() * right + self.right[0].numel() * left)
+        return torch.where((left == 0) | (right == 0), left * right, rounded + lost)  # nothing from nothing
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         left = self.left * weights.to(self.left.dtype)[:, None, None]
@@ -164,16 +175,16 @@ class Rows(Factor):
         if self.ids.shape[1] == 1:
             return _squares(self.rows[:, 0])
         merged, owner = self._merged()
-        squares = merged.square().sum(dim=1)
+        squares = _squares(merged)
         return torch.zeros(len(self.ids), dtype=squares.dtype, device=squares.device).index_add_(0, owner, squares)
 
     def _merged(self) -> tuple[Tensor, Tensor]:
-        """Rows of equal id within an example added up, and the example that each belongs to."""
+        """Rows of equal id within an example added up in double precision, and the example that each belongs to."""
         examples = torch.arange(len(self.ids), device=self.ids.device)
         keys = (examples[:, None] * self.table + self.ids).flatten()
         unique, place = torch.unique(keys, return_inverse=True)
-        merged = self.rows.new_zeros(len(unique), self.rows.shape[2])
-        merged.index_add_(0, place, self.rows.flatten(0, 1))
+        merged = self.rows.new_zeros(len(unique), self.rows.shape[2], dtype=torch.float64)
+        merged.index_add_(0, place, self.rows.flatten(0, 1).double())
         return merged, unique // self.table
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
@@ -182,8 +193,8 @@ class Rows(Factor):
         return result
 
     def add_to(self, total: Tensor, weights: Tensor) -> None:
-        rows = self.rows * weights.to(self.rows.dtype)[:, None, None]
-        total.index_add_(0, self.ids.flatten(), rows.flatten(0, 1).to(total.dtype))
+        rows = self.rows.to(total.dtype) * weights.to(total.dtype)[:, None, None]  # rows of one id may cancel
+        total.index_add_(0, self.ids.flatten(), rows.flatten(0, 1))
 
     def dense(self) -> Tensor:
         examples, positions, width = self.rows.shape
@@ -195,7 +206,19 @@ class Rows(Factor):
 
 
 def _squares(vectors: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(vectors, dim=1).square()
+    """Squared norms of float [n, d], float64 [n]; a long sum in single precision falls short by parts in a thousand."""
+    size = vectors.shape[1]
+    if size <= _BLOCK or vectors.dtype == torch.float64:
+        return torch.linalg.vector_norm(vectors, dim=1).double().square()
+    whole = size - size % _BLOCK
+    blocks = torch.linalg.vector_norm(vectors[:, :whole].unflatten(1, (-1, _BLOCK)), dim=2)
+    rest = torch.linalg.vector_norm(vectors[:, whole:], dim=1)
+    return blocks.double().square().sum(dim=1) + rest.double().square()
+
+
+def lengths_of(vectors: Tensor) -> Tensor:
+    """Norms over the last dimension, float64, whatever the size of the numbers: their squares may underflow."""
+    return torch.linalg.vector_norm(vectors, dim=-1, dtype=torch.float64)
 
 
 def _zeroed(values: Tensor, examples: Tensor) -> Tensor:

@@ -4,7 +4,8 @@
 [('0', 'LinearRule')]
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from torch import nn
 
@@ -51,6 +52,22 @@ def problems(model: nn.Module) -> list[tuple[str, str]]:
         if reason:
             found.append((layer.name or type(layer.module).__name__, f"{type(layer.module).__name__}: {reason}"))
     return found
+
+
+def place_of(layers: Sequence[Layer[Any]], parameter: nn.Parameter) -> tuple[Layer[Any], str]:
+    """The layer of a trained parameter and its name there; the first one where it has several."""
+    return next(
+        (layer, name)
+        for layer in layers
+        for name in sorted(layer.wanted)
+        if layer.module.get_parameter(name) is parameter
+    )
+
+
+def name_of(layers: Sequence[Layer[Any]], parameter: nn.Parameter) -> str:
+    """The name of a trained parameter within the model."""
+    layer, name = place_of(layers, parameter)
+    return f"{layer.name}.{name}" if layer.name else name
 
 
 def _collected(

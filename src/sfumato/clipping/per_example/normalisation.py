@@ -104,11 +104,6 @@ class GroupNormRule(OutputRule):
 class InstanceNormRule(ScaleRule):
     """`nn.InstanceNorm1d/2d/3d` without running statistics."""
 
-    def refusal(self, module: Any) -> str:
-        if module.track_running_stats:
-            return "its running statistics mix the examples; use track_running_stats=False"
-        return ""
-
     def normalised(self, module: Any, inputs: Tensor) -> Tensor:
         return F.instance_norm(inputs, eps=module.eps)
 

@@ -8,6 +8,7 @@ inside must be seen (recurrent layers, attention), computes the call itself whil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
@@ -109,9 +110,13 @@ class OutputRule(Rule):
         return inputs[0].detach()
 
     def attach(self, layer: Layer[Any], tap: Tap) -> Callable[[], None]:
-        def watch(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+        def watch(module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Tensor) -> Tensor:
             if not tap.listening:
                 return output
+            if keywords:  # all in the order of the layer's own forward
+                given = signature(module.forward).bind(*inputs, **keywords)
+                given.apply_defaults()
+                inputs = tuple(given.arguments.values())
             examples = tap.examples
             if examples is not None and examples > 1 and output.dim() and len(output) == 1:
                 # computed once for all examples, such as positions [1, T]: each gets its own
@@ -120,7 +125,7 @@ class OutputRule(Rule):
             saved = self.save(module, inputs, output)
             return tap(output, lambda gradient: self.factors(layer, saved, gradient))
 
-        return layer.module.register_forward_hook(watch).remove
+        return layer.module.register_forward_hook(watch, with_kwargs=True).remove
 
 
 def each(value: Any, examples: int) -> Any:

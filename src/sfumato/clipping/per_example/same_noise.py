@@ -12,7 +12,7 @@ meets the same numbers as in a batch. Fused attention keeps its own dropout. Ran
 (True, True)
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -20,6 +20,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+from sfumato._check import InputError
+
+Losses = Callable[[Any], Tensor]
+"""From a batch to one loss for each example, float [B]; calls the model."""
 
 
 class SameNoise(TorchDispatchMode):
@@ -65,6 +70,22 @@ class SameNoise(TorchDispatchMode):
         if isinstance(args[0], Tensor) and parts[0].data_ptr() == args[0].data_ptr():
             return args[0]  # drawn in place
         return tree_map(lambda *some: torch.cat(some) if isinstance(some[0], Tensor) else some[0], *parts)
+
+
+def losses_of(losses: Losses, batch: Any, examples: int) -> Tensor:
+    """The losses of a batch of so many examples under `SameNoise`.
+
+    Raises:
+        InputError: not one for each example.
+    """
+    with SameNoise(examples):
+        found = losses(batch)
+    if found.shape != (examples,):
+        raise InputError(
+            f"the loss must give one number for each example, [{examples}], got shape {list(found.shape)}; "
+            "use reduction='none'"
+        )
+    return found
 
 
 def _rows(args: Sequence[Any]) -> int | None:

@@ -1,15 +1,21 @@
 """A check at the start: the engine against autograd, on two examples of the user's own model and loss.
 
-Four things are held, in this order, and a model that breaks one is refused with the name of the place:
+Six things are held, in this order, and a model that breaks one is refused with the name of the place:
 
-1. No trained parameter is used outside its layer's forward pass (exactly: no path of the graph leads to one).
-2. An example's outputs are the same by itself and beside another one (to 0.1 %, for each module that is called).
+1. An example's outputs are the same by itself and beside another one (to 0.1 %, for each module that is called).
+2. No trained parameter is used outside its layer's forward pass (exactly: no path of the graph leads to one).
 3. The gradient of one example's loss is zero at the other example, in every layer (exactly).
 4. Each parameter's per-example gradients are those of autograd: |engine - autograd| <= 0.1 % of |autograd|, plus 1e-5
    of the length of all gradients together (5 % and 1 % in half precision).
+5. An example's gradient is the same whoever else is in a batch of eight; see `neighbours`, which also says what no such
+   check can see.
+6. No parameter and no buffer changes while examples go through.
+
+All of it at weights that are shaken a little, since a layer that starts at zero would hide what is before it; where the
+loss is not finite at such weights, at the weights as they are.
 
 Random parts such as dropout stay at work: both passes meet the same numbers (`SameNoise`); the inner dropout of
-recurrent layers and of attention is set to zero for the check. Buffers are restored.
+recurrent layers and of attention is set to zero for the check. Weights and buffers are restored.
 
 >>> model = nn.Linear(2, 1)
 >>> check = self_check(model, lambda values: model(values).square().squeeze(1), torch.ones(2, 2))
@@ -18,7 +24,7 @@ recurrent layers and of attention is set to zero for the check. Buffers are rest
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,18 +36,14 @@ from torch.utils._pytree import tree_leaves, tree_map
 from sfumato._check import InputError
 from sfumato.clipping.per_example.engine import Recording
 from sfumato.clipping.per_example.expand import ExpandRule
-from sfumato.clipping.per_example.inspect import covered
+from sfumato.clipping.per_example.inspect import covered, name_of, place_of
+from sfumato.clipping.per_example.neighbours import COUPLED, refuse_neighbours, shaken, unchanged
 from sfumato.clipping.per_example.rule import Layer
-from sfumato.clipping.per_example.same_noise import SameNoise
-
-Losses = Callable[[Any], Tensor]
+from sfumato.clipping.per_example.same_noise import Losses, SameNoise, losses_of
 
 _ROUND_OFF = (1e-3, 1e-5)  # relative to the parameter's own gradient, and to all of them
 _ROUND_OFF_HALF = (5e-2, 1e-2)
-_COUPLED = (
-    "the examples of a batch are coupled there, and no bound on one example's gradient would hold; "
-    "let it work on each example by itself (attention, statistics and ranks over dimension 0 do not)"
-)
+_ROUND_OFF_SAME_SHAPE = (1e-5, 1e-5)
 
 
 @dataclass(frozen=True)
@@ -75,16 +77,34 @@ def self_check(model: nn.Module, losses: Losses, batch: Any) -> SelfCheck:
         raise InputError("the self-check needs an example, got an empty batch; give it any two training examples")
     pair = tree_map(_two, batch)
     layers = covered(model)
-    with ExitStack() as stack:
-        stack.enter_context(_as_it_was(model))
-        half = _couplings(model, losses, pair)
+    parameters = Recording(layers).parameters
+    with _as_it_was(model):
+        if not _all_finite(losses, pair):
+            raise InputError("the loss of the first examples is not finite; look at the inputs and the initial weights")
+        with shaken(parameters):
+            if _all_finite(losses, pair):
+                return _checked(model, layers, losses, pair)
+        return _checked(model, layers, losses, pair)
+
+
+def _checked(model: nn.Module, layers: list[Layer[nn.Module]], losses: Losses, pair: Any) -> SelfCheck:
+    """The checks at the weights as they are."""
+    half = _couplings(model, losses, pair)
+    with unchanged(model):
         _outside_uses(layers, losses, pair)
         try:
-            return _compared(model, layers, losses, pair, half)
+            found = _compared(model, layers, losses, pair, half)
         except (InputError, RuntimeError):
             if not any(isinstance(layer.rule, ExpandRule) for layer in layers):
                 raise
-        return _compared(model, covered(model, expand=False), losses, pair, half)
+            found = _compared(model, covered(model, expand=False), losses, pair, half)
+        refuse_neighbours(found.layers, losses, pair, _ROUND_OFF_HALF if half else _ROUND_OFF_SAME_SHAPE)
+    return found
+
+
+def _all_finite(losses: Losses, pair: Any) -> bool:
+    with torch.no_grad():
+        return bool(losses_of(losses, pair, 2).isfinite().all())
 
 
 def _two(value: Any) -> Any:
@@ -114,23 +134,10 @@ def _as_it_was(model: nn.Module) -> Iterator[None]:
                 buffer.copy_(value)
 
 
-def _losses_of(losses: Losses, batch: Any, examples: int) -> Tensor:
-    with SameNoise(examples):
-        found = losses(batch)
-    if found.shape != (examples,):
-        raise InputError(
-            f"the loss must give one number for each example, [{examples}], got shape {list(found.shape)}; "
-            "use reduction='none'"
-        )
-    return found
-
-
 def _couplings(model: nn.Module, losses: Losses, pair: Any) -> bool:
     """Refuse a module whose outputs depend on who else is in the batch; tell whether half precision is at work."""
     together, both = _watched(model, losses, pair, 2)
     half = any(output.dtype in (torch.float16, torch.bfloat16) for _, output in together)
-    if not both.isfinite().all():
-        raise InputError("the loss of the first examples is not finite; look at the inputs and the initial weights")
     relative = 50e-3 if half else 1e-3
     for index in range(2):
         alone, own = _watched(model, losses, tree_map(lambda value, i=index: _one(value, i), pair), 1)
@@ -138,10 +145,10 @@ def _couplings(model: nn.Module, losses: Losses, pair: Any) -> bool:
         if names == [name for name, _ in alone]:
             for (name, output), (_, other) in zip(together, alone, strict=True):
                 if not _alike(output, other, index, relative):
-                    raise InputError(f"layer {name!r}: its output for an example changes with the batch: {_COUPLED}")
+                    raise InputError(f"layer {name!r}: its output for an example changes with the batch: {COUPLED}")
         if not _alike(both, own, index, relative):
             raise InputError(
-                f"the loss of an example changes with the batch, and no layer's output does: {_COUPLED} "
+                f"the loss of an example changes with the batch, and no layer's output does: {COUPLED} "
                 "(look at the loss and at the model's own forward)"
             )
     return half
@@ -161,7 +168,7 @@ def _watched(model: nn.Module, losses: Losses, batch: Any, examples: int) -> tup
         handles.append(module.register_forward_hook(watch))
     try:
         with torch.no_grad():
-            found = _losses_of(losses, batch, examples)
+            found = losses_of(losses, batch, examples)
     finally:
         for handle in handles:
             handle.remove()
@@ -205,7 +212,7 @@ def _outside_uses(layers: Sequence[Layer[Any]], losses: Losses, pair: Any) -> No
         handles.append(layer.module.register_forward_pre_hook(switch(1)))
         handles.append(layer.module.register_forward_hook(switch(-1), always_call=True))
     try:
-        found = _losses_of(losses, pair, 2)
+        found = losses_of(losses, pair, 2)
         if not found.requires_grad:
             return
         gradients = torch.autograd.grad(found.sum(), parameters, allow_unused=True)
@@ -214,12 +221,12 @@ def _outside_uses(layers: Sequence[Layer[Any]], losses: Losses, pair: Any) -> No
             handle.remove()
         for parameter in parameters:
             parameter.requires_grad_(True)
-    for (layer, name), gradient in zip(names.values(), gradients, strict=True):
+    for parameter, gradient in zip(parameters, gradients, strict=True):
         if gradient is not None:
             raise InputError(
-                f"parameter {_full(layer, name)!r} is used outside the forward pass of its layer, in the loss or by a "
-                "function that takes the weight itself, where no example's share can be seen; call the layer, or "
-                "take the term out of the loss (weight decay belongs to the optimiser)"
+                f"parameter {name_of(layers, parameter)!r} is used outside the forward pass of its layer, in the loss "
+                "or by a function that takes the weight itself, where no example's share can be seen; call the layer, "
+                "or take the term out of the loss (weight decay belongs to the optimiser)"
             )
 
 
@@ -235,12 +242,11 @@ def _compared(model: nn.Module, layers: list[Layer[nn.Module]], losses: Losses, 
         gradients.append([gradient[index].clone() for gradient in recording.per_example()])
     for parameter, *norms in zip(recording.parameters, *other_norms, strict=True):
         if any(norm != 0 for norm in norms):
-            layer, name = _owner(layers, parameter)
             raise InputError(
-                f"parameter {_full(layer, name)!r}: the loss of one example has a gradient at another one's input; "
-                f"something behind this layer mixes them: {_COUPLED}"
+                f"parameter {name_of(layers, parameter)!r}: the loss of one example has a gradient at another one's "
+                f"input; something behind this layer mixes them: {COUPLED}"
             )
-    plain = _losses_of(losses, pair, 2)
+    plain = losses_of(losses, pair, 2)
     expected = [
         torch.autograd.grad(plain[index], recording.parameters, allow_unused=True, retain_graph=index == 0)
         for index in range(2)
@@ -255,25 +261,12 @@ def _compared(model: nn.Module, layers: list[Layer[nn.Module]], losses: Losses, 
         ):
             difference = float((own if given is None else own - given.view_as(own)).double().norm())
             if not difference <= relative * length + floor * whole:
-                layer, name = _owner(layers, parameter)
+                layer, _ = place_of(layers, parameter)
                 raise InputError(
-                    f"parameter {_full(layer, name)!r}: its per-example gradient differs from autograd's by "
+                    f"parameter {name_of(layers, parameter)!r}: its per-example gradient differs from autograd's by "
                     f"{difference:.3g} of {length:.3g}; the layer {type(layer.module).__name__} does not do what its "
                     f"rule takes for granted ({layer.rule.path}); freeze it, or use a layer of torch.nn as it is"
                 )
             if length > floor * whole:
                 largest = max(largest, difference / length)
     return SelfCheck(layers, recording.unused(), largest)
-
-
-def _owner(layers: Sequence[Layer[Any]], parameter: nn.Parameter) -> tuple[Layer[Any], str]:
-    return next(
-        (layer, name)
-        for layer in layers
-        for name in sorted(layer.wanted)
-        if layer.module.get_parameter(name) is parameter
-    )
-
-
-def _full(layer: Layer[Any], name: str) -> str:
-    return f"{layer.name}.{name}" if layer.name else name

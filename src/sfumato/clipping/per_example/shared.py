@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from sfumato.clipping.per_example.factor import Dense, Factor, Keep, Outer, Rows
+from sfumato.clipping.per_example.factor import ROUNDINGS, Dense, Factor, Keep, Outer, Rows, lengths_of
 
 
 def merged(uses: Sequence[Factor], keep: Keep = torch.Tensor.new_empty) -> Factor:
@@ -54,10 +54,10 @@ class TiedTable(Factor):
         positions = self.outer.left.shape[1]
         index = ids[:, None, :].expand(-1, positions, -1)
         touched = self.outer.left.gather(2, index)  # [B, S, T]
-        inner = (touched * (self.outer.right @ vectors.mT)).sum(dim=(1, 2))
-        lengths = (touched.square().sum(dim=2) * self.outer.right.square().sum(dim=2)).sum(dim=1)
-        slack = 8 * torch.finfo(vectors.dtype).eps * (lengths * vectors.square().sum(dim=(1, 2))).sqrt()
-        total = self.rows.squared_norms() + self.outer.squared_norms() + 2 * inner + 2 * slack
+        inner = (touched * (self.outer.right @ vectors.mT)).sum(dim=(1, 2), dtype=torch.float64)
+        lengths = lengths_of(self.outer.right)[:, :, None] * lengths_of(vectors)[:, None, :]
+        slack = ROUNDINGS * torch.finfo(vectors.dtype).eps * (touched.abs() * lengths).sum(dim=(1, 2))
+        total = self.rows.squared_norms() + self.outer.squared_norms() + 2 * (inner + slack)
         return total.clamp_min(0.0)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
