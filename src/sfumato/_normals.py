@@ -57,10 +57,10 @@ def _add(out: np.ndarray, key: bytes, first: int, std: float) -> None:
         middle = min(max(_PAIRS - low, 0), len(piece))
         if middle:
             part = piece[:middle]
-            np.add(part, cosines[low - start : low - start + middle], out=part, casting="same_kind")
+            part += cosines[low - start :][:middle].astype(out.dtype, copy=False)
         if middle < len(piece):
             part, begin = piece[middle:], max(low - _PAIRS, 0) - start
-            np.add(part, sines[begin : begin + len(part)], out=part, casting="same_kind")
+            part += sines[begin:][: len(part)].astype(out.dtype, copy=False)
         done += len(piece)
 
 

@@ -69,3 +69,10 @@ def test_finite_numbers_whose_squares_overflow_are_clipped_not_dropped():
 def test_a_bound_that_is_no_bound_is_refused(clip):
     with pytest.raises(InputError, match="clip_norm"):
         ClippedSum(2, clip_norm=clip)
+
+
+def test_given_memory_is_cleared_and_used():
+    memory = torch.full((3,), float("nan"), dtype=torch.float64)
+    total = ClippedSum(3, clip_norm=1.0, memory=memory)
+    total.add(torch.tensor([0.5, 0.0, 0.0]))
+    assert memory.tolist() == [0.5, 0.0, 0.0]

@@ -95,6 +95,7 @@ class ExampleContribution:
         self._layers = self._checked_layers()
         self._groups = bound.groups(self.flat.names)
         self.initial = self.flat.vector.clone()
+        self._memory: Tensor | None = None
         budget = default_budget(self._device) if memory_budget is None else memory_budget
         self.bytes_per_example = measured(self._try, self._device)
         self.micro_batch = suggested(self.bytes_per_example, budget) if micro_batch is None else micro_batch
@@ -109,7 +110,8 @@ class ExampleContribution:
         """The sum of the examples' clipped gradients; each group is one example."""
         self.load(theta)
         self.model.train()
-        share = Share(ClippedSum(theta.numel(), clip_norm=clip_norm, device=theta.device))
+        memory, self._memory = self._memory, None
+        share = Share(ClippedSum(theta.numel(), clip_norm=clip_norm, device=theta.device, memory=memory))
         examples = np.array([group.slot for group in groups], np.int64)
         key = source.seed64("augmentation", round_index)
         totals = share.clipped.parts([parameter.shape for parameter in self.flat.parameters])
@@ -128,6 +130,10 @@ class ExampleContribution:
         share.loss = loss.item()
         share.examples = len(examples) * self._copies
         return share
+
+    def reuse(self, total: Tensor) -> None:
+        """Fresh memory of a large model's size costs more than the step."""
+        self._memory = total
 
     def load(self, theta: Tensor) -> None:
         """Put a parameter vector into the model."""
@@ -266,7 +272,6 @@ class ExampleContribution:
             raise
         except Exception as error:  # whatever the user's own forward raises
             shapes = " and ".join(f"{tuple(x.shape[1:])} {str(x.dtype).removeprefix('torch.')}" for x in inputs)
-            first = (str(error).splitlines() or [type(error).__name__])[0]
             raise InputError(
                 f"the model does not take inputs of shape {shapes} ({_first_line(error)}); build it for them, or "
                 "change the data"
@@ -311,11 +316,6 @@ class ExampleContribution:
         return check.layers
 
 
-def _trained(model: nn.Module, trainable: str) -> list[tuple[str, nn.Parameter]]:
-    """The parameters to train; all others are frozen."""
-    named = trainable_parameters(model, trainable)
-    chosen = {id(parameter) for _, parameter in named}
-    for parameter in model.parameters():
 def _copied(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model)
@@ -332,12 +332,17 @@ def _first_line(error: Exception) -> str:
     return told if isinstance(error, RuntimeError) and told else f"{type(error).__name__}: {told}".rstrip(": ")
 
 
-        parameter.requires_grad_(id(parameter) in chosen)
-    return named
-
+def _trained(model: nn.Module, trainable: str) -> list[tuple[str, nn.Parameter]]:
+    """The parameters to train; all others are frozen."""
+    named = trainable_parameters(model, trainable)
     for name, parameter in named:
         if not parameter.is_floating_point():
             raise InputError(f"parameter {name} is {parameter.dtype}; use real numbers, or freeze it")
+    chosen = {id(parameter) for _, parameter in named}
+    for parameter in model.parameters():
+        parameter.requires_grad_(id(parameter) in chosen)
+    return named
+
 
 class _ByPlace(nn.Module):
     """A model of several inputs as a model of one: the places of the examples."""

@@ -32,6 +32,12 @@ _ROUND_DOWN = 1.0 - 2.0**-20  # covers the float32 rounding of the scaled coordi
 class ClippedSum:
     """Σ min(1, C/‖Δ‖)·Δ over contributions Δ, with counts that are private: see `statistics`.
 
+    Args:
+        size: length of a contribution.
+        clip_norm: C, > 0; None for a run without privacy.
+        device: where the sum is held.
+        memory: float64 [size] that holds the sum, overwritten; None takes new memory.
+
     Attributes:
         total: float64 [size], the sum so far.
         clip_norm: C, or None for a run without privacy.
@@ -42,10 +48,17 @@ class ClippedSum:
         norms: the norms before clipping, in order; NaN for a non-finite contribution.
     """
 
-    def __init__(self, size: int, *, clip_norm: float | None, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        size: int,
+        *,
+        clip_norm: float | None,
+        device: torch.device | str = "cpu",
+        memory: Tensor | None = None,
+    ) -> None:
         if clip_norm is not None:
             _check.positive(clip_norm=clip_norm, remedy="for a run without privacy use clip_norm=None")
-        self.total = torch.zeros(size, dtype=torch.float64, device=device)
+        self.total = torch.zeros(size, dtype=torch.float64, device=device) if memory is None else memory.zero_()
         self.clip_norm = clip_norm
         self.units = 0
         self.below = 0

@@ -124,6 +124,9 @@ class LocalContribution:
             shares[0].add(share)
         return shares[0]
 
+    def reuse(self, total: Tensor) -> None:
+        """Little beside the training of the groups: let it go."""
+
     def load(self, theta: Tensor) -> None:
         """Put a parameter vector into the model."""
         self.flat.vector.copy_(theta)

@@ -64,6 +64,10 @@ class Contribution(Protocol):
         """The groups' clipped contributions at `theta`; a group's result depends on its own units and slot only."""
         ...
 
+    def reuse(self, total: Tensor) -> None:
+        """Nobody needs this `ClippedSum.total` any more; the next one may overwrite it."""
+        ...
+
     def load(self, theta: Tensor) -> None:
         """Put a parameter vector into `model`."""
         ...
@@ -93,8 +97,8 @@ class Contribution(Protocol):
         ...
 
 
-def pack(share: Share, stop: bool) -> Tensor:
-    """One float64 vector with everything that the processes add up."""
+def counts(share: Share, stop: bool) -> Tensor:
+    """What the processes add up beside the sum, float64 [8]."""
     clipped = share.clipped
     norms = torch.tensor(clipped.norms, dtype=torch.float64)
     numbers = [
@@ -107,7 +111,7 @@ def pack(share: Share, stop: bool) -> Tensor:
         float(norms.nansum()),
         float(stop),
     ]
-    return torch.cat([clipped.total, torch.tensor(numbers, dtype=torch.float64, device=clipped.total.device)])
+    return torch.tensor(numbers, dtype=torch.float64, device=clipped.total.device)
 
 
 @dataclass(frozen=True)
@@ -131,11 +135,11 @@ class RoundSum:
     stop: bool
 
     @classmethod
-    def unpack(cls, packed: Tensor) -> "RoundSum":
-        """Undo `pack` after the reduction."""
-        loss, examples, units, below, clipped, non_finite, norms, stop = packed[-8:].tolist()
+    def of(cls, total: Tensor, counts: Tensor) -> "RoundSum":
+        """From the sum and the `counts`, each added up over the processes."""
+        loss, examples, units, below, clipped, non_finite, norms, stop = counts.tolist()
         return cls(
-            packed[:-8],
+            total,
             loss,
             int(examples),
             int(units),

@@ -23,7 +23,7 @@ from sfumato.clipping import NormBound
 from sfumato.mechanisms import GaussianMechanism
 from sfumato.sampling import OwnClients, Sampler, VirtualClients
 from sfumato.training import checkpoint as checkpoints
-from sfumato.training.contribution import Contribution, RoundSum, pack
+from sfumato.training.contribution import Contribution, RoundSum, counts
 from sfumato.training.distributed import Team
 from sfumato.training.interrupt import Interrupt
 from sfumato.training.run_folder import RunFolder
@@ -225,13 +225,16 @@ class Loop:
         users = self.sum.sampler.draw(self.contribution.population, self.source.stream("sampling", index))
         groups = self.sum.grouping.group(users, self.source, index)
         share = self.contribution.clipped_sum(progress.theta, self.team.share(groups), index, clip_norm, self.source)
-        result = RoundSum.unpack(self.team.all_reduce(pack(share, interrupt.asked)))
+        others = self.team.all_reduce(counts(share, interrupt.asked))
+        result = RoundSum.of(self.team.all_reduce(share.clipped.total), others)
         if self.ledger is not None:
             self.ledger.append(self.sum.event(), **self._record(index, clip_norm))
         mechanism = self.sum.sum_mechanism(index)
         noisy = mechanism.release(result.total, self.sum.sensitivity(clip_norm), self.source.stream("noise", index))
         self.server.step(self.contribution.views(noisy.div_(self.sum.grouping.clients)), index)
-        if not torch.isfinite(progress.theta).all():
+        self.contribution.reuse(noisy)
+        # Least and largest in one pass; NaN passes through both.
+        if not all(torch.isfinite(end) for end in torch.aminmax(progress.theta)):
             raise InputError(
                 f"the model became NaN or infinite in round {index + 1}; start a new run with a lower server learning "
                 "rate or less noise (what this one has released still counts)"

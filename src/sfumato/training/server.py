@@ -87,9 +87,10 @@ class Server:
             for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
                 group["lr"] = rate * factor
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
-            parameter.grad = gradient.to(parameter.dtype)
+            if parameter.grad is None:
+                parameter.grad = torch.empty_like(parameter)
+            parameter.grad.copy_(gradient)  # kept from round to round: fresh memory costs more than the step
         self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
         if self._average is not None:
             self._average.add(round_index)
 

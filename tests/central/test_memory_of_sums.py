@@ -1,0 +1,41 @@
+"""The memory of a sum is used again only after it was given back."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from sfumato._random import RandomSource
+from sfumato.central import DPSGD
+from sfumato.data import ExampleDataset
+
+
+def sums(give_back: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The sums of two cohorts, and the first one as it was before the second."""
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(0, 1, (20, 3)).astype(np.float32)
+    data = ExampleDataset(inputs=(inputs,), labels=rng.integers(0, 2, 20), num_classes=2)
+    plan = DPSGD(steps=1, batch_size=8, clip_norm=0.1, noise_multiplier=1.0, micro_batch=3)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        contribution = plan.contribution(nn.Linear(3, 2), data, "cpu", 0)
+    source = RandomSource.from_seed(0)
+    totals = []
+    for cohort in (np.arange(8), np.arange(8, 20)):
+        groups = plan.grouping.group(cohort, source, 0)
+        totals.append(contribution.clipped_sum(contribution.initial, groups, 0, 0.1, source).clipped.total)
+        if len(totals) == 1:
+            before = totals[0].clone()
+            if give_back:
+                contribution.reuse(totals[0])
+    return totals[0], totals[1], before
+
+
+def test_a_sum_that_is_kept_stays_as_it_is():
+    first, _, before = sums(give_back=False)
+    assert torch.equal(first, before)
+
+
+def test_a_sum_in_used_memory_is_the_same():
+    first, second, _ = sums(give_back=True)
+    assert first.data_ptr() == second.data_ptr()
+    assert torch.equal(second, sums(give_back=False)[1])
