@@ -20,6 +20,8 @@ from sfumato.central import DPSGD
 from sfumato.data import ExampleDataset
 from sfumato.training import Cadence
 
+DELTA = 1e-5
+
 
 class Shown(Protocol):
     """What the table tells of a method beside its results."""
@@ -45,6 +47,8 @@ class Method:
         data: gives the private examples and the test examples, from the path in --data if there is one.
         model: gives a fresh model; torch's generator is seeded before.
         paper: the published accuracy of the same setting, in [0, 1].
+        epsilon: the noise is set for this budget at δ = 10⁻⁵ and the number of private examples; None takes the
+            plan's noise.
     """
 
     dataset: str
@@ -52,6 +56,7 @@ class Method:
     data: Callable[[Path | None], tuple[ExampleDataset, ExampleDataset]]
     model: Callable[[], nn.Module]
     paper: float | None = None
+    epsilon: float | None = None
 
 
 def main(folder: Path, methods: dict[str, Method], *, data: cells.Data = "none", quick_steps: int = 2) -> None:
@@ -72,7 +77,10 @@ def _cell(
     """Train one method with one seed, or go on with it."""
     method = methods[name]
     train, test = method.data(data)
-    fit(method.plan, method.model, train, test, seed=seed, folder=folder, steps=quick_steps if quick else None)
+    plan = method.plan
+    if method.epsilon is not None:
+        plan = plan.calibrate(epsilon=method.epsilon, delta=DELTA, population=len(train))
+    fit(plan, method.model, train, test, seed=seed, folder=folder, steps=quick_steps if quick else None)
 
 
 def fit(
