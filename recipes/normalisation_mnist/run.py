@@ -49,10 +49,10 @@ def mnist(_: Path | None) -> tuple[ExampleDataset, ExampleDataset]:
 
 @cache
 def public_pictures() -> torch.Tensor:
-    """128 letters of other alphabets, float [128, 1, 28, 28] in [-1, 1): bright on dark, as the digits are."""
+    """128 letters of other alphabets, float [128, 1, 28, 28] in [-1, 1): turned to bright on dark, as the digits are."""
     letters = omniglot_npz(SHARED / "omniglot_background.npz")
     chosen = np.linspace(0, len(letters.labels) - 1, 128).astype(int)
-    return to_tensor(np.asarray(letters.inputs[chosen]))
+    return to_tensor(255 - np.asarray(letters.inputs[chosen]))
 
 
 def features(_: Path | None) -> tuple[ExampleDataset, ExampleDataset]:
