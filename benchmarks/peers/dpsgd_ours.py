@@ -1,15 +1,20 @@
 """A step of DP-SGD with sfumato's engine: micro-batches, clipped sums into running totals, noise, SGD.
 
-The totals start as the noise, so that the sum, the noise and the gradient are one piece of memory.
+The totals start as the noise, so that the sum, the noise and the gradient are one piece of memory. The noise is that of
+a run: AES-256, on as many threads as torch uses.
 """
 
 from __future__ import annotations
+
+import itertools
 
 import dpsgd_models as models
 import torch
 from workload import Gate, config
 
+from sfumato._random import RandomSource
 from sfumato.clipping.per_example import Recording, covered
+from sfumato.mechanisms import GaussianMechanism
 
 
 def main() -> None:
@@ -19,20 +24,25 @@ def main() -> None:
     model = models.model(name)
     inputs, targets = models.batch(name)
     micro = given.get("micro", models.SETTINGS[name].micro)
-    noise = models.NOISE_MULTIPLIER * models.CLIP_NORM if given["noise"] else 0.0
+    mechanism = GaussianMechanism(noise_multiplier=models.NOISE_MULTIPLIER if given["noise"] else 0.0)
+    source = RandomSource.from_os()
     optimizer = torch.optim.SGD(model.parameters(), lr=models.LEARNING_RATE / len(inputs))
     layers = covered(model)
     parameters = Recording(layers).parameters
-    for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter)
-    totals = [parameter.grad for parameter in parameters]
+    total = torch.zeros(sum(parameter.numel() for parameter in parameters))
+    totals = [
+        part.view_as(parameter)
+        for part, parameter in zip(
+            total.split([parameter.numel() for parameter in parameters]), parameters, strict=True
+        )
+    ]
+    for parameter, part in zip(parameters, totals, strict=True):
+        parameter.grad = part
     gate = Gate(lambda: models.losses(name, model(inputs), targets).mean().item())
-    while gate.wait():
-        for total in totals:
-            if noise:
-                total.normal_(0.0, noise)
-            else:
-                total.zero_()
+    for step in itertools.count():
+        if not gate.wait():
+            break
+        mechanism.release(total.zero_(), models.CLIP_NORM, source.stream("noise", step))
         for start in range(0, len(inputs), micro):
             part, wanted = inputs[start : start + micro], targets[start : start + micro]
             with Recording(layers, len(part)) as recording:

@@ -38,7 +38,7 @@ class GaussianMechanism:
         return self.noise_multiplier * clip_norm
 
     def release(self, total: Tensor, clip_norm: float, stream: Stream) -> Tensor:
-        """The noisy sum; `total` (float64 [parameters]) is overwritten.
+        """The noisy sum; `total` (float [parameters], contiguous) is overwritten.
 
         Args:
             total: sum of contributions, each of norm at most `clip_norm`.
