@@ -49,7 +49,7 @@ def mnist(_: Path | None) -> tuple[ExampleDataset, ExampleDataset]:
 
 @cache
 def public_pictures() -> torch.Tensor:
-    """128 letters of other alphabets, float [128, 1, 28, 28] in [-1, 1): turned to bright on dark, as the digits are."""
+    """128 letters of other alphabets, float [128, 1, 28, 28] in [-1, 1), turned to bright on dark as the digits."""
     letters = omniglot_npz(SHARED / "omniglot_background.npz")
     chosen = np.linspace(0, len(letters.labels) - 1, 128).astype(int)
     return to_tensor(255 - np.asarray(letters.inputs[chosen]))
