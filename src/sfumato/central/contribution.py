@@ -11,8 +11,8 @@ An example may count by several augmentations: its gradient is that of the mean 
 import copy
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from typing import TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,7 +27,14 @@ from sfumato.clipping import ClippedSum, NormBound
 from sfumato.clipping.per_example import Recording, covered, self_check
 from sfumato.clipping.per_example.rule import Layer
 from sfumato.data import ExampleDataset, to_tensor
-from sfumato.models import refuse_coupling, refuse_lazy, trainable_parameters
+from sfumato.models import (
+    add_statistics_gradient,
+    refresh_statistics,
+    refuse_coupling,
+    refuse_lazy,
+    trainable_parameters,
+)
+from sfumato.models.public_batch_norm import public_inputs_of
 from sfumato.sampling import Group
 from sfumato.training import FlatParameters, Share
 from sfumato.training.client import seed_dropout
@@ -131,6 +138,22 @@ class ExampleContribution:
         share.examples = len(examples) * self._copies
         return share
 
+    def complete(self, mean: Tensor, round_index: int, source: RandomSource) -> None:
+        """What runs through the statistics of public batch norm, from the noisy gradient and the public inputs."""
+        parts = self._with_public_inputs()
+        if not parts:
+            return
+        seed_dropout(source.seed64("statistics", round_index), self._device)  # the same in every process
+        views = self.views(mean)
+        for parameter, view in zip(self.flat.parameters, views, strict=True):
+            parameter.grad = view.to(parameter.dtype)
+        for part in parts:
+            add_statistics_gradient(part)
+        for parameter, view in zip(self.flat.parameters, views, strict=True):
+            assert parameter.grad is not None
+            view.copy_(parameter.grad)
+            parameter.grad = None
+
     def reuse(self, total: Tensor) -> None:
         """Fresh memory of a large model's size costs more than the step."""
         self._memory = total
@@ -143,8 +166,15 @@ class ExampleContribution:
                 parameter.copy_(view)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The model's tensors."""
+        """The model's tensors, statistics of public inputs as of these weights."""
+        self.model.eval()
+        for part in self._with_public_inputs():
+            refresh_statistics(part, *(public_inputs_of(part) or ()))
         return {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
+
+    def _with_public_inputs(self) -> list[nn.Module]:
+        """The model, or the parts of it, that have public inputs for their norm layers."""
+        return [part for part in self.model.modules() if public_inputs_of(part) is not None]
 
     def frozen(self) -> dict[str, Tensor]:
         """Tensors of the model that are not trained."""
@@ -211,15 +241,19 @@ class ExampleContribution:
         """One item a parameter, put together as the bound does."""
         return [[items[index] for index in group] for group in self._groups]
 
-    def _recorded(self, examples: np.ndarray, key: int) -> tuple[Recording, Tensor]:
-        """A recorded forward and backward pass, and the losses [n]."""
+    def _recorded(
+        self, examples: np.ndarray, key: int, watch: AbstractContextManager[Any] | None = None
+    ) -> tuple[Recording, Tensor]:
+        """A recorded forward pass, within `watch` if that is given, and backward pass; and the losses [n]."""
         inputs, labels = self._tensors(examples)
         with Recording(self._layers, len(examples)) as recording:
             # Several augmentations are several uses of each weight, whose gradients the recording adds up.
-            losses = [
-                self._losses(self._augmented(inputs, examples, key, number), labels) for number in range(self._copies)
-            ]
-            mean = losses[0] if self._copies == 1 else torch.stack(losses).mean(dim=0)
+            with watch or nullcontext():
+                losses = [
+                    self._losses(self._augmented(inputs, examples, key, number), labels)
+                    for number in range(self._copies)
+                ]
+                mean = losses[0] if self._copies == 1 else torch.stack(losses).mean(dim=0)
             recording.backward(mean)
         return recording, mean.detach()
 
@@ -244,10 +278,10 @@ class ExampleContribution:
         inputs, labels = self.data.examples(examples)
         return tuple(to_tensor(x).to(self._device) for x in inputs), torch.from_numpy(labels).to(self._device)
 
-    def _try(self, count: int) -> int:
+    def _try(self, count: int, watch: AbstractContextManager[Any]) -> int:
         """A pass of so many examples, the first one again and again; the bytes that are held for the sum."""
         with torch.random.fork_rng(devices=[]):
-            return self._recorded(np.zeros(count, np.int64), 0)[0].bytes_held()
+            return self._recorded(np.zeros(count, np.int64), 0, watch)[0].bytes_held()
 
     def _shrink(self, tried: int) -> None:
         if tried == 1:
@@ -357,13 +391,14 @@ class _ByPlace(nn.Module):
 
 
 def _two_that_differ(data: ExampleDataset) -> np.ndarray:
-    """Places of an example and of another one that is not its copy, among the first ones with finite inputs."""
-    inputs, _ = data.examples(np.arange(min(64, len(data))))
+    """Places of an example and of another one that is not its copy, among 64 at equal distances with finite inputs."""
+    places = np.unique(np.linspace(0, len(data) - 1, 64).astype(np.int64))
+    inputs, _ = data.examples(places)
     flat = [each.reshape(len(each), -1) for each in inputs]
     usable = np.logical_and.reduce([np.isfinite(each).all(axis=1) for each in flat])
     first = int(usable.argmax())
     differs = usable & np.logical_or.reduce([(each != each[first]).any(axis=1) for each in flat])
-    return np.array([first, int(differs.argmax())]) if differs.any() else np.array([first])
+    return places[[first, int(differs.argmax())] if differs.any() else [first]]
 
 
 def _refuse_coupling(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:

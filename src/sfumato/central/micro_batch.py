@@ -4,6 +4,8 @@ It changes what a step costs in time and memory, and no result beyond float roun
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,18 +35,19 @@ def suggested(bytes_per_example: int, budget: int) -> int:
     return max(1, min(_LARGEST, budget // max(1, bytes_per_example)))
 
 
-def measured(run: Callable[[int], int], device: torch.device) -> int:
+def measured(run: Callable[[int, AbstractContextManager[Any]], int], device: torch.device) -> int:
     """Bytes that one example takes in a forward and backward pass.
 
     Args:
-        run: puts so many examples through; gives the bytes that are held in the end for the clipped sum.
+        run: puts so many examples through, with its forward pass within the context that it is given; gives the bytes
+            that are held in the end for the clipped sum.
         device: where it runs.
     """
     if device.type == "cuda":
         peaks = []
         for count in (2, 4):
             torch.cuda.reset_peak_memory_stats(device)
-            run(count)
+            run(count, nullcontext())
             peaks.append(torch.cuda.max_memory_allocated(device))
         return int(max(1, peaks[1] - peaks[0]) / 2 * _SAFETY)
     totals = []
@@ -56,7 +59,7 @@ def measured(run: Callable[[int], int], device: torch.device) -> int:
             seen[storage.data_ptr()] = storage.nbytes()
             return tensor
 
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            held = run(count)
+        # The backward pass stays outside: layers that are run again there, vectorised, bear no such hooks.
+        held = run(count, torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor))
         totals.append(sum(seen.values()) + held)
     return int(max(1, totals[1] - totals[0]) / 2 * _SAFETY)  # the difference: parameters are in both

@@ -124,6 +124,9 @@ class LocalContribution:
             shares[0].add(share)
         return shares[0]
 
+    def complete(self, mean: Tensor, round_index: int, source: RandomSource) -> None:
+        """Nothing: clients' deltas are whole."""
+
     def reuse(self, total: Tensor) -> None:
         """Little beside the training of the groups: let it go."""
 

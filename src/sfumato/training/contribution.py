@@ -64,6 +64,13 @@ class Contribution(Protocol):
         """The groups' clipped contributions at `theta`; a group's result depends on its own units and slot only."""
         ...
 
+    def complete(self, mean: Tensor, round_index: int, source: RandomSource) -> None:
+        """Add to the noisy mean, float [size], in place, what follows from it, the model and public inputs alone.
+
+        Post-processing of what was released: nothing private may be read here. Mostly nothing is added.
+        """
+        ...
+
     def reuse(self, total: Tensor) -> None:
         """Nobody needs this `ClippedSum.total` any more; the next one may overwrite it."""
         ...

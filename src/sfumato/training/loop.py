@@ -231,7 +231,9 @@ class Loop:
             self.ledger.append(self.sum.event(), **self._record(index, clip_norm))
         mechanism = self.sum.sum_mechanism(index)
         noisy = mechanism.release(result.total, self.sum.sensitivity(clip_norm), self.source.stream("noise", index))
-        self.server.step(self.contribution.views(noisy.div_(self.sum.grouping.clients)), index)
+        mean = noisy.div_(self.sum.grouping.clients)
+        self.contribution.complete(mean, index, self.source)
+        self.server.step(self.contribution.views(mean), index)
         self.contribution.reuse(noisy)
         # Least and largest in one pass; NaN passes through both.
         if not all(torch.isfinite(end) for end in torch.aminmax(progress.theta)):

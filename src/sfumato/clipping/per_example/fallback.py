@@ -63,14 +63,14 @@ def _factors(
     trained = {name: module.get_parameter(name).detach() for name in sorted(layer.wanted)}
     fixed = {name: value.detach() for name, value in module.named_parameters() if name not in trained}
     fixed |= dict(module.named_buffers())
-    values = [value.detach() if isinstance(value, Tensor) else value for value in inputs]
-    named = {name: value.detach() if isinstance(value, Tensor) else value for name, value in keywords.items()}
+    values = [_as_seen(value, trained) for value in inputs]
+    named = {name: _as_seen(value, trained) for name, value in keywords.items()}
 
     def of_one(parameters: dict[str, Tensor], one: tuple[Any, ...], cotangent: Tensor) -> dict[str, Tensor]:
         def run(chosen: dict[str, Tensor]) -> Tensor:
             words = dict(zip(named, one[len(values) :]))
             output = torch.func.functional_call(module, (chosen, fixed), one[: len(values)], words)
-            return output if index is None else output[index]
+            return (output if index is None else output[index]).to(cotangent.dtype)
 
         return torch.func.vjp(run, parameters)[1](cotangent)[0]
 
@@ -92,6 +92,14 @@ def _factors(
             f"move {', '.join(sorted(layer.wanted))} into a module of its own, or freeze it"
         ) from error
     return {name: Dense(exact(value)) for name, value in gradients.items()}
+
+
+def _as_seen(value: Any, parameters: dict[str, Tensor]) -> Any:
+    """An input as the module can take it without autocast: in single precision where its parameters are."""
+    if not isinstance(value, Tensor):
+        return value
+    single = any(parameter.dtype == torch.float32 for parameter in parameters.values())
+    return exact(value.detach()) if single else value.detach()
 
 
 def _with_batch(value: Any, examples: int) -> Any:
