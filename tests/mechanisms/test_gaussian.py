@@ -18,6 +18,24 @@ def test_noise_is_normal_with_the_std_that_it_tells():
     assert noise.unique().numel() == noise.numel()
 
 
+def test_the_noise_is_one_draw_for_any_number_of_threads():
+    mechanism = GaussianMechanism(noise_multiplier=0.5)
+    size = 3_000_001
+    before = torch.get_num_threads()
+    released = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            total = torch.ones(size, dtype=torch.float64)
+            released.append(mechanism.release(total, 2.0, RandomSource.from_seed(0).stream("n")))
+            assert released[-1] is total
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(released[0], released[1])
+    assert torch.equal(released[0], released[2])
+    assert torch.equal(released[0] - 1, torch.from_numpy(RandomSource.from_seed(0).stream("n").normal(size)) + 1 - 1)
+
+
 def test_an_empty_sum_is_noised_too():
     released = GaussianMechanism(noise_multiplier=1.0).release(
         torch.zeros(10, dtype=torch.float64), 1.0, RandomSource.from_seed(0).stream("n")
