@@ -190,6 +190,38 @@ def test_a_loss_that_couples_only_some_examples_is_seen(loss, batch) -> None:
         self_check(model, lambda given: loss(model(given[0]), given[1]), batch)
 
 
+def test_a_hook_that_rescales_the_gradient_of_the_whole_batch_is_seen(batch) -> None:
+    """Nothing of it shows in outputs, nor in the gradients of a single loss."""
+
+    def hooked(hidden: Tensor) -> Tensor:
+        if hidden.requires_grad:
+            hidden.register_hook(lambda gradient: gradient / (1e-6 + gradient.norm()))
+        return hidden
+
+    model = Between(hooked, zero=False)
+    with pytest.raises(InputError, match="coupled"):
+        self_check(model, cross_entropy(model), batch)
+
+
+def test_a_batch_of_one_is_tried_before_it_comes(batch) -> None:
+    """`squeeze` drops the examples' dimension when there is one example, which sampling decides."""
+    torch.manual_seed(0)
+    one, two = nn.Linear(2, 4), nn.Linear(4, 3)
+
+    class Squeezed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = one, two
+
+        def forward(self, values: Tensor) -> Tensor:
+            scores = self.two(self.one(values.unflatten(1, (3, 2))).squeeze())
+            return scores.reshape(len(values), 3, 3).mean(dim=1)
+
+    model = Squeezed()
+    with pytest.raises(InputError, match="3 rows in dimension 0 where there are 1"):
+        self_check(model, cross_entropy(model), batch)
+
+
 def test_what_is_drawn_once_for_all_examples_couples_nothing(batch) -> None:
     model = Between(lambda h: h * (torch.rand(1, 8) > 0.5), zero=False)
     self_check(model, cross_entropy(model), batch)

@@ -5,8 +5,8 @@ Six things are held, in this order, and a model that breaks one is refused with 
 1. An example's outputs are the same by itself and beside another one (to 0.1 %, for each module that is called).
 2. No trained parameter is used outside its layer's forward pass (exactly: no path of the graph leads to one).
 3. The gradient of one example's loss is zero at the other example, in every layer (exactly).
-4. Each parameter's per-example gradients are those of autograd: |engine - autograd| <= 0.1 % of |autograd|, plus 1e-5
-   of the length of all gradients together (5 % and 1 % in half precision).
+4. Each parameter's per-example gradients, in a batch of two and of one, are those of autograd: |engine - autograd| <=
+   0.1 % of |autograd|, plus 1e-5 of the length of all gradients together (5 % and 1 % in half precision).
 5. An example's gradient is the same whoever else is in a batch of eight; see `neighbours`, which also says what no such
    check can see.
 6. No parameter and no buffer changes while examples go through.
@@ -39,7 +39,7 @@ from sfumato.clipping.per_example.expand import ExpandRule
 from sfumato.clipping.per_example.inspect import covered, name_of, place_of
 from sfumato.clipping.per_example.neighbours import COUPLED, refuse_neighbours, shaken, unchanged
 from sfumato.clipping.per_example.rule import Layer
-from sfumato.clipping.per_example.same_noise import Losses, SameNoise, losses_of
+from sfumato.clipping.per_example.same_noise import Losses, losses_of
 
 _ROUND_OFF = (1e-3, 1e-5)  # relative to the parameter's own gradient, and to all of them
 _ROUND_OFF_HALF = (5e-2, 1e-2)
@@ -113,8 +113,9 @@ def _two(value: Any) -> Any:
     return value[:2] if len(value) > 1 else torch.cat([value, value])
 
 
-def _one(value: Any, index: int) -> Any:
-    return value[index : index + 1] if isinstance(value, Tensor) and value.dim() else value
+def _alone(pair: Any, index: int) -> Any:
+    """One of the two as a batch of one."""
+    return tree_map(lambda each: each[index : index + 1] if isinstance(each, Tensor) and each.dim() else each, pair)
 
 
 @contextmanager
@@ -140,7 +141,7 @@ def _couplings(model: nn.Module, losses: Losses, pair: Any) -> bool:
     half = any(output.dtype in (torch.float16, torch.bfloat16) for _, output in together)
     relative = 50e-3 if half else 1e-3
     for index in range(2):
-        alone, own = _watched(model, losses, tree_map(lambda value, i=index: _one(value, i), pair), 1)
+        alone, own = _watched(model, losses, _alone(pair, index), 1)
         names = [name for name, _ in together]
         if names == [name for name, _ in alone]:
             for (name, output), (_, other) in zip(together, alone, strict=True):
@@ -235,17 +236,20 @@ def _compared(model: nn.Module, layers: list[Layer[nn.Module]], losses: Losses, 
     other_norms, gradients = [], []
     for index in range(2):
         with Recording(layers, examples=2) as recording:
-            with SameNoise(2):
-                found = losses(pair)
-            recording.backward(found * torch.eye(2, dtype=found.dtype, device=found.device)[index])
+            both = losses_of(losses, pair, 2)
+            recording.backward(both * torch.eye(2, dtype=both.dtype, device=both.device)[index])
         other_norms.append([recording.squared_norms([parameter])[1 - index] for parameter in recording.parameters])
-        gradients.append([gradient[index].clone() for gradient in recording.per_example()])
+        gradients.append((index, [gradient[index].clone() for gradient in recording.per_example()]))
     for parameter, *norms in zip(recording.parameters, *other_norms, strict=True):
         if any(norm != 0 for norm in norms):
             raise InputError(
                 f"parameter {name_of(layers, parameter)!r}: the loss of one example has a gradient at another one's "
                 f"input; something behind this layer mixes them: {COUPLED}"
             )
+    for index in range(2):  # a batch of one is an ordinary case: sampling may leave one, and so may micro-batches
+        with Recording(layers, examples=1) as recording:
+            recording.backward(losses_of(losses, _alone(pair, index), 1))
+        gradients.append((index, [gradient[0].clone() for gradient in recording.per_example()]))
     plain = losses_of(losses, pair, 2)
     expected = [
         torch.autograd.grad(plain[index], recording.parameters, allow_unused=True, retain_graph=index == 0)
@@ -253,12 +257,10 @@ def _compared(model: nn.Module, layers: list[Layer[nn.Module]], losses: Losses, 
     ]
     relative, floor = _ROUND_OFF_HALF if half else _ROUND_OFF
     largest = 0.0
-    for index in range(2):
+    for index, found in gradients:
         lengths = [0.0 if g is None else float(g.double().norm()) for g in expected[index]]
         whole = torch.tensor(lengths).norm().item()
-        for parameter, own, given, length in zip(
-            recording.parameters, gradients[index], expected[index], lengths, strict=True
-        ):
+        for parameter, own, given, length in zip(recording.parameters, found, expected[index], lengths, strict=True):
             difference = float((own if given is None else own - given.view_as(own)).double().norm())
             if not difference <= relative * length + floor * whole:
                 layer, _ = place_of(layers, parameter)
