@@ -103,6 +103,11 @@ def test_the_experiment_lets_a_model_transpose_its_batch_inside():
     models.refuse_coupling(Attention(), torch.randn(5, 5, 8))
 
 
+def test_the_experiment_lets_texts_be_padded_to_the_longest_of_their_batch():
+    texts = torch.tensor([[5, 7, 0, 0], [1, 2, 3, 0]])  # the first alone: two positions
+    models.refuse_coupling(models.bilstm_classifier(3, vocabulary_size=9, embedding_dim=4, hidden=2), texts)
+
+
 @pytest.mark.parametrize("inputs", [torch.zeros(1, 3), torch.zeros(4, 3)])
 def test_the_experiment_needs_two_different_examples(inputs):
     with pytest.raises(InputError, match="at least 2 different examples"):
