@@ -3,18 +3,21 @@
 It changes what a step costs in time and memory, and no result beyond float round-off.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from sfumato.central.live_memory import LiveMemory
 from sfumato.clipping.per_example.memory import out_of_memory
 
 __all__ = ["default_budget", "measured", "out_of_memory", "suggested"]
 
-_SAFETY = 3.5  # for what is alive for a moment only: gradients on their way, scratch memory
+_SAFETY = 3.5  # on a GPU
+_MOMENTS = 4.5  # on a CPU, for what is alive for a moment only: gradients on their way, scratch memory
+_SCATTERED = 1.5  # what the allocator takes for tensors of many sizes
 _CPU_BUDGET = 1 << 29
 _LARGEST = 4096  # beyond it nothing gets faster
 
@@ -50,7 +53,7 @@ def measured(run: Callable[[int, AbstractContextManager[Any]], int], device: tor
             run(count, nullcontext())
             peaks.append(torch.cuda.max_memory_allocated(device))
         return int(max(1, peaks[1] - peaks[0]) / 2 * _SAFETY)
-    totals = []
+    totals, peaks = [], []
     for count in (1, 3):
         seen: dict[int, int] = {}
 
@@ -60,6 +63,16 @@ def measured(run: Callable[[int, AbstractContextManager[Any]], int], device: tor
             return tensor
 
         # The backward pass stays outside: layers that are run again there, vectorised, bear no such hooks.
-        held = run(count, torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor))
+        live = LiveMemory()
+        held = run(count, _both(live, torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)))
         totals.append(sum(seen.values()) + held)
-    return int(max(1, totals[1] - totals[0]) / 2 * _SAFETY)  # the difference: parameters are in both
+        peaks.append(live.peak)
+    kept, alive = totals[1] - totals[0], peaks[1] - peaks[0]  # the difference: parameters are in both
+    # A part without gradients keeps nothing for the backward pass, and may still take the most.
+    return int(max(1, kept * _MOMENTS, alive * _SCATTERED) / 2)
+
+
+@contextmanager
+def _both(one: AbstractContextManager[Any], other: AbstractContextManager[Any]) -> Iterator[None]:
+    with one, other:
+        yield

@@ -116,7 +116,8 @@ def _close(one: torch.Tensor | None, two: torch.Tensor | None) -> bool:
         return True
     if one.shape != two.shape:  # packed texts are padded to the longest of their batch
         return False
-    scale = float(one.double().nan_to_num().abs().max()) if one.numel() else 0.0
+    finite = one.double().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    scale = float(finite.abs().max()) if one.numel() else 0.0
     return torch.allclose(one.double(), two.double(), rtol=1e-4, atol=1e-6 * scale, equal_nan=True)
 
 
