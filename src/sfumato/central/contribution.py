@@ -5,6 +5,10 @@ a gradient that is not finite adds nothing. A model that lets one example change
 before the first step, by its layers and by experiment. The sum of a batch of any size takes the memory of one
 micro-batch, and is the same for every size of the micro-batch up to float round-off.
 
+Dropout and other draws of the model are independent from row to row, or the same for all rows. Who else is present
+decides which draw an example meets, and not how it is distributed: the bound holds for each outcome of the draws, which
+are not released.
+
 An example may count by several augmentations: its gradient is that of the mean of their losses, and is clipped as one.
 """
 

@@ -10,7 +10,8 @@ what happens there. So weights are `shaken` for the time of the check: each gets
 parameter's own size, and 0.01.
 
 Not seen: coupling that needs more than eight examples or other data, such as a branch on the size of the batch; parts
-that neither example reaches at such weights; state in plain attributes that shows only after many calls.
+that neither example reaches at such weights, as behind a ReLU that nothing passes; state in plain attributes that shows
+only after many calls; random draws that depend on the size of the batch, such as dropping exactly half of it.
 
 >>> layer = nn.Linear(2, 1)
 >>> before = layer.weight.detach().clone()
