@@ -84,8 +84,11 @@ def check_model(argv: Sequence[str]) -> int:
         table(["layer", "kind", "parameters", "covered by"], [[a, b, f"{c:,}", d] for a, b, c, d in rows])
     if cost is None:
         say()
-        table(["refused", "why, and what to use instead"], [[name, reason] for name, reason in refused.items()])
-        raise InputError(f"{_layers(len(refused))} cannot be trained privately; replace what is refused")
+        rows_refused = [[name, *reason.rpartition("; use ")[::2]] for name, reason in refused.items()]
+        table(["refused", "why", "use instead"], rows_refused)
+        norms = any("BatchNorm" in reason for reason in refused.values())
+        at_once = " (models.replace_batch_norm(model) replaces every batch norm)" if norms else ""
+        raise InputError(f"{_layers(len(refused))} cannot be trained privately; replace what is refused{at_once}")
     _tell(cost)
     return 0
 

@@ -74,7 +74,8 @@ def build_classifier(
     elif options.normalisation == "public_batch":
         raise InputError("normalisation public_batch needs public data for its statistics; give --public-inputs PATH")
     chosen = _sizes(options.model, data.vocabulary_sizes) | chosen
-    refuse_unlike_pictures(options.model, data)
+    _refuse_unlike_pictures(options.model, data)
+    _refuse_ids(options.model, data)
     model = models.classifier(options.model, data.num_classes, data.input_shapes, generator=generator, **chosen)
     if options.pretrained is not None and load:
         fresh = models.transfer_weights(model, options.pretrained)
@@ -83,7 +84,7 @@ def build_classifier(
     return model
 
 
-def refuse_unlike_pictures(name: str, data: ExampleDataset) -> None:
+def _refuse_unlike_pictures(name: str, data: ExampleDataset) -> None:
     """Refuse numbers or ids where a classifier of ours reads pictures.
 
     Args:
@@ -96,7 +97,15 @@ def refuse_unlike_pictures(name: str, data: ExampleDataset) -> None:
     if name in PICTURES and len(data.dtypes) == 1 and len(data.input_shapes[0]) in (2, 3) and data.dtypes[0] != "uint8":
         raise InputError(
             f"{name} reads pictures, uint8 [height, width, channels] with values 0 … 255, got {data.dtypes[0]} "
-            f"{data.input_shapes[0]}; store them so, or take lenet300_100, which reads numbers of any shape"
+            f"{data.input_shapes[0]}; store them so, or take lenet300_100, which reads floats of any shape"
+        )
+
+
+def _refuse_ids(name: str, data: ExampleDataset) -> None:
+    if name == "lenet300_100" and data.dtypes[0].kind == "i":
+        raise InputError(
+            f"lenet300_100 reads pictures or floats, got {data.dtypes[0]} {data.input_shapes[0]}, which stand for ids; "
+            "store numbers as float32"
         )
 
 
