@@ -28,7 +28,7 @@ DELTA = 1e-5
 QUICK_STEPS = 2
 BASE_RATE = 0.03  # the paper's, for a batch of 256
 BATCH, EPOCHS = 512, 5
-WHOLE_EPOCHS = 20
+PAPER_BATCH = 65_536
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +78,13 @@ def plan_of(row: Row, model: nn.Module, population: int) -> DPSGD:
     return plan.calibrate(epsilon=row.epsilon, delta=delta, population=population)
 
 
-def public_plan(epochs: float, steps: int | None = None) -> DPSGD:
-    """Training on public pictures: no clipping, no noise, no unit; for some epochs, or a number of steps."""
+def public_plan(population: int, epochs: float, rate: float, steps: int | None = None) -> DPSGD:
+    """Training on so many public pictures: no clipping, no noise, no unit; for some epochs, or a number of steps."""
     return DPSGD(
         epochs=epochs if steps is None else None,
         steps=steps,
-        batch_size=128,
-        learning_rate=0.1,
+        batch_size=min(128, population),
+        learning_rate=rate,
         momentum=0.9,
         nesterov=True,
         schedule="cosine",
@@ -101,7 +101,7 @@ TASKS: dict[str, Callable[[Path | None], Task]] = {
     DIGITS: lambda _: digits(),
     FOLDERS: folders,
 }
-PUBLIC_EPOCHS = {LETTERS: 1, DIGITS: 6, FOLDERS: 6}
+PUBLIC = {LETTERS: (3, 0.05), DIGITS: (6, 0.1), FOLDERS: (12, 0.05)}  # epochs and rate on public pictures
 FROZEN_RATE = {LETTERS: 2.0, DIGITS: 1.0, FOLDERS: 1.0}
 EPSILON = {LETTERS: 8.0, DIGITS: 2.0, FOLDERS: 8.0}
 
@@ -121,8 +121,13 @@ def rows_of(task: str) -> dict[str, Row]:
     }
     if task != DIGITS:
         plain = replace(scratch, epsilon=None, batch=64, epochs=6, rate=0.02)
-        whole = replace(head, batch=None, epochs=WHOLE_EPOCHS, rate=None)
-        table = {"not private, from scratch": plain, **table, "pretrained, last layer, all data in a step": whole}
+        table = {"not private, from scratch": plain, **table}
+    if task == LETTERS:
+        table["pretrained, last layer, all data in a step"] = replace(head, batch=None, epochs=20, rate=8.0)
+    if task == FOLDERS:
+        table["pretrained, first layers frozen, as in the paper"] = replace(
+            pretrained, trained="last stage", batch=PAPER_BATCH, epochs=70, rate=None
+        )
     return {f"{task}: {name}": row for name, row in table.items()}
 
 
@@ -136,7 +141,7 @@ def cell(name: str, seed: int, folder: Path, quick: bool, data: Path | None) -> 
     def model() -> nn.Module:
         fresh = network(task.train)
         if row.pretrained:
-            public = public_plan(PUBLIC_EPOCHS[row.dataset], steps)
+            public = public_plan(len(task.public), *PUBLIC[row.dataset], steps)
             kept = "".join(c if c.isalnum() else "-" for c in row.dataset.lower())
             transfer_weights(fresh, public_weights(task.public, public, folder.parent / f"public-{kept}"))
         return fresh

@@ -34,7 +34,7 @@ def train(data, plan, folder, file, source):
 
 public_weights._train = train
 data = examples_from_arrays(np.arange(10 * 8 * 8, dtype=np.uint8).reshape(10, 8, 8), [0, 1] * 5, num_classes=2)
-print(public_weights.public_weights(data, public_plan(1, steps={steps}), public_weights.Path({folder!r})))
+print(public_weights.public_weights(data, public_plan(10, 1, 0.1, {steps}), public_weights.Path({folder!r})))
 """
 
 
