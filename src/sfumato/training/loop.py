@@ -173,10 +173,10 @@ class Loop:
             resumed: the run goes on from a checkpoint.
         """
         saved_at = time.monotonic()
-        if not resumed:
-            self._evaluate(progress, cadence, evaluate, show)
-            self.save(progress)
-        with Interrupt() as interrupt:
+        with Interrupt() as interrupt:  # from before the first checkpoint on: a signal finds a run that can go on
+            if not resumed:
+                self._evaluate(progress, cadence, evaluate, show)
+                self.save(progress)
             while progress.round < self.sum.rounds and not progress.stopped:
                 started = time.monotonic()
                 clip_norm = progress.clip_norm
