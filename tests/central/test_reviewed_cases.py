@@ -165,20 +165,6 @@ def test_a_step_with_public_batch_norm_follows_the_whole_gradient() -> None:
         assert float(weight[place] - moved[place]) == pytest.approx(slope, rel=1e-3, abs=1e-6)
 
 
-def test_statistics_may_be_taken_as_constants() -> None:
-    data = numbers(10, 6)
-    plan = DPSGD(steps=1, batch_size=10, clip_norm=None, noise_multiplier=0.0, seed=0, statistics_gradient=False)
-    inner, public = normalised()
-    moved = plan.fit(Doubled(inner), data).model.get_parameter("inner.0.weight").detach()
-    weight = inner.get_parameter("0.weight")
-    models.refresh_statistics(inner, public)
-    values, labels = torch.from_numpy(np.array(data.inputs[0])).double(), torch.from_numpy(np.array(data.labels))
-    normed = inner.eval()(values)  # the statistics have no graph
-    functional.cross_entropy(normed, labels).backward()
-    assert weight.grad is not None
-    torch.testing.assert_close(moved, weight.detach() - plan.learning_rate * weight.grad, rtol=1e-5, atol=1e-7)
-
-
 @pytest.mark.parametrize("ema", [None, 0.9])
 def test_released_statistics_are_those_of_the_released_weights(ema: float | None, tmp_path) -> None:
     model, public = normalised()

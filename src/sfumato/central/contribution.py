@@ -67,7 +67,6 @@ class ExampleContribution:
         micro_batch: examples at once; None measures how many fit into the memory budget.
         memory_budget: bytes; None for half of the free memory of a GPU, 512 MiB on a CPU.
         bfloat16: run the model's own arithmetic in that precision, by autocast.
-        statistics_gradient: whether public batch norm's statistics are followed, or taken as constants.
         device: where to train.
 
     Attributes:
@@ -91,7 +90,6 @@ class ExampleContribution:
         micro_batch: int | None = None,
         memory_budget: int | None = None,
         bfloat16: bool = False,
-        statistics_gradient: bool = True,
         device: str = "cpu",
     ) -> None:
         self.data = data
@@ -103,7 +101,6 @@ class ExampleContribution:
         self._augmentation: Augmentation = augmentation
         self._copies = copies
         self._bfloat16 = bfloat16
-        self._statistics_gradient = statistics_gradient
         self.flat = FlatParameters(_trained(self.model, trainable))
         covered(self.model)  # refuses layers by their kind, before anything runs
         self._layers = self._checked_layers()
@@ -148,7 +145,7 @@ class ExampleContribution:
     def complete(self, mean: Tensor, round_index: int, source: RandomSource) -> None:
         """What runs through the statistics of public batch norm, from the noisy gradient and the public inputs."""
         parts = self._with_public_inputs()
-        if not parts or not self._statistics_gradient:
+        if not parts:
             return
         seed_dropout(source.seed64("statistics", round_index), self._device)  # the same in every process
         views = self.views(mean)

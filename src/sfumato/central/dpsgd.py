@@ -69,8 +69,6 @@ class DPSGD(PrivatePlan):
         augmentation: of pictures: "flip", or "crop_flip", drawn anew in each step.
         augmentations: copies of each picture, averaged before clipping.
         ema_decay: release a moving average of the models with this decay, 0.999 for example; None releases the last.
-        statistics_gradient: public batch norm: add what runs through the statistics to the noisy gradient, which costs
-            nothing but passes noise on; off takes them as constants, which asks for a larger learning rate.
         precision: "bfloat16" runs the model under autocast; gradients, norms and sums stay in single precision or more.
     """
 
@@ -92,7 +90,6 @@ class DPSGD(PrivatePlan):
     augmentation: Augmentation = "none"
     augmentations: int = 1
     ema_decay: float | None = None
-    statistics_gradient: bool = True
     precision: Literal["float32", "bfloat16"] = "float32"
 
     name: ClassVar[str] = "dpsgd"
@@ -236,7 +233,6 @@ class DPSGD(PrivatePlan):
             micro_batch=self.micro_batch,
             memory_budget=None if self.memory_budget is None else self.memory_budget << 20,
             bfloat16=self.precision == "bfloat16",
-            statistics_gradient=self.statistics_gradient,
             device=device,
         )
 
