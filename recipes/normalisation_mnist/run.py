@@ -95,7 +95,7 @@ def methods() -> dict[str, Method]:
         plain = DPSGD(epochs=3, batch_size=128, learning_rate=0.05, momentum=0.9, clip_norm=None, noise_multiplier=0)
         rows[f"{title}, not private"] = Method(dataset="MNIST", plan=plain, data=mnist, model=model)
         for (epsilon, (batch, steps)), rate, paper in zip(STEPS.items(), RATES[norm], PAPER[norm], strict=True):
-            plan = DPSGD(steps=steps, batch_size=batch, learning_rate=rate, clip_norm=0.5, statistics_gradient=False)
+            plan = DPSGD(steps=steps, batch_size=batch, learning_rate=rate, clip_norm=0.5)
             rows[f"{title}, ε {epsilon:g}"] = Method(
                 dataset="MNIST", plan=plan, data=mnist, model=model, paper=paper, epsilon=epsilon
             )
