@@ -124,13 +124,13 @@ SETTINGS = {
     ),
     "VGG": digits(
         model=lambda norm: models.vgg(10, 1, 28, normalisation=norm),
-        rates=_rates(0.003, 0.01, 0.1),
+        rates=_rates(0.003, 0.003, 0.1),
         steps=100,
         batch=48,
         seeds=1,
         test=2000,
     ),
-    "ResNet-18": digits(model=resnet18, rates=_rates(0.001, 0.003, 0.03), steps=70, batch=32, seeds=1, test=2000),
+    "ResNet-18": digits(model=resnet18, rates=_rates(0.001, 0.0003, 0.005), steps=120, batch=32, seeds=1, test=2000),
 }
 
 
