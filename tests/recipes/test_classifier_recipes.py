@@ -1,4 +1,4 @@
-"""The MNIST recipe trains and tables every row."""
+"""The recipes of classifiers train and table every row."""
 
 import json
 import os
@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "recipes" / "normalisation_mnist" / "run.py"
 
 
 @pytest.mark.slow
 @pytest.mark.shared
-def test_every_row_runs_and_states_its_budget(shared, tmp_path):
-    command = [sys.executable, str(SCRIPT), "--quick", "--out", str(tmp_path)]
+@pytest.mark.parametrize(("recipe", "count"), [("normalisation_agnews", 10), ("normalisation_mnist", 7)])
+def test_every_row_runs_and_states_its_budget(recipe, count, shared, tmp_path):
+    script = ROOT / "recipes" / recipe / "run.py"
+    command = [sys.executable, str(script), "--quick", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "quick" / "results.json").read_text())
-    assert len(rows) == 22
+    assert len(rows) == count
     for row in rows:
         if "not private" in row["method"]:
             assert row["epsilon"] is None
