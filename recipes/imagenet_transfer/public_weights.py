@@ -46,15 +46,9 @@ def public_weights(data: ExampleDataset, plan: DPSGD, folder: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not file.exists():
             _train(data, plan, folder / "run", file, source)
-    if not _same(read_metadata(file), source):
+    if read_metadata(file) != source:
         raise InputError(f"{file} was trained on other pictures or with other settings; choose another --out")
     return file
-
-
-def _same(kept: dict, source: dict) -> bool:
-    """Whether weights are of these pictures and settings; one that is newer than the file is no difference."""
-    plan = kept.get("plan", {})
-    return kept.get("pictures") == source["pictures"] and plan == {name: source["plan"].get(name) for name in plan}
 
 
 def _train(data: ExampleDataset, plan: DPSGD, folder: Path, file: Path, source: dict) -> None:

@@ -13,9 +13,22 @@ sfumato._check.InputError: rounds must be > 0, got 0
 import math
 from collections.abc import Iterable
 
+LARGEST_SINGLE = 3e38
+"""What single precision holds: a bound on rates, which torch's optimisers turn into it."""
+
 
 class InputError(ValueError):
     """A mistake in what was given: one line that names the value and the remedy."""
+
+
+def first_line(error: Exception) -> str:
+    """An error of other people's code in one line: what a RuntimeError tells, the kind of any other before it.
+
+    >>> first_line(RuntimeError("shapes differ\\nsee below")), first_line(KeyError("x")), first_line(RuntimeError())
+    ('shapes differ', "KeyError: 'x'", 'RuntimeError')
+    """
+    told = (str(error).splitlines() or [""])[0].split(" Hint:")[0]
+    return told if isinstance(error, RuntimeError) and told else f"{type(error).__name__}: {told}".rstrip(": ")
 
 
 def _number(name: str, value: object) -> float:

@@ -1,29 +1,18 @@
 """A small seeded DP-SGD run, in a process of its own or in the test's: worker.py OUT [--resume] [--slow S]."""
 
 import argparse
-import os
 import sys
-import time
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from resumable import Slow, outcome
 from sfumato import data
-from sfumato._check import InputError
 from sfumato.central import DPSGD
 from sfumato.training import Cadence
-
-
-class Network(nn.Sequential):
-    """Slow on request, so that a test can stop it between two checkpoints."""
-
-    pause = 0.0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.training and self.pause:
-            time.sleep(self.pause)
-        return super().forward(x)
 
 
 def main(arguments: list[str]) -> int:
@@ -42,7 +31,7 @@ def main(arguments: list[str]) -> int:
     examples = data.examples_from_arrays(pixels, np.arange(120) % 3, num_classes=3)
     # Dropout and augmentations, because their draws must repeat too.
     dropout = nn.Dropout(options.dropout)
-    model = Network(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), dropout, nn.Linear(144, 3))
+    model = Slow(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), dropout, nn.Linear(144, 3))
     model.pause = options.slow
     plan = DPSGD(
         steps=12,
@@ -61,14 +50,9 @@ def main(arguments: list[str]) -> int:
         ema_decay=0.9,
         seed=options.seed if options.seed >= 0 else None,
     )
-    try:
-        result = plan.fit(model, examples, out=options.out, resume=options.resume, cadence=Cadence(checkpoint_every=3))
-    except InputError as error:
-        print(error)
-        return 2
-    if int(os.environ.get("RANK", "0")) == 0:
-        print("finished" if result.finished else f"stopped after {len(result.history)}", flush=True)
-    return 0
+    return outcome(
+        lambda: plan.fit(model, examples, out=options.out, resume=options.resume, cadence=Cadence(checkpoint_every=3))
+    )
 
 
 if __name__ == "__main__":

@@ -1,30 +1,19 @@
 """A small seeded run, in a process of its own or in the test's: worker.py OUT [--resume] [--rounds N] [--slow S]."""
 
 import argparse
-import os
 import resource
 import sys
-import time
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from resumable import Slow, outcome
 from sfumato import data
-from sfumato._check import InputError
 from sfumato.federated import FedEmb
 from sfumato.training import Cadence
-
-
-class Backbone(nn.Sequential):
-    """Slow on request, so that a test can stop it between two checkpoints."""
-
-    pause = 0.0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.training and self.pause:
-            time.sleep(self.pause)
-        return super().forward(x)
 
 
 def main(arguments: list[str]) -> int:
@@ -46,7 +35,7 @@ def main(arguments: list[str]) -> int:
     pixels = rng.integers(0, 256, (160, 8, 8, 1), dtype=np.uint8)
     users = data.from_arrays(pixels, labels, np.array([f"u{label // 2:02d}" for label in labels]))
     # Dropout, because its draws must repeat too.
-    model = Backbone(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Dropout(0.2), nn.Linear(144, 4))
+    model = Slow(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Dropout(0.2), nn.Linear(144, 4))
     model.pause = options.slow
     plan = FedEmb(
         rounds=options.rounds,
@@ -62,16 +51,8 @@ def main(arguments: list[str]) -> int:
     )
     if options.limit:
         resource.setrlimit(resource.RLIMIT_FSIZE, (options.limit, options.limit))
-    try:
-        result = plan.fit(
-            model, users, out=options.out, resume=options.resume, cadence=Cadence(checkpoint_every=options.every)
-        )
-    except InputError as error:
-        print(error)
-        return 2
-    if int(os.environ.get("RANK", "0")) == 0:
-        print("finished" if result.finished else f"stopped after {len(result.history)}", flush=True)
-    return 0
+    cadence = Cadence(checkpoint_every=options.every)
+    return outcome(lambda: plan.fit(model, users, out=options.out, resume=options.resume, cadence=cadence))
 
 
 if __name__ == "__main__":

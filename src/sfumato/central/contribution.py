@@ -23,12 +23,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato._check import InputError
+from sfumato._check import InputError, first_line
 from sfumato._random import RandomSource
 from sfumato.central.augment import Augmentation, augmented, refuse_unfit
-from sfumato.central.micro_batch import default_budget, measured, out_of_memory, suggested
+from sfumato.central.micro_batch import default_budget, measured, suggested
 from sfumato.clipping import ClippedSum, NormBound
 from sfumato.clipping.per_example import Recording, covered, self_check
+from sfumato.clipping.per_example.memory import out_of_memory
 from sfumato.clipping.per_example.rule import Layer
 from sfumato.data import ExampleDataset, to_tensor
 from sfumato.models import (
@@ -311,7 +312,7 @@ class ExampleContribution:
         except Exception as error:  # whatever the user's own forward raises
             shapes = " and ".join(f"{tuple(x.shape[1:])} {str(x.dtype).removeprefix('torch.')}" for x in inputs)
             raise InputError(
-                f"the model does not take inputs of shape {shapes} ({_first_line(error)}); build it for them, or "
+                f"the model does not take inputs of shape {shapes} ({first_line(error)}); build it for them, or "
                 "change the data"
             ) from error
         finally:
@@ -340,7 +341,7 @@ class ExampleContribution:
             remedy = (
                 "work on a copy there (x = x + 1, not x += 1)" if in_place else "see that it trains without privacy"
             )
-            raise InputError(f"the backward pass of the model fails ({_first_line(error)}); {remedy}") from error
+            raise InputError(f"the backward pass of the model fails ({first_line(error)}); {remedy}") from error
         if check.unused:
             warnings.warn(
                 f"{len(check.unused)} trained parameters have no gradient and only collect noise ({check.unused[0]}); "
@@ -359,15 +360,9 @@ def _copied(model: nn.Module) -> nn.Module:
         return copy.deepcopy(model)
     except (TypeError, RuntimeError) as error:
         raise InputError(
-            f"the model cannot be copied ({_first_line(error)}); keep generators, open files and computed tensors "
+            f"the model cannot be copied ({first_line(error)}); keep generators, open files and computed tensors "
             "out of its attributes"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    """An error of other people's code in one line."""
-    told = (str(error).splitlines() or [""])[0].split(" Hint:")[0]
-    return told if isinstance(error, RuntimeError) and told else f"{type(error).__name__}: {told}".rstrip(": ")
 
 
 def _trained(model: nn.Module, trainable: str) -> list[tuple[str, nn.Parameter]]:

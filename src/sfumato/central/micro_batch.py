@@ -11,9 +11,6 @@ import torch
 from torch import Tensor
 
 from sfumato.central.live_memory import LiveMemory
-from sfumato.clipping.per_example.memory import out_of_memory
-
-__all__ = ["default_budget", "measured", "out_of_memory", "suggested"]
 
 _SAFETY = 3.5  # on a GPU
 _MOMENTS = 4.5  # on a CPU, for what is alive for a moment only: gradients on their way, scratch memory

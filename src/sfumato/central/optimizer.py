@@ -22,11 +22,10 @@ import torch
 from torch import nn
 
 from sfumato import _check
-from sfumato._check import InputError
+from sfumato._check import LARGEST_SINGLE, InputError
 
 OptimizerName = Literal["sgd", "adam", "adamw", "nadam", "adagrad", "rmsprop"]
 
-_LARGEST = 3e38  # what single precision holds
 _NAMES = ("sgd", "adam", "adamw", "nadam", "adagrad", "rmsprop")
 
 
@@ -51,10 +50,10 @@ class Optimizer:
     def __post_init__(self) -> None:
         _check.one_of(_NAMES, optimizer=self.name)
         _check.positive(learning_rate=self.learning_rate)
-        _check.between(0.0, _LARGEST, learning_rate=self.learning_rate)
+        _check.between(0.0, LARGEST_SINGLE, learning_rate=self.learning_rate)
         _check.between(0.0, 1.0, ends="[)", momentum=self.momentum)
         _check.non_negative(weight_decay=self.weight_decay)
-        _check.between(0.0, _LARGEST, weight_decay=self.weight_decay)
+        _check.between(0.0, LARGEST_SINGLE, weight_decay=self.weight_decay)
         if self.nesterov and (self.name != "sgd" or self.momentum == 0):
             raise InputError("nesterov needs optimizer=sgd and a momentum > 0, 0.9 for example")
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sfumato._check import InputError
+from sfumato._check import InputError, first_line
 from sfumato._random import RandomSource
 from sfumato.clipping import ClippedSum
 from sfumato.data import UserDataset, to_tensor
@@ -261,9 +261,8 @@ def probe(model: nn.Module, users: UserDataset, device: str) -> int:
         with torch.no_grad():
             embeddings = model(inputs)
     except RuntimeError as error:
-        first = str(error).splitlines()[0]
         raise InputError(
-            f"the model does not take inputs of shape {tuple(inputs.shape[1:])} ({first}); "
+            f"the model does not take inputs of shape {tuple(inputs.shape[1:])} ({first_line(error)}); "
             "build it for this shape, or resize the data"
         ) from None
     finally:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato import _check
-from sfumato._check import InputError
+from sfumato._check import LARGEST_SINGLE, InputError
 from sfumato.training.average import MovingAverage
 from sfumato.training.schedule import Schedule
 
@@ -38,7 +38,7 @@ class ServerOptimizer:
     def __post_init__(self) -> None:
         _check.one_of(("sgd", "adam", "adamw", "adagrad", "rmsprop"), server_optimizer=self.name)
         _check.positive(server_learning_rate=self.learning_rate)
-        _check.between(0.0, 3e38, server_learning_rate=self.learning_rate)  # what single precision holds
+        _check.between(0.0, LARGEST_SINGLE, server_learning_rate=self.learning_rate)
         _check.between(0.0, 1.0, ends="[)", server_momentum=self.momentum)
 
     def __call__(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from sfumato._check import InputError
+from sfumato._check import InputError, first_line
 from sfumato.clipping.per_example.factor import Dense
 from sfumato.clipping.per_example.rule import Factors, Layer, Rule, Tap, exact
 
@@ -84,7 +84,7 @@ def _factors(
         with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
             gradients = vectorised(trained, tuple(batched), gradient.unsqueeze(1))
     except RuntimeError as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         if "randomness" in str(error):
             reason = "it draws random numbers, such as dropout's"
         raise InputError(
