@@ -32,7 +32,7 @@ def resident():
 
 path, how = sys.argv[1:]
 if how == "ours":
-    from sfumato.data.store import open_store
+    from sfumato.data.store.users import open_store
 before, start = resident(), time.perf_counter()
 if how == "ours":
     users = open_store(path)

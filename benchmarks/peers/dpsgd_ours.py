@@ -13,8 +13,8 @@ import torch
 from workload import Gate, config
 
 from sfumato._random import RandomSource
-from sfumato.clipping.per_example import Recording, covered
 from sfumato.mechanisms import GaussianMechanism
+from sfumato.per_example import Recording, covered
 
 
 def main() -> None:

@@ -20,8 +20,8 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from sfumato import accounting as acc
+from sfumato.accounting.accountants.comparison.prv import PrvAccountant
 from sfumato.accounting.guarantee import Method
-from sfumato.accounting.prv import PrvAccountant
 from sfumato.cli import account_figure
 from sfumato.cli.console import number, table
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.accounting import Composition, Gaussian, InputError, NonPrivate, guarantee
-from sfumato.accounting.pld import PldAccountant
-from sfumato.accounting.rdp import RdpAccountant
+from sfumato.accounting.accountants.pld import PldAccountant
+from sfumato.accounting.accountants.rdp import RdpAccountant
 
 ADJACENCIES = ("add_remove", "replace", "zero_out")
 METHODS = ("rdp", "zcdp")

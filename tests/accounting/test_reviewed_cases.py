@@ -7,10 +7,10 @@ import pytest
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
+from sfumato.accounting.accountants.pld import PldAccountant
+from sfumato.accounting.accountants.running import RunningPld
 from sfumato.accounting.extrapolate import extrapolate
 from sfumato.accounting.ledger.chain import ORIGIN, line, seal
-from sfumato.accounting.pld import PldAccountant
-from sfumato.accounting.running import RunningPld
 
 STEP = acc.Gaussian(1.0).poisson(0.1)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 from sfumato.accounting import Composition, Gaussian, InputError, guarantee
-from sfumato.accounting.gaussian import gaussian_delta, gaussian_deltas
+from sfumato.accounting.accountants.exact_gaussian import gaussian_delta, gaussian_deltas
 from sfumato.accounting.tradeoff import GaussianTradeoff, TradeoffCurve
 
 RATES = np.array([0.0, 1e-12, 1e-6, 0.01, 0.1, 0.5, 0.9, 1 - 1e-9, 1.0])

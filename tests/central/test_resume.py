@@ -72,7 +72,7 @@ def test_a_released_run_resumes_with_its_own_key_and_forgets_it_at_the_end(tmp_p
 
 
 def test_the_micro_batch_of_a_run_is_kept_for_its_resumption(undisturbed):
-    from sfumato.training import checkpoint
+    from sfumato.runs import checkpoint
 
     saved = checkpoint.load(undisturbed / "checkpoint")
     assert saved.numbers["contribution.micro_batch"] == 16

@@ -81,7 +81,7 @@ def test_examples_for_the_check_are_looked_for_in_all_of_the_data() -> None:
     data = numbers(200, 6)
     inputs = np.asarray(data.inputs[0]).copy()
     inputs[:100] = inputs[0]
-    from sfumato.central.contribution import _two_that_differ
+    from sfumato.central.gradients import _two_that_differ
 
     first, second = _two_that_differ(dataclasses.replace(data, inputs=(inputs,)))
     assert (inputs[first] != inputs[second]).any()

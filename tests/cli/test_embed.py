@@ -9,7 +9,7 @@ import pytest
 
 from sfumato import data
 from sfumato.cli.model_options import rebuild
-from sfumato.training import embed
+from sfumato.federated.recall import embed
 
 
 @pytest.mark.parametrize("batch", [5, 256])

@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 from sfumato import metrics
 from sfumato._check import InputError
-from sfumato.metrics import _pairs
+from sfumato.metrics import similarities as _pairs
 
 
 def exact_pairs(embeddings, labels):

@@ -8,9 +8,9 @@ import pytest
 from scipy.optimize import brentq
 
 from sfumato.accounting import Gaussian, guarantee
-from sfumato.accounting.buckets import BucketsAccountant
-from sfumato.accounting.pld import PldAccountant
-from sfumato.accounting.prv import PrvAccountant
+from sfumato.accounting.accountants.comparison.buckets import BucketsAccountant
+from sfumato.accounting.accountants.comparison.prv import PrvAccountant
+from sfumato.accounting.accountants.pld import PldAccountant
 
 
 @pytest.mark.parametrize(

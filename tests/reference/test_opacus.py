@@ -19,7 +19,7 @@ from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClippi
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from sfumato.clipping.per_example import Recording, covered
+from sfumato.per_example import Recording, covered
 
 Forward = Callable[[nn.Module], Tensor]
 Named = Mapping[str, Tensor]

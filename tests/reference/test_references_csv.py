@@ -27,9 +27,9 @@ from sfumato.accounting import (
     calibrate,
     guarantee,
 )
-from sfumato.accounting.buckets import BucketsAccountant
-from sfumato.accounting.prv import PrvAccountant
-from sfumato.accounting.rdp import RdpAccountant, rdp
+from sfumato.accounting.accountants.comparison.buckets import BucketsAccountant
+from sfumato.accounting.accountants.comparison.prv import PrvAccountant
+from sfumato.accounting.accountants.rdp import RdpAccountant, rdp
 from sfumato.accounting.votes.bounds import theorem6
 from sfumato.accounting.votes.outcome import log_union
 
@@ -434,7 +434,7 @@ def attackers(event: acc.Event, mu: float) -> None:
     """The published mu is an estimate that covers deltas down to 4e-12 (docs/explanation/attackers.md).
 
     The published rate, by riskcal, is 0.14 % below the truth: dp-accounting's own curve for a removed unit converges to
-    0.029139, and certified lower bounds on delta say the same (tests/accounting/test_profile.py).
+    0.029139, and certified lower bounds on delta say the same (tests/accounting/loss/test_profile.py).
     """
     promise = guarantee(event)
     assert promise.advantage() == pytest.approx(0.1610184, abs=5e-8, rel=1e-4)

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sfumato.accounting.accountants.rdp import rdp
 from sfumato.accounting.events.vote import NoisyVote
-from sfumato.accounting.rdp import rdp
 from sfumato.accounting.votes import VoteSensitivity, vote_cost
 from sfumato.accounting.votes.cost import to_epsilon
 

@@ -18,15 +18,15 @@ import numpy as np
 
 from sfumato._check import InputError, between, non_negative, one_of
 from sfumato._types import Adjacency
-from sfumato.accounting.buckets import BucketsAccountant
+from sfumato.accounting.accountants.comparison.buckets import BucketsAccountant
+from sfumato.accounting.accountants.comparison.prv import PrvAccountant
+from sfumato.accounting.accountants.exact_gaussian import GaussianAccountant
+from sfumato.accounting.accountants.pld import PldAccountant
+from sfumato.accounting.accountants.pure import PureAccountant
+from sfumato.accounting.accountants.rdp import USUAL_ORDERS, RdpAccountant
+from sfumato.accounting.accountants.zcdp import ZcdpAccountant
 from sfumato.accounting.events import Event, NonPrivate, Unknown, combined_shift, terms
-from sfumato.accounting.gaussian import GaussianAccountant
-from sfumato.accounting.pld import PldAccountant
-from sfumato.accounting.prv import PrvAccountant
-from sfumato.accounting.pure import PureAccountant
-from sfumato.accounting.rdp import USUAL_ORDERS, RdpAccountant
 from sfumato.accounting.tradeoff import GaussianEquivalent, GaussianTradeoff, Tradeoff, TradeoffCurve
-from sfumato.accounting.zcdp import ZcdpAccountant
 
 Method = Literal["auto", "pld", "prv", "buckets", "rdp", "rdp_usual_orders", "zcdp", "gaussian", "pure"]
 

@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from sfumato.accounting.gaussian import gaussian_deltas
+from sfumato.accounting.accountants.exact_gaussian import gaussian_deltas
 
 _EPS = float(np.finfo(np.float64).eps)
 _LARGEST = 700.0  # epsilon whose e^epsilon is a double

@@ -34,7 +34,7 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato._types import Unit
 from sfumato.central.augment import Augmentation
-from sfumato.central.contribution import ExampleContribution, LossPerExample, cross_entropy
+from sfumato.central.gradients import ExampleContribution, LossPerExample, cross_entropy
 from sfumato.central.measure import accuracy_row
 from sfumato.central.optimizer import Optimizer, OptimizerName
 from sfumato.clipping import AdaptiveClipNorm, AutomaticClipNorm, ConstantClipNorm, NormBound, PerLayerClipNorm

@@ -10,8 +10,8 @@ from typing import Any, get_args
 from sfumato import accounting as acc
 from sfumato._check import InputError, between, non_negative, whole
 from sfumato._types import Adjacency
+from sfumato.accounting.accountants.comparison.prv import PrvAccountant
 from sfumato.accounting.guarantee import Guarantee, Method
-from sfumato.accounting.prv import PrvAccountant
 from sfumato.cli import account_figure
 from sfumato.cli.console import number, say, say_json, table
 from sfumato.cli.parse import CommonOptions, parse

@@ -8,7 +8,7 @@ from sfumato import accounting as acc
 from sfumato._check import InputError, between, positive, whole
 from sfumato._rounding import rounded_down, rounded_up
 from sfumato._types import Adjacency
-from sfumato.accounting.target import target
+from sfumato.accounting.calibration.target import target
 from sfumato.cli.console import number, say, say_json, table
 from sfumato.cli.parse import CommonOptions, parse
 

@@ -22,10 +22,10 @@ from sfumato.cli.model_options import check_device
 from sfumato.cli.own_model import own_model
 from sfumato.cli.parse import CommonOptions, parse
 from sfumato.clipping import ConstantClipNorm
-from sfumato.clipping.per_example import layers_of, problems
-from sfumato.clipping.per_example.rule import Layer
 from sfumato.data import ExampleDataset, examples_from_arrays
 from sfumato.models import coupled_layers, freeze
+from sfumato.per_example import layers_of, problems
+from sfumato.per_example.rule import Layer
 
 _ABOUT = (
     "Show how each layer of a model is covered by the clipping of single examples, what is refused and what to use "

@@ -12,7 +12,7 @@ import tyro
 from sfumato import accounting as acc
 from sfumato._check import InputError, between
 from sfumato._types import Adjacency
-from sfumato.accounting.zcdp import rho_to_epsilon
+from sfumato.accounting.accountants.zcdp import rho_to_epsilon
 from sfumato.cli.console import say, say_json, table
 from sfumato.cli.event_words import in_words
 from sfumato.cli.parse import CommonOptions, parse

@@ -18,8 +18,8 @@ from sfumato.cli.console import bar, say, say_json
 from sfumato.cli.model_options import check_device, rebuild
 from sfumato.cli.parse import CommonOptions, parse
 from sfumato.data import UserDataset
-from sfumato.training import RunFolder
-from sfumato.training import embed as embeddings
+from sfumato.federated.recall import embed as embeddings
+from sfumato.runs import RunFolder
 
 _GROUP = 4096  # rows of a row group: large enough for readers, small enough for any memory
 

@@ -28,7 +28,9 @@ from sfumato.cli.model_options import build, check_device
 from sfumato.cli.train_options import EmbeddingRunOptions, RunOptions, training_options
 from sfumato.data import ExampleDataset, UserDataset
 from sfumato.federated import Centralized, FedAvg, FedEmb, FedSGD
-from sfumato.training import Cadence, EmbeddingPlan, Plan, PrivatePlan, Result, RunFolder
+from sfumato.federated.embedding_plan import EmbeddingPlan
+from sfumato.runs import RunFolder
+from sfumato.training import Cadence, Plan, PrivatePlan, Result
 from sfumato.training.statement import make_statement
 
 _MOST_THREADS = 1024

@@ -11,7 +11,9 @@ from sfumato.cli.data_options import DataOptions
 from sfumato.cli.example_options import ExampleDataOptions
 from sfumato.cli.model_options import ModelOptions
 from sfumato.cli.parse import CommonOptions, as_flags, fields, find, read_flags, read_settings
-from sfumato.training import EmbeddingPlan, Plan, PrivatePlan, RunFolder
+from sfumato.federated.embedding_plan import EmbeddingPlan
+from sfumato.runs import RunFolder
+from sfumato.training import Plan, PrivatePlan
 
 P = TypeVar("P", bound=Plan)
 

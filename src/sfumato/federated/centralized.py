@@ -15,21 +15,14 @@ from sfumato._random import RandomSource
 from sfumato._types import Unit
 from sfumato.clipping import ClippedSum, ConstantClipNorm
 from sfumato.data import UserDataset
-from sfumato.federated.contribution import LocalContribution
+from sfumato.federated.deltas import LocalContribution
+from sfumato.federated.embedding_plan import EmbeddingPlan
+from sfumato.federated.local.heads import HeadLoss, Loss
+from sfumato.federated.local.one_by_one import ClientTrainer
+from sfumato.federated.local.work import ClientData, LocalTraining
 from sfumato.mechanisms import GaussianMechanism
 from sfumato.sampling import FixedSizeSampling, Group, OwnClients
-from sfumato.training import (
-    ClientData,
-    ClientTrainer,
-    EmbeddingPlan,
-    HeadLoss,
-    LocalTraining,
-    Loss,
-    PrivateSum,
-    Rounds,
-    ServerOptimizer,
-    Share,
-)
+from sfumato.training import PrivateSum, Rounds, ServerOptimizer, Share
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,9 +25,9 @@ from torch import nn
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato.data import UserDataset
-from sfumato.federated.contribution import LocalContribution
+from sfumato.federated.deltas import LocalContribution
+from sfumato.federated.local.work import LocalTraining
 from sfumato.federated.plan import FederatedPlan
-from sfumato.training import LocalTraining
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ Unit and guarantee as for `FedAvg`; a gradient is the delta of one local step of
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from sfumato.federated.local.work import LocalTraining
 from sfumato.federated.plan import FederatedPlan
-from sfumato.training import LocalTraining
 
 
 @dataclass(frozen=True, kw_only=True)

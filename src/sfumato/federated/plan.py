@@ -8,9 +8,12 @@ from torch import nn
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato.data import UserDataset
-from sfumato.federated.contribution import LocalContribution
+from sfumato.federated.deltas import LocalContribution
+from sfumato.federated.embedding_plan import EmbeddingPlan
+from sfumato.federated.local.heads import HeadLoss, Loss
+from sfumato.federated.local.work import LocalTraining
 from sfumato.sampling import OwnClients, VirtualClients
-from sfumato.training import EmbeddingPlan, HeadLoss, LocalTraining, Loss, PrivatePlan, Rounds, ServerOptimizer
+from sfumato.training import PrivatePlan, Rounds, ServerOptimizer
 
 
 @dataclass(frozen=True, kw_only=True)

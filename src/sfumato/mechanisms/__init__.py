@@ -1,5 +1,5 @@
 """Noise for a sum."""
 
-from sfumato.mechanisms.gaussian import GaussianMechanism
+from sfumato.mechanisms.independent import GaussianMechanism
 
 __all__ = ["GaussianMechanism"]

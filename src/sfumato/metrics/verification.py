@@ -34,7 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sfumato._check import InputError, between, whole
-from sfumato.metrics._pairs import GRID, Progress, histograms, pair_counts, unit_rows
+from sfumato.metrics.similarities import GRID, Progress, histograms, pair_counts, unit_rows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,29 +1,29 @@
 """Backbones that map images to embeddings, classifiers, their weights, and checks of any module before training."""
 
-from sfumato.models.bilstm import BiLSTMClassifier, bilstm_classifier
-from sfumato.models.catalogue import NAMES, create
+from sfumato.models.backbones.catalogue import NAMES, create
+from sfumato.models.backbones.lenet import LeNet, lenet
+from sfumato.models.backbones.mobilenet import MobileNetV2, mobilenet_v2
+from sfumato.models.backbones.resnet import ResNet, resnet18, resnet20, resnet50
 from sfumato.models.check import coupled_layers, refuse_batch_norm, refuse_coupling, refuse_lazy, replace_batch_norm
-from sfumato.models.classifiers import CLASSIFIERS, classifier
-from sfumato.models.ctr import CTRModel, ctr_model, embedding_width
+from sfumato.models.classifiers.bilstm import BiLSTMClassifier, bilstm_classifier
+from sfumato.models.classifiers.catalogue import CLASSIFIERS, classifier
+from sfumato.models.classifiers.ctr import CTRModel, ctr_model, embedding_width
+from sfumato.models.classifiers.lenet5 import LeNet5, lenet5
+from sfumato.models.classifiers.lenet300_100 import LeNet300100, lenet300_100
+from sfumato.models.classifiers.resnet_classifier import resnet18_classifier, resnet20_classifier
+from sfumato.models.classifiers.scatternet import ScatterLinear, scatternet_linear
+from sfumato.models.classifiers.transformer import TransformerClassifier, transformer_classifier
+from sfumato.models.classifiers.vgg import VGG, vgg
+from sfumato.models.classifiers.wide_resnet import WideResNet, wrn16_4
 from sfumato.models.freeze import freeze, trainable_parameters
-from sfumato.models.lenet import LeNet, lenet
-from sfumato.models.lenet5 import LeNet5, lenet5
-from sfumato.models.lenet300_100 import LeNet300100, lenet300_100
-from sfumato.models.mobilenet import MobileNetV2, mobilenet_v2
-from sfumato.models.morlet import MorletBank, morlet_bank
-from sfumato.models.pretrained import LoadReport, load_pretrained
-from sfumato.models.public_batch_norm import PublicBatchNorm, refresh_statistics, use_public_batch
-from sfumato.models.resnet import ResNet, resnet18, resnet20, resnet50
-from sfumato.models.resnet_classifier import resnet18_classifier, resnet20_classifier
-from sfumato.models.scattering import Scattering, scattering
-from sfumato.models.scatternet import ScatterLinear, scatternet_linear
-from sfumato.models.statistics_gradient import add_statistics_gradient
-from sfumato.models.transfer import transfer_weights
-from sfumato.models.transformer import TransformerClassifier, transformer_classifier
-from sfumato.models.vgg import VGG, vgg
-from sfumato.models.weights import load_weights, read_metadata, save_weights
-from sfumato.models.wide_resnet import WideResNet, wrn16_4
-from sfumato.models.ws_conv import WSConv2d
+from sfumato.models.layers.morlet import MorletBank, morlet_bank
+from sfumato.models.layers.public_batch_norm import PublicBatchNorm, refresh_statistics, use_public_batch
+from sfumato.models.layers.scattering import Scattering, scattering
+from sfumato.models.layers.statistics_gradient import add_statistics_gradient
+from sfumato.models.layers.ws_conv import WSConv2d
+from sfumato.models.weights.files import load_weights, read_metadata, save_weights
+from sfumato.models.weights.pretrained import LoadReport, load_pretrained
+from sfumato.models.weights.transfer import transfer_weights
 
 __all__ = [
     "CLASSIFIERS",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sfumato.accounting import Statement
-from sfumato.accounting.disclosure import NOT_STATED, QUESTIONS
+from sfumato.accounting.statement.disclosure import NOT_STATED, QUESTIONS
 from sfumato.report.numbers import near, odds_factor, up
 from sfumato.report.record import RunRecord
 

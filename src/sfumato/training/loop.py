@@ -21,12 +21,12 @@ from sfumato._random import RandomSource
 from sfumato.accounting import Event, Ledger
 from sfumato.clipping import NormBound
 from sfumato.mechanisms import GaussianMechanism
+from sfumato.runs import checkpoint as checkpoints
+from sfumato.runs.folder import RunFolder
+from sfumato.runs.interrupt import Interrupt
+from sfumato.runs.team import Team
 from sfumato.sampling import OwnClients, Sampler, VirtualClients
-from sfumato.training import checkpoint as checkpoints
 from sfumato.training.contribution import Contribution, RoundSum, counts
-from sfumato.training.distributed import Team
-from sfumato.training.interrupt import Interrupt
-from sfumato.training.run_folder import RunFolder
 from sfumato.training.server import Server
 
 

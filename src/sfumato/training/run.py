@@ -18,19 +18,22 @@ from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato.accounting import Ledger, Statement, guarantee
-from sfumato.training import checkpoint as checkpoints
-from sfumato.training.average import MovingAverage
+from sfumato.runs import checkpoint as checkpoints
+from sfumato.runs.folder import RunFolder
+from sfumato.runs.team import Team, share_cores
 from sfumato.training.contribution import Contribution
-from sfumato.training.distributed import Team, share_cores
-from sfumato.training.local import HEAD
 from sfumato.training.loop import Cadence, Loop, Progress
+from sfumato.training.moving_average import MovingAverage
 from sfumato.training.progress import Display
-from sfumato.training.run_folder import RunFolder
 from sfumato.training.server import OptimizerFactory, Server
 from sfumato.training.statement import make_statement
 
 if TYPE_CHECKING:
     from sfumato.training.plan import ContributionFactory, Measure, Plan
+
+
+HEAD = "head.weight"
+"""The released name of a shared head."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from sfumato import _check
 from sfumato._check import LARGEST_SINGLE, InputError
-from sfumato.training.average import MovingAverage
+from sfumato.training.moving_average import MovingAverage
 from sfumato.training.schedule import Schedule
 
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato._types import Unit
 from sfumato.accounting import Event, Statement, guarantee
-from sfumato.accounting.disclosure import NOT_STATED
+from sfumato.accounting.statement.disclosure import NOT_STATED
 from sfumato.sampling import PoissonSampling, VirtualClients
 from sfumato.training.loop import PrivateSum
 

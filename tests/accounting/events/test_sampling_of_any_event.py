@@ -22,9 +22,9 @@ from sfumato.accounting import (
     Unknown,
     guarantee,
 )
-from sfumato.accounting._discrete import from_above
+from sfumato.accounting.accountants.pld import PldAccountant
+from sfumato.accounting.loss.discretise import from_above
 from sfumato.accounting.pairs import DiscreteGaussianPair, Pair, SampledPair
-from sfumato.accounting.pld import PldAccountant
 
 X = np.arange(-70, 71)
 LOSSES = (0.0, 0.05, 0.2, 0.5, 0.8)

@@ -22,9 +22,9 @@ from sfumato.accounting import (
     event_from_json,
     guarantee,
 )
+from sfumato.accounting.accountants.pld import PldAccountant
 from sfumato.accounting.pairs import SampledGaussian
 from sfumato.accounting.pairs.pair import Pair
-from sfumato.accounting.pld import PldAccountant
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
 U = np.linspace(-16, 16, 16001)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.accounting._discrete import best_offset, from_above, from_below
+from sfumato.accounting.loss.discretise import best_offset, from_above, from_below
 from sfumato.accounting.pairs import (
     BoundedRange,
     DiscreteGaussianPair,

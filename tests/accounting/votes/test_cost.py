@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato._check import InputError
+from sfumato.accounting.accountants.rdp import ORDERS, RdpAccountant
 from sfumato.accounting.events.event import Unknown
 from sfumato.accounting.events.gaussian import Gaussian
 from sfumato.accounting.events.vote import NoisyVote, VoteThreshold
 from sfumato.accounting.ledger import Ledger
-from sfumato.accounting.rdp import ORDERS, RdpAccountant
-from sfumato.accounting.statement import Statement
+from sfumato.accounting.statement.statement import Statement
 from sfumato.accounting.votes import NotPrivate, threshold_cost, vote_cost
 
 CLEAR = np.tile([250.0] + [0.0] * 9, (100, 1))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting.events.vote import NoisyVote
-from sfumato.accounting.statement import Statement
+from sfumato.accounting.statement.statement import Statement
 from sfumato.accounting.votes import VoteSensitivity, release_cost, release_renyi
 from sfumato.accounting.votes.release import gnss_renyi, printed_gnss_renyi
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from sfumato._check import InputError, whole
 from sfumato._types import Adjacency
-from sfumato.accounting._renyi_of_pair import renyi_of_pairs, renyi_of_pure, rho_of_pure
+from sfumato.accounting.moments.bounded_pair import renyi_of_pairs, renyi_of_pure, rho_of_pure
 from sfumato.accounting.pairs.pair import Pair
 
 
@@ -84,7 +84,7 @@ class Event:
         """The event on a uniform sample of exactly `sample_size` out of `population` units.
 
         A unit that enters such a sample pushes another one out, so the sum moves by up to twice a
-        contribution, under every adjacency. Poisson's formula does not apply; see `sfumato.accounting.rdp`.
+        contribution, under every adjacency. Poisson's formula does not apply; see `sfumato.accounting.accountants.rdp`.
 
         Args:
             sample_size: units in the sample, 0 <= sample_size <= population.

@@ -14,10 +14,10 @@ import numpy as np
 
 from sfumato._check import positive
 from sfumato._types import Adjacency
-from sfumato.accounting._moments import inverse_square
 from sfumato.accounting.events.event import Event, event_kind, terms
-from sfumato.accounting.pairs.gaussian import SampledGaussian
+from sfumato.accounting.moments.sampled_gaussian import inverse_square
 from sfumato.accounting.pairs.pair import Pair
+from sfumato.accounting.pairs.sampled_gaussian import SampledGaussian
 
 
 class GaussianEvent(Event):

@@ -31,11 +31,11 @@ from typing import Literal, get_args
 import numpy as np
 
 from sfumato._check import InputError, between, non_negative, one_of, positive, whole
-from sfumato.accounting import _matrix
-from sfumato.accounting._participation import Participation
-from sfumato.accounting._tree_sensitivity import Squared
 from sfumato.accounting.events.event import event_kind
 from sfumato.accounting.events.stream import MOST_STEPS, StreamEvent
+from sfumato.accounting.streams import matrix_sensitivity as _matrix
+from sfumato.accounting.streams.participation import Participation
+from sfumato.accounting.streams.tree_sensitivity import Squared
 
 Strategy = Literal["banded", "toeplitz", "blt", "matrix"]
 

@@ -21,12 +21,12 @@ import numpy as np
 
 from sfumato._check import InputError, whole
 from sfumato._types import Adjacency
-from sfumato.accounting._moments import total
-from sfumato.accounting._participation import Participation
 from sfumato.accounting.events.event import Event, Unknown, event_kind, terms
 from sfumato.accounting.events.gaussian import combined_shift
-from sfumato.accounting.pairs.gaussian import SampledGaussian
+from sfumato.accounting.moments.sampled_gaussian import total
 from sfumato.accounting.pairs.pair import Pair
+from sfumato.accounting.pairs.sampled_gaussian import SampledGaussian
+from sfumato.accounting.streams.participation import Participation
 
 
 @event_kind("min_separation")

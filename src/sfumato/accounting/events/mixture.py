@@ -21,15 +21,15 @@ import numpy as np
 
 from sfumato._check import InputError, between, non_negative, positive
 from sfumato._types import Adjacency
-from sfumato.accounting._mixture_moments import log_excess_mixture, log_excess_revealed
-from sfumato.accounting._moments import inverse_square
-from sfumato.accounting.events._grid import require_grid
 from sfumato.accounting.events.event import Composition, Event, event_kind
+from sfumato.accounting.events.grid_limits import require_grid
 from sfumato.accounting.events.sampling import renyi_from_log_excess
-from sfumato.accounting.pairs.gaussian import SampledGaussian
+from sfumato.accounting.moments.mixture import log_excess_mixture, log_excess_revealed
+from sfumato.accounting.moments.sampled_gaussian import inverse_square
 from sfumato.accounting.pairs.labelled import Labelled
 from sfumato.accounting.pairs.mixture import MixedGaussian
 from sfumato.accounting.pairs.pair import Pair
+from sfumato.accounting.pairs.sampled_gaussian import SampledGaussian
 
 _HUGE = 1e100  # shifts whose square no double can hold
 _LEAST = 1e-140  # smaller ones are rounded up to it, so that their inverse squares fit

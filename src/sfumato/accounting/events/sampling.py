@@ -24,17 +24,17 @@ import numpy as np
 
 from sfumato._check import InputError, between, whole
 from sfumato._types import Adjacency
-from sfumato.accounting._integer_moments import log_excess_sampled_integers
-from sfumato.accounting._moments import log_excess_replace, log_excess_sampled_gaussian
-from sfumato.accounting._renyi_of_pair import renyi_from_log_excess, rho_of_pure
 from sfumato.accounting.events.bounded import require_range, round_up
 from sfumato.accounting.events.claims import Claim, NonPrivate
 from sfumato.accounting.events.discrete_gaussian import DiscreteGaussian
 from sfumato.accounting.events.event import Composition, Event, Unknown, event_kind, terms
 from sfumato.accounting.events.gaussian import Gaussian, combined_shift
-from sfumato.accounting.pairs.gaussian import SampledGaussian
+from sfumato.accounting.moments.bounded_pair import renyi_from_log_excess, rho_of_pure
+from sfumato.accounting.moments.integers import log_excess_sampled_integers
+from sfumato.accounting.moments.sampled_gaussian import log_excess_replace, log_excess_sampled_gaussian
 from sfumato.accounting.pairs.pair import Pair
 from sfumato.accounting.pairs.sampled import SampledPair
+from sfumato.accounting.pairs.sampled_gaussian import SampledGaussian
 
 
 @event_kind("poisson")

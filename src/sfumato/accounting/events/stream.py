@@ -11,9 +11,9 @@ from typing import ClassVar
 
 from sfumato._check import between, positive
 from sfumato._types import Adjacency
-from sfumato.accounting._participation import Participation
 from sfumato.accounting.events.event import Unknown
 from sfumato.accounting.events.gaussian import GaussianEvent
+from sfumato.accounting.streams.participation import Participation
 
 MOST_STEPS = 10**12
 

@@ -21,9 +21,9 @@ What is computed from the noisy nodes costs nothing more: prefix sums, their res
 from dataclasses import dataclass
 
 from sfumato._check import InputError, whole
-from sfumato.accounting._tree_sensitivity import Forest, squared_sensitivity
 from sfumato.accounting.events.event import event_kind
 from sfumato.accounting.events.stream import StreamEvent
+from sfumato.accounting.streams.tree_sensitivity import Forest, squared_sensitivity
 
 
 @event_kind("tree_aggregation")

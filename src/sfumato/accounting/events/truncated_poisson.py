@@ -20,15 +20,15 @@ from scipy.special import betainc, betaincc
 
 from sfumato._check import InputError, between, whole
 from sfumato._types import Adjacency
-from sfumato.accounting._moments import log_excess_replace, log_excess_sampled_gaussian
-from sfumato.accounting.events._grid import require_grid
 from sfumato.accounting.events.claims import NonPrivate
 from sfumato.accounting.events.event import Composition, Event, event_kind
+from sfumato.accounting.events.grid_limits import require_grid
 from sfumato.accounting.events.joint import joint
 from sfumato.accounting.events.sampling import fixed_size_sample, poisson_sample, renyi_from_log_excess
-from sfumato.accounting.pairs.gaussian import SampledGaussian
+from sfumato.accounting.moments.sampled_gaussian import log_excess_replace, log_excess_sampled_gaussian
 from sfumato.accounting.pairs.labelled import Labelled
 from sfumato.accounting.pairs.pair import Pair
+from sfumato.accounting.pairs.sampled_gaussian import SampledGaussian
 
 _LEAST_CHANCE = 1e-300  # so that no chance is lost to underflow
 

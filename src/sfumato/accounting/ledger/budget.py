@@ -23,10 +23,10 @@ import numpy as np
 
 from sfumato._check import InputError, between, non_negative, one_of
 from sfumato._types import Adjacency
+from sfumato.accounting.accountants.rdp import ORDERS, rdp
+from sfumato.accounting.accountants.zcdp import ZcdpAccountant
 from sfumato.accounting.events import Event, compose, terms
 from sfumato.accounting.guarantee import guarantee
-from sfumato.accounting.rdp import ORDERS, rdp
-from sfumato.accounting.zcdp import ZcdpAccountant
 
 _MOST = 10**9  # `remaining` looks no further
 _RECENT = 16  # steps that tell what the next ones will be like

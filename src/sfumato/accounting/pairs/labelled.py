@@ -4,7 +4,7 @@ The curve of the whole is the weighted mean of the parts' curves. It dominates a
 on both of two neighbouring data sets, however much of the label it hides, because a hockey-stick divergence is jointly
 convex: H(sum of w_i P_i against sum of w_i Q_i) <= sum of w_i H(P_i against Q_i).
 
->>> from sfumato.accounting.pairs.gaussian import SampledGaussian
+>>> from sfumato.accounting.pairs.sampled_gaussian import SampledGaussian
 >>> pair = Labelled(((0.25, SampledGaussian("remove", rate=1.0, shift=1.0)),), idle=0.75)
 >>> pair.atom(), [masses.round(4).tolist() for masses in pair.cells(np.array([-50.0, 0.5, 50.0]))[:2]]
 (0.75, [[0.125, 0.125], [0.2103, 0.0397]])
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sfumato.accounting.pairs.gaussian import _EPS, _times_exp
 from sfumato.accounting.pairs.pair import Pair
+from sfumato.accounting.pairs.sampled_gaussian import _EPS, _times_exp
 
 _TINY = 1e-290
 

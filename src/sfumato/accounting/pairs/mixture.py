@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from sfumato.accounting.pairs.gaussian import _EPS, REACH, _normal, _times_exp
+from sfumato.accounting.pairs.sampled_gaussian import _EPS, REACH, _normal, _times_exp
 
 _FAR = 40.0  # standard deviations beyond which a normal distribution has no mass that a double can hold
 

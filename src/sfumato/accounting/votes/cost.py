@@ -27,9 +27,9 @@ from scipy.special import log_ndtr
 
 from sfumato._check import InputError, between, one_of
 from sfumato._types import Adjacency
+from sfumato.accounting.accountants.rdp import ORDERS
 from sfumato.accounting.events.event import Unknown
 from sfumato.accounting.events.vote import Level, NoisyVote, VoteThreshold
-from sfumato.accounting.rdp import ORDERS
 from sfumato.accounting.votes import bounds
 from sfumato.accounting.votes.bounds import Bound
 from sfumato.accounting.votes.outcome import as_votes, log_wrong

@@ -1,0 +1,1 @@
+"""Accountants: from events to epsilon, each by its own bound."""

@@ -1,0 +1,1 @@
+"""Accountants of other papers, to compare with; nothing is stated by them."""

@@ -1,0 +1,350 @@
+"""Privacy loss distributions: epsilon and delta from above and from below, both certified.
+
+Guarantees that the truth lies between the two ends: the grid errs upward or downward on purpose (see
+`_discrete`), and what the composition leaves out is added or subtracted (see `_compose`). Add and remove are
+two distributions that are composed separately; the larger epsilon counts. Replacement is one symmetric pair.
+A single release is read off its pair, without a grid.
+
+The gap of the grid follows from the moments of a sketch: chords over cells of a gap add at most gap^2 / 4 to
+the variance of a step, which costs (order / 2) times that in epsilon. It is refined until the interval is
+narrow enough, as measured.
+
+>>> from sfumato.accounting.events import Gaussian
+>>> account = PldAccountant(Gaussian(1.0).poisson(0.01) * 10_000)
+>>> low, high = account.epsilon_interval(1e-5)
+>>> low < 6.1877 < high, (high - low) / high < 1e-4
+(True, True)
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from sfumato._check import InputError, between, non_negative
+from sfumato._types import Adjacency
+from sfumato.accounting.accountants.rdp import RdpAccountant
+from sfumato.accounting.events import Event, Unknown, terms
+from sfumato.accounting.loss.compose import TooFine
+from sfumato.accounting.loss.curve import Curve, crossing
+from sfumato.accounting.loss.profile import profile
+from sfumato.accounting.pairs import Pair, SampledGaussian
+
+_Bound = TypeVar("_Bound")
+_WIDTH = 1e-6  # of the interval aimed at where it is quick, relative to epsilon
+_MOST_WIDTH = 4e-4  # and where it is not
+_COARSE = 4.0  # how much wider the gap is with which a direction is ruled out
+_MOST_DOUBLINGS = 12  # of the gap, until a grid fits
+_LEAST_NOISE = 0.05
+_MOST_NOISE = 1e7
+_LEAST_DELTA = 1e-30  # a grid ends 13 standard deviations out; below this, the Renyi bound is the better one
+_SAME = 1e-14  # relative difference of deltas that comes from rounding what they were computed from
+_FARTHEST = 1e9  # epsilon up to which compositions are read off
+_SUBNORMAL = 1e-290  # masses below it have lost digits
+_EPS = float(np.finfo(np.float64).eps)
+_ORDERS = tuple(float(a) for a in 1 + np.geomspace(1e-3, 1, 16)) + tuple(
+    float(a) for a in np.unique(np.round(np.geomspace(3, 4096, 48)))
+)
+
+Parts = list[tuple[Pair, int]]
+
+
+class PldAccountant:
+    """Two-sided bounds for an event.
+
+    Args:
+        event: what was released.
+        adjacency: "add_remove", "replace" or "zero_out".
+
+    Raises:
+        InputError: the pair of an event is not known, or its noise is too small for a grid.
+    """
+
+    method = "pld"
+
+    def __init__(self, event: Event, adjacency: Adjacency = "add_remove") -> None:
+        self._event = event
+        self._adjacency: Adjacency = adjacency
+        self._curves = [Curve(tuple(parts)) for parts in directions(event, adjacency)]
+        self._renyi = _renyi(event, adjacency)
+        self._largest = math.fsum(count * single.largest_loss(adjacency) for single, count in terms(event))
+        if math.isinf(self._largest) and not any(curve.infinity for curve in self._curves):
+            self._largest = self._largest_finite()[1]
+        self._known: dict[float, tuple[float, float]] = {}
+
+    @staticmethod
+    def suits(event: Event, adjacency: Adjacency) -> bool:
+        """Whether the pairs of all its events are known and their noise is large enough for a grid."""
+        try:
+            directions(event, adjacency)
+        except InputError:
+            return False
+        return True
+
+    def epsilon(self, delta: float) -> float:
+        """An upper bound on epsilon; 0 <= epsilon <= inf."""
+        return self.epsilon_interval(delta)[1]
+
+    def upper(self, delta: float) -> float:
+        """An upper bound on epsilon for less work: without a lower one, so its tightness is planned, not measured."""
+        between(0, 1, delta=delta)
+        known = self._read_off(float(delta)) if delta not in self._known else self._known[delta]
+        if isinstance(known, tuple):
+            return known[1]
+        worst = 0.0
+        for search in self._searches(delta):
+            if not worst or search.upper_at(_COARSE * search.gap) > worst:
+                worst = max(worst, search.upper_at(search.gap))
+        return min(known, worst)
+
+    def epsilon_interval(self, delta: float) -> tuple[float, float]:
+        """(lower, upper) bounds on the smallest epsilon of the pairs at this delta; remembered.
+
+        The lower one holds for the event where a mechanism attains its pairs (`Event.attained`).
+
+        Args:
+            delta: in [0, 1]. At 0, epsilon is the largest loss.
+        """
+        between(0, 1, delta=delta)
+        if delta not in self._known:
+            if len(self._known) >= 64:
+                self._known.clear()
+            self._known[delta] = self._find(float(delta))
+        return self._known[delta]
+
+    def delta(self, epsilon: float) -> float:
+        """An upper bound on delta, in [0, 1]."""
+        return self.delta_interval(epsilon)[1]
+
+    def delta_interval(self, epsilon: float) -> tuple[float, float]:
+        """(lower, upper) bounds on the smallest delta of the pairs at this epsilon, in [0, inf]."""
+        if not math.isinf(epsilon):
+            non_negative(epsilon=epsilon)
+        least = max((curve.infinity for curve in self._curves), default=0.0)
+        if epsilon >= self._largest or math.isinf(epsilon) or not self._curves:
+            return least, least
+        if epsilon > _FARTHEST:  # no window reaches there; delta falls with epsilon
+            return least, self.delta_interval(_FARTHEST)[1]
+        cap = 1.0 if self._renyi is None else self._renyi.delta(epsilon)
+        if cap == 0.0:
+            return 0.0, 0.0
+        bounds = [self._delta(curve, float(epsilon), cap) for curve in self._curves]
+        high = min(cap, max(high for _, high in bounds))
+        return min(high, max(low for low, _ in bounds)), high
+
+    def curve(self) -> tuple[np.ndarray, np.ndarray]:
+        """Upper bounds on delta at many epsilons >= 0, at once.
+
+        Returns:
+            epsilons, float [k], rising from 0; deltas, float [k].
+        """
+        if not self._curves:
+            return np.zeros(1), np.zeros(1)
+        return profile(self._curves, self._largest, lambda pair, epsilon: _single_delta(pair, epsilon)[1])
+
+    def _find(self, delta: float) -> tuple[float, float]:
+        known = self._read_off(delta)
+        return known if isinstance(known, tuple) else self._compose(delta, known)
+
+    def _read_off(self, delta: float) -> tuple[float, float] | float:
+        """Bounds on epsilon where no composition is needed, or else an upper bound that one may improve."""
+        if delta >= 1.0 or not self._curves:
+            return 0.0, 0.0
+        least = max(curve.infinity for curve in self._curves)
+        if delta < least * (1 - _SAME):
+            return math.inf, math.inf
+        cap = self._largest if self._renyi is None else min(self._largest, self._renyi.epsilon(delta))
+        if cap == 0.0:
+            return 0.0, cap
+        if delta < _LEAST_DELTA and delta > 0 and math.isinf(self._largest):
+            return 0.0, cap if self._renyi is None else RdpAccountant(self._event, self._adjacency).epsilon(delta)
+        if delta <= least * (1 + _SAME):  # all finite losses count
+            low, high = self._largest_finite()
+            return min(low, cap), min(high, cap)
+        if all(curve.count == 1 for curve in self._curves):
+            ends = [_single_epsilon(curve.parts[0][0], delta) for curve in self._curves]
+            high = min(cap, max(high for _, high in ends))
+            return min(high, max(low for low, _ in ends)), high
+        return cap
+
+    def _largest_finite(self) -> tuple[float, float]:
+        """Bounds on the largest finite loss."""
+        largest = max(math.fsum(count * pair.span()[1] for pair, count in curve.parts) for curve in self._curves)
+        largest = max(0.0, largest)
+        pairs = [pair for curve in self._curves for pair, _ in curve.parts]
+        return largest * (1 - 1e-9), largest if all(_ends(pair) for pair in pairs) else math.inf
+
+    def _compose(self, delta: float, cap: float) -> tuple[float, float]:
+        """Bounds on epsilon: the worst direction first, and the others only as closely as they matter."""
+        worst_low = worst_high = 0.0
+        for search in self._searches(delta):
+            if worst_high and search.upper_at(_COARSE * search.gap) <= worst_high:
+                continue
+            low, high = search.interval()
+            worst_low, worst_high = max(worst_low, low), max(worst_high, high)
+        if worst_low > cap:  # the pairs dominate the mechanism, but are worse than it
+            return 0.0, cap
+        high = min(cap, worst_high)
+        return min(worst_low, high), high
+
+    def _searches(self, delta: float) -> "list[_Search]":
+        return sorted((_Search(curve, delta) for curve in self._curves), key=lambda search: -search.guess)
+
+    def _delta(self, curve: Curve, epsilon: float, cap: float) -> tuple[float, float]:
+        """Bounds on delta of one direction, refined until they are close."""
+        if curve.count == 1:
+            return _single_delta(curve.parts[0][0], epsilon)
+        low, high, gap, finer = 0.0, min(cap, 1.0), None, False
+        guess = min(high, max(math.exp(curve.sketch.log_delta(epsilon)) + curve.infinity, _LEAST_DELTA))
+        for _ in range(6):
+            ending = curve.ending(guess)
+            if gap is None:
+                tilt = ending.sketch.tilt_at(epsilon)
+                relative = 1 / max(tilt, 1 / max(epsilon, 1e-3))
+                gap = ending.gap(tilt, 1e-3 * relative, 1e-2 * relative)
+            found = coarser(gap, partial(ending.delta, epsilon, guess=guess))
+            if found is None:
+                break
+            (new_low, new_high), used = found
+            last = high - low
+            low, high = max(low, new_low), min(high, new_high)
+            if high <= 1.001 * low or high < _LEAST_DELTA:
+                break
+            if curve.count * ending.tail <= 1e-3 * high:  # the grid ends late enough, so its gap is too wide
+                if used > gap or used <= 1.4 * ending.finest or (finer and high - low > 0.7 * last):
+                    break
+                gap, finer = ending.on_lattice(used / 3), True
+            guess = min(high, max(low, 0.1 * high, _LEAST_DELTA))
+        return min(low, high), high
+
+
+class _Search:
+    """Narrowing the epsilon of one direction at one delta."""
+
+    def __init__(self, curve: Curve, delta: float) -> None:
+        self._curve, self._delta = curve.ending(delta), delta
+        tilt, guess = self._curve.sketch.saddle(math.log(max(delta - curve.infinity, 1e-300)))
+        self.guess = max(guess, 0.0)
+        aim = max(self.guess, 1e-12)
+        self.gap = self._curve.gap(tilt, _WIDTH * aim, _MOST_WIDTH * aim)
+
+    def upper_at(self, gap: float) -> float:
+        """An upper bound at this gap; inf where it does not fit."""
+        try:
+            return self._curve.epsilon(self._delta, self._curve.on_lattice(gap), True, self.guess)[0]
+        except TooFine:
+            return math.inf
+
+    def interval(self) -> tuple[float, float]:
+        """(lower, upper), refined until it is narrow or the grid cannot be finer."""
+        low, high, width = 0.0, math.inf, math.inf
+        gap, finest = self.gap, self._curve.finest
+        for _ in range(5):
+            found = coarser(gap, self._bounds)
+            if found is None:
+                break
+            (new_low, new_high), used = found
+            low, high = max(low, new_low), min(high, new_high)
+            last, width = width, high - low
+            if width <= 2 * _MOST_WIDTH * high or width > 0.8 * last or used > gap or used <= finest:
+                break
+            wanted = 0.8 * used * math.sqrt(_MOST_WIDTH * high / width)
+            gap = self._curve.on_lattice(max(finest, min(wanted, used / 1.5), used / 16))
+        return min(low, high), high
+
+    def _bounds(self, gap: float) -> tuple[float, float]:
+        high, self.guess = self._curve.epsilon(self._delta, gap, True, self.guess)
+        return self._curve.epsilon(self._delta, gap, False, self.guess)[0], high
+
+
+def coarser(gap: float, bound: Callable[[float], _Bound]) -> tuple[_Bound, float] | None:
+    """The bound at this gap, or at the next wider one that fits, and the gap: a wide one gives a loose bound."""
+    for _ in range(_MOST_DOUBLINGS):
+        try:
+            return bound(gap), gap
+        except TooFine:
+            gap = 2.0 * gap
+    return None
+
+
+def _renyi(event: Event, adjacency: Adjacency) -> RdpAccountant | None:
+    try:
+        return RdpAccountant(event, adjacency, _ORDERS)
+    except InputError:
+        return None
+
+
+def _ends(pair: Pair) -> bool:
+    """Whether the pair has no finite loss above its span."""
+    beyond, _, _ = pair.cells(np.array([pair.span()[1], np.inf]))
+    return float(beyond[0]) <= pair.infinity()
+
+
+def _single_bound(pair: Pair, epsilon: float, above: bool) -> float:
+    """A bound on delta of one release: P(L > epsilon) - e^epsilon Q(L > epsilon)."""
+    near = epsilon - 1e-6 * (1 + epsilon)  # the error of a narrow cell is that of the tails at its ends
+    upper, lower, error = pair.cells(np.array([-np.inf, near, epsilon, np.inf]))
+    discounted = float(np.exp(epsilon + np.log(lower[2]))) if lower[2] > 0 else 0.0
+    wrong = float(error[1]) + 4 * _EPS * (float(upper[2]) + discounted * (1 + epsilon))
+    if not above and float(upper[2]) < _SUBNORMAL:
+        return 0.0
+    return float(upper[2]) - discounted + (wrong if above else -wrong)
+
+
+def _single_delta(pair: Pair, epsilon: float) -> tuple[float, float]:
+    low, high = _single_bound(pair, epsilon, False), _single_bound(pair, epsilon, True)
+    return min(max(pair.infinity(), low), 1.0), min(max(pair.infinity(), high), 1.0)
+
+
+def _single_epsilon(pair: Pair, delta: float) -> tuple[float, float]:
+    """Bounds on the epsilon of one release, by search."""
+    _, top = pair.span()
+    ends = []
+    for above in (False, True):
+
+        def excess(epsilon: float, above: bool = above) -> float:
+            value = _single_bound(pair, epsilon, above)
+            return math.log(value / delta) if value > 0 else -math.inf
+
+        if excess(0.0) <= 0:
+            ends.append(0.0)
+        elif excess(top) > 0:
+            ends.append(_beyond(pair, top, delta) if above else top)
+        else:
+            ends.append(crossing(excess, 0.0, top, 1e-12 * top)[above])
+    return ends[0], ends[1]
+
+
+def _beyond(pair: Pair, top: float, delta: float) -> float:
+    """Epsilon where the bound at the end of the span is above delta by round-off alone: P has next to nothing there."""
+    beyond, _, _ = pair.cells(np.array([top, np.inf]))
+    return top * (1 + 4 * _EPS) if 2 * float(beyond[0]) <= delta else math.inf
+
+
+def directions(event: Event, adjacency: Adjacency) -> list[Parts]:
+    """The dominating pairs with counts: for add and for remove, or one symmetric list."""
+    shifts: list[float] = []
+    both: list[tuple[tuple[Pair, ...], int]] = []
+    for single, count in terms(event):
+        shift = single.gaussian_shift(adjacency)
+        if shift is None:
+            both.append((single.pairs(adjacency), count))
+        else:
+            shifts.append(math.sqrt(count) * shift)
+    if shifts:
+        both.append(((SampledGaussian("remove", 1.0, math.hypot(*shifts)),), 1))
+    for pairs, _ in both:
+        _require_grid(pairs[0])
+    longest = max((len(pairs) for pairs, _ in both), default=0)
+    return [[(pairs[min(index, len(pairs) - 1)], count) for pairs, count in both] for index in range(longest)]
+
+
+def _require_grid(pair: Pair) -> None:
+    if not isinstance(pair, SampledGaussian):
+        return
+    if pair.shift < 1 / _MOST_NOISE:
+        raise Unknown(f'noise of {1 / pair.shift:g} sensitivities is too much for method="pld"; use "rdp"')
+    if pair.shift > 1 / _LEAST_NOISE:
+        raise Unknown(f'noise of {1 / pair.shift:g} times the sensitivity is too small for method="pld"; use "rdp"')

@@ -1,0 +1,1 @@
+"""Calibration: the noise, the steps or the rate that meet a target."""

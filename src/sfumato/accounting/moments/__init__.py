@@ -1,0 +1,1 @@
+"""Moments of privacy losses: the quantity under every Rényi bound."""

@@ -1,0 +1,1 @@
+"""The statement: what was promised to whom, and the questions that it answers."""

@@ -1,0 +1,322 @@
+"""The statement: what a run promises to each unit, in JSON and in words that a privacy officer can read.
+
+Guarantees nothing by itself; it repeats what the accountants found, names the unit and lists what is assumed.
+All of its fields may be published. Its numbers are plain numbers: a cost that depends on the data cannot be put in.
+
+>>> statement = Statement(
+...     unit="user", adjacency="add_remove", epsilon=2.0, delta=1e-6, sampling="Poisson, rate 0.01",
+...     mechanism="Gaussian noise, multiplier 1.1", noise_source="operating system CSPRNG")
+>>> Statement.from_json(statement.to_json()) == statement
+True
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sfumato._check import InputError, between, one_of, whole
+from sfumato._files import read_json, write_json
+from sfumato._rounding import rounded_down, rounded_up
+from sfumato.accounting.statement import disclosure as _disclosure
+
+_UNITS = {
+    "example": "one example",
+    "user": "one person with all of their examples",
+    "virtual_client": "one virtual client (a group of people)",
+    "agent": "one agent with all of its data",
+    "identity": "one identity with all of its examples",
+    "label": "the label of one example (the rest of the example is not protected)",
+}
+_ADJACENCIES = {
+    "add_remove": "is in the data or not",
+    "replace": "is in the data or is exchanged for another one",
+    "zero_out": "contributes or contributes nothing",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """What a run promises.
+
+    Attributes:
+        unit: whose presence is hidden: example, user, virtual_client, agent, identity or label.
+        adjacency: add_remove, replace or zero_out.
+        epsilon: certified upper bound, >= 0; inf for no guarantee.
+        delta: in [0, 1].
+        epsilon_lower: certified lower bound on the same, or None.
+        rho: zCDP, or None.
+        sampling: how units were chosen, in words.
+        mechanism: what noise was added to what, in words.
+        noise_source: where the randomness came from.
+        assumptions: sentences that must hold for the numbers to be true.
+        alternatives: the same run under other conventions: dictionaries of JSON values, each with a "name"
+            and its own numbers ("unit", "epsilon", "delta" …).
+        population: units in the data, if that number is public; a delta of 1 / population or more gets a
+            warning.
+        disclosure: answers to the questions that the other fields do not answer, by the names in
+            `sfumato.accounting.statement.disclosure.QUESTIONS`; those without an answer read "not stated".
+    """
+
+    unit: str
+    adjacency: str
+    epsilon: float
+    delta: float
+    epsilon_lower: float | None = None
+    rho: float | None = None
+    sampling: str
+    mechanism: str
+    noise_source: str
+    assumptions: tuple[str, ...] = ()
+    alternatives: tuple[dict[str, Any], ...] = field(default=(), hash=False)
+    population: int | None = None
+    disclosure: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        one_of(_UNITS, unit=self.unit)
+        one_of(_ADJACENCIES, adjacency=self.adjacency)
+        for name in ("epsilon", "delta", "epsilon_lower", "rho"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _plain_number(name, value))
+        between(0, math.inf, epsilon=self.epsilon)
+        between(0, 1, delta=self.delta)
+        if self.epsilon_lower is not None:
+            between(0, self.epsilon, epsilon_lower=self.epsilon_lower)
+        if self.rho is not None:
+            between(0, math.inf, rho=self.rho)
+        for name in ("sampling", "mechanism", "noise_source"):
+            _require_text(name, getattr(self, name))
+        if self.population is not None:
+            whole(at_least=0, population=self.population)
+            object.__setattr__(self, "population", int(self.population))
+        for assumption in _listed("assumptions", self.assumptions):
+            _require_text("an assumption", assumption)
+        for other in _listed("alternatives", self.alternatives):
+            _require_alternative(other)
+        object.__setattr__(self, "disclosure", _disclosure.complete(self.disclosure))
+        object.__setattr__(self, "assumptions", (*self.assumptions, *self._warnings()))
+        object.__setattr__(self, "alternatives", tuple(_native(other) for other in self.alternatives))
+
+    def _warnings(self) -> list[str]:
+        if self.population is None or self.delta * self.population < 1:
+            return []
+        warning = (
+            f"Warning: delta {self.delta:g} is not below 1 / population ({self.population}); a mechanism "
+            "that publishes one person's record in full could satisfy it. Choose a smaller delta."
+        )
+        return [] if warning in self.assumptions else [warning]
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary that JSON can write; infinite numbers become the string "inf"."""
+        return _plain({item.name: getattr(self, item.name) for item in fields(self)})
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Statement":
+        """The statement that `to_json` wrote.
+
+        Raises:
+            InputError: a field is missing, unknown or impossible.
+        """
+        if not isinstance(value, Mapping):
+            raise InputError(f"not a statement: {type(value).__name__} instead of named fields")
+        known = {item.name for item in fields(cls)}
+        unknown = sorted(set(value) - known)
+        if unknown:
+            raise InputError(f"a statement has no field {unknown[0]!r}; it was written by another version")
+        values = _numbers(value)
+        for name in ("assumptions", "alternatives"):
+            values[name] = _listed(name, values.get(name, ()))
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise InputError(f"not a statement: {error}") from None
+
+    def save(self, path: Path | str) -> None:
+        """Write the JSON, whole or not at all."""
+        write_json(Path(path), self.to_json())
+
+    @classmethod
+    def load(cls, path: Path | str) -> "Statement":
+        """Read what `save` wrote.
+
+        Raises:
+            InputError: the file is damaged or holds something else.
+        """
+        if not isinstance(path, str | Path):
+            raise InputError(f"a statement is read from a path, got {path!r:.80}")
+        path = Path(path)
+        try:
+            return cls.from_json(read_json(path))
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror}); give the statement.json of a run") from None
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path} is no whole statement: {error}; take a whole copy") from None
+
+    def answer(self, **answers: str) -> "Statement":
+        """The statement with these answers, beside those that it has.
+
+        Args:
+            answers: by the names in `sfumato.accounting.statement.disclosure.QUESTIONS`.
+
+        Raises:
+            InputError: there is no such question, or an answer is not text.
+        """
+        given = {name: text for name, text in self.disclosure.items() if text != _disclosure.NOT_STATED}
+        return replace(self, disclosure={**given, **answers})
+
+    def questions(self) -> list[tuple[str, str]]:
+        """(question, answer): all that a disclosure has to say, the promise first."""
+        promised = "nothing: epsilon is infinite"
+        if math.isfinite(self.epsilon):
+            promised = f"epsilon {rounded_up(self.epsilon, 4):.4g} at delta {self.delta:.3g}, an upper bound"
+            if self.epsilon_lower is not None:
+                promised += f"; no accounting can show less than {rounded_down(self.epsilon_lower, 4):.4g}"
+        return [
+            ("What is promised?", promised),
+            ("To whom: what is the unit of privacy?", _UNITS[self.unit]),
+            (
+                "Which data sets are neighbours?",
+                f"those that differ in whether this unit {_ADJACENCIES[self.adjacency]}",
+            ),
+            ("How were units sampled?", self.sampling),
+            ("What was released with which noise?", self.mechanism),
+            ("Where does the randomness come from?", self.noise_source),
+            *((question, self.disclosure[name]) for name, question in _disclosure.QUESTIONS.items()),
+            ("What else has to hold?", " ".join(map(_sentence, self.assumptions)) or _disclosure.NOT_STATED),
+        ]
+
+    def questions_markdown(self) -> str:
+        """The questions and answers as a table in Markdown."""
+        rows = [(question.replace("|", "\\|"), answer.replace("|", "\\|")) for question, answer in self.questions()]
+        return "\n".join(["| question | answer |", "| --- | --- |", *(f"| {q} | {a} |" for q, a in rows), ""])
+
+    def text(self) -> str:
+        """Two paragraphs: what is promised, and on what it rests."""
+        return f"{self._promise()}\n\n{self._ground()}"
+
+    def _promise(self) -> str:
+        unit, adjacency = _UNITS[self.unit], _ADJACENCIES[self.adjacency]
+        if math.isinf(self.epsilon):
+            return (
+                "No differential privacy guarantee (epsilon is infinite). What was trained may reveal "
+                f"whether {unit} {adjacency}, and more. Treat the result as if it were the data itself."
+            )
+        factor = math.exp(min(self.epsilon, 700.0))
+        odds = f"{factor:.3g}" if factor < 1e6 else f"10^{self.epsilon / math.log(10):.1f}"
+        epsilon = f"{rounded_up(self.epsilon, 4):.4g}"
+        text = (
+            f"The result is ({epsilon}, {self.delta:.3g})-differentially private. What is protected "
+            f"is {unit}: whatever anyone sees in the result would have been about as likely whichever is "
+            f"true, that this unit {adjacency}. Except with probability about {self.delta:.3g}, what is seen "
+            f"changes the odds by a factor of at most e^{epsilon} = {odds}."
+        )
+        if self.epsilon > 10:
+            text += " A factor of this size is a weak promise: a determined attacker may well succeed."
+        if self.epsilon_lower is not None:
+            text += (
+                f" No accounting of the same mechanism can show less than {rounded_down(self.epsilon_lower, 4):.4g}."
+            )
+        return text
+
+    def _ground(self) -> str:
+        parts = [f"Sampling: {self.sampling}. Mechanism: {self.mechanism}. Randomness: {self.noise_source}."]
+        if self.assumptions:
+            parts.append("This holds under these conditions: " + " ".join(map(_sentence, self.assumptions)))
+        if self.alternatives:
+            parts.append("Under other conventions: " + "; ".join(map(_alternative, self.alternatives)) + ".")
+        return " ".join(parts)
+
+
+_NUMBERS = {"epsilon", "delta", "rho", "epsilon_lower"}
+
+
+def _plain_number(name: str, value: Any) -> float:
+    """A number as it is; anything that only turns into one, data-dependent costs among it, is refused."""
+    if type(value) in (int, float) or isinstance(value, np.floating | np.integer):
+        given: dict[str, Any] = {name.replace(" ", "_"): value}
+        between(0, math.inf, **given)
+        return float(value)
+    raise InputError(
+        f"{name} must be a number, got {type(value).__name__}; a statement holds costs that do not depend on the data"
+    )
+
+
+def _require_alternative(other: object) -> None:
+    if not isinstance(other, Mapping):
+        raise InputError(f"an alternative must be a dictionary with a name and its numbers, got {other!r:.80}")
+    for name, value in other.items():
+        if name in _NUMBERS and value is not None:
+            _plain_number(f"{name} of an alternative", value)
+        _require_plain(f"{name} of an alternative", value)
+
+
+def _require_plain(name: str, value: object) -> None:
+    """Refuse what JSON cannot hold, so that nothing that is marked as not private enters by another name."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _require_plain(f"{key} in {name}", item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _require_plain(name, item)
+    elif isinstance(value, float | np.floating) and math.isnan(value):
+        raise InputError(f"{name} must be a number, got nan")
+    elif not (value is None or isinstance(value, str | bool | int | float | np.floating | np.integer)):
+        raise InputError(f"{name} must be text, a number or a list of them, got {type(value).__name__}")
+
+
+def _native(value: Any) -> Any:
+    """The same in Python's own types, which JSON can write."""
+    if isinstance(value, Mapping):
+        return {str(name): _native(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_native(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _require_text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InputError(f"{name} must be text, got {value!r:.80}")
+
+
+def _listed(name: str, values: object) -> tuple[Any, ...]:
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise InputError(f"{name} must be a list, got {values!r:.80}; put a single one into brackets")
+    return tuple(values)
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _alternative(other: dict[str, Any]) -> str:
+    numbers = [f"{name} {_short(value)}" for name, value in other.items() if name not in ("name", "unit")]
+    name = other.get("name") or other.get("unit") or "alternative"
+    unit = f" (unit: {_UNITS.get(other['unit'], other['unit'])})" if "unit" in other and "name" in other else ""
+    return f"{name}{unit}: {', '.join(numbers)}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return value
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _numbers(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_numbers(item) for item in value]
+    infinite = {"inf": math.inf, "-inf": -math.inf}
+    return infinite.get(value, value) if isinstance(value, str) else value

@@ -1,0 +1,1 @@
+"""Data sets of single examples, their readers and their splits."""

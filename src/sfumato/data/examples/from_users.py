@@ -1,0 +1,66 @@
+"""A data set by user as one of single examples, for training that protects each example and not each person.
+
+>>> from sfumato.data.users.dataset import from_arrays
+>>> users = from_arrays(np.zeros((3, 2)), labels=[0, 1, 1], users=["bo", "al", "bo"])
+>>> examples_from_users(users)
+ExampleDataset(3 examples of (2,) float64, 2 classes)
+"""
+
+from typing import Any
+
+import numpy as np
+
+from sfumato.data.examples.arrays import class_assumption, name_assumption
+from sfumato.data.examples.dataset import ExampleDataset
+from sfumato.data.users.dataset import UserDataset
+
+
+def examples_from_users(users: UserDataset) -> ExampleDataset:
+    """The examples of a data set by user, each standing for itself: a weaker promise, and an assumption says so.
+
+    Args:
+        users: any view; a store stays on the disk.
+    """
+    first, last = np.asarray(users.offsets[:-1]), np.asarray(users.offsets[1:])
+    if users.chosen is not None:
+        first, last = first[users.chosen], last[users.chosen]
+    counts = last - first
+    rows = np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+    labels = np.asarray(users.labels, np.int64)
+    if users.class_map is not None:
+        labels = users.class_map[labels]
+        rows = rows[labels[rows] >= 0]
+    whole_data = users.chosen is None and len(rows) == len(labels)
+    dataset = ExampleDataset(
+        inputs=(users.inputs if isinstance(users.inputs, np.ndarray) else GatheredRows(users.inputs),),
+        labels=np.where(labels >= 0, labels, 0),
+        num_classes=users.num_classes,
+        label_names=users.label_names,
+        assumptions=(
+            class_assumption(users.num_classes) if users.label_names is None else name_assumption(users.num_classes),
+            "One example is one unit: the promise is for each example, not for a person who has several.",
+        ),
+        notes=users.notes,
+    )
+    return dataset if whole_data else dataset.subset(rows)
+
+
+class GatheredRows:
+    """Rows that can only be read as slices, made to be read one by one.
+
+    Args:
+        rows: pictures that are decoded on demand.
+    """
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+        self.shape: tuple[int, ...] = tuple(rows.shape)
+        self.dtype: np.dtype = np.dtype(rows.dtype)
+
+    def __getitem__(self, rows: Any, /) -> np.ndarray:
+        """The rows at these positions, [n, *input_shape]."""
+        places = np.arange(self.shape[0])[rows]
+        result = np.empty((len(places), *self.shape[1:]), self.dtype)
+        for i, place in enumerate(places.tolist()):
+            result[i] = self._rows[place : place + 1][0]
+        return result

@@ -1,0 +1,1 @@
+"""Records on disk, written in constant memory and opened mapped."""

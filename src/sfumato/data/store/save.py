@@ -1,0 +1,97 @@
+"""Any data set, or any stream of users, as a store: written in one go, in constant memory."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from sfumato.data.store.writer import StoreWriter, disk_full
+from sfumato.data.users.dataset import UserDataset
+
+
+def write_users(
+    users: Iterable[tuple[str, np.ndarray, np.ndarray]],
+    destination: Path | str,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    *,
+    num_classes: int = 0,
+    label_names: Sequence[str] | None = None,
+    label_groups: Sequence[str] | None = None,
+    notes: Sequence[str] = (),
+) -> UserDataset:
+    """Write users as they come as a store, in constant memory.
+
+    Args:
+        users: (name, inputs [n, *shape], labels [n]) of each user, once; users without examples are left out.
+        destination: a folder that does not exist or is empty.
+        shape: the shape of one input.
+        dtype: the type of the inputs.
+        num_classes: number of classes; with `label_names` it follows from them.
+        label_names: the classes' names.
+        label_groups: the classes' groups.
+        notes: lines that `summary` shows.
+
+    Returns:
+        the store, opened.
+
+    Raises:
+        InputError: the destination is not empty, the disk is full, or there are no users.
+    """
+    writer = StoreWriter(
+        Path(destination),
+        shape,
+        dtype,
+        class_names=label_names is not None,
+        class_groups=label_groups is not None,
+        options={},
+        resume=False,  # nothing tells whether an earlier run wrote these users
+    )
+    try:
+        for label in range(num_classes if label_names is None else len(label_names)):
+            name = None if label_names is None else label_names[label]
+            writer.add_class(name, None if label_groups is None else label_groups[label])
+        for name, inputs, labels in users:
+            if len(labels):
+                writer.add(inputs, labels)
+                writer.end_user(name)
+        return writer.finish(list(notes))
+    except OSError as error:
+        raise disk_full(error, writer) or error from None
+    finally:
+        writer.close()
+
+
+def write_store(
+    dataset: UserDataset, destination: Path | str, progress: Callable[[int, int], None] | None = None
+) -> UserDataset:
+    """Write any data set as a store, user by user in constant memory.
+
+    Args:
+        dataset: what to write.
+        destination: a folder that does not exist or is empty.
+        progress: called with (users done, users).
+
+    Returns:
+        the store, opened.
+
+    Raises:
+        InputError: the destination is not empty, or the disk is full.
+    """
+
+    def users() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        for user, name in enumerate(dataset.user_ids):
+            yield name, *dataset.examples(user)
+            if progress is not None:
+                progress(user + 1, len(dataset))
+
+    return write_users(
+        users(),
+        destination,
+        dataset.input_shape,
+        dataset.dtype,
+        num_classes=dataset.num_classes,
+        label_names=dataset.label_names,
+        label_groups=dataset.label_groups,
+        notes=dataset.notes,
+    )

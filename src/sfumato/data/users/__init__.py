@@ -1,0 +1,1 @@
+"""Data sets divided by user, their readers and their splits."""

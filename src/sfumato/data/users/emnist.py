@@ -1,0 +1,211 @@
+"""Federated EMNIST: handwritten digits and letters by 3,400 writers, in the two formats that it is published in.
+
+In both, each writer's examples are divided into a train part and a test part. sfumato's unit is the writer, so the two
+parts are merged into one user; counting them as two would halve what the guarantee says about a person.
+
+- `emnist_tff`: TensorFlow Federated's `fed_emnist_train.h5` and `fed_emnist_test.h5` (Caldas et al. 2018 after Cohen et
+  al. 2017): `examples/<writer>/pixels` float32 [n, 28, 28] with paper = 1, `examples/<writer>/label` [n].
+- `emnist_leaf`: LEAF's FEMNIST, JSON files
+  `{"users": […], "user_data": {writer: {"x": [[784 numbers], …], "y": […]}}}`.
+
+The 62 classes are 0–9, A–Z, a–z. The authors' run of DP-FedEmb trains on classes 0–35 and tests on 36–61:
+`emnist_tff(folder, classes=range(36))` and `classes=range(36, 62)`.
+"""
+
+import json
+import string
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sfumato._check import InputError
+from sfumato.data.store.save import write_users
+from sfumato.data.strings import Strings
+from sfumato.data.users.dataset import UserDataset
+
+CLASSES = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_SIDE = 28
+
+Writers = Iterator[tuple[str, np.ndarray, np.ndarray]]
+"""(writer, uint8 [n, 28, 28, 1], int64 [n]), each writer once."""
+
+
+def emnist_tff(
+    path: Path | str | Sequence[Path | str],
+    classes: Sequence[int] | None = None,
+    *,
+    invert: bool = False,
+    store: Path | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> UserDataset:
+    """TensorFlow Federated's HDF5 files. Needs h5py.
+
+    Args:
+        path: the folder that holds `fed_emnist*_train.h5` and `fed_emnist*_test.h5`, or the files themselves.
+        classes: class numbers to keep, renumbered 0, 1, …; None keeps all.
+        invert: False: paper is 255, as in the files; True: ink is 255.
+        store: a folder to write a store to, one writer at a time; None keeps everything in memory (the full data
+            set takes 0.6 GB).
+        progress: called with (writers done, writers).
+
+    Returns:
+        one user a writer, sorted by name, the train part before the test part.
+
+    Raises:
+        InputError: h5py is not installed, no such files, or files of another layout.
+    """
+    try:
+        import h5py
+    except ImportError:
+        raise InputError("reading .h5 files needs h5py; install it with: pip install h5py") from None
+    files = _files(path, "fed_emnist*_train.h5", "fed_emnist*_test.h5")
+    opened = []
+    try:
+        for file in files:
+            try:
+                opened.append(h5py.File(file, "r")["examples"])
+            except (OSError, KeyError):
+                raise InputError(f"{file} is not a federated EMNIST file: it has no readable examples group") from None
+        names = sorted({name for group in opened for name in group})
+
+        def writers() -> Writers:
+            for name in names:
+                parts = [group[name] for group in opened if name in group]
+                try:
+                    pixels = np.concatenate([part["pixels"][()] for part in parts])
+                    labels = np.concatenate([part["label"][()] for part in parts])
+                except (KeyError, OSError, ValueError) as error:
+                    raise InputError(f"writer {name} in {files[0].parent} cannot be read: {error}") from None
+                yield name, _bytes(pixels, name, invert), labels.astype(np.int64).reshape(-1)
+
+        return _collect(writers(), len(names), files, classes, store, progress)
+    finally:
+        for group in opened:
+            group.file.close()
+
+
+def emnist_leaf(
+    path: Path | str | Sequence[Path | str],
+    classes: Sequence[int] | None = None,
+    *,
+    invert: bool = False,
+    store: Path | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> UserDataset:
+    """LEAF's FEMNIST.
+
+    Args:
+        path: the folder that holds `train/*.json` and `test/*.json` (or `*.json`), or the files themselves.
+        classes: class numbers to keep, renumbered 0, 1, …; None keeps all.
+        invert: False: paper is 255, as in the files; True: ink is 255.
+        store: a folder to write a store to; None keeps everything in memory. One JSON file at a time is parsed.
+        progress: called with (writers done, writers).
+
+    Returns:
+        one user a writer, sorted by name; the parts of a writer in the order of the files, train before test.
+
+    Raises:
+        InputError: no such files, or files of another layout.
+    """
+    files = _files(path, "train/*.json", "test/*.json", "*.json")
+    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for file in files:
+        for name, data in _leaf(file).items():
+            try:
+                pixels, labels = np.asarray(data["x"], np.float32), np.asarray(data["y"], np.int64)
+            except (KeyError, TypeError, ValueError):
+                raise InputError(f"writer {name} in {file} has no x and y of numbers") from None
+            parts.setdefault(name, []).append((_bytes(pixels, name, invert), labels))
+
+    def writers() -> Writers:
+        for name in sorted(parts):
+            images, labels = zip(*parts.pop(name), strict=True)
+            yield name, np.concatenate(images), np.concatenate(labels)
+
+    return _collect(writers(), len(parts), files, classes, store, progress)
+
+
+def _collect(
+    writers: Writers,
+    count: int,
+    files: Sequence[Path],
+    classes: Sequence[int] | None,
+    store: Path | str | None,
+    progress: Callable[[int, int], None] | None,
+) -> UserDataset:
+    names = CLASSES[:10] if "digitsonly" in files[0].name else CLASSES
+
+    def checked() -> Writers:
+        for done, (name, images, labels) in enumerate(writers, 1):
+            if len(images) != len(labels):
+                raise InputError(f"writer {name} has {len(images)} images and {len(labels)} labels")
+            if len(labels) and not (labels.min() >= 0 and labels.max() < len(names)):
+                raise InputError(f"writer {name} has a label outside of 0 … {len(names) - 1}")
+            if progress is not None:
+                progress(done, count)
+            yield name, images, labels
+
+    shape = (_SIDE, _SIDE, 1)
+    if store is not None:
+        dataset = write_users(checked(), store, shape, np.dtype(np.uint8), label_names=list(names))
+    else:
+        dataset = _in_memory(checked(), names, files[0])
+    return dataset if classes is None else dataset.select_classes(classes)
+
+
+def _in_memory(writers: Writers, names: str, file: Path) -> UserDataset:
+    users, images, labels = [], [np.zeros((0, _SIDE, _SIDE, 1), np.uint8)], [np.zeros(0, np.int64)]
+    for name, own, numbers in writers:
+        if len(own):
+            users.append(name)
+            images.append(own)
+            labels.append(numbers)
+    if not users:
+        raise InputError(f"{file.parent} has no users: the files hold no writer with examples")
+    return UserDataset(
+        inputs=np.concatenate(images),
+        labels=np.concatenate(labels),
+        offsets=np.cumsum([len(part) for part in labels]).astype(np.int64),
+        names=Strings.from_list(users),
+        num_classes=len(names),
+        label_names=list(names),
+    )
+
+
+def _bytes(pixels: np.ndarray, writer: str, invert: bool) -> np.ndarray:
+    """Numbers in [0, 1] as uint8 [n, 28, 28, 1]."""
+    if pixels.size % (_SIDE * _SIDE) or (pixels.size and pixels.shape[0] * _SIDE * _SIDE != pixels.size):
+        raise InputError(f"writer {writer} has pixels of shape {pixels.shape}, should be [n, 28, 28] or [n, 784]")
+    if pixels.size and not (pixels.min() >= 0 and pixels.max() <= 1):  # NaN fails too
+        raise InputError(f"writer {writer} has pixels outside of [0, 1]: these are not EMNIST's numbers")
+    images = np.rint(pixels.astype(np.float32) * 255).astype(np.uint8).reshape(-1, _SIDE, _SIDE, 1)
+    return 255 - images if invert else images
+
+
+def _leaf(file: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(file.read_text())
+        users = data["user_data"]
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        users = None
+    if not isinstance(users, dict):
+        raise InputError(f'{file} is not a LEAF file: it has no "user_data"')
+    return users
+
+
+def _files(path: Path | str | Sequence[Path | str], *patterns: str) -> list[Path]:
+    """The files in the order of the patterns, each pattern's sorted."""
+    if not isinstance(path, Path | str):
+        files = [Path(file) for file in path]
+    elif Path(path).is_dir():
+        files = [file for pattern in patterns for file in sorted(Path(path).glob(pattern))]
+    else:
+        files = [Path(path)]
+    missing = next((file for file in files if not file.is_file()), None)
+    if missing is not None or not files:
+        raise InputError(f"there is no file {missing or Path(str(path)) / patterns[0]}; give the folder or the files")
+    return files

@@ -1,0 +1,278 @@
+"""What groups of users contribute: the delta of local training, clipped.
+
+Unit: a group (a user, or a virtual client). A group's delta depends on its own users, the model and the group's slot;
+never on who else takes part.
+"""
+
+import copy
+import hashlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sfumato._check import InputError, first_line
+from sfumato._random import RandomSource
+from sfumato.clipping import ClippedSum
+from sfumato.data import UserDataset, to_tensor
+from sfumato.federated.local.batched import BatchedTrainer
+from sfumato.federated.local.heads import glorot_head
+from sfumato.federated.local.one_by_one import ClientTrainer
+from sfumato.federated.local.work import LocalTraining, gather
+from sfumato.models import refuse_batch_norm, trainable_parameters
+from sfumato.sampling import Group
+from sfumato.training import FlatParameters, Share
+from sfumato.training.run import HEAD
+
+
+class LocalContribution:
+    """The `Contribution` of every algorithm whose clients train locally.
+
+    Args:
+        model: the user's module; a copy of it is trained.
+        users: the records.
+        local: what a client does.
+        trainable: which parameters are trained; see `sfumato.models.trainable_parameters`.
+        global_classes: heads have a row for every label of the data set.
+        clients_at_once: clients trained in one batched operation.
+        client_threads: threads that train clients side by side, each on a resident copy; None chooses.
+        device: where to train.
+        head_seed: of the initial shared head.
+
+    Raises:
+        InputError: a layer that couples examples, a model that does not take these inputs, no such parameters.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: nn.Module,
+        users: UserDataset,
+        local: LocalTraining,
+        trainable: str,
+        global_classes: bool,
+        clients_at_once: int,
+        client_threads: int | None,
+        device: str,
+        head_seed: int,
+    ) -> None:
+        refuse_batch_norm(model)
+        self.users = users
+        self.population = len(users)
+        self.local = local
+        self.global_classes = global_classes
+        self.clients_at_once = clients_at_once
+        backbone = copy.deepcopy(model).to(device).train()
+        dimension = probe(backbone, users, device)
+        head = None
+        if local.shared_head:
+            generator = torch.Generator().manual_seed(head_seed)
+            head = glorot_head(users.num_classes, dimension, generator).to(device)
+        threads = _threads(backbone, users, device, client_threads, clients_at_once)
+        copies = [backbone, *(copy.deepcopy(backbone) for _ in range(threads - 1))]
+        self._residents = [_Resident(module, head, trainable) for module in copies]
+        first = self._residents[0]
+        self.model, self.flat = first.model, first.flat
+        self.initial = self.flat.vector.clone()
+        trainer = ClientTrainer if clients_at_once == 1 else BatchedTrainer
+        self._trainers = [trainer(local, resident.model, resident.flat) for resident in self._residents]
+        _refuse_moving_buffers(self.model, users, device)
+        self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """The vector in the shapes of the parameters."""
+        return self.flat.views(vector)
+
+    def clipped_sum(
+        self, theta: Tensor, groups: Sequence[Group], round_index: int, clip_norm: float | None, source: RandomSource
+    ) -> Share:
+        """Train the groups and add up their clipped deltas."""
+
+        def train(trainer: ClientTrainer | BatchedTrainer, resident: _Resident, part: Sequence[Group]) -> Share:
+            trainer.model.train()
+            share = Share(ClippedSum(theta.numel(), clip_norm=clip_norm, device=theta.device))
+            loss = torch.zeros((), device=theta.device)
+            for start in range(0, len(part), self.clients_at_once):
+                chunk = part[start : start + self.clients_at_once]
+                clients = [gather(self.users, group.users, global_classes=self.global_classes) for group in chunk]
+                seeds = [source.seed64("local", round_index, group.slot) for group in chunk]
+                if isinstance(trainer, ClientTrainer):
+                    delta, losses, examples = trainer.delta(theta, clients[0], seeds[0])
+                    share.clipped.add(delta)
+                else:
+                    deltas, losses, examples = trainer.deltas(theta, clients, seeds)
+                    share.clipped.add_rows(deltas)
+                resident.restore_buffers()
+                loss += losses.sum()
+                share.examples += examples
+            share.loss = loss.item()
+            return share
+
+        count = len(self._trainers)
+        if count == 1:
+            return train(self._trainers[0], self._residents[0], groups)
+        parts = [groups[i::count] for i in range(count)]
+        # In the threads' order, not in the order in which they finish: the same sum every time.
+        shares = list(self._pool.map(train, self._trainers, self._residents, parts))
+        for share in shares[1:]:
+            shares[0].add(share)
+        return shares[0]
+
+    def complete(self, mean: Tensor, round_index: int, source: RandomSource) -> None:
+        """Nothing: clients' deltas are whole."""
+
+    def reuse(self, total: Tensor) -> None:
+        """Little beside the training of the groups: let it go."""
+
+    def load(self, theta: Tensor) -> None:
+        """Put a parameter vector into the model."""
+        self.flat.vector.copy_(theta)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The model's tensors, and the shared head's."""
+        tensors = {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
+        if self.local.shared_head:
+            tensors[HEAD] = self.flat.parameters[-1].detach().cpu().clone()
+        return tensors
+
+    def frozen(self) -> dict[str, Tensor]:
+        """Tensors of the model that are not trained."""
+        trained = set(self.flat.names)
+        return {name: value for name, value in self.model.state_dict().items() if name not in trained}
+
+    def load_frozen(self, tensors: dict[str, Tensor]) -> None:
+        """Put them back, into every copy."""
+        for resident in self._residents:
+            resident.model.load_state_dict(tensors, strict=False)
+            resident.keep_buffers()
+
+    def settings(self) -> dict[str, int | float]:
+        """Nothing: the plan decides all."""
+        return {}
+
+    def restore_settings(self, settings: dict[str, int | float]) -> None:
+        """Nothing."""
+
+    def fingerprint(self) -> str:
+        """Digest of the parameters' shapes and of the data."""
+        shapes = [(n, tuple(p.shape)) for n, p in zip(self.flat.names, self.flat.parameters, strict=True)]
+        return f"{shapes} {data_fingerprint(self.users)}"
+
+
+class _Resident:
+    """One copy of the model whose trainable parameters, and the shared head, are views of one vector."""
+
+    def __init__(self, model: nn.Module, head: Tensor | None, trainable: str) -> None:
+        self.model = model
+        bare = head is not None and not any(True for _ in model.parameters())
+        named = [] if bare else trainable_parameters(model, trainable)
+        names = {name for name, _ in named}
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name in names)
+        if head is not None:
+            named = [*named, (HEAD, nn.Parameter(head.clone()))]
+        self.flat = FlatParameters(named)
+        self.keep_buffers()
+
+    def keep_buffers(self) -> None:
+        """Remember the buffers as they are."""
+        self._buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
+
+    def restore_buffers(self) -> None:
+        """Undo what training did to buffers: they are not released, and no group may see another's."""
+        for buffer, kept in self._buffers:
+            buffer.copy_(kept)
+
+
+def _threads(model: nn.Module, users: UserDataset, device: str, wanted: int | None, at_once: int) -> int:
+    """How many threads train clients.
+
+    Small models gain more from clients side by side than from threads inside an operation; batched operations are
+    large enough for the latter. A model that draws random numbers (dropout) shares the process's generator, so only
+    one thread gives repeatable results.
+    """
+    if device != "cpu" or _draws(model, users):
+        return 1
+    if wanted is not None:
+        return wanted
+    small = sum(parameter.numel() for parameter in model.parameters()) < 5_000_000
+    return min(torch.get_num_threads(), 8) if small and at_once == 1 else 1
+
+
+def _draws(model: nn.Module, users: UserDataset) -> bool:
+    """Whether a forward pass in training mode takes random numbers."""
+    before = torch.get_rng_state()
+    with torch.no_grad():
+        model(_examples(users, 1))
+    return not torch.equal(before, torch.get_rng_state())
+
+
+def _refuse_moving_buffers(model: nn.Module, users: UserDataset, device: str) -> None:
+    """A buffer that changes in a training step (running statistics, power iterations) would leave without noise."""
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    if not before:
+        return
+    with torch.no_grad():
+        model(_examples(users, 2).to(device))
+    moved = [name for name, buffer in model.named_buffers() if not torch.equal(buffer, before[name])]
+    for name, buffer in model.named_buffers():
+        buffer.copy_(before[name])
+    if moved:
+        raise InputError(
+            f"the model's buffer {moved[0]} changes while it trains, and would carry private records into the release "
+            "without noise; use a layer without such a buffer (group norm, plain weights)"
+        )
+
+
+def data_fingerprint(users: UserDataset) -> str:
+    """Digest of the data, to refuse a run that would go on with other records under the same noise.
+
+    It covers everything where there are up to 20,000 users and 256 MiB; beyond that all sizes and the records of 4,096
+    users.
+    """
+    digest = hashlib.sha256(f"{len(users)} {users.input_shape} {users.dtype}".encode())
+    digest.update(users.sizes.astype("<i8", copy=False).data)
+    bytes_each = int(np.prod(users.input_shape)) * np.dtype(users.dtype).itemsize
+    whole = len(users) <= 20_000 and int(users.sizes.sum()) * bytes_each <= 1 << 28
+    for user in range(0, len(users), 1 if whole else -(-len(users) // 4096)):
+        inputs, labels = users.examples(user)
+        digest.update(users.user_ids[user].encode())
+        digest.update(np.ascontiguousarray(inputs).data)
+        digest.update(labels.astype("<i8").data)
+    return digest.hexdigest()
+
+
+def probe(model: nn.Module, users: UserDataset, device: str) -> int:
+    """The embedding's dimension, from one example.
+
+    Raises:
+        InputError: the model does not take such inputs, or does not give embeddings [n, d].
+    """
+    inputs = _examples(users, 1).to(device)
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            embeddings = model(inputs)
+    except RuntimeError as error:
+        raise InputError(
+            f"the model does not take inputs of shape {tuple(inputs.shape[1:])} ({first_line(error)}); "
+            "build it for this shape, or resize the data"
+        ) from None
+    finally:
+        model.train(was_training)
+    if embeddings.dim() != 2:
+        raise InputError(
+            f"the model must give embeddings [n, d], got shape {tuple(embeddings.shape)}; drop its head or flatten"
+        )
+    return embeddings.shape[1]
+
+
+def _examples(users: UserDataset, count: int) -> Tensor:
+    """Up to so many examples of the first user who has any."""
+    filled = next((user for user in range(len(users)) if users.size(user)), None)
+    if filled is None:
+        raise InputError("no user has any example; point to a folder with images")
+    return to_tensor(users.examples(filled)[0][:count])

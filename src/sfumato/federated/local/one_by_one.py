@@ -1,0 +1,81 @@
+"""Local training: one client after the other on one resident copy of the model.
+
+Unit: a client (a user, or a virtual client). The result is Δ = θ_before − θ_after of the shared parameters, nothing
+else leaves. Only the parameters, one delta and the optimiser's momentum are held, however many clients there are.
+
+With `shared_head` the head is a part of θ (FedAvg). Without it (FedEmb; Xu et al. 2022, algorithm 1) every client
+draws a fresh head, trains it beside the backbone at `head_lr_scale` times the rate, and throws it away.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.federated.local.heads import glorot_head
+from sfumato.federated.local.work import (
+    ClientData,
+    LocalTraining,
+    head_generator,
+    order_generator,
+    order_of_examples,
+)
+from sfumato.training.dropout import seed_dropout
+from sfumato.training.flat_parameters import FlatParameters
+
+
+class ClientTrainer:
+    """Trains clients in turn; see the module.
+
+    Args:
+        local: what each does.
+        model: the resident copy; its trainable parameters are views of `flat.vector`.
+        flat: the shared parameters: the backbone's, then the head if it is shared.
+    """
+
+    def __init__(self, local: LocalTraining, model: nn.Module, flat: FlatParameters) -> None:
+        self.local = local
+        self.model = model
+        self.flat = flat
+        self._backbone = flat.parameters[:-1] if local.shared_head else flat.parameters
+
+    def delta(self, theta: Tensor, client: ClientData, seed: int) -> tuple[Tensor, Tensor, int]:
+        """Train one client from `theta`, float [size].
+
+        Returns:
+            Δ float [size], valid until the next call; the mean loss over its steps; processed examples.
+        """
+        local = self.local
+        seed_dropout(seed, theta.device)
+        self.flat.vector.copy_(theta)
+        optimizer: torch.optim.Optimizer | None = None
+        head: nn.Parameter | None = self.flat.parameters[-1] if local.shared_head else None
+        losses = []
+        order = order_of_examples(len(client), local, order_generator(seed))
+        for step, start in enumerate(range(0, len(order), local.batch_size or max(1, len(order)))):
+            inputs, labels = client.take(order[start : start + (local.batch_size or len(order))])
+            inputs, labels = inputs.to(theta.device), labels.to(theta.device)
+            head_only = step < local.reconstruction_steps
+            with torch.set_grad_enabled(not head_only):
+                embeddings = self.model(inputs)
+            if head is None:
+                head = nn.Parameter(
+                    glorot_head(client.classes, embeddings.shape[1], head_generator(seed)).to(theta.device)
+                )
+            if optimizer is None:
+                optimizer = self._optimizer(head)
+            loss = local.loss(embeddings, head, labels).mean()
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            if local.reconstruction_steps and not head_only:
+                head.grad = None
+            optimizer.step()
+            losses.append(loss.detach())
+        mean_loss = torch.stack(losses).mean() if losses else torch.zeros(())
+        return torch.sub(theta, self.flat.vector), mean_loss, len(order)
+
+    def _optimizer(self, head: nn.Parameter) -> torch.optim.Optimizer:
+        rate = self.local.learning_rate
+        groups = [
+            {"params": self._backbone, "lr": rate},
+            {"params": [head], "lr": rate * self.local.head_lr_scale},
+        ]
+        return torch.optim.SGD(groups, momentum=self.local.momentum, fused=head.device.type in ("cpu", "cuda"))

@@ -1,0 +1,1 @@
+"""Networks that map pictures to embeddings."""

@@ -1,0 +1,1 @@
+"""Layers, initial weights and fixed features that several networks share."""

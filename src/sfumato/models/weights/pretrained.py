@@ -1,0 +1,249 @@
+"""Published weights (torchvision, timm) in a backbone without batch norm, with a report of every tensor.
+
+A published network normalises with running statistics of its own training data: mean m, variance v, scale g and
+offset b per channel. Private training cannot keep batch norm, because it couples examples. Two ways out:
+
+- `batch_norm="fold"`: the network computes exactly what the published one computes in evaluation mode. Each
+  convolution W becomes W g / sqrt(v + eps) with bias b - m g / sqrt(v + eps); the backbone is built with
+  `norm="none"`. There is no norm layer left to train.
+- `batch_norm="replace"`: group norm takes batch norm's place, for the backbones as the papers train them. g and
+  b become group norm's scale and offset. Each convolution is divided by sqrt(v + eps), so that every channel
+  enters its group on the scale that batch norm gave it; m has no place and is dropped. The network is a good
+  start, not the same function.
+
+The dense layer to the embedding is new in both; the file's classifier is dropped. Published networks expect
+colours normalised by ImageNet's mean and standard deviation, sfumato feeds [-1, 1); the report says so.
+The pretraining data are not covered by the guarantee of a private run: use weights from public data only.
+
+References:
+    Xu et al. (2022), arXiv 2211.10844; Kurakin et al. (2022), arXiv 2201.12328: private training from public
+    weights with group norm.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import nn
+
+from sfumato._check import InputError, one_of
+from sfumato.models.weights.files import read_tensors, some
+from sfumato.models.weights.published_names import Layer, naming
+
+Action = Literal["mapped", "reshaped", "folded", "dropped", "missing"]
+
+_EPS = 1e-5  # batch norm's eps in torchvision's ResNet and MobileNetV2 and in timm's counterparts
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What became of one tensor."""
+
+    action: Action
+    name: str
+    """Name in the file; for "missing" the name in the model."""
+    target: str = ""
+    """Name in the model that it went to."""
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadReport:
+    """What `load_pretrained` did with each tensor of the file and each tensor of the model."""
+
+    source: str
+    origin: str
+    """Whose names the file has."""
+    batch_norm: str
+    entries: tuple[Entry, ...]
+    notes: tuple[str, ...]
+
+    def names(self, action: Action) -> tuple[str, ...]:
+        """Names of the tensors with this fate."""
+        return tuple(entry.name for entry in self.entries if entry.action == action)
+
+    def text(self, *, full: bool = False) -> str:
+        """A table: one line for each kind of fate, or with `full` one line for each tensor."""
+        lines = [f"{self.source}: names of {self.origin}, batch norm: {self.batch_norm}"]
+        groups: dict[tuple[str, str], list[str]] = {}
+        for entry in self.entries:
+            name = f"{entry.name} -> {entry.target}" if full and entry.target else entry.name
+            groups.setdefault((entry.action, entry.note), []).append(name)
+        for (action, note), names in groups.items():
+            shown = [[name] for name in names] if full else [names]
+            lines += [f"  {action:<9}{len(part):>4}  {some(part)}{f': {note}' if note else ''}" for part in shown]
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+
+
+def load_pretrained(
+    model: nn.Module,
+    source: str | Path | Mapping[str, torch.Tensor],
+    *,
+    batch_norm: Literal["replace", "fold"] = "replace",
+    channels: Literal["same", "sum"] = "same",
+) -> LoadReport:
+    """Fill a ResNet-18, ResNet-50 or MobileNetV2, in place, with torchvision's or timm's weights.
+
+    Args:
+        model: the backbone; with `norm="none"` for "fold", else with group norm.
+        source: a safetensors file, a torch file (read with `weights_only`), or a state dict.
+        batch_norm: "replace" or "fold", see above.
+        channels: "same" refuses a file whose first convolution reads another number of channels; "sum" adds the
+            three colours' weights for a grey model, which then answers as to a grey picture in colour.
+
+    Returns:
+        a report; `print(report.text())`.
+
+    Raises:
+        InputError: the file is missing or damaged, of another network, incomplete, or not finite; the model is
+            then unchanged.
+    """
+    one_of(("replace", "fold"), batch_norm=batch_norm)
+    one_of(("same", "sum"), channels=channels)
+    where = "state dict" if isinstance(source, Mapping) else str(source)
+    tensors = dict(source) if isinstance(source, Mapping) else read_tensors(source)
+    names = naming(model, tensors.keys(), where)
+    _check_norms(model, batch_norm)
+    _check_tensors(names.layers, tensors, where)
+    own = dict(model.state_dict())
+    loaded, entries = {}, []
+    for at, layer in enumerate(names.layers):
+        weight = tensors[f"{layer.file_conv}.weight"].double()
+        wanted = own[f"{layer.conv}.weight"].shape
+        file_entries, note = [], ""
+        if at == 0 and weight.shape[2:] != wanted[2:]:
+            entries += _dropped_stem(layer, tensors, weight.shape[2], wanted[2])
+            continue
+        if at == 0 and weight.shape[1] != wanted[1]:
+            weight, note = _adapt(weight, wanted[1], channels, where)
+        if weight.shape != wanted:
+            raise InputError(
+                f"{where}: {layer.file_conv}.weight is {list(weight.shape)} and this {type(model).__name__} needs "
+                f"{list(wanted)}; the file is of another depth or width"
+            )
+        values, file_entries = _convert(layer, tensors, weight, batch_norm, note)
+        loaded |= values
+        entries += file_entries
+    rest = sorted(tensors.keys() - {entry.name for entry in entries})
+    unknown = []
+    for name in rest:
+        if name.endswith("num_batches_tracked"):
+            entries.append(Entry(action="dropped", name=name, note="counts batches of the pretraining"))
+        elif name.startswith(f"{names.classifier}."):
+            entries.append(Entry(action="dropped", name=name, note="classifier of the file's labels"))
+        else:
+            unknown.append(name)
+    if unknown:
+        raise InputError(
+            f"{where}: also has {some(unknown)}, which this {type(model).__name__} has not; "
+            "the file is of another network"
+        )
+    entries += [
+        Entry(action="missing", name=name, note="not in the file, keeps its initial value")
+        for name in own.keys() - loaded.keys()
+    ]
+    with torch.no_grad():
+        for name, value in loaded.items():
+            own[name].copy_(value)
+    order = ("mapped", "reshaped", "folded", "dropped", "missing")
+    return LoadReport(
+        source=where,
+        origin=names.origin,
+        batch_norm=batch_norm,
+        entries=tuple(sorted(entries, key=lambda entry: (order.index(entry.action), entry.note, entry.name))),
+        notes=(
+            "published weights expect colours normalised by ImageNet's mean and standard deviation; "
+            "sfumato feeds [-1, 1)",
+        ),
+    )
+
+
+def _convert(
+    layer: Layer, tensors: Mapping[str, torch.Tensor], weight: torch.Tensor, batch_norm: str, note: str
+) -> tuple[dict[str, torch.Tensor], list[Entry]]:
+    """New values of one convolution and its norm, and what became of the file's six tensors."""
+    scale, offset, mean, variance = (
+        tensors[f"{layer.file_norm}.{name}"].double() for name in ("weight", "bias", "running_mean", "running_var")
+    )
+    deviation = torch.sqrt(variance + _EPS)
+    factor = scale / deviation if batch_norm == "fold" else 1 / deviation
+    values = {f"{layer.conv}.weight": weight * factor[:, None, None, None]}
+    entries = [
+        Entry(
+            action="reshaped" if note else "mapped",
+            name=f"{layer.file_conv}.weight",
+            target=f"{layer.conv}.weight",
+            note=note,
+        )
+    ]
+
+    def add(action: Action, name: str, target: str, note: str = "") -> None:
+        entries.append(Entry(action=action, name=f"{layer.file_norm}.{name}", target=target, note=note))
+
+    if batch_norm == "fold":
+        values[f"{layer.conv}.bias"] = offset - mean * factor
+        for name in ("weight", "running_var"):
+            add("folded", name, f"{layer.conv}.weight", "into the convolution's weight")
+        for name in ("bias", "running_mean"):
+            add("folded", name, f"{layer.conv}.bias", "into the convolution's bias")
+    else:
+        values |= {f"{layer.norm}.weight": scale, f"{layer.norm}.bias": offset}
+        add("mapped", "weight", f"{layer.norm}.weight")
+        add("mapped", "bias", f"{layer.norm}.bias")
+        add("folded", "running_var", f"{layer.conv}.weight", "the convolution is divided by the deviation")
+        add("dropped", "running_mean", "", "group norm subtracts each image's own mean")
+    return values, entries
+
+
+def _adapt(weight: torch.Tensor, wanted: int, channels: str, where: str) -> tuple[torch.Tensor, str]:
+    if wanted == 1 and channels == "sum":
+        return weight.sum(1, keepdim=True), f"{weight.shape[1]} input channels summed to 1"
+    remedy = 'channels="sum" adds the colours up for grey images' if wanted == 1 else "use images with as many"
+    raise InputError(f"{where}: the first convolution reads {weight.shape[1]} channels, the model {wanted}; {remedy}")
+
+
+def _dropped_stem(layer: Layer, tensors: Mapping[str, torch.Tensor], theirs: int, ours: int) -> list[Entry]:
+    note = f"first layer: {theirs}x{theirs} in the file, {ours}x{ours} in a small stem"
+    names = [f"{layer.file_norm}.{name}" for name in ("weight", "bias", *_STATISTICS)]
+    return [
+        Entry(action="dropped", name=name, note=note)
+        for name in (f"{layer.file_conv}.weight", *names)
+        if name in tensors
+    ]
+
+
+def _check_norms(model: nn.Module, batch_norm: str) -> None:
+    grouped = any(isinstance(layer, nn.GroupNorm) for layer in model.modules())
+    if batch_norm == "fold" and grouped:
+        raise InputError(
+            'batch_norm="fold" needs a network without norm layers; build the model with norm="none", '
+            'or use batch_norm="replace"'
+        )
+    if batch_norm == "replace" and not grouped:
+        raise InputError(
+            'batch_norm="replace" needs a network with group norm; build the model with norm="group", '
+            'or use batch_norm="fold"'
+        )
+
+
+def _check_tensors(layers: tuple[Layer, ...], tensors: Mapping[str, torch.Tensor], where: str) -> None:
+    needed = [f"{layer.file_conv}.weight" for layer in layers]
+    needed += [f"{layer.file_norm}.{name}" for layer in layers for name in ("weight", "bias", *_STATISTICS[:2])]
+    missing = [name for name in needed if name not in tensors]
+    if missing:
+        raise InputError(f"{where}: lacks {some(missing)}; the file is incomplete or of another network")
+    for layer in layers:
+        outputs = tensors[f"{layer.file_conv}.weight"].shape[:1]
+        for name in ("weight", "bias", *_STATISTICS[:2]):
+            shape = tensors[f"{layer.file_norm}.{name}"].shape
+            if shape != outputs:
+                raise InputError(
+                    f"{where}: {layer.file_norm}.{name} is {list(shape)} beside a convolution with "
+                    f"{list(outputs)} channels; the file is damaged"
+                )
+    broken = [name for name in needed if not torch.isfinite(tensors[name]).all()]
+    if broken:
+        raise InputError(f"{where}: {some(broken)} holds NaN or infinity; fetch the file again")

@@ -1,0 +1,112 @@
+"""Which layer of a backbone is which layer in torchvision's and timm's state dicts.
+
+Both libraries name the layers of their ResNets alike. Their MobileNetV2 files differ. Every convolution comes
+with its norm; the last dense layer (the classifier of the file's own labels) has no counterpart here.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from torch import nn
+
+from sfumato._check import InputError
+from sfumato.models.backbones.mobilenet import STAGES, MobileNetV2
+from sfumato.models.backbones.resnet import ResNet
+from sfumato.models.weights.files import some
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """One convolution and its norm: names here and in the file."""
+
+    conv: str
+    norm: str
+    file_conv: str
+    file_norm: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Naming:
+    """The convention of a file and the layers in the order of the forward pass."""
+
+    origin: str
+    layers: tuple[Layer, ...]
+    classifier: str
+
+
+def naming(model: nn.Module, names: Collection[str], where: str) -> Naming:
+    """Recognise a file by its names.
+
+    Args:
+        model: a `ResNet` or a `MobileNetV2`.
+        names: the names in the file.
+        where: what to call the file in a message.
+
+    Raises:
+        InputError: no published network of this kind has such names.
+    """
+    if isinstance(model, ResNet):
+        if "conv1.weight" in names and "bn1.weight" in names:
+            return Naming(origin="torchvision or timm", layers=_resnet(model), classifier="fc")
+    elif isinstance(model, MobileNetV2):
+        if "features.0.0.weight" in names:
+            return Naming(origin="torchvision", layers=_mobilenet_torchvision(), classifier="classifier.1")
+        if "conv_stem.weight" in names:
+            return Naming(origin="timm", layers=_mobilenet_timm(), classifier="classifier")
+    else:
+        raise InputError(
+            f"published weights can be mapped to a ResNet or a MobileNetV2, not to {type(model).__name__}; "
+            "load others with load_weights"
+        )
+    raise InputError(
+        f"{where}: not the names that torchvision or timm give a {type(model).__name__}, "
+        f"found {some(sorted(names))}; use load_weights for weights that sfumato saved"
+    )
+
+
+def _resnet(model: ResNet) -> tuple[Layer, ...]:
+    layers = []
+    for conv, layer in model.named_modules():
+        if isinstance(layer, nn.Conv2d):
+            parent, _, last = conv.rpartition(".")
+            norm = f"{parent}.1" if last == "0" else conv.replace("conv", "norm")
+            layers.append(Layer(conv=conv, norm=norm, file_conv=conv, file_norm=norm.replace("norm", "bn")))
+    return tuple(layers)
+
+
+def _mobilenet(file_names: list[tuple[str, str]]) -> tuple[Layer, ...]:
+    ours = ["first"]
+    at = 0
+    for expansion, _, count, _ in STAGES:
+        for _ in range(count):
+            parts = ("expand", "depthwise", "project") if expansion != 1 else ("depthwise", "project")
+            ours += [f"blocks.{at}.{part}" for part in parts]
+            at += 1
+    ours.append("last")
+    return tuple(
+        Layer(conv=conv, norm=f"{conv}_norm", file_conv=file_conv, file_norm=file_norm)
+        for conv, (file_conv, file_norm) in zip(ours, file_names, strict=True)
+    )
+
+
+def _mobilenet_torchvision() -> tuple[Layer, ...]:
+    names = [("features.0.0", "features.0.1")]
+    at = 1
+    for expansion, _, count, _ in STAGES:
+        for _ in range(count):
+            block = f"features.{at}.conv"
+            activated = 2 if expansion != 1 else 1
+            names += [(f"{block}.{i}.0", f"{block}.{i}.1") for i in range(activated)]
+            names.append((f"{block}.{activated}", f"{block}.{activated + 1}"))
+            at += 1
+    return _mobilenet([*names, (f"features.{at}.0", f"features.{at}.1")])
+
+
+def _mobilenet_timm() -> tuple[Layer, ...]:
+    names = [("conv_stem", "bn1")]
+    for stage, (expansion, _, count, _) in enumerate(STAGES):
+        parts = ("conv_pw", "conv_dw", "conv_pwl") if expansion != 1 else ("conv_dw", "conv_pw")
+        for at in range(count):
+            block = f"blocks.{stage}.{at}"
+            names += [(f"{block}.{part}", f"{block}.bn{i + 1}") for i, part in enumerate(parts)]
+    return _mobilenet([*names, ("conv_head", "bn2")])

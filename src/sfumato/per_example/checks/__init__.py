@@ -1,0 +1,1 @@
+"""What per-example clipping rests on, tried out on the user's own model."""

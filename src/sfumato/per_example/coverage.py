@@ -1,0 +1,93 @@
+"""How each layer of a model is covered: which path it takes, or why it is refused.
+
+>>> [(layer.name, type(layer.rule).__name__) for layer in covered(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))]
+[('0', 'LinearRule')]
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import nn
+
+from sfumato._check import InputError
+from sfumato.per_example.expand import ExpandRule
+from sfumato.per_example.layers.catalogue import coupling, rule_for
+from sfumato.per_example.layers.fallback import AroundFallbackRule, FallbackRule
+from sfumato.per_example.rule import Layer
+from sfumato.per_example.workspace import Workspace
+
+
+def covered(model: nn.Module, *, expand: bool = True) -> list[Layer[nn.Module]]:
+    """The layers that hold trained parameters, each with its rule.
+
+    Args:
+        model: the user's module; nothing of it is changed.
+        expand: give every example its copy of parameters [1, ...] that lie beside layers (class tokens, position
+            tables), instead of running their module again.
+
+    Raises:
+        InputError: nothing is trained, or a layer cannot be covered; names it and the replacement.
+    """
+    refusals = problems(model)
+    if refusals:
+        name, reason = refusals[0]
+        more = f" ({len(refusals) - 1} more; sfumato check-model lists them)" if len(refusals) > 1 else ""
+        raise InputError(f"layer {name!r}: {reason}{more}")
+    layers = layers_of(model, expand=expand)
+    if not layers:
+        raise InputError("the model has no trainable parameters; set requires_grad_(True) on some, or freeze less")
+    return layers
+
+
+def layers_of(model: nn.Module, *, expand: bool = True) -> list[Layer[nn.Module]]:
+    """The same without any refusal."""
+    return list(_collected(model, "", Workspace(), set(), expand))
+
+
+def problems(model: nn.Module) -> list[tuple[str, str]]:
+    """(name, reason with the remedy) of every layer that cannot be covered."""
+    found = [(name, reason) for name, module in model.named_modules() if (reason := coupling(module))]
+    for layer in layers_of(model):
+        reason = layer.rule.refusal(layer.module)
+        if reason:
+            found.append((layer.name or type(layer.module).__name__, f"{type(layer.module).__name__}: {reason}"))
+    return found
+
+
+def place_of(layers: Sequence[Layer[Any]], parameter: nn.Parameter) -> tuple[Layer[Any], str]:
+    """The layer of a trained parameter and its name there; the first one where it has several."""
+    return next(
+        (layer, name)
+        for layer in layers
+        for name in sorted(layer.wanted)
+        if layer.module.get_parameter(name) is parameter
+    )
+
+
+def name_of(layers: Sequence[Layer[Any]], parameter: nn.Parameter) -> str:
+    """The name of a trained parameter within the model."""
+    layer, name = place_of(layers, parameter)
+    return f"{layer.name}.{name}" if layer.name else name
+
+
+def _collected(
+    module: nn.Module, name: str, workspace: Workspace, seen: set[int], expand: bool
+) -> Iterator[Layer[nn.Module]]:
+    if id(module) in seen:  # one module at two places of the model
+        return
+    seen.add(id(module))
+    rule = rule_for(module)
+    trained = {key: value for key, value in module.named_parameters(recurse=rule.whole) if value.requires_grad}
+    own = frozenset(trained)
+    if isinstance(rule, FallbackRule) and not rule.whole and expand and any(True for _ in module.children()):
+        copied = frozenset(key for key, value in trained.items() if value.dim() > 1 and len(value) == 1)
+        if copied:
+            yield Layer(name, module, ExpandRule(), copied, workspace)
+        own -= copied
+    if own:
+        around = type(rule) is FallbackRule and any(True for _ in module.children())
+        yield Layer(name, module, AroundFallbackRule() if around else rule, own, workspace)
+    if rule.whole:
+        return
+    for key, child in module.named_children():
+        yield from _collected(child, f"{name}.{key}" if name else key, workspace, seen, expand)

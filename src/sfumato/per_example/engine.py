@@ -1,0 +1,245 @@
+"""Per-example gradient norms and clipped sums in one backward pass.
+
+A `Recording` is a context around a forward and a backward pass of the user's own module. Within it, trained parameters
+do not ask for gradients, so the backward pass skips their weight gradients; each covered layer shows its input and the
+gradient of its output, and from these come per-example squared norms, and, once the weights are known, the weighted sum
+of per-example gradients. On leaving, the module is as it was.
+
+Unit: an example is one index of dimension 0 of the inputs and of the losses. An example whose gradient has NaN or Inf
+counts as zero.
+
+>>> model = nn.Linear(2, 1, bias=False)
+>>> with Recording(covered(model)) as recording:
+...     losses = model(torch.tensor([[3.0, 4.0], [0.0, 2.0]])).squeeze(1)
+...     recording.backward(losses)
+>>> recording.squared_norms().tolist()
+[25.0, 4.0]
+>>> [total.tolist() for total in recording.weighted_sum(torch.tensor([0.5, 0.25]))]
+[[[1.5, 2.5]]]
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._check import InputError
+from sfumato.per_example.coverage import covered
+from sfumato.per_example.factor import Factor
+from sfumato.per_example.full_precision import precise
+from sfumato.per_example.repeated_use import merged
+from sfumato.per_example.rule import Factors, Layer, exact
+from sfumato.per_example.tap import Tap
+from sfumato.per_example.workspace import Workspace
+
+__all__ = ["Recording", "covered"]
+
+
+class Recording:
+    """One forward and backward pass, seen layer by layer.
+
+    Args:
+        layers: from `covered`.
+        examples: B; needed only where the first layer computes something once for all examples.
+
+    Attributes:
+        parameters: the trained parameters, each once, in the order of `weighted_sum`.
+    """
+
+    def __init__(self, layers: Sequence[Layer[Any]], examples: int | None = None) -> None:
+        self._layers = layers
+        self._examples = examples
+        self._places = [
+            (layer, name, layer.module.get_parameter(name)) for layer in layers for name in sorted(layer.wanted)
+        ]
+        self.parameters = list({id(parameter): parameter for _, _, parameter in self._places}.values())
+        self._workspace = layers[0].workspace if layers else Workspace()
+        self._device = self.parameters[0].device if layers else torch.device("cpu")
+        self._turn = 0
+        self._uses: dict[int, int] = {}
+        self._factors: dict[int, list[Factor]] = {}
+        self._anchor = torch.zeros((), requires_grad=True)
+        self._detach: list[Callable[[], None]] = []
+        self._settled: dict[int, Factor] | None = None
+        self._listening = False
+        self._fast_path = True
+
+    def __enter__(self) -> "Recording":
+        # in evaluation mode torch's transformer layers would go past their parts, as no parameter asks for a gradient
+        self._fast_path = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        for parameter in self.parameters:
+            parameter.requires_grad_(False)
+        for layer in self._layers:
+            self._detach.append(layer.rule.attach(layer, _LayerTap(self, layer)))
+        self._turn = self._workspace.begin()
+        self._listening = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listening = False
+        torch.backends.mha.set_fastpath_enabled(self._fast_path)
+        while self._detach:
+            self._detach.pop()()
+        for parameter in self.parameters:
+            parameter.requires_grad_(True)
+
+    def backward(self, losses: Tensor) -> None:
+        """Run the backward pass.
+
+        Args:
+            losses: float [B], one for each example.
+
+        Raises:
+            InputError: not one loss for each example, or no layer took part.
+        """
+        if losses.dim() != 1:
+            raise InputError(
+                f"one loss for each example is needed, got shape {list(losses.shape)}; use reduction='none'"
+            )
+        self._examples = len(losses)
+        if not losses.requires_grad:
+            raise InputError(
+                "the losses depend on no trained parameter; look for .detach(), no_grad() or a frozen part"
+            )
+        self._listening = False  # a layer that is run again is not another use
+        torch.autograd.grad(losses.sum(), self._anchor, allow_unused=True)
+        keep = self._workspace.keep
+        self._settled = {key: merged(found, keep) for key, found in self._factors.items()}
+        self._factors = {}
+
+    def squared_norms(self, group: Sequence[nn.Parameter] | None = None) -> Tensor:
+        """Squared norm of each example's gradient, float [B]; NaN or inf for one that is not finite.
+
+        Args:
+            group: over these parameters only (per-layer clipping); None for all.
+        """
+        settled = self._ready()
+        wanted = settled.keys() if group is None else {id(parameter) for parameter in group}
+        with precise(self._device):
+            norms = [factor.squared_norms().double() for key, factor in settled.items() if key in wanted]
+        return torch.stack(norms).sum(dim=0) if norms else torch.zeros(self._examples or 0, dtype=torch.float64)
+
+    def weighted_sum(self, weights: Tensor, group: Sequence[nn.Parameter] | None = None) -> list[Tensor]:
+        """Sum over examples of weight times gradient, one tensor for each parameter.
+
+        Args:
+            weights: float [B]; a weight of 0 leaves an example out, whatever its gradient holds.
+            group: of these parameters only (per-layer clipping), in their order; None for all.
+        """
+        settled = self._ready()
+        absent = weights == 0
+        drop = bool(absent.any())
+        result = []
+        with precise(self._device):
+            for parameter in self.parameters if group is None else group:
+                factor = settled.get(id(parameter))
+                if factor is None:
+                    result.append(torch.zeros_like(parameter))
+                    continue
+                result.append((factor.without(absent) if drop else factor).weighted_sum(weights).view(parameter.shape))
+        return result
+
+    def add_to(self, totals: Sequence[Tensor], weights: Tensor, group: Sequence[nn.Parameter] | None = None) -> None:
+        """Add the weighted sum to running totals: an embedding's rows only, never its table.
+
+        Args:
+            totals: one for each parameter, in its shape; any floating type. They may hold noise already.
+            weights: float [B], as in `weighted_sum`.
+            group: the parameters that the totals belong to, in their order; None for all.
+        """
+        settled = self._ready()
+        absent = weights == 0
+        drop = bool(absent.any())
+        with precise(self._device):
+            for parameter, total in zip(self.parameters if group is None else group, totals, strict=True):
+                factor = settled.get(id(parameter))
+                if factor is not None:
+                    (factor.without(absent) if drop else factor).add_to(total, weights)
+
+    def unused(self) -> list[str]:
+        """Names of trained parameters that the losses do not depend on; their gradients are zero."""
+        settled = self._ready()
+        return [
+            f"{layer.name}.{name}" if layer.name else name
+            for layer, name, parameter in self._places
+            if id(parameter) not in settled
+        ]
+
+    def per_example(self) -> list[Tensor]:
+        """The gradients themselves, float [B, *shape] for each parameter; for checks on small batches."""
+        settled = self._ready()
+        return [
+            settled[id(parameter)].dense()
+            if id(parameter) in settled
+            else parameter.new_zeros(self._examples, *parameter.shape)
+            for parameter in self.parameters
+        ]
+
+    def bytes_held(self) -> int:
+        """Bytes that are kept for the weighted sum, shared memory counted once."""
+        storages: dict[int, int] = {}
+        waiting: list[object] = list(self._ready().values())
+        while waiting:
+            one = waiting.pop()
+            if isinstance(one, Tensor):
+                storages[one.untyped_storage().data_ptr()] = one.untyped_storage().nbytes()
+            elif isinstance(one, Factor):
+                waiting += vars(one).values()
+        return sum(storages.values())
+
+    def _ready(self) -> dict[int, Factor]:
+        if self._turn != self._workspace.turn:
+            raise InputError("another recording of these layers has begun; ask for norms and sums before that")
+        if self._settled is None:
+            raise InputError("call backward(losses) first, within the recording")
+        return self._settled
+
+
+class _LayerTap:
+    """How a rule sees the gradients of one layer."""
+
+    def __init__(self, recording: Recording, layer: Layer[Any]) -> None:
+        self._recording = recording
+        self._layer = layer
+        self._keys = {name: id(layer.module.get_parameter(name)) for name in layer.wanted}
+
+    @property
+    def examples(self) -> int | None:
+        return self._recording._examples
+
+    @property
+    def listening(self) -> bool:
+        return self._recording._listening and torch.is_grad_enabled()
+
+    def __call__(
+        self, output: Tensor, factors: Callable[[Tensor], Factors], names: Collection[str] | None = None
+    ) -> Tensor:
+        recording = self._recording
+        if not self.listening:
+            return output
+        if recording._examples is None:
+            recording._examples = len(output) if output.dim() else None
+        for name in self._keys if names is None else names:
+            if name in self._keys:
+                recording._uses[self._keys[name]] = recording._uses.get(self._keys[name], 0) + 1
+
+        def see(gradient: Tensor) -> None:
+            rows = len(gradient) if gradient.dim() else 0
+            if rows != recording._examples:
+                raise InputError(
+                    f"layer {self._layer.name!r} has {rows} rows in dimension 0 where there are "
+                    f"{recording._examples} examples; give it the examples as dimension 0 (batch_first=True), not "
+                    "joined with another dimension"
+                )
+            for name, factor in factors(exact(gradient.detach())).items():
+                key = self._keys[name]
+                # what is used once is brought into its cheapest form while it is in the cache
+                found = recording._factors.setdefault(key, [])
+                found.append(factor.settled(recording._workspace.keep) if recording._uses[key] == 1 else factor)
+
+        return Tap.apply(output, recording._anchor, see)  # type: ignore[no-any-return]

@@ -1,0 +1,140 @@
+"""What the engine has to know about a kind of layer, in one contract.
+
+A rule turns what a layer saw (its input) and the gradient of its output into per-example gradients of its parameters,
+each held as a `Factor`. A layer is never changed: its rule looks at a call from outside, or, for the few kinds whose
+inside must be seen (recurrent layers, attention), computes the call itself while a backward pass is recorded.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from inspect import signature
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.per_example.factor import Factor
+from sfumato.per_example.workspace import Workspace
+
+Factors = dict[str, Factor]
+"""Per-example gradients by the parameter's name within its module."""
+
+
+class Tap(Protocol):
+    """What a rule is given to see gradients with."""
+
+    @property
+    def examples(self) -> int | None:
+        """How many examples there are, once that is known."""
+        ...
+
+    @property
+    def listening(self) -> bool:
+        """Whether calls count: not without gradients, and not while a layer is run again."""
+        ...
+
+    def __call__(
+        self, output: Tensor, factors: Callable[[Tensor], Factors], names: Collection[str] | None = None
+    ) -> Tensor:
+        """Mark a tensor of the graph: gives it back, and later hands its gradient to the function.
+
+        Args:
+            output: [B, ...].
+            factors: from the gradient of the output.
+            names: the parameters that it tells of; None for all of the layer.
+        """
+        ...
+
+
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Layer(Generic[AnyModule]):
+    """A module whose own parameters are trained, and how it is covered.
+
+    Attributes:
+        name: within the model.
+        module: the user's module.
+        rule: its rule.
+        wanted: names of the trained parameters, within the module.
+        workspace: memory that the layers of a model share.
+    """
+
+    name: str
+    module: AnyModule
+    rule: "Rule"
+    wanted: frozenset[str]
+    workspace: Workspace = field(default_factory=Workspace, repr=False, compare=False)
+
+
+class Rule(ABC):
+    """How one kind of layer is covered.
+
+    Attributes:
+        path: what `check-model` calls it.
+        whole: whether it covers the parameters of the module's children too.
+    """
+
+    path: ClassVar[str] = "one backward pass"
+    whole: ClassVar[bool] = False
+
+    def refusal(self, module: Any) -> str:
+        """Why this module cannot be covered, with the remedy; empty if it can."""
+        return ""
+
+    @abstractmethod
+    def attach(self, layer: Layer[Any], tap: Tap) -> Callable[[], None]:
+        """Watch the layer's calls until the returned function is called.
+
+        The examples are dimension 0 of every input and output.
+        """
+
+
+class OutputRule(Rule):
+    """A rule that needs no more than a call's input and the gradient of its output."""
+
+    @abstractmethod
+    def factors(self, layer: Layer[Any], saved: Any, gradient: Tensor) -> Factors:
+        """Per-example gradients of the wanted parameters.
+
+        Args:
+            layer: the layer.
+            saved: what `save` kept.
+            gradient: of the loss with respect to the output, in its shape, in single or double precision.
+        """
+
+    def save(self, module: Any, inputs: tuple[Any, ...], output: Tensor) -> Any:
+        """What is kept of a call; the first input by default."""
+        return inputs[0].detach()
+
+    def attach(self, layer: Layer[Any], tap: Tap) -> Callable[[], None]:
+        def watch(module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Tensor) -> Tensor:
+            if not tap.listening:
+                return output
+            if keywords:  # all in the order of the layer's own forward
+                given = signature(module.forward).bind(*inputs, **keywords)
+                given.apply_defaults()
+                inputs = tuple(given.arguments.values())
+            examples = tap.examples
+            if examples is not None and examples > 1 and output.dim() and len(output) == 1:
+                # computed once for all examples, such as positions [1, T]: each gets its own
+                inputs = tuple(each(value, examples) for value in inputs)
+                output = each(output, examples).clone()
+            saved = self.save(module, inputs, output)
+            return tap(output, lambda gradient: self.factors(layer, saved, gradient))
+
+        return layer.module.register_forward_hook(watch, with_kwargs=True).remove
+
+
+def each(value: Any, examples: int) -> Any:
+    """A tensor with dimension 0 of size one, repeated for every example; anything else as it is."""
+    if isinstance(value, Tensor) and value.dim() and len(value) == 1:
+        return value.expand(examples, *value.shape[1:])
+    return value
+
+
+def exact(values: Tensor) -> Tensor:
+    """At least single precision: what autocast made half goes back to single."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values

@@ -1,0 +1,55 @@
+"""The closed forms against 32-digit integration of the definition."""
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from sfumato.accounting.moments.sampled_gaussian import log_excess_replace, log_excess_sampled_gaussian
+
+CASES = [
+    (0.01, 1.0, 1.5),
+    (0.01, 1.0, 2.0),
+    (0.01, 0.3, 1.5),
+    (0.5, 0.3, 3.7),
+    (1e-5, 0.3, 1.01),
+    (0.3, 4.0, 9.5),
+    (0.9, 0.5, 1.0003),
+    (1e-9, 100.0, 5.0),
+    (0.2, 2.0, 16.0),
+]
+
+
+def _integral(rate: float, z: float, order: float, shift: int) -> float:
+    """log(E_Q[(P/Q)^a] - 1), P with its mode at +1, Q at 0 (shift 0) or -1 (shift 1)."""
+    with mp.workdps(32):
+        q, z = mp.mpf(rate), mp.mpf(z)
+
+        def mix(u, sign):
+            return 1 - q + q * mp.exp(sign * u / z - 1 / (2 * z * z))
+
+        def integrand(u):
+            base = mix(u, -1) if shift else mp.mpf(1)
+            return mp.npdf(u) * mix(u, 1) ** order * base ** (1 - order)
+
+        ends = mp.linspace(-14 - 1 / z, (order + 1) / z + 14, int(14 + order / z))
+        return float(mp.log(mp.quad(integrand, ends) - 1))
+
+
+@pytest.mark.parametrize(("rate", "z", "order"), CASES)
+def test_the_moment_under_removal_is_the_integral(rate: float, z: float, order: float) -> None:
+    found = log_excess_sampled_gaussian(np.array([order]), rate, z)[0]
+    assert found == pytest.approx(_integral(rate, z, order, 0), abs=1e-12)
+
+
+@pytest.mark.parametrize(("rate", "z", "order"), CASES)
+def test_the_moment_under_replacement_is_the_integral(rate: float, z: float, order: float) -> None:
+    found = log_excess_replace(np.array([order]), rate, z)[0]
+    assert found == pytest.approx(_integral(rate, z, order, 1), abs=2e-12)
+
+
+@pytest.mark.parametrize("z", [0.1, 0.3, 1.0, 30.0])
+def test_fractional_orders_continue_the_whole_ones(z: float) -> None:
+    whole = np.array([2.0, 5.0, 17.0])
+    beside = whole + 1e-9
+    gap = log_excess_sampled_gaussian(beside, 0.02, z) - log_excess_sampled_gaussian(whole, 0.02, z)
+    assert (np.abs(gap) < 1e-6 / z**2 + 1e-6).all()

@@ -1,0 +1,170 @@
+import json
+import math
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sfumato.accounting import InputError, Statement
+from sfumato.accounting.statement.disclosure import NOT_STATED, QUESTIONS
+
+STATEMENT = Statement(
+    unit="user",
+    adjacency="add_remove",
+    epsilon=2.0,
+    delta=1e-6,
+    epsilon_lower=1.99,
+    rho=0.1,
+    sampling="Poisson, each user with probability 0.01",
+    mechanism="Gaussian noise, multiplier 1.1",
+    noise_source="operating system CSPRNG",
+    assumptions=("The population's size is public",),
+    alternatives=({"name": "per virtual client", "unit": "virtual_client", "epsilon": math.inf, "delta": 1e-6},),
+)
+
+
+def test_it_survives_json_and_disk(tmp_path: Path) -> None:
+    assert Statement.from_json(json.loads(json.dumps(STATEMENT.to_json(), allow_nan=False))) == STATEMENT
+    STATEMENT.save(tmp_path / "statement.json")
+    assert Statement.load(tmp_path / "statement.json") == STATEMENT
+
+
+def test_infinity_is_safe_in_json() -> None:
+    infinite = replace(STATEMENT, epsilon=math.inf)
+    value = json.loads(json.dumps(infinite.to_json(), allow_nan=False))
+    assert value["epsilon"] == "inf" == value["alternatives"][0]["epsilon"]
+    assert Statement.from_json(value).epsilon == math.inf
+
+
+def test_the_text_names_the_unit_the_numbers_and_the_conditions() -> None:
+    text = STATEMENT.text()
+    assert text.count("\n\n") == 1
+    for words in ("one person", "(2, 1e-06)", "7.39", "is public.", "per virtual client", "CSPRNG"):
+        assert words in text
+
+
+def test_no_privacy_is_said_in_so_many_words() -> None:
+    assert replace(STATEMENT, epsilon=math.inf).text().startswith("No differential privacy guarantee")
+
+
+def test_a_weak_promise_is_called_weak() -> None:
+    assert "weak" not in STATEMENT.text()
+    assert "weak" in replace(STATEMENT, epsilon=20.0).text()
+
+
+def test_a_large_delta_is_warned_about_once() -> None:
+    warned = replace(STATEMENT, delta=1e-3, population=1000)
+    assert sum("1 / population" in text for text in warned.assumptions) == 1
+    assert Statement.from_json(warned.to_json()) == warned
+    assert not any("Warning" in text for text in replace(STATEMENT, population=1000).assumptions)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"unit": "household"}, "unit must be one of example"),
+        ({"adjacency": "swap"}, "adjacency must be one of"),
+        ({"epsilon": -1.0}, "epsilon must be in"),
+        ({"epsilon": math.nan}, "epsilon must be a number"),
+        ({"delta": 2.0}, "delta must be in"),
+        ({"epsilon_lower": 3.0}, "epsilon_lower must be in"),
+    ],
+)
+def test_impossible_statements_are_refused(change: dict, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        replace(STATEMENT, **change)
+
+
+def test_json_from_elsewhere_is_refused() -> None:
+    with pytest.raises(InputError, match="no field 'color'"):
+        Statement.from_json({**STATEMENT.to_json(), "color": "red"})
+    with pytest.raises(InputError, match="not a statement"):
+        Statement.from_json({"unit": "user"})
+
+
+def test_every_question_has_an_answer_and_none_is_made_up() -> None:
+    assert set(STATEMENT.disclosure.values()) == {NOT_STATED}
+    answered = STATEMENT.answer(public_data="None.").answer(preprocessing="Fixed before the data was seen.")
+    assert answered.disclosure["public_data"] == "None."
+    assert answered.disclosure["preprocessing"].startswith("Fixed")
+    assert list(answered.disclosure) == list(QUESTIONS)
+    assert sum(answer == NOT_STATED for answer in answered.disclosure.values()) == len(QUESTIONS) - 2
+    assert Statement.from_json(json.loads(json.dumps(answered.to_json()))) == answered
+    assert answered.text() == STATEMENT.text()  # two paragraphs, as before
+    rows = dict(answered.questions())
+    assert set(QUESTIONS.values()) < set(rows)
+    for words in (
+        "epsilon 2 at delta 1e-06",
+        "one person",
+        "probability 0.01",
+        "CSPRNG",
+        "population's size is public",
+    ):
+        assert any(words in answer for answer in rows.values()), words
+
+
+def test_the_promise_in_the_questions_follows_the_numbers() -> None:
+    assert replace(STATEMENT, epsilon=3.5).questions()[0][1].startswith("epsilon 3.5 at")
+    assert "infinite" in replace(STATEMENT, epsilon=math.inf).questions()[0][1]
+
+
+def test_the_questions_are_a_table_in_markdown() -> None:
+    lines = STATEMENT.answer(public_data="a | b").questions_markdown().splitlines()
+    assert all(line.replace("\\|", "").count("|") == 3 for line in lines)
+    assert len(lines) == 2 + len(STATEMENT.questions())
+
+
+def test_a_statement_of_an_earlier_version_loads() -> None:
+    old = STATEMENT.to_json()
+    del old["disclosure"]
+    assert Statement.from_json(old) == STATEMENT
+
+
+@pytest.mark.parametrize(
+    ("disclosure", "words"),
+    [
+        ({"colour": "red"}, "no question 'colour'; the questions are trust_model, released"),
+        ({"public_data": ""}, "the answer to public_data must be a sentence"),
+        ({"public_data": 3}, "the answer to public_data must be a sentence"),
+        ("none", "disclosure must hold answers by name"),
+    ],
+)
+def test_answers_to_other_questions_are_refused(disclosure, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        replace(STATEMENT, disclosure=disclosure)
+
+
+class Spent:
+    """A cost that depends on the data, and could be turned into a number."""
+
+    def __float__(self) -> float:
+        return 1.0
+
+
+class Disguised(float):
+    """The same, as a kind of float."""
+
+
+@pytest.mark.parametrize("value", [Spent(), Disguised(1.0), "1.0", True, Decimal(1), np.array(1.0)])
+def test_only_plain_numbers_are_costs(value: object) -> None:
+    row = {"name": "by votes", "unit": "user", "epsilon": value, "delta": 1e-6}
+    changes = [{"epsilon": value, "epsilon_lower": None}, {"delta": value}, {"rho": value}, {"alternatives": (row,)}]
+    for change in changes:
+        with pytest.raises(InputError, match=r"must be a number, got .* do not depend on the data") as caught:
+            replace(STATEMENT, **change)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [2, 2.0, np.float64(2), np.float32(2), np.int64(2)])
+def test_plain_numbers_of_every_kind_are_written_alike(value) -> None:
+    written = json.dumps(replace(STATEMENT, epsilon=value).to_json())
+    assert written == json.dumps(STATEMENT.to_json())
+
+
+def test_what_is_no_statement_is_refused_by_name(tmp_path: Path) -> None:
+    for content in ("[1]", "{", '"text"', '{"unit": "user"}'):
+        (tmp_path / "statement.json").write_text(content)
+        with pytest.raises(InputError, match=r"statement\.json is no whole statement: .*; take a whole copy"):
+            Statement.load(tmp_path / "statement.json")

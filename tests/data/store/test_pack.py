@@ -1,0 +1,261 @@
+"""A packed store equals the folder, whatever interrupts the packing, in memory that does not grow."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sfumato._check import InputError
+from sfumato.data import image_folder, open_store, pack
+from sfumato.data.store.writer import StoreWriter
+
+_KILLED = """
+import os, signal, sys
+import sfumato.data.store.pack
+from sfumato.data import pack
+module = sys.modules["sfumato.data.store.pack"]
+module._COMMIT_SECONDS = float(sys.argv[4])
+stop = int(sys.argv[3])
+def progress(done, total):
+    if done == stop:
+        os.kill(os.getpid(), getattr(signal, sys.argv[5]))
+pack(sys.argv[1], sys.argv[2], size=(12, 10), channels=1, on_error="skip", labels=sys.argv[6], progress=progress)
+"""
+
+
+def _killed(source: Path, target: Path, stop: int, commit: float, name: str, labels: str) -> int:
+    arguments = [sys.executable, "-c", _KILLED, str(source), str(target), str(stop), str(commit), name, labels]
+    return subprocess.run(arguments, capture_output=True, check=False).returncode
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.parametrize("labels", ["shared", "per_user"])
+@pytest.mark.parametrize("folder", ["flat_folder", "class_folder"])
+def test_a_store_holds_what_the_folder_holds(
+    folder: str, labels: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    root = request.getfixturevalue(folder)
+    calls: list[tuple[int, int]] = []
+    packed = pack(root, tmp_path / "store", (12, 10), 3, labels=labels, progress=lambda *c: calls.append(c))  # type: ignore[arg-type]
+    lazy = image_folder(root, (12, 10), 3, labels=labels)  # type: ignore[arg-type]
+    for dataset in (packed, open_store(tmp_path / "store", verify=True)):
+        assert list(dataset.user_ids) == list(lazy.user_ids)
+        assert list(dataset.label_names or ()) == list(lazy.label_names or ())
+        assert dataset.num_classes == lazy.num_classes
+        assert dataset.notes == lazy.notes
+        assert dataset.input_shape == (12, 10, 3)
+        for user in range(len(lazy)):
+            for ours, theirs in zip(dataset.examples(user), lazy.examples(user)):
+                assert ours.dtype == theirs.dtype
+                assert (ours == theirs).all()
+    total = lazy.num_examples
+    assert calls == [(i, total) for i in range(1, total + 1)]
+    assert not (tmp_path / "store.partial").exists()
+
+
+@pytest.mark.parametrize("labels", ["shared", "per_user"])
+@pytest.mark.parametrize("folder", ["flat_folder", "class_folder"])
+def test_a_pack_that_was_killed_twice_ends_byte_identical(
+    folder: str, labels: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    root = request.getfixturevalue(folder)
+    spoiled = sorted(p for p in root.rglob("*.*"))[0]  # a bad file before the stop is not forgotten
+    spoiled.write_text("not a picture")
+    (root / "a user without pictures").mkdir()
+    pack(root, tmp_path / "whole", (12, 10), 1, on_error="skip", labels=labels)  # type: ignore[arg-type]
+    target = tmp_path / "resumed"
+    assert _killed(root, target, 6, 0.0, "SIGKILL", labels) == -signal.SIGKILL
+    state = json.loads((tmp_path / "resumed.partial" / "state.json").read_text())
+    assert 0 < state["extra"]["pictures"] < 6
+    with pytest.raises(InputError, match="not finished; run the same pack command again"):
+        open_store(target)
+    assert _killed(root, target, 13, 0.0, "SIGINT", labels) != 0
+    later = json.loads((tmp_path / "resumed.partial" / "state.json").read_text())
+    assert later["extra"]["pictures"] > state["extra"]["pictures"]
+    first: list[int] = []
+    pack(root, target, (12, 10), 1, on_error="skip", labels=labels, progress=lambda d, _: first.append(d))  # type: ignore[arg-type]
+    assert first[0] == later["extra"]["pictures"] + 1  # it went on, it did not start again
+    assert _content(target) == _content(tmp_path / "whole")
+
+
+def test_a_kill_before_the_first_commit_costs_only_time(flat_folder: Path, tmp_path: Path) -> None:
+    pack(flat_folder, tmp_path / "whole", (12, 10))
+    assert _killed(flat_folder, tmp_path / "again", 7, 60.0, "SIGKILL", "shared") == -signal.SIGKILL
+    pack(flat_folder, tmp_path / "again", (12, 10))
+    assert _content(tmp_path / "again") == _content(tmp_path / "whole")
+
+
+def test_a_refused_file_keeps_what_was_packed_and_can_be_mended(
+    flat_folder: Path, tmp_path: Path, picture: Callable, save: Callable
+) -> None:
+    path = flat_folder / "user4" / "1.png"
+    good = path.read_bytes()
+    path.write_bytes(good[:50])
+    with pytest.raises(InputError, match=r"user4/1\.png is broken: .*goes on from here"):
+        pack(flat_folder, tmp_path / "store", 16)
+    path.write_bytes(good)
+    calls: list[int] = []
+    pack(flat_folder, tmp_path / "store", 16, progress=lambda done, _: calls.append(done))
+    assert calls[0] == 11  # users 0 to 3 have 1 + 2 + 3 + 4 pictures
+    pack(flat_folder, tmp_path / "whole", 16)
+    assert _content(tmp_path / "store") == _content(tmp_path / "whole")
+
+
+def test_after_a_refusal_skipping_goes_on_from_there(flat_folder: Path, tmp_path: Path) -> None:
+    (flat_folder / "user4" / "1.png").write_text("")
+    with pytest.raises(InputError, match="user4"):
+        pack(flat_folder, tmp_path / "store", 16)
+    dataset = pack(flat_folder, tmp_path / "store", 16, on_error="skip")
+    assert dataset.sizes.tolist() == [1, 2, 3, 4, 4, 6]
+    assert dataset.notes == ("skipped 1 file: user4/1.png (is not a picture)",)
+    lines = (tmp_path / "store" / "skipped.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [{"what": "user4/1.png", "reason": "is not a picture"}]
+
+
+def test_a_stray_picture_at_the_root_is_refused_before_anything_is_packed(
+    flat_folder: Path, tmp_path: Path, picture: Callable, save: Callable
+) -> None:
+    save(flat_folder / "lost.png", picture(0))
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"lost\.png is not in a user's folder"):
+            pack(flat_folder, tmp_path / "store", 16)
+    assert len(pack(flat_folder, tmp_path / "store", 16, on_error="skip")) == 6
+
+
+@pytest.mark.parametrize("change", ["new user", "new file", "other content", "fewer", "other class"])
+def test_a_source_that_changed_where_it_was_packed_is_refused(
+    change: str, class_folder: Path, tmp_path: Path, picture: Callable, save: Callable
+) -> None:
+    (class_folder / "dan" / "ant" / "1.jpg").write_text("")
+    with pytest.raises(InputError, match="dan"):
+        pack(class_folder, tmp_path / "store", 16)
+    if change == "new user":
+        save(class_folder / "aaa" / "ant" / "0.jpg", picture(1, 20, 16, 3))
+    elif change == "new file":
+        save(class_folder / "bob" / "dog" / "9.jpg", picture(1, 20, 16, 3))
+    elif change == "other content":
+        save(class_folder / "bob" / "dog" / "0.jpg", picture(77, 20, 16, 3))
+    elif change == "fewer":
+        for path in (*class_folder.glob("bob/*/*"), *class_folder.glob("cy/*/*")):
+            path.unlink()
+    else:
+        save(class_folder / "dan" / "bee" / "0.jpg", picture(77, 20, 16, 3))
+    with pytest.raises(InputError, match=r"changed since packing stopped: .*delete .*store\.partial"):
+        pack(class_folder, tmp_path / "store", 16, on_error="skip")
+
+
+def test_other_options_do_not_mix_into_an_unfinished_store(flat_folder: Path, tmp_path: Path) -> None:
+    (flat_folder / "user4" / "1.png").write_text("")
+    with pytest.raises(InputError, match="user4"):
+        pack(flat_folder, tmp_path / "store", 16)
+    with pytest.raises(InputError, match=r"other options \(shape=\[16, 16, 1\] then, \[8, 8, 1\] now\)"):
+        pack(flat_folder, tmp_path / "store", 8)
+
+
+@pytest.mark.parametrize("damage", ["state", "short"])
+def test_a_damaged_unfinished_store_is_refused(damage: str, flat_folder: Path, tmp_path: Path) -> None:
+    (flat_folder / "user4" / "1.png").write_text("")
+    with pytest.raises(InputError, match="user4"):
+        pack(flat_folder, tmp_path / "store", 16)
+    partial = tmp_path / "store.partial"
+    if damage == "state":
+        (partial / "state.json").write_text("{")
+    else:
+        os.truncate(partial / "inputs.bin", 100)
+    with pytest.raises(InputError, match=r"damaged; delete .*store\.partial to start again"):
+        pack(flat_folder, tmp_path / "store", 16, on_error="skip")
+
+
+def test_destinations_that_hold_something_are_refused(flat_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("keep me")
+    with pytest.raises(InputError, match="not empty"):
+        pack(flat_folder, tmp_path / "full")
+    assert [p.name for p in (tmp_path / "full").iterdir()] == ["thesis.tex"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is a file"):
+        pack(flat_folder, tmp_path / "file")
+    with pytest.raises(InputError, match="lies inside"):
+        pack(flat_folder, flat_folder / "store")
+    (tmp_path / "empty").mkdir()
+    assert len(pack(flat_folder, tmp_path / "empty")) == 6
+
+
+def test_two_processes_cannot_write_one_store(flat_folder: Path, tmp_path: Path) -> None:
+    shape, kind = (28, 28, 1), np.dtype(np.uint8)
+    writer = StoreWriter(tmp_path / "store", shape, kind, class_names=True, options={"labels": "shared"})
+    with pytest.raises(InputError, match="another process is writing"):
+        pack(flat_folder, tmp_path / "store")
+    writer.close()
+    assert len(pack(flat_folder, tmp_path / "store")) == 6
+
+
+def test_users_without_any_picture_are_no_users(tmp_path: Path) -> None:
+    (tmp_path / "photos" / "ann").mkdir(parents=True)
+    with pytest.raises(InputError, match="no users"):
+        pack(tmp_path / "photos", tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_full_disk_is_one_line_and_packing_goes_on_later(
+    flat_folder: Path, tmp_path: Path, picture: Callable, save: Callable
+) -> None:
+    for user in range(30):
+        save(flat_folder / f"user{user:02}" / "x.png", picture(user))
+    code = (
+        "import resource, signal, sys; from sfumato.data import pack; m = sys.modules['sfumato.data.store.pack'];"
+        "m._COMMIT_SECONDS = 0.0; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000));"  # the kernel refuses longer files
+        "pack(sys.argv[1], sys.argv[2], 100)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(flat_folder), str(tmp_path / "store")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "InputError: no space left for" in run.stderr.splitlines()[-1]
+    assert "run the same command again" in run.stderr.splitlines()[-1]
+    pack(flat_folder, tmp_path / "store", 100)
+    pack(flat_folder, tmp_path / "whole", 100)
+    assert _content(tmp_path / "store") == _content(tmp_path / "whole")
+
+
+_PEAK = """
+import resource, sys
+from sfumato.data import pack
+pack(sys.argv[1], sys.argv[2], 64, 3)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_pictures(tmp_path: Path, picture: Callable, save: Callable) -> None:
+    peaks = []
+    for count in (2, 60):
+        root = tmp_path / f"photos{count}"
+        save(root / "model.jpg", picture(1, 64, 64, 3))
+        for user in range(count):
+            (root / f"u{user}").mkdir()
+            for n in range(50):
+                os.link(root / "model.jpg", root / f"u{user}" / f"{n}.jpg")
+        (root / "model.jpg").unlink()
+        run = subprocess.run(
+            [sys.executable, "-c", _PEAK, str(root), str(tmp_path / f"store{count}")],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        peaks.append(int(run.stdout) / 1024)
+    packed = (tmp_path / "store60" / "inputs.bin").stat().st_size / 2**20
+    assert packed > 30
+    assert peaks[1] - peaks[0] < 8  # MiB, while the store grew by 34

@@ -1,0 +1,129 @@
+"""Local training, one by one and in one batched operation."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from sfumato.data import to_tensor
+from sfumato.federated.local.batched import BatchedTrainer
+from sfumato.federated.local.heads import HeadLoss, glorot_head
+from sfumato.federated.local.one_by_one import ClientTrainer
+from sfumato.federated.local.work import ClientData, LocalTraining, order_generator, order_of_examples
+from sfumato.training import FlatParameters
+from sfumato.training.run import HEAD
+
+
+def clients(shared: bool) -> list[ClientData]:
+    rng = np.random.default_rng(0)
+    sizes = [(20, 5), (33, 7), (3, 2), (1, 1)]
+    return [
+        ClientData(
+            rng.integers(0, 256, (count, 8, 8, 1), dtype=np.uint8),
+            rng.integers(0, classes, count),
+            7 if shared else classes,
+        )
+        for count, classes in sizes
+    ]
+
+
+def flat_of(model: nn.Module, shared: bool) -> FlatParameters:
+    named = list(model.named_parameters())
+    if shared:
+        named.append((HEAD, nn.Parameter(glorot_head(7, 4, torch.Generator().manual_seed(9)))))
+    return FlatParameters(named)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"reconstruction_steps": 2},
+        {"max_examples": 25},
+        {"batch_size": None},
+        {"loss": HeadLoss("arcface")},
+        {"momentum": 0.0},
+    ],
+    ids=str,
+)
+def test_batched_clients_equal_one_after_the_other(tiny, shared, changes):
+    model = tiny()
+    flat = flat_of(model, shared)
+    theta = flat.vector.clone()
+    fields = {"epochs": 2, "batch_size": 8, "learning_rate": 0.05, "head_lr_scale": 3.0, "momentum": 0.9}
+    local = LocalTraining(**{**fields, **changes}, shared_head=shared)
+    one, many = ClientTrainer(local, model, flat), BatchedTrainer(local, model, flat)
+    expected = []
+    for seed, client in enumerate(clients(shared)):
+        delta, loss, examples = one.delta(theta, client, seed)
+        expected.append((delta.clone(), loss, examples))
+    deltas, losses, examples = many.deltas(theta, clients(shared), list(range(4)))
+    assert examples == sum(row[2] for row in expected)
+    for row, delta, loss in zip(expected, deltas, losses, strict=True):
+        torch.testing.assert_close(delta, row[0], atol=2e-6, rtol=2e-4)
+        torch.testing.assert_close(loss, row[1], atol=1e-5, rtol=1e-4)
+    assert expected[0][0].norm() > 1e-3
+
+
+def test_a_client_trains_as_plain_torch_would(tiny):
+    client = clients(True)[1]
+    reference = copy.deepcopy(tiny())
+    head = nn.Parameter(glorot_head(7, 4, torch.Generator().manual_seed(9)))
+    model = tiny()
+    flat = flat_of(model, True)
+    theta = flat.vector.clone()
+    local = LocalTraining(epochs=1, batch_size=8, learning_rate=0.1, momentum=0.9, shared_head=True)
+    delta, _, _ = ClientTrainer(local, model, flat).delta(theta, client, 3)
+    order = order_of_examples(len(client), local, order_generator(3))
+    optimizer = torch.optim.SGD([*reference.parameters(), head], lr=0.1, momentum=0.9)
+    for start in range(0, len(order), 8):
+        index = order[start : start + 8]
+        optimizer.zero_grad()
+        functional.cross_entropy(
+            reference(to_tensor(client.inputs[index])) @ head.T, torch.from_numpy(client.labels[index])
+        ).backward()
+        optimizer.step()
+    after = torch.cat([p.detach().reshape(-1) for p in [*reference.parameters(), head]])
+    torch.testing.assert_close(delta, theta - after, atol=1e-6, rtol=1e-5)
+
+
+def test_a_client_without_examples_contributes_nothing(tiny):
+    model = tiny()
+    flat = flat_of(model, False)
+    empty = ClientData(np.empty((0, 8, 8, 1), np.uint8), np.empty(0, np.int64), 1)
+    delta, loss, examples = ClientTrainer(LocalTraining(), model, flat).delta(flat.vector.clone(), empty, 0)
+    assert delta.abs().sum() == 0
+    assert (loss.item(), examples) == (0, 0)
+
+
+def test_the_cap_bounds_processed_examples_and_each_pass_has_a_new_order():
+    local = LocalTraining(epochs=3, max_examples=25)
+    order = order_of_examples(10, local, torch.Generator().manual_seed(0))
+    assert len(order) == 25
+    first, second = order[:10].tolist(), order[10:20].tolist()
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert first != second
+
+
+@pytest.mark.parametrize("kind", ["cosine", "cosface", "arcface"])
+def test_losses_on_cosines_do_not_depend_on_lengths(kind):
+    loss = HeadLoss(kind)
+    embeddings, head, labels = torch.randn(6, 4), torch.randn(3, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+    torch.testing.assert_close(loss(embeddings, head, labels), loss(embeddings * 7, head * 0.3, labels))
+
+
+def test_margins_make_the_true_class_harder():
+    embeddings, head, labels = torch.randn(50, 8), torch.randn(5, 8), torch.randint(0, 5, (50,))
+    plain = HeadLoss("cosine")(embeddings, head, labels)
+    assert (HeadLoss("cosface")(embeddings, head, labels) >= plain).all()
+    assert (HeadLoss("arcface")(embeddings, head, labels) >= plain - 1e-4).all()
+
+
+def test_arcface_adds_its_margin_to_the_angle():
+    embedding, head = torch.tensor([[1.0, 1.0]]), torch.eye(2)
+    logits = HeadLoss("arcface", scale=1.0, margin=0.2).logits(embedding, head, torch.tensor([0]))
+    assert logits[0].tolist() == pytest.approx([np.cos(np.pi / 4 + 0.2), np.cos(np.pi / 4)], abs=1e-6)

@@ -1,0 +1,380 @@
+"""Ways in which a bound per example could break without a word, each found by an attack on the engine."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sfumato._check import InputError
+from sfumato.per_example import Recording, covered
+from sfumato.per_example.checks.neighbours import shaken
+from sfumato.per_example.checks.self_check import self_check
+from sfumato.per_example.factor import Dense, Outer, Rows
+from sfumato.per_example.memory import out_of_memory
+from sfumato.per_example.repeated_use import TiedTable
+
+# Norms that are below the truth.
+
+
+def truth(factor: Any) -> float:
+    return float(factor.dense().double().norm())
+
+
+@pytest.mark.parametrize("positions", [1, 3])
+def test_a_gradient_whose_square_is_too_small_for_a_float_meets_a_huge_input(positions: int) -> None:
+    factor = Outer(torch.full((1, positions, 1000), 2.5e-23), torch.full((1, positions, 10), 3e18))
+    assert truth(factor) > 1e-3
+    assert float(factor.squared_norms().sqrt()) >= truth(factor) * (1 - 1e-6)
+
+
+def test_nothing_has_norm_nothing_beside_huge_inputs() -> None:
+    for positions in (1, 3):
+        factor = Outer(torch.zeros(1, positions, 4), torch.full((1, positions, 4), 3e18))
+        assert factor.squared_norms().tolist() == [0.0]
+
+
+def test_positions_that_are_rounded_in_the_same_way_do_not_hide_what_is_left_of_their_difference() -> None:
+    generator = torch.Generator().manual_seed(0)
+    even = torch.arange(512) % 2 == 0
+    right = torch.where(even, 1.0, -1.0).view(1, 512, 1)
+    for _ in range(300):
+        one = 1 + torch.rand((), generator=generator)
+        other = one * (1 - 10 ** (-4.5 + 2 * torch.rand((), generator=generator)))
+        factor = Outer(torch.where(even, one, other).view(1, 512, 1), right)
+        exact = float((factor.left.double().mT @ right.double()).norm())
+        assert float(factor.squared_norms().sqrt()) >= exact
+
+
+@pytest.mark.parametrize("numbers", [100_000, 2_400_000])
+def test_long_sums_of_equal_squares_do_not_fall_short(numbers: int) -> None:
+    factor = Dense(torch.full((1, numbers), 1.2345e-3))
+    exact = float(factor.gradients[0, 0].double()) * numbers**0.5
+    assert float(factor.squared_norms().sqrt()) == pytest.approx(exact, rel=1e-5)
+
+
+def test_rows_of_one_id_that_cancel_leave_what_the_sum_gets() -> None:
+    ids, values = torch.zeros(1, 3, dtype=torch.int64), torch.tensor([[[1e6], [0.01], [-1e6]]])
+    factor = Rows(ids, values, 4)
+    total = torch.zeros(4, 1, dtype=torch.float64)
+    factor.add_to(total, torch.tensor([0.3], dtype=torch.float64))
+    assert float(total.norm()) <= 0.3 * float(factor.squared_norms().sqrt()) * (1 + 1e-6)
+
+
+def test_a_tied_table_whose_two_uses_cancel_is_not_below_the_truth() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(100):
+        ids = torch.randint(3, (1, 40), generator=generator)
+        values = torch.randn(1, 40, 2, generator=generator)
+        rows = Rows(ids, values, 3)
+        left = -F.one_hot(ids, 3).float() * (1 + 1e-4 * torch.rand(1, 40, 1, generator=generator))
+        factor = TiedTable(rows, Outer(left, values))
+        table = torch.zeros(3, 2, dtype=torch.float64).index_add_(0, ids[0], values[0].double())
+        exact = (table + left[0].double().T @ values[0].double()).norm()
+        assert float(factor.squared_norms().sqrt()) >= float(exact)
+
+
+@pytest.mark.parametrize("kind", ["linear", "sequence", "convolution"])
+def test_autocast_around_the_sums_does_not_reach_them(kind: str) -> None:
+    torch.manual_seed(0)
+    model, shape = {
+        "linear": (nn.Linear(40, 30), (3, 40)),
+        "sequence": (nn.Linear(40, 30), (3, 4, 40)),
+        "convolution": (nn.Conv2d(3, 5, 3), (3, 3, 8, 8)),
+    }[kind]
+    with Recording(covered(model)) as recording:
+        recording.backward(model(torch.randn(shape)).flatten(1).square().sum(dim=1))
+    weights = torch.rand(3)
+    norms, sums = recording.squared_norms(), recording.weighted_sum(weights)
+    totals = [torch.zeros_like(parameter, dtype=torch.float64) for parameter in recording.parameters]
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(recording.squared_norms(), norms, rtol=1e-6, atol=0)
+        for one, two in zip(recording.weighted_sum(weights), sums, strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-5)
+        recording.add_to(totals, weights)
+    for one, two in zip(totals, sums, strict=True):
+        torch.testing.assert_close(one.float(), two, rtol=1e-5, atol=1e-4)
+
+
+def test_products_of_lower_precision_are_for_the_model_alone() -> None:
+    class Spy(Dense):
+        def weighted_sum(self, weights: Tensor) -> Tensor:
+            seen.append(torch.backends.cuda.matmul.fp32_precision)
+            return super().weighted_sum(weights)
+
+    seen: list[object] = []
+    layer = nn.Linear(2, 1, bias=False)
+    with Recording(covered(layer)) as recording:
+        recording.backward(layer(torch.ones(2, 2)).squeeze(1))
+    recording._settled = {key: Spy(factor.dense()) for key, factor in recording._ready().items()}
+    torch.set_float32_matmul_precision("high")
+    try:
+        recording.weighted_sum(torch.ones(2))
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert seen == ["ieee"]
+
+
+# Examples that are coupled where it does not show.
+
+
+@pytest.fixture
+def batch() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(0)
+    return torch.randn(5, 6), torch.tensor([0, 1, 2, 0, 1])
+
+
+class Between(nn.Module):
+    """Does something between two layers; the second one starts at zero, as heads and residual blocks do."""
+
+    def __init__(self, step: Callable[[Tensor], Tensor], *, zero: bool = True) -> None:
+        super().__init__()
+        self.one, self.two, self.step = nn.Linear(6, 8), nn.Linear(8, 3), step
+        if zero:
+            nn.init.zeros_(self.two.weight)
+
+    def forward(self, values: Tensor) -> Tensor:
+        return self.two(self.step(self.one(values).tanh()))
+
+
+def cross_entropy(model: nn.Module):
+    return lambda batch: F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+MIXING = {
+    "mean": lambda h: h - h.mean(dim=0),
+    "mean, hidden from autograd": lambda h: h - h.mean(dim=0).detach(),
+    "softmax": lambda h: h.softmax(dim=0),
+    "running sum": lambda h: h.cumsum(dim=0),
+    "einsum": lambda h: torch.einsum("bi,bj,cj->ci", h, h, h),
+    "neighbour": lambda h: h + h.roll(1, dims=0),
+    "mirror": lambda h: h + h.flip(0),
+    "layout": lambda h: h.T.reshape(len(h), -1),
+    "order": lambda h: h.sort(dim=0).values,
+    "mixture": lambda h: 0.7 * h + 0.3 * h[torch.randperm(len(h))],
+}
+
+
+@pytest.mark.parametrize("kind", MIXING)
+def test_a_last_layer_that_starts_at_zero_hides_no_coupling(kind: str, batch) -> None:
+    model = Between(MIXING[kind])
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(InputError, match="coupled"):
+        self_check(model, cross_entropy(model), batch)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("strength", [1.0, 1e-3])
+def test_coupling_that_begins_with_three_examples_is_seen(strength: float, batch) -> None:
+    model = Between(lambda h: h - strength * h.mean(dim=0).detach() if len(h) > 2 else h, zero=False)
+    with pytest.raises(InputError, match="changes with the rest of the batch"):
+        self_check(model, cross_entropy(model), batch)
+
+
+def balanced(scores: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(scores, labels, reduction="none") / torch.bincount(labels, minlength=3)[labels]
+
+
+def hardest(scores: Tensor, labels: Tensor) -> Tensor:
+    found = F.cross_entropy(scores, labels, reduction="none")
+    return found * (found.detach() > found.detach().median())
+
+
+@pytest.mark.parametrize("loss", [balanced, hardest])
+def test_a_loss_that_couples_only_some_examples_is_seen(loss, batch) -> None:
+    model = Between(torch.tanh, zero=False)
+    with pytest.raises(InputError, match="coupled"):
+        self_check(model, lambda given: loss(model(given[0]), given[1]), batch)
+
+
+def test_a_hook_that_rescales_the_gradient_of_the_whole_batch_is_seen(batch) -> None:
+    """Nothing of it shows in outputs, nor in the gradients of a single loss."""
+
+    def hooked(hidden: Tensor) -> Tensor:
+        if hidden.requires_grad:
+            hidden.register_hook(lambda gradient: gradient / (1e-6 + gradient.norm()))
+        return hidden
+
+    model = Between(hooked, zero=False)
+    with pytest.raises(InputError, match="coupled"):
+        self_check(model, cross_entropy(model), batch)
+
+
+def test_a_batch_of_one_is_tried_before_it_comes(batch) -> None:
+    """`squeeze` drops the examples' dimension when there is one example, which sampling decides."""
+    torch.manual_seed(0)
+    one, two = nn.Linear(2, 4), nn.Linear(4, 3)
+
+    class Squeezed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = one, two
+
+        def forward(self, values: Tensor) -> Tensor:
+            scores = self.two(self.one(values.unflatten(1, (3, 2))).squeeze())
+            return scores.reshape(len(values), 3, 3).mean(dim=1)
+
+    model = Squeezed()
+    with pytest.raises(InputError, match="3 rows in dimension 0 where there are 1"):
+        self_check(model, cross_entropy(model), batch)
+
+
+def test_what_is_drawn_once_for_all_examples_couples_nothing(batch) -> None:
+    model = Between(lambda h: h * (torch.rand(1, 8) > 0.5), zero=False)
+    self_check(model, cross_entropy(model), batch)
+
+
+def test_a_weight_that_must_stay_positive_is_checked_as_it_is(batch) -> None:
+    class Positive(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.root = nn.Linear(6, 3), nn.Parameter(torch.full((1, 3), 1e-6))
+
+        def forward(self, values: Tensor) -> Tensor:
+            return self.layer(values) * self.root.sqrt()
+
+    model = Positive()
+    self_check(model, cross_entropy(model), batch)
+    assert (model.root == 1e-6).all()
+
+
+def test_shaking_touches_no_generator_and_is_undone_after_an_error() -> None:
+    weight = nn.Parameter(torch.randn(2, 3))
+    before, state = weight.detach().clone(), torch.get_rng_state()
+    with shaken([weight]):
+        assert not torch.equal(weight, before)
+    assert torch.equal(weight, before)
+    with pytest.raises(IndexError), shaken([weight]):
+        _ = [][0]
+    assert torch.equal(weight, before)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("most", [2, 4])
+def test_little_memory_makes_the_check_smaller(most: int, batch) -> None:
+    class Small(Between):
+        def forward(self, values: Tensor) -> Tensor:
+            sizes.append(len(values))
+            if len(values) > most:
+                raise RuntimeError("can't allocate memory")
+            return super().forward(values)
+
+    sizes: list[int] = []
+    model = Small(torch.tanh)
+    self_check(model, cross_entropy(model), batch)
+    assert out_of_memory(RuntimeError("can't allocate memory"))
+    assert most in sizes
+    assert 8 in sizes
+
+
+# State: what examples leave behind.
+
+
+class Counts(nn.Module):
+    """Counts examples, or calls: both tell how many took part."""
+
+    def __init__(self, *, calls: bool) -> None:
+        super().__init__()
+        self.layer, self.calls = nn.Linear(6, 3), calls
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, values: Tensor) -> Tensor:
+        self.seen += 1 if self.calls else len(values)
+        return self.layer(values)
+
+
+@pytest.mark.parametrize("calls", [False, True])
+def test_a_buffer_that_counts_is_refused_by_its_name(calls: bool, batch) -> None:
+    model = Counts(calls=calls)
+    with pytest.raises(InputError, match="'seen' changes"):
+        self_check(model, cross_entropy(model), batch)
+    assert model.seen == 0
+
+
+def test_a_frozen_table_that_a_function_rescales_is_refused() -> None:
+    class Rescaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.layer = nn.Parameter(torch.ones(9, 4), requires_grad=False), nn.Linear(4, 3)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.layer(F.embedding(ids, self.table, max_norm=1.0).mean(dim=1))
+
+    model = Rescaled()
+    with pytest.raises(InputError, match="'table' changes"):
+        self_check(model, cross_entropy(model), (torch.tensor([[1, 2], [3, 4]]), torch.tensor([0, 1])))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Embedding(9, 4, max_norm=1.0).requires_grad_(False),
+        nn.EmbeddingBag(9, 4, max_norm=1.0).requires_grad_(False),
+        nn.InstanceNorm1d(4, track_running_stats=True),
+    ],
+)
+def test_frozen_layers_that_examples_change_are_refused_by_their_kind(layer: nn.Module) -> None:
+    with pytest.raises(InputError, match="layer '0'"):
+        covered(nn.Sequential(layer, nn.Linear(4, 3)))
+
+
+def test_a_memory_of_the_batch_before_is_seen(batch) -> None:
+    class Remembers(Between):
+        bank: Tensor | float = 0.0
+
+        def forward(self, values: Tensor) -> Tensor:
+            hidden = self.one(values)
+            found = self.two(hidden + self.bank)
+            self.bank = hidden.mean(dim=0).detach()
+            return found
+
+    model = Remembers(torch.tanh)
+    with pytest.raises(InputError, match="coupled"):
+        self_check(model, cross_entropy(model), batch)
+
+
+# Layers that are called in their user's way.
+
+
+def test_arguments_by_name(against_loop) -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bag, self.layer = nn.EmbeddingBag(9, 4, mode="sum"), nn.Linear(4, 3)
+
+        def forward(self, ids: Tensor, weights: Tensor) -> Tensor:
+            return self.layer(input=self.bag(ids, per_sample_weights=weights))
+
+    model = Named()
+    against_loop(
+        model,
+        lambda ids, weights: model(ids, weights).square().sum(dim=1),
+        (torch.randint(9, (3, 5)), torch.rand(3, 5)),
+    )
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])
+def test_a_forward_of_this_instance_is_the_one_that_is_trained_and_stays(kind: type, batch) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.head = kind(6, 4, batch_first=True), nn.Linear(4, 3)
+            own = self.rnn.forward
+            self.rnn.forward = lambda values, initial=None: own(3 * values, initial)
+
+        def forward(self, values: Tensor) -> Tensor:
+            return self.head(self.rnn(values[:, None])[0][:, 0])
+
+    model = Model()
+    own = model.rnn.forward
+    plain = model(batch[0])
+    if kind is nn.LSTM:
+        self_check(model, cross_entropy(model), batch)
+    else:  # torch cannot run it for each example by itself
+        with pytest.raises(InputError, match="layer 'rnn'"):
+            self_check(model, cross_entropy(model), batch)
+    assert model.rnn.forward is own
+    assert torch.equal(model(batch[0]), plain)
