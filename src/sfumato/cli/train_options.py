@@ -11,23 +11,10 @@ from sfumato.cli.data_options import DataOptions
 from sfumato.cli.example_options import ExampleDataOptions
 from sfumato.cli.model_options import ModelOptions
 from sfumato.cli.parse import CommonOptions, as_flags, fields, find, read_flags, read_settings
-from sfumato.federated.embedding_plan import EmbeddingPlan
 from sfumato.runs import RunFolder
-from sfumato.training import Plan, PrivatePlan
+from sfumato.training import Plan
 
 P = TypeVar("P", bound=Plan)
-
-_ABOUT = {
-    "fedemb": "Train private embeddings (DP-FedEmb): each round, users are put into virtual clients that train the "
-    "backbone beside a head of their own; only the backbone's clipped, noisy mean update leaves.",
-    "fedavg": "Federated averaging (DP-FedAvg with noise): backbone and head are both shared, clipped and noised.",
-    "fedsgd": "Federated SGD (DP-FedSGD with noise): each client sends one clipped gradient of backbone and head. "
-    "Local epochs, batch size, learning rate and momentum have no meaning here.",
-    "dpsgd": "Train a classifier so that no single example can be told from the result (DP-SGD): each step draws a "
-    "random batch, clips every example's gradient, and adds noise to the sum.",
-    "centralized": "The baseline without any guarantee: SGD on the pooled examples.",
-}
-
 
 _INSTEAD = (
     ("epsilon", "noise-multiplier"),
@@ -141,23 +128,21 @@ class ExampleTraining(Generic[P]):
     plan: P
 
 
-def training_options(kind: type[Plan], argv: Sequence[str]) -> Any:
+def training_options(kind: type[Plan], options: Any, argv: Sequence[str], *, about: str) -> Any:
     """The command's options: of the run to go on with, over them the settings file's, over them the flags.
 
     Args:
         kind: the plan's class.
+        options: the class of all options.
         argv: the words behind the command's name.
+        about: the first paragraph of the help.
 
     Returns:
-        a `Training`, a `PrivateTraining` or an `ExampleTraining`.
+        an object of that class.
 
     Raises:
         InputError: an unknown option, a wrong type, or a folder or file to read settings from that is of no use.
     """
-    if issubclass(kind, EmbeddingPlan):
-        options: Any = PrivateTraining[kind] if issubclass(kind, PrivatePlan) else Training[kind]
-    else:
-        options = ExampleTraining[kind]
     words: list[str] = []
     resume, config = find(argv, "resume"), find(argv, "config")
     sources = [] if resume is None else [Path(resume) / "plan.json"]
@@ -169,7 +154,7 @@ def training_options(kind: type[Plan], argv: Sequence[str]) -> Any:
             if find(argv, given) is not None and find(argv, other) is None:
                 settings.pop(other.replace("-", "_"), None)  # the command line decides
         words += as_flags(settings, options, source=file)
-    return read_flags(options, [*words, *argv], command=kind.name, about=_ABOUT[kind.name])
+    return read_flags(options, [*words, *argv], command=kind.name, about=about)
 
 
 def _without_about(settings: dict[str, Any], kind: type[Plan], file: Path, *, known: dict[str, Any]) -> dict[str, Any]:

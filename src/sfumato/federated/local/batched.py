@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
 from sfumato.data import to_tensor
@@ -23,20 +23,20 @@ from sfumato.federated.local.work import (
     order_of_examples,
 )
 from sfumato.training.dropout import seed_dropout
-from sfumato.training.flat_parameters import FlatParameters
+from sfumato.training.trainable import Trainable
 
 
 class BatchedTrainer:
     """Trains several clients at once; arguments as for `ClientTrainer`."""
 
-    def __init__(self, local: LocalTraining, model: nn.Module, flat: FlatParameters) -> None:
+    def __init__(self, local: LocalTraining, trained: Trainable) -> None:
         self.local = local
-        self.model = model
-        self.flat = flat
-        trained = {id(p) for p in flat.parameters}
-        self._fixed = {n: p.detach() for n, p in model.named_parameters() if id(p) not in trained}
-        self._fixed.update({name: buffer.detach() for name, buffer in model.named_buffers()})
-        self._backbone = flat.names[:-1] if local.shared_head else flat.names
+        self.trained = trained
+        chosen = {id(p) for p in trained.parameters}
+        self._fixed = {n: p.detach() for n, p in trained.model.named_parameters() if id(p) not in chosen}
+        self._fixed.update({name: buffer.detach() for name, buffer in trained.model.named_buffers()})
+        names = list(trained.layout.names)
+        self._backbone = names[:-1] if local.shared_head else names
         self._gradients = vmap(grad_and_value(self._loss), randomness="different")
 
     def deltas(self, theta: Tensor, clients: Sequence[ClientData], seeds: Sequence[int]) -> tuple[Tensor, Tensor, int]:
@@ -56,7 +56,7 @@ class BatchedTrainer:
             return theta.new_zeros(len(clients), theta.numel()), nothing, 0
         inputs, labels, present = (x.to(device) for x in _pad(clients, orders))
         stack = theta.repeat(len(clients), 1)
-        trained = self.flat.views(stack)
+        trained = self.trained.views(stack)
         rates = [local.learning_rate] * len(self._backbone) + [local.learning_rate * local.head_lr_scale]
         if not local.shared_head:
             trained.append(self._heads(inputs[:1, 0], clients, seeds))
@@ -76,7 +76,7 @@ class BatchedTrainer:
 
     def _loss(self, trained: list[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor, classes: Tensor) -> Tensor:
         parameters = dict(zip(self._backbone, trained[:-1], strict=True))
-        embeddings = functional_call(self.model, {**self._fixed, **parameters}, (inputs,))
+        embeddings = functional_call(self.trained.model, {**self._fixed, **parameters}, (inputs,))
         losses = self.local.loss(embeddings, trained[-1], labels, classes)
         return (losses * weights).sum() / weights.sum().clamp(min=1)
 
@@ -104,7 +104,7 @@ class BatchedTrainer:
     def _heads(self, probe: Tensor, clients: Sequence[ClientData], seeds: Sequence[int]) -> Tensor:
         """Fresh heads, padded to the largest number of classes, [clients, classes, d]."""
         with torch.no_grad():
-            dimension = self.model(probe).shape[1]
+            dimension = self.trained.model(probe).shape[1]
         heads = torch.zeros(len(clients), max(client.classes for client in clients), dimension)
         for head, client, seed in zip(heads, clients, seeds, strict=True):
             head[: client.classes] = glorot_head(client.classes, dimension, head_generator(seed))

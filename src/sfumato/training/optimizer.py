@@ -1,22 +1,13 @@
-"""The optimiser of a centralized plan by name; it sees the noisy mean gradient and nothing else.
+"""Optimisers by name; one sees the noisy mean of a round and nothing else.
 
->>> Optimizer(name="sgd", learning_rate=0.5, momentum=0.9, nesterov=True)([torch.nn.Parameter(torch.zeros(1))])
-SGD (
-Parameter Group 0
-    dampening: 0
-    differentiable: False
-    foreach: None
-    fused: None
-    lr: 0.5
-    maximize: False
-    momentum: 0.9
-    nesterov: True
-    weight_decay: 0.0
-)
+Settings that are not named here are torch's: Adam's second beta is 0.999 and its epsilon 1e-8.
+
+>>> Optimizer(name="sgd", learning_rate=0.5, momentum=0.9, nesterov=True)([nn.Parameter(torch.zeros(1))]).defaults["lr"]
+0.5
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import nn
@@ -25,8 +16,6 @@ from sfumato import _check
 from sfumato._check import LARGEST_SINGLE, InputError
 
 OptimizerName = Literal["sgd", "adam", "adamw", "nadam", "adagrad", "rmsprop"]
-
-_NAMES = ("sgd", "adam", "adamw", "nadam", "adagrad", "rmsprop")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +30,14 @@ class Optimizer:
         weight_decay: >= 0.
     """
 
-    name: OptimizerName
-    learning_rate: float
+    name: OptimizerName = "sgd"
+    learning_rate: float = 1.0
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _check.one_of(_NAMES, optimizer=self.name)
+        _check.one_of(get_args(OptimizerName), optimizer=self.name)
         _check.positive(learning_rate=self.learning_rate)
         _check.between(0.0, LARGEST_SINGLE, learning_rate=self.learning_rate)
         _check.between(0.0, 1.0, ends="[)", momentum=self.momentum)
