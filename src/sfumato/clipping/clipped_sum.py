@@ -1,9 +1,9 @@
 """A running sum of contributions, each weighted by a `NormBound`, then forgotten.
 
 Unit: one contribution (an example's gradient, a client's delta). Each adds a vector of L2 norm at most the bound's
-sensitivity to `total`, whatever it holds: a contribution with NaN or Inf counts as zero. Weights and the sum are in
-double precision, and weights are rounded towards zero, so that the bound holds in floating point too. Memory is one
-vector, however many contribute.
+sensitivity to `total`, whatever it holds: a contribution with NaN or Inf counts as zero. The sum is in double
+precision, and weights are rounded towards zero by more than norms and products can be off, so that the bound holds in
+floating point too. Memory is one vector, however many contribute.
 
 Contributions come one by one (`add`), in rows (`add_rows`), or many at once through views of the total (`parts`), with
 the weights that `weigh` gives for their norms. There is no other way to a weight.
@@ -33,7 +33,9 @@ from sfumato.clipping.layout import Layout
 from sfumato.clipping.norm_bound import NormBound
 from sfumato.clipping.tally import Tally
 
-_CHUNK = 1 << 18  # numbers taken to double precision at a time: they stay in the cache
+_CHUNK = 1 << 18  # numbers weighed at a time: they stay in the cache
+_PIECE = 1 << 6  # numbers whose squares are added up in single precision
+_LEAST, _MOST = 1e-12, 1e15  # norms whose squares are far from the ends of single precision
 
 
 class ClippedSum:
@@ -76,18 +78,15 @@ class ClippedSum:
         """Weight every row of float [n, size] by itself and add them."""
         rows = max(1, _CHUNK // max(1, contributions.shape[1]))
         for chunk in contributions.split(rows):
-            exact = chunk.double() if len(chunk) > 1 else chunk
-            weights = self.weigh(self._norms(exact))
+            weights = self.weigh(self._norms(chunk))
             usable = weights[0] > 0  # zero times NaN would be NaN
             if not usable.all():
-                exact, weights = exact[usable], weights[:, usable]
-            if len(exact) == 1:  # no copy of a large contribution in double precision
-                for piece, part, weight in self._pieces(exact[0], weights[:, 0].tolist()):
+                chunk, weights = chunk[usable], weights[:, usable]
+            if len(chunk) == 1:
+                for piece, part, weight in self._pieces(chunk[0], weights[:, 0].tolist()):
                     piece.add_(part, alpha=weight)
-            elif len(self.groups) == 1:
-                self.total.add_(weights[0] @ exact)
-            elif len(exact):
-                for piece, part, weight in self._pieces(exact, list(weights)):
+            elif len(chunk):
+                for piece, part, weight in self._pieces(chunk, list(weights.to(chunk.dtype))):
                     piece.add_(torch.mv(part.T, weight))
 
     def parts(self) -> list[Tensor]:
@@ -125,10 +124,8 @@ class ClippedSum:
     def _norms(self, rows: Tensor) -> Tensor:
         """Of every row of [n, size], by group, float64 [groups, n]."""
         if len(self.groups) == 1:
-            return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)[None]
-        each = torch.stack(
-            [torch.linalg.vector_norm(p, dim=1, dtype=torch.float64) for p in rows.split(self._layout.sizes, dim=1)]
-        )
+            return row_norms(rows)[None]
+        each = torch.stack([row_norms(part) for part in rows.split(self._layout.sizes, dim=1)])
         return torch.stack([torch.linalg.vector_norm(each[group], dim=0) for group in self.groups])
 
     def _pieces(self, contribution: Tensor, weights: list[Any]) -> list[tuple[Tensor, Tensor, Any]]:
@@ -140,3 +137,20 @@ class ClippedSum:
         return [
             (pieces[i], parts[i], weight) for group, weight in zip(self.groups, weights, strict=True) for i in group
         ]
+
+
+def row_norms(rows: Tensor) -> Tensor:
+    """L2 norms of float [n, size], float64 [n], to 2^-18 of each.
+
+    Single numbers are squared and added up in pieces so short that their round-off stays far below what weights are
+    rounded down by; pieces are put together in double precision. Squares that leave single precision are taken again.
+    """
+    whole = rows.shape[1] // _PIECE * _PIECE
+    norms = torch.linalg.vector_norm(rows[:, :whole].unflatten(1, (-1, _PIECE)), dim=2).double()
+    parts = [torch.linalg.vector_norm(norms, dim=1)] if whole else []
+    if whole < rows.shape[1]:
+        parts.append(torch.linalg.vector_norm(rows[:, whole:], dim=1).double())
+    found = torch.linalg.vector_norm(torch.stack(parts), dim=0) if parts else rows.new_zeros(len(rows)).double()
+    if ((found > _LEAST) & (found < _MOST)).all():
+        return found
+    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)

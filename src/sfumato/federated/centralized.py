@@ -123,8 +123,8 @@ class PooledContribution(LocalContribution):
             batch = self._batch(cohort.units)
             # One step of rate 1 on the mean loss leaves the mean gradient as its delta.
             gradient, loss, _ = self._single.delta(theta, batch, source.seed64("local", round))
-            share.add(gradient * len(batch))
-            share.tally.add(loss=loss, examples=len(batch))
+            share.add(gradient * len(cohort))
+            share.tally.add(loss=loss, examples=len(cohort))
         return share
 
     def _batch(self, examples: np.ndarray) -> ClientData:
@@ -135,4 +135,5 @@ class PooledContribution(LocalContribution):
             x, y = self.users.examples(user)
             inputs.append(x[place])
             labels.append(int(y[place]))
-        return ClientData(np.stack(inputs), np.array(labels), self.users.num_classes)
+        size, classes = np.array([0, len(labels)]), np.array([self.users.num_classes])
+        return ClientData(np.stack(inputs), np.array(labels), size, classes)

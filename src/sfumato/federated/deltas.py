@@ -91,12 +91,10 @@ class LocalContribution:
             share = ClippedSum(bound, clip_norm, self.trained.layout, device=theta.device, out=memory)
             for start in range(0, len(part), self.clients_at_once):
                 chunk = part.take(slice(start, start + self.clients_at_once))
-                clients = [
-                    gather(self.users, chunk.members(i), global_classes=self.global_classes) for i in range(len(chunk))
-                ]
+                clients = gather(self.users, chunk, global_classes=self.global_classes)
                 seeds = [source.seed64("local", round, slot) for slot in chunk.slots.tolist()]
                 if isinstance(trainer, ClientTrainer):
-                    delta, loss, examples = trainer.delta(theta, clients[0], seeds[0])
+                    delta, loss, examples = trainer.delta(theta, clients, seeds[0])
                     share.add(delta)
                 else:
                     deltas, losses, examples = trainer.deltas(theta, clients, seeds)

@@ -73,6 +73,7 @@ class VirtualClients:
         """
         words = source.stream("groups", round).words_at(users)
         assigned = (words % np.uint64(self.clients)).astype(np.int64)
-        order = np.argsort(assigned, kind="stable")
-        slots, starts = np.unique(assigned[order], return_index=True)
-        return Cohort(slots, users[order], np.concatenate([starts, [len(users)]]).astype(np.int64))
+        sizes = np.bincount(assigned, minlength=self.clients)
+        slots = np.flatnonzero(sizes)
+        order = np.sort(assigned * len(users) + np.arange(len(users))) % max(1, len(users))  # stable, and fast
+        return Cohort(slots, users[order], np.concatenate([[0], np.cumsum(sizes[slots])]))

@@ -158,6 +158,32 @@ class UserDataset:
         kept = labels >= 0
         return (inputs, labels) if kept.all() else (inputs[kept], labels[kept])
 
+    def examples_of(self, users: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The examples of several users, one user after the other, in one go where the inputs are an array.
+
+        Args:
+            users: int64 [users], positions in this view.
+
+        Returns:
+            inputs [n, *input_shape], labels int64 [n] and how many examples each user has, int64 [users].
+        """
+        base = users if self.chosen is None else self.chosen[users]
+        first = np.asarray(self.offsets[base])
+        sizes = np.asarray(self.offsets[base + 1]) - first
+        ends = np.cumsum(sizes)
+        rows = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(first - (ends - sizes), sizes)
+        labels = np.asarray(self.labels[rows], dtype=np.int64)
+        if self.class_map is not None:
+            labels = self.class_map[labels]
+            kept = labels >= 0
+            sizes = np.bincount(np.repeat(np.arange(len(users)), sizes)[kept], minlength=len(users))
+            rows, labels = rows[kept], labels[kept]
+        if isinstance(self.inputs, np.ndarray):
+            return self.inputs[rows], labels, sizes
+        parts = [self.examples(int(user))[0] for user in users]
+        empty = np.empty((0, *self.input_shape), self.dtype)
+        return np.concatenate(parts) if parts else empty, labels, sizes
+
     def subset(self, users: Sequence[int] | np.ndarray) -> "UserDataset":
         """A view of some users, in the given order; classes keep their numbers, nothing is copied.
 

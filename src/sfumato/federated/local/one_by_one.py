@@ -7,6 +7,7 @@ With `shared_head` the head is a part of θ (FedAvg). Without it (FedEmb; Xu et 
 draws a fresh head, trains it beside the backbone at `head_lr_scale` times the rate, and throws it away.
 """
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,8 +16,7 @@ from sfumato.federated.local.work import (
     ClientData,
     LocalTraining,
     head_generator,
-    order_generator,
-    order_of_examples,
+    orders_of_examples,
 )
 from sfumato.training.dropout import seed_dropout
 from sfumato.training.trainable import Trainable
@@ -36,7 +36,7 @@ class ClientTrainer:
         self._backbone = trained.parameters[:-1] if local.shared_head else trained.parameters
 
     def delta(self, theta: Tensor, client: ClientData, seed: int) -> tuple[Tensor, Tensor, int]:
-        """Train one client from `theta`, float [size].
+        """Train one client from `theta`, float [size]; `client` holds one.
 
         Returns:
             Δ float [size], valid until the next call; the mean loss over its steps; processed examples.
@@ -47,7 +47,7 @@ class ClientTrainer:
         optimizer: torch.optim.Optimizer | None = None
         head: nn.Parameter | None = self.trained.parameters[-1] if local.shared_head else None
         losses = []
-        order = order_of_examples(len(client), local, order_generator(seed))
+        order, _ = orders_of_examples(np.diff(client.offsets), local, np.array([seed]))
         for step, start in enumerate(range(0, len(order), local.batch_size or max(1, len(order)))):
             inputs, labels = client.take(order[start : start + (local.batch_size or len(order))])
             inputs, labels = inputs.to(theta.device), labels.to(theta.device)
@@ -56,7 +56,7 @@ class ClientTrainer:
                 embeddings = self.trained.model(inputs)
             if head is None:
                 head = nn.Parameter(
-                    glorot_head(client.classes, embeddings.shape[1], head_generator(seed)).to(theta.device)
+                    glorot_head(int(client.classes[0]), embeddings.shape[1], head_generator(seed)).to(theta.device)
                 )
             if optimizer is None:
                 optimizer = self._optimizer(head)
