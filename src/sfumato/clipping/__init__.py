@@ -1,4 +1,4 @@
-"""How much a unit may contribute."""
+"""How much a unit may contribute: norm bounds and the clipped sum."""
 
 from sfumato.clipping.adaptive import AdaptiveClipNorm
 from sfumato.clipping.automatic import AutomaticClipNorm

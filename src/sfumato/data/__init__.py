@@ -1,4 +1,4 @@
-"""Data sets divided by user, or of single examples: arrays, stores, folders of pictures, texts, tables and splits."""
+"""Data sets divided by user or of single examples: read from files, kept in stores, split."""
 
 from sfumato.data.examples.arrays import examples_from_arrays
 from sfumato.data.examples.dataset import ExampleDataset

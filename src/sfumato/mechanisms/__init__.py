@@ -1,4 +1,4 @@
-"""Noise for a sum."""
+"""The noise, and the event that it is accounted as."""
 
 from sfumato.mechanisms.independent import GaussianMechanism
 

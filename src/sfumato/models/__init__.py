@@ -1,4 +1,4 @@
-"""Backbones that map images to embeddings, classifiers, their weights, and checks of any module before training."""
+"""Networks that give embeddings or classes, their weights, and checks of any module before training."""
 
 from sfumato.models.backbones.catalogue import NAMES, create
 from sfumato.models.backbones.lenet import LeNet, lenet

@@ -1,1 +1,1 @@
-"""Readers of other people's files: folders of pictures, Omniglot, EMNIST, MNIST, arrays, texts, tables."""
+"""Readers of others' files: pictures, Omniglot, EMNIST, MNIST, arrays, texts, tables."""
