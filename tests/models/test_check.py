@@ -57,10 +57,10 @@ def test_unknown_layers_with_running_statistics_are_found_by_their_buffers():
     assert [name for name, _, _ in models.coupled_layers(nn.Sequential(Odd(), FrozenBatchNorm2d()))] == ["0"]
 
 
-@pytest.mark.parametrize("name", models.NAMES)
+@pytest.mark.parametrize("name", models.BACKBONES)
 @pytest.mark.parametrize("norm", ["group", "none"])
 def test_our_backbones_pass_both_checks(name, norm):
-    model = models.create(name, embedding_dim=4, input_shape=(16, 16, 1), norm=norm)
+    model = models.backbone(name, embedding_dim=4, input_shape=(16, 16, 1), normalisation=norm)
     models.refuse_batch_norm(model)
     models.refuse_coupling(model, torch.randn(3, 1, 16, 16))
 

@@ -48,11 +48,11 @@ def build(options: ModelOptions, input_shape: Sequence[int], seed: int | None, *
     """
     source = RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
     generator = torch.Generator().manual_seed(source.seed64("initial model"))
-    model = models.create(
+    model = models.backbone(
         options.model,
         embedding_dim=options.embedding_dim,
         input_shape=input_shape,
-        norm=_norm(options.weights, options.batch_norm),
+        normalisation=_normalisation(options.weights, options.batch_norm),
         generator=generator,
     )
     if options.weights is None or not load:
@@ -86,17 +86,17 @@ def rebuild(about: Mapping[str, Any], weights: Path) -> nn.Module:
             f"{weights.parent}/plan.json does not tell the run's {missing[0]}: it was trained from Python; load "
             f"{weights.name} there, with sfumato.models.load_weights"
         )
-    model = models.create(
+    model = models.backbone(
         about["model"],
         embedding_dim=about["embedding_dim"],
         input_shape=about["input_shape"],
-        norm=_norm(about.get("weights"), about.get("batch_norm", "replace")),
+        normalisation=_normalisation(about.get("weights"), about.get("batch_norm", "replace")),
     )
     models.load_weights(model, weights)
     return model.eval()
 
 
-def _norm(weights: object, batch_norm: str) -> Literal["group", "none"]:
+def _normalisation(weights: object, batch_norm: str) -> Literal["group", "none"]:
     """A network whose batch norm was folded away has no norm layers."""
     return "none" if weights is not None and batch_norm == "fold" else "group"
 

@@ -1,27 +1,24 @@
-"""Readers of public data sets of characters and faces, as they come from their authors.
+"""Omniglot (Lake et al., Science 2015): 1,623 characters of 50 alphabets, each by 20 drawers.
 
-- Omniglot (Lake et al., Science 2015): 1,623 characters of 50 alphabets, each by 20 drawers; as folders of PNG, or as
-  arrays in one npz file. A user is a character (an identity, as in DP-FedEmb's recipes) or a drawer.
-- DigiFace-1M (Bae et al., WACV 2023): folders `<identity>/<n>.png`.
+It comes as folders of PNG, or as arrays in one npz file. A user is a character (an identity, as in DP-FedEmb's recipes)
+or a drawer.
 """
 
-import contextlib
 import itertools
 import os
 import re
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from sfumato._check import InputError, one_of
-from sfumato.data.image_files import OnError, fitted, folders, user_names
+from sfumato.data.image_files import OnError, folders, user_names
+from sfumato.data.numpy_files import read_npz
+from sfumato.data.readers.image_folder import Entry, from_entries
 from sfumato.data.strings import Strings
 from sfumato.data.users.dataset import UserDataset, from_arrays
-from sfumato.data.users.image_folder import Entry, from_entries, image_folder
 
 OmniglotUser = Literal["character", "drawer"]
 """Who is a user of Omniglot: each character, or each person who drew."""
@@ -142,103 +139,6 @@ def is_omniglot_folder(path: Path) -> bool:
     with os.scandir(path) as entries:
         some = itertools.islice((entry.path for entry in entries if entry.is_dir()), 3)
         return any(next(Path(folder).glob("character[0-9]*/*_[0-9]*.png"), None) is not None for folder in some)
-
-
-def digiface(
-    path: Path | str,
-    size: int | Sequence[int] | None = None,
-    channels: int | None = None,
-    on_error: OnError = "refuse",
-    *,
-    cache_bytes: int = 1 << 26,
-    progress: Callable[[int, int], None] | None = None,
-) -> UserDataset:
-    """DigiFace-1M: `path/<identity>/<n>.png`; user = class = identity.
-
-    Args:
-        path: the folder of identities; a part of the data set is enough.
-        size: side or (height, width) to scale to; None keeps 112×112.
-        channels: 1 or 3 to convert to; None keeps the files' own.
-        on_error: "refuse" or "skip" files that are not readable pictures.
-        cache_bytes: memory for decoded pictures. For all 720,000 pictures use `pack` instead.
-        progress: called with (pictures checked, pictures).
-
-    Raises:
-        InputError: as `image_folder`.
-    """
-    return image_folder(path, size, channels, on_error, cache_bytes=cache_bytes, progress=progress)
-
-
-def array_file(path: Path | str, size: int | Sequence[int] | None = None, channels: int | None = None) -> UserDataset:
-    """An npz file of arrays: `images` or `inputs` [n, …], `users` [n], and `labels` [n].
-
-    Args:
-        path: the file. Without `labels` each user is a class.
-        size: side or (height, width) to scale pictures to.
-        channels: 1 or 3 to convert pictures to.
-
-    Raises:
-        InputError: the file is missing, damaged, or has other keys, or its arrays do not fit together.
-    """
-    arrays = read_npz(path)
-    inputs = arrays.get("inputs", arrays.get("images"))
-    if inputs is None or "users" not in arrays:
-        raise InputError(
-            f"{path} has the keys {', '.join(arrays)}; needed are images or inputs, users, and labels "
-            "(without labels each user is a class)"
-        )
-    users = arrays["users"]
-    labels = arrays["labels"] if "labels" in arrays else users.astype(str)
-    names = arrays.get("label_names")
-    dataset = from_arrays(inputs, labels, users, None if names is None else Strings.from_list(map(str, names)))
-    return fitted_dataset(dataset, size, channels)
-
-
-def fitted_dataset(dataset: UserDataset, size: int | Sequence[int] | None, channels: int | None) -> UserDataset:
-    """A data set in memory whose pictures have this size and these channels.
-
-    Raises:
-        InputError: the inputs are not pictures.
-    """
-    if size is None and channels is None:
-        return dataset
-    if dataset.dtype != np.uint8 or len(dataset.input_shape) != 3:
-        raise InputError(f"size and channels are for pictures; these inputs are {dataset.dtype} {dataset.input_shape}")
-    return dataset.with_inputs(fitted(np.asarray(dataset.inputs[0 : dataset.inputs.shape[0]]), size, channels))
-
-
-def read_npz(path: Path | str) -> dict[str, np.ndarray]:
-    """All arrays of an npz file.
-
-    Raises:
-        InputError: the file is missing, damaged, or holds Python objects.
-    """
-    with _npz(path) as file:
-        return {key: file[key] for key in file.files}
-
-
-def read_npz_keys(path: Path | str) -> list[str]:
-    """The names of the arrays in an npz file.
-
-    Raises:
-        InputError: the file is missing or damaged.
-    """
-    with _npz(path) as file:
-        return list(file.files)
-
-
-@contextlib.contextmanager
-def _npz(path: Path | str) -> Iterator[Any]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            yield file
-    except FileNotFoundError:
-        raise InputError(f"there is no file {path}") from None
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        reason = " ".join(str(error).split())
-        if "pickle" in reason:
-            reason = "it is no zip file of arrays of numbers or text"
-        raise InputError(f"{path} cannot be read as npz: {reason}; write it with numpy.savez") from None
 
 
 def _alphabet(label: str) -> str:

@@ -7,20 +7,14 @@ import numpy as np
 
 from sfumato._check import InputError
 from sfumato.data.image_files import LAYOUTS, Labels, OnError, image_size
+from sfumato.data.numpy_files import read_npz_keys
+from sfumato.data.readers.emnist import emnist_leaf, emnist_tff
+from sfumato.data.readers.image_folder import image_folder
+from sfumato.data.readers.omniglot import is_omniglot_folder, is_omniglot_npz, omniglot_folder, omniglot_npz
+from sfumato.data.readers.user_arrays import array_file, fitted_dataset
 from sfumato.data.store.users import is_store, open_store
 from sfumato.data.users.dataset import UserDataset
-from sfumato.data.users.emnist import emnist_leaf, emnist_tff
 from sfumato.data.users.glyphs import glyphs
-from sfumato.data.users.image_folder import image_folder
-from sfumato.data.users.readers import (
-    array_file,
-    fitted_dataset,
-    is_omniglot_folder,
-    is_omniglot_npz,
-    omniglot_folder,
-    omniglot_npz,
-    read_npz_keys,
-)
 
 UNDERSTOOD = (
     f"a packed store, {LAYOUTS}, Omniglot (folder or npz), npz with images or inputs, users, labels, "

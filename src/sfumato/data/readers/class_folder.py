@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from sfumato._check import InputError, non_negative, one_of
-from sfumato.data.examples.arrays import MissingPart, Part, name_assumption
+from sfumato.data.examples.arrays import name_assumption
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.from_users import GatheredRows
 from sfumato.data.image_files import BadImage, OnError, Picture, decode, image_size, user_folder
+from sfumato.data.readers.image_folder import LazyImages
+from sfumato.data.readers.part import MissingPart, Part
 from sfumato.data.store.pack import refusal
 from sfumato.data.strings import Strings
-from sfumato.data.users.image_folder import LazyImages
 
 _LAYOUT = "FOLDER/<class>/<picture>, or FOLDER/train/<class>/<picture> and FOLDER/test/…"
 _PARTS = {"train", "test", "val", "valid", "validation"}

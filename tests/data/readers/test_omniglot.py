@@ -1,6 +1,5 @@
-"""Omniglot and DigiFace as their authors publish them: who is a user, what is a class, which group it is of."""
+"""Omniglot as its authors publish it: who is a user, what is a class, which group it is of."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +7,7 @@ import pytest
 from PIL import Image
 
 from sfumato._check import InputError
-from sfumato.data import array_file, digiface, omniglot_folder, omniglot_npz, split_groups
-
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "omniglot_background.npz"
+from sfumato.data import omniglot_folder, omniglot_npz, split_groups
 
 
 @pytest.fixture
@@ -91,9 +88,9 @@ def test_the_npz_and_the_folder_tell_the_same(omniglot: Path, tmp_path: Path) ->
 
 
 @pytest.mark.shared
-@pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data/omniglot_background.npz")
-def test_the_real_omniglot_has_964_characters_by_20_drawers_of_30_alphabets() -> None:
-    dataset = omniglot_npz(SHARED)
+def test_the_real_omniglot_has_964_characters_by_20_drawers_of_30_alphabets(shared: Path) -> None:
+    file = shared / "omniglot_background.npz"
+    dataset = omniglot_npz(file)
     assert len(dataset) == dataset.num_classes == 964
     assert (dataset.sizes == 20).all()
     assert len(dataset.groups) == 30
@@ -102,47 +99,4 @@ def test_the_real_omniglot_has_964_characters_by_20_drawers_of_30_alphabets() ->
     assert len(parts.train) + len(parts.test) == 964
     ink = np.mean([255 - dataset.examples(u)[0].mean() for u in range(0, 964, 50)]) / 255
     assert ink < 0.3  # thin strokes on white paper
-    assert len(omniglot_npz(SHARED, users="drawer")) == 20
-
-
-def test_digiface_identities_are_users(tmp_path: Path, picture: Callable, save: Callable) -> None:
-    for identity in range(3):
-        for n in range(4):
-            save(tmp_path / "faces" / str(identity) / f"{n}.png", picture(10 * identity + n, 20, 20, 3))
-    dataset = digiface(tmp_path / "faces", size=10, channels=1)
-    assert list(dataset.user_ids) == list(dataset.label_names or ()) == ["0", "1", "2"]
-    assert dataset.sizes.tolist() == [4] * 3
-    assert dataset.input_shape == (10, 10, 1)
-
-
-def test_arrays_in_a_file(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (6, 8, 8, 3), np.uint8)
-    np.savez(tmp_path / "a.npz", images=images, labels=[0, 1, 0, 1, 0, 1], users=["b", "a", "b", "a", "c", "c"])
-    dataset = array_file(tmp_path / "a.npz")
-    assert (dataset.examples(0)[0] == images[[1, 3]]).all()
-    assert array_file(tmp_path / "a.npz", size=4, channels=1).input_shape == (4, 4, 1)
-    np.savez(tmp_path / "b.npz", inputs=np.ones((3, 2), np.float32), users=[5, 5, 9])
-    own = array_file(tmp_path / "b.npz")
-    assert [own.examples(u)[1].tolist() for u in range(2)] == [[0, 0], [1]]  # each user is a class
-    with pytest.raises(InputError, match="for pictures"):
-        array_file(tmp_path / "b.npz", size=4)
-
-
-def test_bad_files_are_one_line(tmp_path: Path) -> None:
-    np.savez(tmp_path / "keys.npz", pixels=np.ones(3))
-    np.savez(tmp_path / "pickle.npz", images=np.array([{}], object), users=[0])
-    np.savez(tmp_path / "good.npz", inputs=np.random.default_rng(0).random((50, 50)), users=np.arange(50))
-    content = (tmp_path / "good.npz").read_bytes()
-    (tmp_path / "cut.npz").write_bytes(content[:3000])
-    (tmp_path / "text.npz").write_text("hello")
-    (tmp_path / "flipped.npz").write_bytes(content[:5000] + b"????" + content[5004:])
-    for name, message in [
-        ("keys", "has the keys pixels; needed are"), ("pickle", "cannot be read as npz"), ("cut", "cannot be read"),
-        ("text", "cannot be read"), ("flipped", "cannot be read"), ("absent", "there is no file"),
-    ]:  # fmt: skip
-        with pytest.raises(InputError, match=message) as refusal:
-            array_file(tmp_path / f"{name}.npz")
-        assert "\n" not in str(refusal.value)
-    with pytest.raises(InputError, match="not Omniglot's npz"):
-        omniglot_npz(tmp_path / "keys.npz")
+    assert len(omniglot_npz(file, users="drawer")) == 20

@@ -9,7 +9,7 @@ import tyro
 
 from sfumato import data
 from sfumato.cli.console import bar
-from sfumato.cli.data_pack import show_store
+from sfumato.cli.data.pack import show_store
 from sfumato.cli.parse import CommonOptions, parse
 
 

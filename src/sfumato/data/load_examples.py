@@ -5,17 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from sfumato._check import InputError, one_of
-from sfumato.data.examples.arrays import MissingPart, Part, npy_examples, npz_examples
-from sfumato.data.examples.class_folder import class_folder
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.from_users import examples_from_users
-from sfumato.data.examples.idx import idx_images, is_idx_folder
-from sfumato.data.examples.table import is_table, table
-from sfumato.data.examples.text import looks_like_text, text_csv
 from sfumato.data.image_files import OnError
+from sfumato.data.load_users import load
+from sfumato.data.readers.class_folder import class_folder
+from sfumato.data.readers.example_arrays import npy_examples, npz_examples
+from sfumato.data.readers.idx import idx_images, is_idx_folder
+from sfumato.data.readers.part import MissingPart, Part
+from sfumato.data.readers.table import is_table, table
+from sfumato.data.readers.text import looks_like_text, text_csv
 from sfumato.data.store.examples import is_example_store, open_examples
 from sfumato.data.store.users import is_store, open_store
-from sfumato.data.users.load import load
 
 UNDERSTOOD = (
     "a folder of pictures FOLDER/<class>/<picture>, a packed store, MNIST's idx files, .npz or a folder of .npy with "

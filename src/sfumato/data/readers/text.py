@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from sfumato._check import InputError, one_of
-from sfumato.data.examples.csv_rows import RowBlock, read_rows
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.labels import LabelCodes
 from sfumato.data.examples.tokens import Tokenizer
+from sfumato.data.readers.csv_rows import RowBlock, read_rows
 from sfumato.data.store.examples import ExampleWriter
 
 _LABEL_NAMES = ("label", "class", "class index", "category", "target", "y")

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from sfumato._check import InputError
-from sfumato.data.examples.csv_rows import is_delimited, read_rows
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.labels import LabelCodes
 from sfumato.data.examples.schema import Schema, as_text, read_schema
+from sfumato.data.readers.csv_rows import is_delimited, read_rows
 from sfumato.data.store.examples import ExampleWriter
 
 _BLOCK = 4096
