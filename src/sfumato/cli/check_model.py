@@ -16,9 +16,9 @@ from sfumato import models
 from sfumato._check import InputError, positive, whole
 from sfumato.central import ExampleContribution
 from sfumato.central.micro_batch import default_budget
-from sfumato.cli.classifier_options import PICTURES
 from sfumato.cli.console import say, say_json, table
-from sfumato.cli.model_options import check_device
+from sfumato.cli.options.backbones import check_device
+from sfumato.cli.options.classifiers import PICTURES
 from sfumato.cli.own_model import own_model
 from sfumato.cli.parse import CommonOptions, parse
 from sfumato.data import ExampleDataset, examples_from_arrays

@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import nn
 
-from sfumato.cli.classifier_options import about_classifier, build_classifier
-from sfumato.cli.data_options import read_parts
-from sfumato.cli.example_options import read_example_parts
-from sfumato.cli.model_options import build
-from sfumato.cli.train_options import EmbeddingRunOptions, ExampleTraining, PrivateTraining, RunOptions, Training
+from sfumato.cli.options.backbones import build
+from sfumato.cli.options.classifiers import about_classifier, build_classifier
+from sfumato.cli.options.examples import read_example_parts
+from sfumato.cli.options.training import EmbeddingRunOptions, ExampleTraining, PrivateTraining, RunOptions, Training
+from sfumato.cli.options.users import read_parts
 from sfumato.data import ExampleDataset, UserDataset
 from sfumato.federated import Verification
 from sfumato.training import PrivatePlan, Task, TrainingPlan

@@ -19,9 +19,9 @@ from sfumato._files import read_json
 from sfumato.accounting import Statement
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import leads, notify, plain, say, say_json, table, watched
-from sfumato.cli.model_options import check_device
+from sfumato.cli.options.backbones import check_device
+from sfumato.cli.options.training import EmbeddingRunOptions, RunOptions, training_options
 from sfumato.cli.record_kinds import RECORD_KINDS, RecordKind
-from sfumato.cli.train_options import EmbeddingRunOptions, RunOptions, training_options
 from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
 from sfumato.training import Cadence, PrivatePlan, Result, Task, TrainingPlan

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from sfumato._check import InputError
-from sfumato.cli.classifier_options import ClassifierOptions
-from sfumato.cli.data_options import DataOptions
-from sfumato.cli.example_options import ExampleDataOptions
-from sfumato.cli.model_options import ModelOptions
+from sfumato.cli.options.backbones import ModelOptions
+from sfumato.cli.options.classifiers import ClassifierOptions
+from sfumato.cli.options.examples import ExampleDataOptions
+from sfumato.cli.options.users import DataOptions
 from sfumato.cli.parse import CommonOptions, as_flags, fields, find, read_flags, read_settings
 from sfumato.runs import RunFolder
 from sfumato.training import Plan

@@ -13,7 +13,7 @@ from sfumato import models
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.cli.console import say
-from sfumato.cli.example_options import ExampleDataOptions, read_examples
+from sfumato.cli.options.examples import ExampleDataOptions, read_examples
 from sfumato.data import ExampleDataset, to_tensor
 
 PICTURES = ("lenet5", "vgg", "resnet18", "resnet20", "wrn16_4", "scatternet")
