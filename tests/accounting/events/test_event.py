@@ -176,3 +176,12 @@ def test_an_event_that_is_nested_too_deeply_is_refused_in_one_line():
 def test_a_repetition_written_by_hand_reads_back_as_it_was():
     once = Repeated(STEP, 1)
     assert event_from_json(once.to_json()) == once
+
+
+@pytest.mark.parametrize("yes", [True, np.True_])
+def test_yes_is_no_number(yes) -> None:
+    for make in (Gaussian, Gaussian(1.0).poisson, lambda count: Gaussian(1.0) * count):
+        with pytest.raises(InputError, match="must be a number, got"):
+            make(yes)
+    with pytest.raises(InputError, match="noise_multiplier must be a number"):
+        event_from_json({"event": "gaussian", "noise_multiplier": True})
