@@ -71,6 +71,7 @@ EXAMPLES = {
     ],
     "ledger show": ["$ sfumato ledger show runs/a/ledger.jsonl", "$ sfumato ledger show runs/a --phase pretrain"],
     "ledger verify": ["$ sfumato ledger verify runs/a"],
+    "ledger merge": ["$ sfumato ledger merge runs/a other.jsonl --out all.jsonl --unrelated"],
     "data pack": [
         "$ sfumato data pack photos photos.store --size 28",
     ],
@@ -95,6 +96,11 @@ _LEDGER = [
 PREPARE = {
     "ledger show": _LEDGER,
     "ledger verify": _LEDGER,
+    "ledger merge": [
+        *_LEDGER,
+        'with acc.Ledger.open("other.jsonl") as ledger:',
+        '    ledger.append(acc.Gaussian(8.0), phase="evaluation")',
+    ],
     "data pack": [
         "# a folder with two people, to try it on",
         "from pathlib import Path",
@@ -129,6 +135,7 @@ SEE = {
     "compare": "[Compare runs](../../how-to/compare.md), [read a statement](../../how-to/read-a-statement.md).",
     "ledger show": "[Keep a ledger](../../how-to/ledger.md).",
     "ledger verify": "[Keep a ledger](../../how-to/ledger.md).",
+    "ledger merge": "[Keep a ledger](../../how-to/ledger.md).",
     "data pack": "[Tutorial](../../tutorials/embeddings.md).",
     "data glyphs": "[Tutorial](../../tutorials/embeddings.md).",
 }

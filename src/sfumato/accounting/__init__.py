@@ -1,7 +1,7 @@
 """Accounting: what a run cost each unit. NumPy and SciPy only; useful without the rest of sfumato."""
 
 from sfumato._check import InputError
-from sfumato.accounting.accountants.running import RunningPld, epsilon_curve
+from sfumato.accounting.accountants.running import RunningCost, epsilon_curve
 from sfumato.accounting.calibration.calibrate import calibrate
 from sfumato.accounting.convert import from_dp_event, to_dp_event
 from sfumato.accounting.events import (
@@ -84,7 +84,7 @@ __all__ = [
     "RandomizedResponse",
     "ReleasedCost",
     "Repeated",
-    "RunningPld",
+    "RunningCost",
     "Statement",
     "Totals",
     "TreeAggregation",

@@ -51,6 +51,7 @@ COMMANDS = {
     "extrapolate": Command("extrapolate", "extrapolate", "what more computation and more people buy in privacy"),
     "ledger show": Command("ledger", "ledger_show", "what a ledger holds, what it cost, and what its budget leaves"),
     "ledger verify": Command("ledger", "ledger_verify", "whether a ledger is whole: nothing changed, removed or moved"),
+    "ledger merge": Command("ledger", "ledger_merge", "ledgers of the same records as one; each release counts once"),
     "data pack": Command("data.pack", "data_pack", "decode a folder of pictures once into a memory-mapped store"),
     "data glyphs": Command("data.glyphs", "data_glyphs", "write the embedded default data as a store"),
 }

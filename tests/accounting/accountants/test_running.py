@@ -5,9 +5,9 @@ import time
 import numpy as np
 import pytest
 
-from sfumato.accounting import Gaussian, InputError, guarantee
+from sfumato.accounting import ZCDP, Gaussian, InputError, NonPrivate, TreeAggregation, guarantee
 from sfumato.accounting.accountants.pld import PldAccountant
-from sfumato.accounting.accountants.running import RunningPld, epsilon_curve
+from sfumato.accounting.accountants.running import RunningCost, epsilon_curve
 from sfumato.accounting.loss import discretise as discrete
 
 STEP = Gaussian(1.0).poisson(0.01)
@@ -16,7 +16,7 @@ STEP = Gaussian(1.0).poisson(0.01)
 @pytest.mark.parametrize("steps", [0, 1, 2, 57, 1000])
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
 def test_the_bound_is_that_of_the_whole_event(steps, adjacency) -> None:
-    run = RunningPld(STEP, 1e-6, adjacency)
+    run = RunningCost(STEP, 1e-6, adjacency)
     for _ in range(min(steps, 57)):
         run.add()
     if steps > 57:
@@ -28,7 +28,7 @@ def test_the_bound_is_that_of_the_whole_event(steps, adjacency) -> None:
 
 def test_what_was_spent_before_counts() -> None:
     spent = Gaussian(3.0) * 2
-    run = RunningPld(STEP, 1e-6, spent=spent)
+    run = RunningCost(STEP, 1e-6, spent=spent)
     assert run.epsilon() >= guarantee(spent).epsilon(1e-6) * (1 - 1e-6)
     run.add(100)
     low, high = PldAccountant(spent + STEP * 100).epsilon_interval(1e-6)
@@ -36,7 +36,7 @@ def test_what_was_spent_before_counts() -> None:
 
 
 def test_the_next_step_needs_no_new_grid() -> None:
-    run = RunningPld(STEP, 1e-5)
+    run = RunningCost(STEP, 1e-5)
     first = run.epsilon_after(5000)
     made = discrete._remembered.cache_info().misses
     later = [run.epsilon_after(5000 + more) for more in (1, 2, 3)]
@@ -45,7 +45,7 @@ def test_the_next_step_needs_no_new_grid() -> None:
 
 
 def test_adding_a_step_costs_microseconds() -> None:
-    run = RunningPld(STEP, 1e-5)
+    run = RunningCost(STEP, 1e-5)
     start = time.perf_counter()
     for _ in range(1000):
         run.add()
@@ -64,20 +64,41 @@ def test_the_curve_rises_and_is_that_of_its_points() -> None:
 
 
 def test_the_budget_is_used_up_and_not_exceeded() -> None:
-    run = RunningPld(STEP, 1e-5)
+    run = RunningCost(STEP, 1e-5)
     most = run.steps_within(1.5)
     assert run.epsilon_after(most) <= 1.5 < run.epsilon_after(most + 1)
-    assert RunningPld(STEP, 1e-5).steps_within(0.0) == 0
+    assert RunningCost(STEP, 1e-5).steps_within(0.0) == 0
 
 
 def test_bad_input_is_refused_by_name() -> None:
     with pytest.raises(InputError, match="delta"):
-        RunningPld(STEP, 0.0)
+        RunningCost(STEP, 0.0)
     with pytest.raises(InputError, match="step must be"):
-        RunningPld("gaussian", 1e-5)  # type: ignore[arg-type]
+        RunningCost("gaussian", 1e-5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="spent must be"):
+        RunningCost(STEP, 1e-5, spent="nothing")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="already spent"):
-        RunningPld(STEP, 1e-5, spent=Gaussian(0.5)).steps_within(1.0)
+        RunningCost(STEP, 1e-5, spent=Gaussian(0.5)).steps_within(1.0)
     with pytest.raises(InputError, match="count"):
-        RunningPld(STEP, 1e-5).add(0)
+        RunningCost(STEP, 1e-5).add(0)
     with pytest.raises(InputError, match="steps"):
-        RunningPld(STEP, 1e-5).epsilon_after(-1)
+        RunningCost(STEP, 1e-5).epsilon_after(-1)
+
+
+def test_a_stream_costs_what_its_first_rounds_cost_as_one_event() -> None:
+    def first(rounds: int) -> TreeAggregation:
+        return TreeAggregation(noise_multiplier=5.0, steps=rounds, max_participations=3, min_separation=4)
+
+    run = RunningCost(first, 1e-6, "zero_out")
+    assert run.epsilon() == 0.0
+    for rounds in (1, 2, 30):
+        assert run.epsilon_after(rounds) == guarantee(first(rounds), "zero_out").epsilon(1e-6)
+    assert run.epsilon_after(30) < run.epsilon_after(1) * 30
+    with pytest.raises(InputError, match="step must give"):
+        RunningCost(lambda rounds: None, 1e-6)  # type: ignore[arg-type, return-value]
+
+
+def test_what_has_no_pair_is_asked_of_whoever_knows_it() -> None:
+    run = RunningCost(ZCDP(0.01), 1e-6)
+    assert run.epsilon_after(10) == guarantee(ZCDP(0.01) * 10).epsilon(1e-6)
+    assert RunningCost(NonPrivate(), 1e-6).epsilon_after(1) == np.inf

@@ -21,7 +21,7 @@ import numpy as np
 from sfumato._check import InputError, between, one_of, whole
 from sfumato._files import read_json, write_json
 from sfumato._rounding import rounded_down, rounded_up
-from sfumato.accounting.statement import disclosure as _disclosure
+from sfumato.accounting.statement.disclosure import NOT_STATED, QUESTIONS, complete
 
 _UNITS = {
     "example": "one example",
@@ -97,7 +97,7 @@ class Statement:
             _require_text("an assumption", assumption)
         for other in _listed("alternatives", self.alternatives):
             _require_alternative(other)
-        object.__setattr__(self, "disclosure", _disclosure.complete(self.disclosure))
+        object.__setattr__(self, "disclosure", complete(self.disclosure))
         object.__setattr__(self, "assumptions", (*self.assumptions, *self._warnings()))
         object.__setattr__(self, "alternatives", tuple(_native(other) for other in self.alternatives))
 
@@ -165,7 +165,7 @@ class Statement:
         Raises:
             InputError: there is no such question, or an answer is not text.
         """
-        given = {name: text for name, text in self.disclosure.items() if text != _disclosure.NOT_STATED}
+        given = {name: text for name, text in self.disclosure.items() if text != NOT_STATED}
         return replace(self, disclosure={**given, **answers})
 
     def questions(self) -> list[tuple[str, str]]:
@@ -185,8 +185,8 @@ class Statement:
             ("How were units sampled?", self.sampling),
             ("What was released with which noise?", self.mechanism),
             ("Where does the randomness come from?", self.noise_source),
-            *((question, self.disclosure[name]) for name, question in _disclosure.QUESTIONS.items()),
-            ("What else has to hold?", " ".join(map(_sentence, self.assumptions)) or _disclosure.NOT_STATED),
+            *((question, self.disclosure[name]) for name, question in QUESTIONS.items()),
+            ("What else has to hold?", " ".join(map(_sentence, self.assumptions)) or NOT_STATED),
         ]
 
     def questions_markdown(self) -> str:
