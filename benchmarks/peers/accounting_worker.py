@@ -81,7 +81,7 @@ class Sfumato:
 
     def next_step(self) -> Answer:
         """Adding a step to a run, and asking for its epsilon; and asking for that of the whole run anew."""
-        from sfumato.accounting.accountants.running import RunningCost
+        from sfumato.accounting.running import RunningCost
 
         forget()
         run = RunningCost(self.acc.Gaussian(1.0).poisson(0.01), delta=1e-5)

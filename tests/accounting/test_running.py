@@ -7,8 +7,8 @@ import pytest
 
 from sfumato.accounting import ZCDP, Gaussian, InputError, NonPrivate, TreeAggregation, guarantee
 from sfumato.accounting.accountants.pld import PldAccountant
-from sfumato.accounting.accountants.running import RunningCost, epsilon_curve
 from sfumato.accounting.loss import discretise as discrete
+from sfumato.accounting.running import RunningCost, epsilon_curve
 
 STEP = Gaussian(1.0).poisson(0.01)
 
