@@ -54,7 +54,28 @@ def test_unknown_layers_with_running_statistics_are_found_by_their_buffers():
     class FrozenBatchNorm2d(Odd):
         """Constants: nothing is learnt from the examples."""
 
-    assert [name for name, _, _ in models.coupled_layers(nn.Sequential(Odd(), FrozenBatchNorm2d()))] == ["0"]
+    assert [found.name for found in models.coupled_layers(nn.Sequential(Odd(), FrozenBatchNorm2d()))] == ["0"]
+
+
+class Pinned(nn.BatchNorm1d):
+    """Keeps itself in evaluation mode."""
+
+    def train(self, mode: bool = True) -> "Pinned":
+        return super().train(False)
+
+
+def test_batch_norm_in_evaluation_mode_is_a_constant_only_where_it_stays_there():
+    frozen, pinned = nn.BatchNorm1d(4).eval(), Pinned(4).eval()
+    assert [found.layer for found in models.coupled_layers(nn.Sequential(frozen, pinned))] == [frozen]
+    assert not models.coupled_layers(nn.Sequential(frozen, pinned), mode_stays=True)
+    assert not frozen.training
+    assert models.coupled_layers(nn.BatchNorm1d(4, track_running_stats=False).eval(), mode_stays=True)
+
+
+def test_tables_that_the_examples_rescale_are_found():
+    table = nn.Embedding(9, 4, max_norm=1.0).requires_grad_(False)
+    with pytest.raises(InputError, match=r"layer 0 \(Embedding\) has a max_norm.*use max_norm=None"):
+        models.refuse_batch_norm(nn.Sequential(table, nn.Linear(4, 3)))
 
 
 @pytest.mark.parametrize("name", models.BACKBONES)

@@ -199,3 +199,20 @@ def test_memory_is_used_again_from_one_recording_to_the_next() -> None:
             recording.backward(model(torch.randn(5, 3, 6, 6)).sum(dim=1))
         places.append({gradients.data_ptr() for gradients in recording.per_example() if gradients.dim() == 5})
     assert places[0] == places[1] == places[2]
+
+
+def test_arguments_by_name(against_loop) -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bag, self.layer = nn.EmbeddingBag(9, 4, mode="sum"), nn.Linear(4, 3)
+
+        def forward(self, ids: Tensor, weights: Tensor) -> Tensor:
+            return self.layer(input=self.bag(ids, per_sample_weights=weights))
+
+    model = Named()
+    against_loop(
+        model,
+        lambda ids, weights: model(ids, weights).square().sum(dim=1),
+        (torch.randint(9, (3, 5)), torch.rand(3, 5)),
+    )

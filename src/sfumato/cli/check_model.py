@@ -22,7 +22,7 @@ from sfumato.cli.options.classifiers import PICTURES
 from sfumato.cli.own_model import own_model
 from sfumato.cli.parse import CommonOptions, parse
 from sfumato.data import ExampleDataset, examples_from_arrays
-from sfumato.models import coupled_layers, freeze
+from sfumato.models import freeze
 from sfumato.per_example import layers_of, problems
 from sfumato.per_example.rule import Layer
 
@@ -66,7 +66,7 @@ def check_model(argv: Sequence[str]) -> int:
     options = parse(CheckOptions, argv, command="check-model", about=_ABOUT)
     _check(options)
     model = _model(options).train()
-    refused = _refused(model)
+    refused = dict(problems(model))
     if any(parameter.requires_grad for parameter in model.parameters()):
         freeze(model, options.trainable)
     rows = [
@@ -111,14 +111,6 @@ def _check(options: CheckOptions) -> None:
     if options.memory_budget is not None:
         positive(memory_budget=options.memory_budget)
     check_device(options.device)
-
-
-def _refused(model: nn.Module) -> dict[str, str]:
-    """Why each layer that is refused is, with what to use instead, by name."""
-    refused = dict(problems(model))
-    for name, layer, what in coupled_layers(model):
-        refused.setdefault(name or type(layer).__name__, f"{type(layer).__name__} {what}; use group norm")
-    return refused
 
 
 def _path(layer: Layer[Any]) -> str:

@@ -13,7 +13,7 @@ References:
 Traceback (most recent call last):
 ...
 sfumato._check.InputError: layer 1 (BatchNorm2d) couples the examples of a batch, so no bound per example holds; \
-use models.replace_batch_norm(model) or build the model with group norm
+use nn.GroupNorm(8, 8) or models.PublicBatchNorm; models.replace_batch_norm(model) replaces every norm layer
 >>> replace_batch_norm(nn.BatchNorm2d(8), groups=4).num_groups
 4
 """
@@ -30,45 +30,95 @@ from torch.nn.parameter import is_lazy
 
 from sfumato._check import InputError, whole
 
-_REMEDY = "use models.replace_batch_norm(model) or build the model with group norm"
+
+class CoupledLayer(NamedTuple):
+    """A layer that no bound per example survives.
+
+    Attributes:
+        name: within the model.
+        layer: the module.
+        what: what it does.
+        replacement: what to use instead.
+    """
+
+    name: str
+    layer: nn.Module
+    what: str
+    replacement: str
 
 
-def coupled_layers(model: nn.Module) -> list[tuple[str, nn.Module, str]]:
-    """List the layers that couple examples or keep running statistics, by their type.
+def coupled_layers(model: nn.Module, *, mode_stays: bool = False) -> list[CoupledLayer]:
+    """List the layers that couple examples or change with them, by their type, in the order of the module.
 
-    Batch norm counts in every mode: switched to training, it would couple. Recognised are torch's batch norms
-    (1d to 3d, synchronised, lazy) with their subclasses, instance norms that track statistics, any layer that says
-    `couples_examples`, and any other layer with a `running_mean` or `running_var` buffer that is not called frozen.
+    Recognised are torch's batch norms (1d to 3d, synchronised, lazy) with their subclasses, instance norms that track
+    statistics, embeddings with a largest norm, any layer that says `couples_examples`, and any other layer with a
+    `running_mean` or `running_var` buffer that is not called frozen. Trained or frozen, all the same: what examples
+    change in place is released without noise.
 
-    Returns:
-        (name, layer, what it does) triples in the order of the module.
+    Args:
+        model: any torch module.
+        mode_stays: whether nobody will call `train()`, so that batch norm in evaluation mode is a constant. Otherwise
+            it counts in every mode, unless its class keeps itself in evaluation mode.
     """
     found = []
     for name, layer in model.named_modules():
-        buffers = dict(layer.named_buffers(recurse=False))
-        if isinstance(layer, _BatchNorm):
-            found.append((name, layer, "couples the examples of a batch, so no bound per example holds"))
-        elif isinstance(layer, _InstanceNorm):
-            if layer.track_running_stats:
-                found.append((name, layer, "keeps running statistics of the examples, released without noise"))
-        elif getattr(layer, "couples_examples", False):
-            found.append((name, layer, "couples the examples of a batch, so no bound per example holds"))
-        elif buffers.keys() & {"running_mean", "running_var"} and "frozen" not in type(layer).__name__.lower():
-            found.append((name, layer, "keeps running statistics of the examples, released without noise"))
+        known = _coupling(layer, mode_stays)
+        if known:
+            found.append(CoupledLayer(name, layer, *known))
     return found
 
 
+def _coupling(layer: nn.Module, mode_stays: bool) -> tuple[str, str] | None:
+    """What a layer does, and what to use instead; None if nothing is known."""
+    mixes = "couples the examples of a batch, so no bound per example holds"
+    keeps = "keeps running statistics of the examples, released without noise"
+    if isinstance(layer, _BatchNorm):
+        if layer.track_running_stats and not layer.training and (mode_stays or _stays_in_evaluation(layer)):
+            return None
+        return mixes, f"{_group_norm_for(layer)} or models.PublicBatchNorm"
+    if isinstance(layer, _InstanceNorm):
+        return (keeps, "track_running_stats=False") if layer.track_running_stats else None
+    if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
+        return "has a max_norm, which rescales its table in place by the examples of a batch", "max_norm=None"
+    if getattr(layer, "couples_examples", False):
+        return mixes, "statistics='public', or group norm"
+    buffers = dict(layer.named_buffers(recurse=False))
+    if buffers.keys() & {"running_mean", "running_var"}:
+        return None if "frozen" in type(layer).__name__.lower() else (keeps, "group norm")
+    return None
+
+
+def _stays_in_evaluation(layer: nn.Module) -> bool:
+    """Whether a layer in evaluation mode refuses to be switched to training."""
+    layer.train()
+    stays = not layer.training
+    layer.eval()
+    return stays
+
+
+def _group_norm_for(layer: _BatchNorm) -> str:
+    channels = layer.num_features
+    if not channels:  # lazy
+        return "nn.GroupNorm"
+    return f"nn.GroupNorm({next(count for count in (32, 16, 8, 4, 2, 1) if channels % count == 0)}, {channels})"
+
+
 def refuse_batch_norm(model: nn.Module) -> None:
-    """Refuse a module with a layer that couples examples or keeps running statistics.
+    """Refuse a module with a layer that couples examples or changes with them.
 
     Raises:
         InputError: names the first such layer, how many there are, and the replacement.
     """
     found = coupled_layers(model)
     if found:
-        name, layer, what = found[0]
+        name, layer, what, replacement = found[0]
         more = f" (and {len(found) - 1} more layers)" if len(found) > 1 else ""
-        raise InputError(f"layer {name or 'itself'} ({type(layer).__name__}) {what}{more}; {_REMEDY}")
+        at_once = "; models.replace_batch_norm(model) replaces every norm layer" if _is_norm(layer) else ""
+        raise InputError(f"layer {name or 'itself'} ({type(layer).__name__}) {what}{more}; use {replacement}{at_once}")
+
+
+def _is_norm(layer: nn.Module) -> bool:
+    return isinstance(layer, _BatchNorm | _InstanceNorm)
 
 
 def refuse_coupling(model: nn.Module, inputs: torch.Tensor) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 from torch import nn
 
 from sfumato._check import InputError
+from sfumato.models import coupled_layers
 from sfumato.per_example.expand import ExpandRule
-from sfumato.per_example.layers.catalogue import coupling, rule_for
+from sfumato.per_example.layers.catalogue import rule_for
 from sfumato.per_example.layers.fallback import AroundFallbackRule, FallbackRule
 from sfumato.per_example.rule import Layer
 from sfumato.per_example.workspace import Workspace
@@ -40,13 +41,16 @@ def covered(model: nn.Module, *, expand: bool = True) -> list[Layer[nn.Module]]:
 
 
 def layers_of(model: nn.Module, *, expand: bool = True) -> list[Layer[nn.Module]]:
-    """The same without any refusal."""
+    """What `covered` gives, also where a layer is refused."""
     return list(_collected(model, "", Workspace(), set(), expand))
 
 
 def problems(model: nn.Module) -> list[tuple[str, str]]:
     """(name, reason with the remedy) of every layer that cannot be covered."""
-    found = [(name, reason) for name, module in model.named_modules() if (reason := coupling(module))]
+    found = [
+        (name or type(layer).__name__, f"{type(layer).__name__} {what}; use {replacement}")
+        for name, layer, what, replacement in coupled_layers(model, mode_stays=True)
+    ]
     for layer in layers_of(model):
         reason = layer.rule.refusal(layer.module)
         if reason:

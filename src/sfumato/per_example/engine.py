@@ -8,6 +8,7 @@ of per-example gradients. On leaving, the module is as it was.
 Unit: an example is one index of dimension 0 of the inputs and of the losses. An example whose gradient has NaN or Inf
 counts as zero.
 
+>>> from sfumato.per_example import covered
 >>> model = nn.Linear(2, 1, bias=False)
 >>> with Recording(covered(model)) as recording:
 ...     losses = model(torch.tensor([[3.0, 4.0], [0.0, 2.0]])).squeeze(1)
@@ -26,15 +27,12 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._check import InputError
-from sfumato.per_example.coverage import covered
 from sfumato.per_example.factor import Factor
-from sfumato.per_example.full_precision import precise
-from sfumato.per_example.repeated_use import merged
-from sfumato.per_example.rule import Factors, Layer, exact
-from sfumato.per_example.tap import Tap
+from sfumato.per_example.full_precision import full_precision
+from sfumato.per_example.repeated_use import joined
+from sfumato.per_example.rule import Factors, Layer, at_least_single
+from sfumato.per_example.show_gradient import ShowGradient
 from sfumato.per_example.workspace import Workspace
-
-__all__ = ["Recording", "covered"]
 
 
 class Recording:
@@ -109,7 +107,7 @@ class Recording:
         self._listening = False  # a layer that is run again is not another use
         torch.autograd.grad(losses.sum(), self._anchor, allow_unused=True)
         keep = self._workspace.keep
-        self._settled = {key: merged(found, keep) for key, found in self._factors.items()}
+        self._settled = {key: joined(found, keep) for key, found in self._factors.items()}
         self._factors = {}
 
     def squared_norms(self, group: Sequence[nn.Parameter] | None = None) -> Tensor:
@@ -120,7 +118,7 @@ class Recording:
         """
         settled = self._ready()
         wanted = settled.keys() if group is None else {id(parameter) for parameter in group}
-        with precise(self._device):
+        with full_precision(self._device):
             norms = [factor.squared_norms().double() for key, factor in settled.items() if key in wanted]
         return torch.stack(norms).sum(dim=0) if norms else torch.zeros(self._examples or 0, dtype=torch.float64)
 
@@ -135,7 +133,7 @@ class Recording:
         absent = weights == 0
         drop = bool(absent.any())
         result = []
-        with precise(self._device):
+        with full_precision(self._device):
             for parameter in self.parameters if group is None else group:
                 factor = settled.get(id(parameter))
                 if factor is None:
@@ -155,7 +153,7 @@ class Recording:
         settled = self._ready()
         absent = weights == 0
         drop = bool(absent.any())
-        with precise(self._device):
+        with full_precision(self._device):
             for parameter, total in zip(self.parameters if group is None else group, totals, strict=True):
                 factor = settled.get(id(parameter))
                 if factor is not None:
@@ -236,10 +234,10 @@ class _LayerTap:
                     f"{recording._examples} examples; give it the examples as dimension 0 (batch_first=True), not "
                     "joined with another dimension"
                 )
-            for name, factor in factors(exact(gradient.detach())).items():
+            for name, factor in factors(at_least_single(gradient.detach())).items():
                 key = self._keys[name]
                 # what is used once is brought into its cheapest form while it is in the cache
                 found = recording._factors.setdefault(key, [])
                 found.append(factor.settled(recording._workspace.keep) if recording._uses[key] == 1 else factor)
 
-        return Tap.apply(output, recording._anchor, see)  # type: ignore[no-any-return]
+        return ShowGradient.apply(output, recording._anchor, see)  # type: ignore[no-any-return]

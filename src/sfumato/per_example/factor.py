@@ -174,11 +174,11 @@ class Rows(Factor):
     def squared_norms(self) -> Tensor:
         if self.ids.shape[1] == 1:
             return _squares(self.rows[:, 0])
-        merged, owner = self._merged()
+        merged, owner = self._rows_added_up()
         squares = _squares(merged)
         return torch.zeros(len(self.ids), dtype=squares.dtype, device=squares.device).index_add_(0, owner, squares)
 
-    def _merged(self) -> tuple[Tensor, Tensor]:
+    def _rows_added_up(self) -> tuple[Tensor, Tensor]:
         """Rows of equal id within an example added up in double precision, and the example that each belongs to."""
         examples = torch.arange(len(self.ids), device=self.ids.device)
         keys = (examples[:, None] * self.table + self.ids).flatten()

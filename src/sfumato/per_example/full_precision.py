@@ -4,7 +4,7 @@ Autocast, or matrix products that round their inputs to TensorFloat32 or bfloat1
 there they change a gradient, and the bound holds for the gradient as it is. In norms and clipped sums they would break
 the bound by parts in a thousand.
 
->>> with torch.autocast("cpu", torch.bfloat16), precise(torch.device("cpu")):
+>>> with torch.autocast("cpu", torch.bfloat16), full_precision(torch.device("cpu")):
 ...     (torch.ones(1, 1) @ torch.ones(1, 1)).dtype
 torch.float32
 """
@@ -17,7 +17,7 @@ import torch
 
 
 @contextmanager
-def precise(device: torch.device) -> Iterator[None]:
+def full_precision(device: torch.device) -> Iterator[None]:
     """A context for matrix products on this device; settings are as they were afterwards."""
     backends: list[Any] = [getattr(getattr(torch.backends, name), "matmul", None) for name in ("cuda", "mkldnn")]
     if not all(hasattr(backend, "fp32_precision") for backend in backends):  # torch before 2.9

@@ -13,7 +13,7 @@ from torch import Tensor
 from sfumato.per_example.factor import ROUNDINGS, Dense, Factor, Keep, Outer, Rows, lengths_of
 
 
-def merged(uses: Sequence[Factor], keep: Keep = torch.Tensor.new_empty) -> Factor:
+def joined(uses: Sequence[Factor], keep: Keep = torch.Tensor.new_empty) -> Factor:
     """One factor for all uses of a parameter."""
     if len(uses) == 1:
         return uses[0].settled(keep)
@@ -21,15 +21,15 @@ def merged(uses: Sequence[Factor], keep: Keep = torch.Tensor.new_empty) -> Facto
     if len(blocks) == len(uses):
         places = sorted({place for use in blocks for place in use.parts})
         found = {place: [use.parts[place] for use in blocks if place in use.parts] for place in places}
-        return Blocks({place: merged(parts, keep) for place, parts in found.items()}, blocks[0].shape)
+        return Blocks({place: joined(parts, keep) for place, parts in found.items()}, blocks[0].shape)
     outers = [use for use in uses if isinstance(use, Outer)]
     rows = [use for use in uses if isinstance(use, Rows)]
     if len(outers) == len(uses):
-        return _joined_outer(outers).settled(keep)
+        return _outers_joined(outers).settled(keep)
     if len(rows) == len(uses):
-        return _joined_rows(rows)
+        return _rows_joined(rows)
     if len(outers) + len(rows) == len(uses):
-        return TiedTable(_joined_rows(rows), _joined_outer(outers))
+        return TiedTable(_rows_joined(rows), _outers_joined(outers))
     total = uses[0].dense()
     for use in uses[1:]:
         total = total + use.dense().view_as(total)
@@ -92,7 +92,7 @@ class Blocks(Factor):
     def squared_norms(self) -> Tensor:
         return torch.stack([part.squared_norms() for part in self.parts.values()]).sum(dim=0)
 
-    def _joined(self, parts: Mapping[int, Tensor], dim: int) -> Tensor:
+    def _assembled(self, parts: Mapping[int, Tensor], dim: int) -> Tensor:
         some = next(iter(parts.values()))
         rows = some.shape[dim]
         whole = some.new_zeros(*some.shape[:dim], *self.shape)
@@ -101,22 +101,22 @@ class Blocks(Factor):
         return whole
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        return self._joined({place: part.weighted_sum(weights) for place, part in self.parts.items()}, 0)
+        return self._assembled({place: part.weighted_sum(weights) for place, part in self.parts.items()}, 0)
 
     def dense(self) -> Tensor:
-        return self._joined({place: part.dense() for place, part in self.parts.items()}, 1)
+        return self._assembled({place: part.dense() for place, part in self.parts.items()}, 1)
 
     def without(self, examples: Tensor) -> "Blocks":
         return Blocks({place: part.without(examples) for place, part in self.parts.items()}, self.shape)
 
 
-def _joined_outer(uses: Sequence[Outer]) -> Outer:
+def _outers_joined(uses: Sequence[Outer]) -> Outer:
     return Outer(
         torch.cat([use.left for use in uses], dim=1), torch.cat([use.right for use in uses], dim=1), uses[0].shape
     )
 
 
-def _joined_rows(uses: Sequence[Rows]) -> Rows:
+def _rows_joined(uses: Sequence[Rows]) -> Rows:
     return Rows(
         torch.cat([use.ids for use in uses], dim=1), torch.cat([use.rows for use in uses], dim=1), uses[0].table
     )

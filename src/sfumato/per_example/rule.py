@@ -120,21 +120,21 @@ class OutputRule(Rule):
             examples = tap.examples
             if examples is not None and examples > 1 and output.dim() and len(output) == 1:
                 # computed once for all examples, such as positions [1, T]: each gets its own
-                inputs = tuple(each(value, examples) for value in inputs)
-                output = each(output, examples).clone()
+                inputs = tuple(for_every_example(value, examples) for value in inputs)
+                output = for_every_example(output, examples).clone()
             saved = self.save(module, inputs, output)
             return tap(output, lambda gradient: self.factors(layer, saved, gradient))
 
         return layer.module.register_forward_hook(watch, with_kwargs=True).remove
 
 
-def each(value: Any, examples: int) -> Any:
+def for_every_example(value: Any, examples: int) -> Any:
     """A tensor with dimension 0 of size one, repeated for every example; anything else as it is."""
     if isinstance(value, Tensor) and value.dim() and len(value) == 1:
         return value.expand(examples, *value.shape[1:])
     return value
 
 
-def exact(values: Tensor) -> Tensor:
+def at_least_single(values: Tensor) -> Tensor:
     """At least single precision: what autocast made half goes back to single."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values

@@ -179,3 +179,27 @@ def test_a_mean_loss_an_empty_batch_and_nan_are_refused(batch) -> None:
         self_check(model, losses_of(model), (batch[0][:0], batch[1][:0]))
     with pytest.raises(InputError, match="not finite"):
         self_check(model, losses_of(model), (batch[0] * float("nan"), batch[1]))
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])
+def test_a_forward_of_this_instance_is_the_one_that_is_trained_and_stays(kind: type, batch) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.head = kind(4, 4, batch_first=True), nn.Linear(4, 3)
+            own = self.rnn.forward
+            self.rnn.forward = lambda values, initial=None: own(3 * values, initial)
+
+        def forward(self, values: Tensor) -> Tensor:
+            return self.head(self.rnn(values[:, None])[0][:, 0])
+
+    model = Model()
+    own = model.rnn.forward
+    plain = model(batch[0])
+    if kind is nn.LSTM:
+        self_check(model, losses_of(model), batch)
+    else:  # torch cannot run it for each example by itself
+        with pytest.raises(InputError, match="layer 'rnn'"):
+            self_check(model, losses_of(model), batch)
+    assert model.rnn.forward is own
+    assert torch.equal(model(batch[0]), plain)

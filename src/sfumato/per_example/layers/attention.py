@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from sfumato._check import InputError
 from sfumato.per_example.factor import Dense, Factor, Outer
 from sfumato.per_example.repeated_use import Blocks
-from sfumato.per_example.rule import Factors, Layer, Rule, Tap, exact
+from sfumato.per_example.rule import Factors, Layer, Rule, Tap, at_least_single
 
 
 class AttentionRule(Rule):
@@ -72,7 +72,7 @@ def _linear(layer: Layer[Any], weight: str, bias: str, inputs: Tensor) -> Callab
     def factors(gradient: Tensor) -> Factors:
         result: Factors = {}
         if weight in layer.wanted:
-            result[weight] = Outer(gradient, exact(inputs).to(gradient.dtype))
+            result[weight] = Outer(gradient, at_least_single(inputs).to(gradient.dtype))
         if bias in layer.wanted:
             result[bias] = Dense(gradient.sum(dim=1))
         return result
@@ -110,7 +110,7 @@ def _part(layer: Layer[Any], tap: Tap, index: int, letter: str, inputs: Tensor) 
     def factors(gradient: Tensor) -> Factors:
         found: dict[str, Factor] = {}
         if name in layer.wanted:
-            outer = Outer(gradient, exact(saved).to(gradient.dtype))
+            outer = Outer(gradient, at_least_single(saved).to(gradient.dtype))
             found[name] = Blocks({index: outer}, module.in_proj_weight.shape) if joint else outer
         if "in_proj_bias" in layer.wanted:
             found["in_proj_bias"] = Blocks({index: Dense(gradient.sum(dim=1))}, module.in_proj_bias.shape)

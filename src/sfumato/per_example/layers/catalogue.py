@@ -1,4 +1,4 @@
-"""Which rule covers which kind of layer, and which kinds are refused, with what to use instead."""
+"""Which rule covers which kind of layer."""
 
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
@@ -49,26 +49,3 @@ def rule_for(module: nn.Module) -> Rule:
                 break
             return rule()
     return FallbackRule()
-
-
-def coupling(module: nn.Module) -> str:
-    """Why a module lets one example change another one's output, or the model itself, with the replacement.
-
-    Trained or frozen, all the same: what examples change in place is released without noise. Empty if nothing is known.
-    """
-    if getattr(module, "couples_examples", False):
-        return f"{type(module).__name__} normalises private examples together; use statistics='public'"
-    if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
-        return "max_norm changes the table in place from the examples of a batch; use max_norm=None"
-    if isinstance(module, nn.modules.instancenorm._InstanceNorm) and module.track_running_stats:
-        return "its running statistics mix the examples; use track_running_stats=False"
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        if not module.training and module.track_running_stats:
-            return ""
-        channels = module.num_features
-        groups = next(count for count in (32, 16, 8, 4, 2, 1) if channels % count == 0)
-        return (
-            f"{type(module).__name__} normalises with the statistics of the whole batch, which couples the examples; "
-            f"use nn.GroupNorm({groups}, {channels}) or models.PublicBatchNorm"
-        )
-    return ""

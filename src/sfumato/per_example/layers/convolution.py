@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.per_example.factor import Dense, Factor, Outer
-from sfumato.per_example.rule import Factors, Layer, OutputRule, exact
+from sfumato.per_example.rule import Factors, Layer, OutputRule, at_least_single
 from sfumato.per_example.workspace import Workspace
 
 _LANES = 8  # channels that the kernels for groups take at once
@@ -39,7 +39,7 @@ class ConvolutionRule(OutputRule):
     def factors(self, layer: Layer[AnyConvolution], saved: Tensor, gradient: Tensor) -> Factors:
         result: Factors = {}
         if "weight" in layer.wanted:
-            inputs = exact(saved).to(gradient.dtype)
+            inputs = at_least_single(saved).to(gradient.dtype)
             result["weight"] = weight_factor(layer.module, inputs, gradient, layer.workspace)
         if "bias" in layer.wanted:
             result["bias"] = Dense(gradient.flatten(2).sum(dim=2))

@@ -50,7 +50,7 @@ class EmbeddingBagRule(OutputRule):
         ids: Tensor = saved[0]
         offsets, weights = (*saved[1:], None, None)[:2]
         if offsets is not None:
-            ids, weights = _padded(ids, offsets, weights, module)
+            ids, weights = _rectangle(ids, offsets, weights, module)
         elif weights is None:
             weights = gradient.new_ones(ids.shape)
         if module.padding_idx is not None:
@@ -60,7 +60,7 @@ class EmbeddingBagRule(OutputRule):
         return {"weight": Rows(ids, gradient[:, None, :] * weights[:, :, None], module.num_embeddings)}
 
 
-def _padded(ids: Tensor, offsets: Tensor, weights: Tensor | None, module: nn.EmbeddingBag) -> tuple[Tensor, Tensor]:
+def _rectangle(ids: Tensor, offsets: Tensor, weights: Tensor | None, module: nn.EmbeddingBag) -> tuple[Tensor, Tensor]:
     """Ragged bags as a rectangle with weight zero where there is nothing."""
     starts = offsets[:-1] if module.include_last_offset else offsets
     ends = offsets[1:] if module.include_last_offset else offsets.new_tensor([*offsets[1:].tolist(), len(ids)])

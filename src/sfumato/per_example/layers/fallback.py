@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sfumato._check import InputError, first_line
 from sfumato.per_example.factor import Dense
-from sfumato.per_example.rule import Factors, Layer, Rule, Tap, exact
+from sfumato.per_example.rule import Factors, Layer, Rule, Tap, at_least_single
 
 
 class FallbackRule(Rule):
@@ -91,7 +91,7 @@ def _factors(
             f"layer {layer.name or type(module).__name__!r} cannot be run again for each example by itself: {reason}; "
             f"move {', '.join(sorted(layer.wanted))} into a module of its own, or freeze it"
         ) from error
-    return {name: Dense(exact(value)) for name, value in gradients.items()}
+    return {name: Dense(at_least_single(value)) for name, value in gradients.items()}
 
 
 def _as_seen(value: Any, parameters: dict[str, Tensor]) -> Any:
@@ -99,7 +99,7 @@ def _as_seen(value: Any, parameters: dict[str, Tensor]) -> Any:
     if not isinstance(value, Tensor):
         return value
     single = any(parameter.dtype == torch.float32 for parameter in parameters.values())
-    return exact(value.detach()) if single else value.detach()
+    return at_least_single(value.detach()) if single else value.detach()
 
 
 def _with_batch(value: Any, examples: int) -> Any:

@@ -10,7 +10,7 @@
 from torch import Tensor, nn
 
 from sfumato.per_example.factor import Dense, Outer
-from sfumato.per_example.rule import Factors, Layer, OutputRule, exact
+from sfumato.per_example.rule import Factors, Layer, OutputRule, at_least_single
 
 
 class LinearRule(OutputRule):
@@ -20,7 +20,7 @@ class LinearRule(OutputRule):
         left = gradient.reshape(len(gradient), -1, gradient.shape[-1])
         result: Factors = {}
         if "weight" in layer.wanted:
-            right = exact(saved).reshape(len(gradient), -1, saved.shape[-1])
+            right = at_least_single(saved).reshape(len(gradient), -1, saved.shape[-1])
             result["weight"] = Outer(left, right.to(left.dtype))
         if "bias" in layer.wanted:
             result["bias"] = Dense(left.sum(dim=1))

@@ -40,11 +40,11 @@ class Steps(torch.autograd.Function):
         tanhs = z.new_empty(steps, examples, width)
         hiddens = z.new_empty(steps + 1, examples, width)
         hiddens[0], cells[0] = hidden, cell
-        turned = weight.T
+        transposed = weight.T
         before, now = hiddens[0], cells[0]
         rows = zip(z.unbind(), gates.unbind(), cells.unbind()[1:], tanhs.unbind(), hiddens.unbind()[1:], strict=True)
         for given, gate, next_cell, tanh, next_hidden in rows:
-            torch.addmm(given, before, turned, out=gate)
+            torch.addmm(given, before, transposed, out=gate)
             gate[:, : 2 * width].sigmoid_()
             first, forget, new, out = gate.split(width, dim=1)
             new.tanh_()

@@ -11,7 +11,7 @@ from sfumato.models import PublicBatchNorm, WSConv2d
 from sfumato.per_example.factor import Dense
 from sfumato.per_example.layers.convolution import weight_factor
 from sfumato.per_example.layers.normalisation import ScaleRule
-from sfumato.per_example.rule import Factors, Layer, OutputRule, exact
+from sfumato.per_example.rule import Factors, Layer, OutputRule, at_least_single
 
 
 class PublicBatchNormRule(ScaleRule):
@@ -30,7 +30,7 @@ class StandardisedConvolutionRule(OutputRule):
     def factors(self, layer: Layer[WSConv2d], saved: Tensor, gradient: Tensor) -> Factors:
         result: Factors = {}
         if "weight" in layer.wanted:
-            inputs = exact(saved).to(gradient.dtype)
+            inputs = at_least_single(saved).to(gradient.dtype)
             kernels = weight_factor(layer.module, inputs, gradient, layer.workspace).dense()
             result["weight"] = Dense(layer.module.pull_back(kernels))
         if "bias" in layer.wanted:

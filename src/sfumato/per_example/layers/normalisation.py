@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.per_example.factor import Dense
-from sfumato.per_example.rule import Factors, Layer, OutputRule, exact
+from sfumato.per_example.rule import Factors, Layer, OutputRule, at_least_single
 
 
 class ScaleRule(OutputRule):
@@ -29,7 +29,7 @@ class ScaleRule(OutputRule):
     def factors(self, layer: Layer[Any], saved: Tensor, gradient: Tensor) -> Factors:
         result: Factors = {}
         if "weight" in layer.wanted:
-            normalised = self.normalised(layer.module, exact(saved)).to(gradient.dtype)
+            normalised = self.normalised(layer.module, at_least_single(saved)).to(gradient.dtype)
             result["weight"] = Dense(self.summed(layer.module, gradient * normalised))
         if "bias" in layer.wanted:
             result["bias"] = Dense(self.summed(layer.module, gradient))
@@ -83,7 +83,7 @@ class GroupNormRule(OutputRule):
     def factors(self, layer: Layer[nn.GroupNorm], saved: Any, gradient: Tensor) -> Factors:
         module = layer.module
         values, mean, scale = saved
-        values = exact(values).to(gradient.dtype).reshape(*values.shape[:2], -1)
+        values = at_least_single(values).to(gradient.dtype).reshape(*values.shape[:2], -1)
         gradient = gradient.reshape(values.shape)
         total = gradient.sum(dim=2)
         result: Factors = {}

@@ -63,9 +63,9 @@ def _run(layer: Layer[Any], tap: Tap, values: Tensor | PackedSequence, initial: 
         for direction in range(directions):
             suffix = f"_l{level}" + ("_reverse" if direction else "")
             start = tuple(state[level * directions + direction] for state in states)
-            turned = _turn(inputs, lengths) if direction else inputs
-            out, final = _unroll(layer, tap, suffix, turned, start, lengths)
-            outputs.append(_turn(out, lengths) if direction else out)
+            reversed_inputs = _reversed(inputs, lengths) if direction else inputs
+            out, final = _unroll(layer, tap, suffix, reversed_inputs, start, lengths)
+            outputs.append(_reversed(out, lengths) if direction else out)
             finals.append(final)
         inputs = torch.cat(outputs, dim=2) if directions == 2 else outputs[0]
         if module.dropout and level < module.num_layers - 1:
@@ -87,7 +87,7 @@ def _initial(module: Any, inputs: Tensor, given: Any) -> States:
     return tuple(given) if kinds == 2 else (given,)
 
 
-def _turn(values: Tensor, lengths: Tensor | None) -> Tensor:
+def _reversed(values: Tensor, lengths: Tensor | None) -> Tensor:
     """Each sequence backwards, the padding left where it is."""
     if lengths is None:
         return values.flip(1)

@@ -1,7 +1,6 @@
-"""Ways in which a bound per example could break without a word, each found by an attack on the engine."""
+"""An example's gradient is the same whoever else is in the batch, or the model is refused."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -9,116 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato._check import InputError
-from sfumato.per_example import Recording, covered
+from sfumato.per_example import covered, self_check
 from sfumato.per_example.checks.neighbours import shaken
-from sfumato.per_example.checks.self_check import self_check
-from sfumato.per_example.factor import Dense, Outer, Rows
 from sfumato.per_example.memory import out_of_memory
-from sfumato.per_example.repeated_use import TiedTable
-
-# Norms that are below the truth.
-
-
-def truth(factor: Any) -> float:
-    return float(factor.dense().double().norm())
-
-
-@pytest.mark.parametrize("positions", [1, 3])
-def test_a_gradient_whose_square_is_too_small_for_a_float_meets_a_huge_input(positions: int) -> None:
-    factor = Outer(torch.full((1, positions, 1000), 2.5e-23), torch.full((1, positions, 10), 3e18))
-    assert truth(factor) > 1e-3
-    assert float(factor.squared_norms().sqrt()) >= truth(factor) * (1 - 1e-6)
-
-
-def test_nothing_has_norm_nothing_beside_huge_inputs() -> None:
-    for positions in (1, 3):
-        factor = Outer(torch.zeros(1, positions, 4), torch.full((1, positions, 4), 3e18))
-        assert factor.squared_norms().tolist() == [0.0]
-
-
-def test_positions_that_are_rounded_in_the_same_way_do_not_hide_what_is_left_of_their_difference() -> None:
-    generator = torch.Generator().manual_seed(0)
-    even = torch.arange(512) % 2 == 0
-    right = torch.where(even, 1.0, -1.0).view(1, 512, 1)
-    for _ in range(300):
-        one = 1 + torch.rand((), generator=generator)
-        other = one * (1 - 10 ** (-4.5 + 2 * torch.rand((), generator=generator)))
-        factor = Outer(torch.where(even, one, other).view(1, 512, 1), right)
-        exact = float((factor.left.double().mT @ right.double()).norm())
-        assert float(factor.squared_norms().sqrt()) >= exact
-
-
-@pytest.mark.parametrize("numbers", [100_000, 2_400_000])
-def test_long_sums_of_equal_squares_do_not_fall_short(numbers: int) -> None:
-    factor = Dense(torch.full((1, numbers), 1.2345e-3))
-    exact = float(factor.gradients[0, 0].double()) * numbers**0.5
-    assert float(factor.squared_norms().sqrt()) == pytest.approx(exact, rel=1e-5)
-
-
-def test_rows_of_one_id_that_cancel_leave_what_the_sum_gets() -> None:
-    ids, values = torch.zeros(1, 3, dtype=torch.int64), torch.tensor([[[1e6], [0.01], [-1e6]]])
-    factor = Rows(ids, values, 4)
-    total = torch.zeros(4, 1, dtype=torch.float64)
-    factor.add_to(total, torch.tensor([0.3], dtype=torch.float64))
-    assert float(total.norm()) <= 0.3 * float(factor.squared_norms().sqrt()) * (1 + 1e-6)
-
-
-def test_a_tied_table_whose_two_uses_cancel_is_not_below_the_truth() -> None:
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(100):
-        ids = torch.randint(3, (1, 40), generator=generator)
-        values = torch.randn(1, 40, 2, generator=generator)
-        rows = Rows(ids, values, 3)
-        left = -F.one_hot(ids, 3).float() * (1 + 1e-4 * torch.rand(1, 40, 1, generator=generator))
-        factor = TiedTable(rows, Outer(left, values))
-        table = torch.zeros(3, 2, dtype=torch.float64).index_add_(0, ids[0], values[0].double())
-        exact = (table + left[0].double().T @ values[0].double()).norm()
-        assert float(factor.squared_norms().sqrt()) >= float(exact)
-
-
-@pytest.mark.parametrize("kind", ["linear", "sequence", "convolution"])
-def test_autocast_around_the_sums_does_not_reach_them(kind: str) -> None:
-    torch.manual_seed(0)
-    model, shape = {
-        "linear": (nn.Linear(40, 30), (3, 40)),
-        "sequence": (nn.Linear(40, 30), (3, 4, 40)),
-        "convolution": (nn.Conv2d(3, 5, 3), (3, 3, 8, 8)),
-    }[kind]
-    with Recording(covered(model)) as recording:
-        recording.backward(model(torch.randn(shape)).flatten(1).square().sum(dim=1))
-    weights = torch.rand(3)
-    norms, sums = recording.squared_norms(), recording.weighted_sum(weights)
-    totals = [torch.zeros_like(parameter, dtype=torch.float64) for parameter in recording.parameters]
-    with torch.autocast("cpu", torch.bfloat16):
-        torch.testing.assert_close(recording.squared_norms(), norms, rtol=1e-6, atol=0)
-        for one, two in zip(recording.weighted_sum(weights), sums, strict=True):
-            torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-5)
-        recording.add_to(totals, weights)
-    for one, two in zip(totals, sums, strict=True):
-        torch.testing.assert_close(one.float(), two, rtol=1e-5, atol=1e-4)
-
-
-def test_products_of_lower_precision_are_for_the_model_alone() -> None:
-    class Spy(Dense):
-        def weighted_sum(self, weights: Tensor) -> Tensor:
-            seen.append(torch.backends.cuda.matmul.fp32_precision)
-            return super().weighted_sum(weights)
-
-    seen: list[object] = []
-    layer = nn.Linear(2, 1, bias=False)
-    with Recording(covered(layer)) as recording:
-        recording.backward(layer(torch.ones(2, 2)).squeeze(1))
-    recording._settled = {key: Spy(factor.dense()) for key, factor in recording._ready().items()}
-    torch.set_float32_matmul_precision("high")
-    try:
-        recording.weighted_sum(torch.ones(2))
-        assert torch.get_float32_matmul_precision() == "high"
-    finally:
-        torch.set_float32_matmul_precision("highest")
-    assert seen == ["ieee"]
-
-
-# Examples that are coupled where it does not show.
 
 
 @pytest.fixture
@@ -270,9 +162,6 @@ def test_little_memory_makes_the_check_smaller(most: int, batch) -> None:
     assert 8 in sizes
 
 
-# State: what examples leave behind.
-
-
 class Counts(nn.Module):
     """Counts examples, or calls: both tell how many took part."""
 
@@ -334,47 +223,3 @@ def test_a_memory_of_the_batch_before_is_seen(batch) -> None:
     model = Remembers(torch.tanh)
     with pytest.raises(InputError, match="coupled"):
         self_check(model, cross_entropy(model), batch)
-
-
-# Layers that are called in their user's way.
-
-
-def test_arguments_by_name(against_loop) -> None:
-    class Named(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.bag, self.layer = nn.EmbeddingBag(9, 4, mode="sum"), nn.Linear(4, 3)
-
-        def forward(self, ids: Tensor, weights: Tensor) -> Tensor:
-            return self.layer(input=self.bag(ids, per_sample_weights=weights))
-
-    model = Named()
-    against_loop(
-        model,
-        lambda ids, weights: model(ids, weights).square().sum(dim=1),
-        (torch.randint(9, (3, 5)), torch.rand(3, 5)),
-    )
-
-
-@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])
-def test_a_forward_of_this_instance_is_the_one_that_is_trained_and_stays(kind: type, batch) -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.rnn, self.head = kind(6, 4, batch_first=True), nn.Linear(4, 3)
-            own = self.rnn.forward
-            self.rnn.forward = lambda values, initial=None: own(3 * values, initial)
-
-        def forward(self, values: Tensor) -> Tensor:
-            return self.head(self.rnn(values[:, None])[0][:, 0])
-
-    model = Model()
-    own = model.rnn.forward
-    plain = model(batch[0])
-    if kind is nn.LSTM:
-        self_check(model, cross_entropy(model), batch)
-    else:  # torch cannot run it for each example by itself
-        with pytest.raises(InputError, match="layer 'rnn'"):
-            self_check(model, cross_entropy(model), batch)
-    assert model.rnn.forward is own
-    assert torch.equal(model(batch[0]), plain)

@@ -1,8 +1,8 @@
 """A point of the graph at which the gradient of a layer's output is seen, without a change to the layer.
 
-The tap is the identity. Its second input, the anchor, is what the backward pass is asked to reach: then every tap is
-passed, and nothing else is computed than what lies between the loss and the taps. Where the layer's input needs no
-gradient, the backward pass ends at the tap.
+It is the identity. Its second input, the anchor, is what the backward pass is asked to reach: then every such point
+is passed, and nothing else is computed than what lies between the loss and these points. Where the layer's input
+needs no gradient, the backward pass ends here.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 
-class Tap(torch.autograd.Function):
+class ShowGradient(torch.autograd.Function):
     """Identity; hands the gradient to `see`."""
 
     @staticmethod
