@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato._types import Unit
 from sfumato.accounting import Event, Statement, guarantee
 from sfumato.accounting.statement.disclosure import NOT_STATED
+from sfumato.accounting.statement.verdict import FPR
 from sfumato.sampling import PoissonSampling, VirtualClients
 from sfumato.training.loop import PrivateSum
 
@@ -53,6 +54,7 @@ def make_statement(
         population=population,
         alternatives=tuple(_alternatives(plan, private_sum, event=event, rounds=rounds, delta=delta)),
         disclosure=_disclosure(plan, private_sum, noise_source),
+        tpr_at_1_percent_fpr=float(cost.tpr(FPR)),
     )
 
 
