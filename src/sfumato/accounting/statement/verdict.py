@@ -53,6 +53,7 @@ _UNITS = {
     "agent": "agents",
     "identity": "identities",
     "label": "examples",
+    "unit": "units",  # of an event that no statement goes with
 }
 _OUTSIDERS = {
     "add_remove": ("that did not take part", "that did"),
@@ -71,6 +72,7 @@ class Verdict:
         tpr: the largest true positive rate of a test at a false positive rate of `FPR`, an upper bound.
         advantage: the most by which a true positive rate exceeds its false positive rate, an upper bound.
         void: why nobody may rely on the promise, a sentence; "" if nothing speaks against it.
+        contradicted: whether the ledger costs more than was stated.
     """
 
     unit: str
@@ -80,6 +82,7 @@ class Verdict:
     tpr: float
     advantage: float
     void: str = ""
+    contradicted: bool = False
 
     @property
     def word(self) -> str:
@@ -163,7 +166,7 @@ def judge(
             shown = float(cost.tpr(FPR)), cost.advantage()
         except InputError:  # no accountant knows it under this adjacency: the promise stands alone
             shown, spent = (finds, advantage), 0.0
-        if exceeds(spent, epsilon):
+        if _exceeds(spent, epsilon):
             finds, advantage = shown
         else:
             finds, advantage = min(finds, shown[0]), min(advantage, shown[1])
@@ -175,10 +178,11 @@ def judge(
         tpr=finds,
         advantage=advantage,
         void=_void(epsilon, spent, seeded=seeded),
+        contradicted=_exceeds(spent, epsilon),
     )
 
 
-def exceeds(spent: float, epsilon: float) -> bool:
+def _exceeds(spent: float, epsilon: float) -> bool:
     """Whether a cost is above what was stated, by more than rounding."""
     return spent > epsilon * (1 + 1e-6) + 1e-9
 
@@ -186,7 +190,7 @@ def exceeds(spent: float, epsilon: float) -> bool:
 def attacker_finds(unit: str, adjacency: str, fpr: float, tpr: float) -> str:
     """A bound on a test in a sentence."""
     outside, inside = _LABELS if unit == "label" else _OUTSIDERS[adjacency]
-    found = "all" if tpr > 0.9999 else f"at most {percent(tpr)}"
+    found = "all" if percent(tpr) == "100 %" else f"at most {percent(tpr)}"
     return f"An attacker who suspects {percent(fpr)} of the {_UNITS[unit]} {outside} finds {found} of those {inside}."
 
 
@@ -206,7 +210,7 @@ def percent(share: float) -> str:
 def _void(epsilon: float, spent: float, *, seeded: bool) -> str:
     if math.isinf(epsilon):
         return "Nobody is protected: epsilon is infinite. Treat what was released as if it were the data themselves."
-    if exceeds(spent, epsilon):
+    if _exceeds(spent, epsilon):
         cost = f"{rounded_up(spent, 4):.4g}"
         return f"Do not rely on this statement: its ledger costs epsilon {cost} at the same delta, more than it says."
     if seeded:
