@@ -5,6 +5,7 @@ from typing import Any
 from sfumato._types import Unit
 from sfumato.accounting import Event, NonPrivate, Statement, guarantee, terms
 from sfumato.accounting.statement.disclosure import NOT_STATED
+from sfumato.accounting.statement.verdict import FPR
 from sfumato.runs.facts import Facts
 
 
@@ -33,6 +34,7 @@ def make_statement(event: Event, facts: Facts, *, noise_source: str) -> Statemen
         population=facts.population,
         alternatives=tuple(_alternatives(event, facts)) if private else (),
         disclosure=_disclosure(facts, noise_source) if private else _NOT_COVERED,
+        tpr_at_1_percent_fpr=float(cost.tpr(FPR)),
     )
 
 
