@@ -44,9 +44,10 @@ def moved(plan, users, seed: int) -> tuple[float, float]:
     present = np.arange(len(users))
     whole = plan.contribution(model, users, "cpu", 0)
     for cohort in (present, present[:-1]):
-        groups = private_sum.grouping.group(cohort, source, 0)
-        sums.append(whole.clipped_sum(whole.initial, groups, 0, plan.clip_norm, source).clipped.total)
-    return (sums[0] - sums[1]).norm().item(), private_sum.contributions_moved * plan.clip_norm
+        groups = private_sum.grouping.group(cohort, 0, source)
+        share = whole.clipped_sum(whole.trained.initial, groups, 0, plan.bound, plan.clip_norm, source, None)
+        sums.append(share.total)
+    return (sums[0] - sums[1]).norm().item(), private_sum.contributions_moved * private_sum.scale(plan.clip_norm)
 
 
 LOCAL = {"learning_rate": 0.5, "momentum": 0.5, "local_epochs": 2, "batch_size": 2, "noise_multiplier": 1.0}
@@ -92,6 +93,7 @@ def test_an_absent_user_leaves_no_trace_in_the_sum():
     totals = []
     for scale in (1.0, 1e6):
         contribution = plan.contribution(model, users_of(0, scale), "cpu", 0)
-        groups = plan.grouping.group(present, source, 0)
-        totals.append(contribution.clipped_sum(contribution.initial, groups, 0, 1.0, source).clipped.total)
+        groups = plan.grouping.group(present, 0, source)
+        theta = contribution.trained.initial
+        totals.append(contribution.clipped_sum(theta, groups, 0, plan.bound, 1.0, source, None).total)
     assert torch.equal(*totals)

@@ -78,7 +78,7 @@ def test_the_noise_that_is_left_beside_another_release_costs_the_rest():
     both = left.single(1.0) + acc.Gaussian(4.0)
     assert acc.guarantee(both).epsilon(1e-6) == pytest.approx(acc.guarantee(acc.Gaussian(1.1)).epsilon(1e-6), rel=1e-9)
     assert IndependentGaussian(noise_multiplier=0.0).beside(0.0).noise_multiplier == 0.0
-    with pytest.raises(InputError, match="noise multiplier 1 leaves nothing for the sum at 1.1"):
+    with pytest.raises(InputError, match=r"noise multiplier 1 leaves nothing for the sum at 1\.1"):
         IndependentGaussian(noise_multiplier=1.1).beside(1.0)
 
 

@@ -1,5 +1,7 @@
 """Cohorts: arrays that say who contributes together."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,7 +25,7 @@ def told(cohort: Cohort) -> list[tuple[int, list[int]]]:
 @given(sizes=st.lists(st.integers(1, 4), max_size=7), part=st.sampled_from(SLICES))
 def test_a_part_of_a_cohort_is_that_part_of_its_contributors(sizes, part):
     ends = np.cumsum([0, *sizes])
-    groups = [list(range(start, end)) for start, end in zip(ends, ends[1:])]
+    groups = [list(range(start, end)) for start, end in pairwise(ends)]
     assert told(cohort_of(groups).take(part)) == told(cohort_of(groups))[part]
     assert cohort_of(groups).take(part).units.tolist() == [unit for group in groups[part] for unit in group]
 
@@ -31,7 +33,7 @@ def test_a_part_of_a_cohort_is_that_part_of_its_contributors(sizes, part):
 @given(sizes=st.lists(st.integers(1, 4), max_size=7), parts=st.integers(1, 4))
 def test_what_a_team_shares_out_is_the_whole_cohort_once(sizes, parts):
     ends = np.cumsum([0, *sizes])
-    whole = cohort_of([list(range(start, end)) for start, end in zip(ends, ends[1:])])
+    whole = cohort_of([list(range(start, end)) for start, end in pairwise(ends)])
     shared = [row for rank in range(parts) for row in told(whole.take(slice(rank, None, parts)))]
     assert sorted(shared) == told(whole)
 
