@@ -249,6 +249,8 @@ class Run:
             header = {"sfumato": json.dumps(metadata or {}, sort_keys=True)}
             write_atomic(self.folder.model, lambda temporary: save_file(tensors, temporary, header))
             if complete:
+                if self._last is not None and not self._last.complete:  # a run without a loop
+                    self.save(self._last.tensors, self._last.state, complete=True)
                 checkpoints.delete_key(self.folder.checkpoint)
         return statement
 
