@@ -107,6 +107,9 @@ class LocalContribution:
         count = len(self._trainers)
         if count == 1:
             return train(self._trainers[0], cohort, out)
+        frozen = self.trained.frozen()  # a run that goes on has put its own back, after the copies were made
+        for trainer in self._trainers[1:]:
+            trainer.trained.load_frozen(frozen)
         parts = [cohort.take(slice(i, None, count)) for i in range(count)]
         # In the threads' order, not in the order in which they finish: the same sum every time.
         shares = list(self._pool.map(train, self._trainers, parts, [out] + [None] * (count - 1)))

@@ -33,6 +33,7 @@ from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato.accounting import Budget, Event, Ledger, Statement, compose, terms
+from sfumato.accounting.ledger.budget import Meter
 from sfumato.runs import checkpoint as checkpoints
 from sfumato.runs.checkpoint import Checkpoint
 from sfumato.runs.facts import Facts
@@ -60,6 +61,7 @@ class Run:
         self.source: RandomSource
         self._plan, self._budget, self._stack = plan, budget, stack
         self._ledger: Ledger | None = None
+        self._meter = Meter(budget, {}) if budget is not None and folder is None else None  # else the ledger has one
         self._spent: dict[Event, int] = {}
         self._releases: dict[str, dict[str, Tensor]] = {}
         self._last: Checkpoint | None = None
@@ -168,6 +170,9 @@ class Run:
         """
         if self._ledger is not None:
             self._ledger.append(event, **({} if phase is None else {"phase": phase}), **public)
+        elif self._meter is not None:
+            self._meter.admit(event)
+            self._meter.spend(event)
         for single, count in terms(event):
             self._spent[single] = self._spent.get(single, 0) + count
 
@@ -189,8 +194,9 @@ class Run:
             self._releases[phase] = draw(self.source)
             if self.folder is not None and self.team.leads:
                 checkpoints.save_release(self.folder.checkpoint, phase, self._releases[phase])
-            if self._last is not None and not self._last.state:  # else the loop saves: its rounds go with its state
-                self.save({}, {})
+            last = self._last
+            if last is not None and (not last.state or last.complete):  # else the loop saves: its rounds go with it
+                self.save(last.tensors, last.state, complete=last.complete)
         return self._releases[phase]
 
     def spent(self) -> Event:
@@ -243,6 +249,8 @@ class Run:
             header = {"sfumato": json.dumps(metadata or {}, sort_keys=True)}
             write_atomic(self.folder.model, lambda temporary: save_file(tensors, temporary, header))
             if complete:
+                if self._last is not None and not self._last.complete:  # a run without a loop
+                    self.save(self._last.tensors, self._last.state, complete=True)
                 checkpoints.delete_key(self.folder.checkpoint)
         return statement
 
@@ -251,8 +259,7 @@ class Run:
             return RandomSource.from_seed(seed)
         source = None
         if self.team.leads:
-            # A run that is complete has no key any more, and nothing left to draw.
-            kept = resume and self.folder is not None and not checkpoints.load(self.folder.checkpoint).complete
+            kept = resume and self.folder is not None and checkpoints.keeps_key(self.folder.checkpoint)
             source = checkpoints.read_key(self.folder.checkpoint) if kept and self.folder else RandomSource.from_os()
         return self.team.from_leader(source)
 

@@ -65,6 +65,7 @@ class Loop:
         self.round = 0
         self.clip_norm = private_sum.bound.start
         self.stopped = False
+        self._resumed = False
         self._sum, self._contribution, self._server, self._theta = private_sum, contribution, server, theta
         self._run = run
         self._memory: Tensor | None = None
@@ -92,7 +93,7 @@ class Loop:
         """
         saved_at = time.monotonic()
         with Interrupt() as interrupt:  # from before the first checkpoint on: a signal finds a run that can go on
-            if self.round == 0:
+            if not self._resumed:
                 self._evaluate(cadence, evaluate, show)
                 self._save()
             while not self.finished and not self.stopped:
@@ -117,9 +118,10 @@ class Loop:
                     saved_at = time.monotonic()
 
     def resume(self, saved: Checkpoint) -> None:
-        """Go on from a checkpoint; one from before the first round changes nothing."""
+        """Go on from a checkpoint; one from before the loop began changes nothing."""
         if not saved.state:
             return
+        self._resumed = True
         self.round, self.clip_norm = saved.state["round"], saved.state["clip_norm"]
         self._theta.copy_(saved.tensors["theta"])
         self._server.load(saved.tensors, saved.state["server"])
