@@ -81,12 +81,14 @@ class ClippedSum:
             usable = weights[0] > 0  # zero times NaN would be NaN
             if not usable.all():
                 exact, weights = exact[usable], weights[:, usable]
+            if not len(exact):
+                continue
             if len(exact) == 1:  # no copy of a large contribution in double precision
                 for piece, part, weight in self._pieces(exact[0], weights[:, 0].tolist()):
                     piece.add_(part, alpha=weight)
             elif len(self.groups) == 1:
                 self.total.add_(weights[0] @ exact)
-            elif len(exact):
+            else:
                 for piece, part, weight in self._pieces(exact, list(weights)):
                     piece.add_(torch.mv(part.T, weight))
 

@@ -33,6 +33,7 @@ from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato.accounting import Budget, Event, Ledger, Statement, compose, terms
+from sfumato.accounting.ledger.budget import Meter
 from sfumato.runs import checkpoint as checkpoints
 from sfumato.runs.checkpoint import Checkpoint
 from sfumato.runs.facts import Facts
@@ -60,6 +61,7 @@ class Run:
         self.source: RandomSource
         self._plan, self._budget, self._stack = plan, budget, stack
         self._ledger: Ledger | None = None
+        self._meter = Meter(budget, {}) if budget is not None and folder is None else None  # else the ledger has one
         self._spent: dict[Event, int] = {}
         self._releases: dict[str, dict[str, Tensor]] = {}
         self._last: Checkpoint | None = None
@@ -166,6 +168,11 @@ class Run:
         Raises:
             BudgetExceeded: the budget does not allow it; nothing was recorded.
         """
+        if self.folder is not None and self.team.leads and self._ledger is None:
+            raise RuntimeError("the run has not started: what it releases now would stand in no ledger")
+        if self._meter is not None:
+            self._meter.admit(event)
+            self._meter.spend(event)
         if self._ledger is not None:
             self._ledger.append(event, **({} if phase is None else {"phase": phase}), **public)
         for single, count in terms(event):
