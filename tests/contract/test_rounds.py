@@ -18,6 +18,7 @@ from contract.battery import (
 )
 from contract.specimens import NAMES, PRIVATE, SPECIMENS, UNITS, fit, network, plan_of
 from contract.test_bounds import CLIPPINGS, SAMPLINGS
+from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting import Budget, BudgetExceeded, Gaussian, guarantee
 from sfumato.clipping import ClippedSum
@@ -156,6 +157,16 @@ def test_a_bound_costs_what_its_sensitivity_costs_and_no_less(name, sampling):
         event = plan.private_sum(UNITS).event(3)
         costs.add(round(guarantee(event, adjacency=plan.sampler(UNITS).adjacency).epsilon(1e-3), 6))
     assert len(costs) == 1
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_a_budget_for_other_neighbours_is_refused_before_anything_is_written(name, tmp_path):
+    """Or the statement could say more than the budget."""
+    with pytest.raises(InputError, match=r'give Budget\(\.\.\., adjacency="replace"\)'):
+        fit(name, tmp_path / "run", sampling="fixed", budget=Budget(epsilon=100.0, delta=1e-3))
+    assert not (tmp_path / "run").exists()
+    budget = Budget(epsilon=100.0, delta=1e-3, adjacency="replace")
+    assert fit(name, None, sampling="fixed", budget=budget, delta=1e-3).statement.epsilon <= 100.0
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["in a folder", "in memory"])

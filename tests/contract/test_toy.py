@@ -23,7 +23,9 @@ from contract.battery import (
     summed,
 )
 from contract.specimens import UNITS, vectors
+from sfumato._check import InputError
 from sfumato.accounting import Budget, BudgetExceeded, Gaussian, MatrixMechanism, guarantee
+from sfumato.clipping import AdaptiveClipNorm, QuantileRule
 from sfumato.runs import Run
 
 PARTS = toy.private_sum(UNITS)
@@ -122,11 +124,15 @@ def test_the_budget_holds_for_both_phases_together(kept, tmp_path):
 
 
 def test_noise_that_is_shared_between_rounds_takes_no_adaptive_norm():
-    from sfumato._check import InputError
-    from sfumato.clipping import AdaptiveClipNorm, QuantileRule
-
     with pytest.raises(InputError, match="share it between rounds"):
         dataclasses.replace(PARTS, bound=AdaptiveClipNorm(initial=1.0, rule=QuantileRule(quantile=0.5)))
+
+
+def test_a_statement_for_other_neighbours_than_those_of_the_rounds_is_refused(monkeypatch):
+    made = toy.Facts
+    monkeypatch.setattr(toy, "Facts", lambda **facts: made(**{**facts, "adjacency": "replace"}))
+    with pytest.raises(InputError, match="one statement cannot cover neighbours by zero_out and by replace"):
+        toy.noisy_mean(vectors(), seed=3)
 
 
 def test_nothing_is_released_before_there_is_a_ledger(tmp_path):

@@ -49,8 +49,9 @@ class EchoingNoise:
         return self.noise_multiplier * scale
 
     def release(self, total, *, scale, round, source):
-        fresh = torch.from_numpy(source.stream("noise", round).normal(len(total))) * self.noise_std(scale)
-        self.last = fresh - 0.5 * self.last
+        self.last = (
+            self.noise_std(scale) * torch.tensor(source.stream("noise", round).normal(len(total))) - 0.5 * self.last
+        )
         return total.add_(self.last)
 
     def event(self, moved, sampler, rounds):
@@ -108,5 +109,5 @@ def noisy_mean(records, out=None, *, rounds=5, z=4.0, **options):
         histogram = run.release("histogram", acc.Gaussian(z), signs)
         loop.rounds(Cadence(checkpoint_every=2))
         words = {"sampling": parts.sampler.describe(), "mechanism": f"a histogram, {parts.mechanism.describe()}"}
-        facts = Facts(unit="example", adjacency="zero_out", population=len(records), delta=1e-3, **words)
+        facts = Facts(unit="example", adjacency=parts.sampler.adjacency, population=len(records), delta=1e-3, **words)
         return run.finish({"mean": theta, **histogram}, facts, complete=loop.finished)

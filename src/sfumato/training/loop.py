@@ -75,6 +75,7 @@ class Loop:
         self.stopped = False
         self._sum, self._contribution, self._server, self._theta = private_sum, contribution, server, theta
         self._run, self._phase = run, phase
+        run.between(private_sum.sampler.adjacency)
         self._memory: Tensor | None = None
 
     @property
