@@ -21,11 +21,11 @@ from sfumato.federated.local.one_by_one import ClientTrainer
 from sfumato.federated.local.work import LocalTraining, gather
 from sfumato.models import refuse_batch_norm
 from sfumato.sampling import Cohort
-from sfumato.training import Trainable
+from sfumato.training import Contribution, Trainable
 from sfumato.training.trainable import copied
 
 
-class LocalContribution:
+class LocalContribution(Contribution):
     """The `Contribution` of every algorithm whose clients train locally.
 
     Args:
@@ -116,16 +116,6 @@ class LocalContribution:
         for share in shares[1:]:
             shares[0].merge(share)
         return shares[0]
-
-    def after_noise(self, mean: Tensor, round: int, source: RandomSource) -> None:
-        """Nothing: clients' deltas are whole."""
-
-    def settings(self) -> dict[str, int | float]:
-        """Nothing: the plan decides all."""
-        return {}
-
-    def restore_settings(self, settings: dict[str, int | float]) -> None:
-        """Nothing."""
 
     def fingerprint(self) -> str:
         """Digest of the parameters' shapes and of the data."""

@@ -16,7 +16,7 @@ mistake in plan or data leaves no folder behind.
 ...     count = run.release("count", Laplace(scale=2.0), lambda source: {"n": torch.tensor([41.0])})
 ...     statement = run.finish(count, facts)
 >>> round(statement.epsilon, 3)
-1.0
+0.998
 """
 
 import json
@@ -32,6 +32,7 @@ from torch import Tensor
 from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
+from sfumato._types import Adjacency
 from sfumato.accounting import Budget, Event, Ledger, Statement, compose, terms
 from sfumato.accounting.ledger.budget import Meter
 from sfumato.runs import checkpoint as checkpoints
@@ -66,6 +67,7 @@ class Run:
         self._releases: dict[str, dict[str, Tensor]] = {}
         self._last: Checkpoint | None = None
         self._fingerprint = ""
+        self._adjacency: Adjacency | None = None
 
     @classmethod
     @contextmanager
@@ -157,6 +159,21 @@ class Run:
             self._rewind(self._ledger, self._last)
             self.history = self.folder.keep_metrics(self._last.metrics_lines)
 
+    def between(self, adjacency: Adjacency) -> None:
+        """Say how neighbours differ, before anything is released: one run has one notion of them.
+
+        Raises:
+            InputError: the budget is for others, and would be counted too low.
+        """
+        if self._budget is not None and self._budget.adjacency != adjacency:
+            raise InputError(
+                f"the budget is for neighbours by {self._budget.adjacency} but this run's differ by {adjacency}; "
+                f'give Budget(..., adjacency="{adjacency}")'
+            )
+        if self._adjacency not in (None, adjacency):
+            raise InputError(f"one statement cannot cover neighbours by {self._adjacency} and by {adjacency}")
+        self._adjacency = adjacency
+
     def spend(self, event: Event, *, phase: str | None = None, **public: Any) -> None:
         """Record a release before it happens.
 
@@ -168,6 +185,11 @@ class Run:
         Raises:
             BudgetExceeded: the budget does not allow it; nothing was recorded.
         """
+        if self.folder is not None and self.team.leads and self._ledger is None:
+            raise RuntimeError("the run has not started: what it releases now would stand in no ledger")
+        if self._meter is not None:
+            self._meter.admit(event)
+            self._meter.spend(event)
         if self._ledger is not None:
             self._ledger.append(event, **({} if phase is None else {"phase": phase}), **public)
         elif self._meter is not None:
@@ -241,6 +263,7 @@ class Run:
             metadata: JSON in the header of model.safetensors; public.
             complete: all that was planned has run; the key is deleted then.
         """
+        self.between(facts.adjacency)
         statement = make_statement(self.spent(), facts, noise_source=self.source.kind) if self.team.leads else None
         statement = self.team.from_leader(statement)
         assert statement is not None

@@ -52,6 +52,7 @@ class Loop:
         server: takes the step; writes through to `theta`.
         theta: parameter vector, float [size].
         run: key, ledger, metrics and checkpoints.
+        phase: what the ledger calls these rounds, where the run releases more than them.
 
     Attributes:
         round: rounds done.
@@ -60,14 +61,22 @@ class Loop:
     """
 
     def __init__(
-        self, *, private_sum: PrivateSum, contribution: Contribution, server: Server, theta: Tensor, run: Run
+        self,
+        *,
+        private_sum: PrivateSum,
+        contribution: Contribution,
+        server: Server,
+        theta: Tensor,
+        run: Run,
+        phase: str | None = None,
     ) -> None:
         self.round = 0
         self.clip_norm = private_sum.bound.start
         self.stopped = False
         self._resumed = False
         self._sum, self._contribution, self._server, self._theta = private_sum, contribution, server, theta
-        self._run = run
+        self._run, self._phase = run, phase
+        run.between(private_sum.sampler.adjacency)
         self._memory: Tensor | None = None
 
     @property
@@ -79,9 +88,9 @@ class Loop:
         self,
         cadence: Cadence,
         *,
-        epsilon_so_far: Callable[[int], float | None],
-        evaluate: Callable[[int], dict[str, Any]] | None,
-        show: Callable[[dict[str, Any]], None],
+        epsilon_so_far: Callable[[int], float | None] = lambda rounds: None,
+        evaluate: Callable[[int], dict[str, Any]] | None = None,
+        show: Callable[[dict[str, Any]], None] = lambda row: None,
     ) -> None:
         """Do the rounds that are left, or those until somebody asks to stop.
 
@@ -156,7 +165,7 @@ class Loop:
         stop = team.all_reduce(torch.tensor([float(interrupt.asked)])).item() > 0
         entry = self._sum.entry(index)
         if entry is not None:
-            self._run.spend(entry, **self._sum.record(index, clip_norm))
+            self._run.spend(entry, phase=self._phase, **self._sum.record(index, clip_norm))
         scale = self._sum.scale(clip_norm)
         noisy = self._sum.sum_mechanism(index).release(total, scale=scale, round=index, source=source)
         mean = noisy.div_(self._sum.grouping.clients)

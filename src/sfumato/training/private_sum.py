@@ -111,6 +111,8 @@ class PrivateSum:
 
     def _event(self, moved: float, rounds: int) -> Event:
         rule = self.bound.quantile
+        if self.mechanism.stream and rule is None:
+            return self.mechanism.event(moved, self.sampler, self.rounds) * min(rounds, 1)
         if rule is None:
             return self.mechanism.event(moved, self.sampler, self.rounds if self.mechanism.stream else rounds)
         counted = rounds if rule.rounds is None else min(rounds, rule.rounds)
