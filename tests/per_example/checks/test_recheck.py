@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from sfumato._check import InputError
 from sfumato.per_example import Recheck, Recording, self_check
+from sfumato.per_example.checks.recheck import Measure
 
 
 class Model(nn.Module):
@@ -63,27 +64,29 @@ def _hooked(hidden: Tensor) -> Tensor:
     return hidden
 
 
+def train(recheck: Recheck, measure: Measure, steps: int) -> None:
+    for step in range(steps):
+        recheck.while_training(step, 40, measure)
+
+
 @pytest.mark.parametrize("kind", LATE)
 def test_coupling_that_begins_while_training_stops_the_run(kind: str, batch) -> None:
     model = Model(LATE[kind])
     recheck, measure, _ = rechecked(model, batch)
-    for step in range(5):
-        recheck.while_training(step, 40, measure)
+    train(recheck, measure, 5)
     recheck.at_start(40, measure)
     model.late = True
     with pytest.raises(InputError, match=r"in a full micro-batch.*coupled"):
         recheck.at_start(40, measure)
     with pytest.raises(InputError, match=r"at step \d+ .*coupled"):
-        for step in range(600):
-            recheck.while_training(step, 40, measure)
+        train(recheck, measure, 600)
 
 
 def test_it_looks_seldom_and_leaves_everything_as_it_was(batch) -> None:
     model = Model()
     recheck, measure, sizes = rechecked(model, batch)
     before, state = [p.clone() for p in model.parameters()], torch.get_rng_state()
-    for step in range(1000):
-        recheck.while_training(step, 40, measure)
+    train(recheck, measure, 1000)
     assert sizes.count(40) == sizes.count(1) == 14
     assert sum(sizes) <= 0.02 * 40 * 1000
     recheck.while_training(1, 1, measure)

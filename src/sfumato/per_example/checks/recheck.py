@@ -30,6 +30,7 @@ Measure = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
 """From places within a micro-batch (one may come twice) to losses [n] and squared norms [n], by a recording."""
 
 _EVERY = 128
+_GOLDEN = 0.6180339887
 _AT_THE_START = 8  # examples of the first micro-batch that are computed again
 
 
@@ -148,7 +149,6 @@ def _spread(losses: Tensor) -> list[int]:
 
 
 def _one(losses: Tensor, step: int) -> list[int]:
-    """In turn the example with the largest loss, with the smallest one, and any."""
-    turn = (step.bit_length() if step < _EVERY else step // _EVERY) % 3
-    order = losses.nan_to_num().argsort(descending=True)
-    return [int(order[(0, len(order) - 1, step * 7 % len(order))[turn]])]
+    """An example by the rank of its loss; the ranks of successive steps are spread evenly."""
+    turn = step.bit_length() if step < _EVERY else step // _EVERY + _EVERY.bit_length() - 1
+    return [int(losses.nan_to_num().argsort()[int(turn * _GOLDEN % 1 * len(losses))])]
