@@ -22,7 +22,7 @@ test: .venv/develop  ## all tests, with a browser if one can be installed
 	sh tests/install_chromium.sh
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-lint: .venv/develop  ## style, types, layers
+lint: .venv/develop  ## style, types, layers, no circles
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright

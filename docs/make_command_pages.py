@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from generated import bring
+
 from sfumato.cli.main import COMMANDS, main
 
 FOLDER = Path(__file__).resolve().parent / "reference" / "commands"
@@ -69,6 +71,7 @@ EXAMPLES = {
     ],
     "ledger show": ["$ sfumato ledger show runs/a/ledger.jsonl", "$ sfumato ledger show runs/a --phase pretrain"],
     "ledger verify": ["$ sfumato ledger verify runs/a"],
+    "ledger merge": ["$ sfumato ledger merge runs/a other.jsonl --out all.jsonl --unrelated"],
     "data pack": [
         "$ sfumato data pack photos photos.store --size 28",
     ],
@@ -93,6 +96,11 @@ _LEDGER = [
 PREPARE = {
     "ledger show": _LEDGER,
     "ledger verify": _LEDGER,
+    "ledger merge": [
+        *_LEDGER,
+        'with acc.Ledger.open("other.jsonl") as ledger:',
+        '    ledger.append(acc.Gaussian(8.0), phase="evaluation")',
+    ],
     "data pack": [
         "# a folder with two people, to try it on",
         "from pathlib import Path",
@@ -127,18 +135,19 @@ SEE = {
     "compare": "[Compare runs](../../how-to/compare.md), [read a statement](../../how-to/read-a-statement.md).",
     "ledger show": "[Keep a ledger](../../how-to/ledger.md).",
     "ledger verify": "[Keep a ledger](../../how-to/ledger.md).",
+    "ledger merge": "[Keep a ledger](../../how-to/ledger.md).",
     "data pack": "[Tutorial](../../tutorials/embeddings.md).",
     "data glyphs": "[Tutorial](../../tutorials/embeddings.md).",
 }
 
 
-def pages() -> Iterator[tuple[Path, str]]:
-    """Every page's path and text."""
+def pages() -> Iterator[tuple[str, str]]:
+    """Every page's name and text."""
     rows = [f"| [`{name}`]({_file(name)}) | {command.summary} |" for name, command in COMMANDS.items()]
     about = "Every command has `--config FILE` for [settings in a file](../../how-to/config-files.md) and `--json`."
     codes = "Exit codes: 0 done, 2 a mistake in what was given (one line says which), 130 stopped by a signal."
     index = ["# Commands", "", "| command | what it does |", "| --- | --- |", *rows, "", about, "", codes, ""]
-    yield FOLDER / "index.md", "\n".join(index)
+    yield "index.md", "\n".join(index)
     for name, command in COMMANDS.items():
         summary = command.summary[0].upper() + command.summary[1:]
         lines = [f"# sfumato {name}", "", f"{summary}.", ""]
@@ -146,7 +155,7 @@ def pages() -> Iterator[tuple[Path, str]]:
             lines += ["```python", *PREPARE[name], "```", ""]
         lines += ["```console", *EXAMPLES[name], "```", ""]
         lines += [f"See also: {SEE[name]}", "", "## Options", "", "```text", help_text(name), "```", ""]
-        yield FOLDER / _file(name), "\n".join(lines)
+        yield _file(name), "\n".join(lines)
 
 
 def help_text(name: str) -> str:
@@ -176,23 +185,5 @@ def _file(name: str) -> str:
     return f"{name.replace(' ', '-')}.md"
 
 
-def run(*, check: bool) -> int:
-    """Write the pages, or compare them."""
-    wanted = dict(pages())
-    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    extra = [path for path in FOLDER.glob("*.md") if path not in wanted]
-    if check:
-        for path in [*stale, *extra]:
-            print(f"{path.name} is out of date; run python docs/make_command_pages.py")
-        return 1 if stale or extra else 0
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for path in stale:
-        path.write_text(wanted[path], encoding="utf-8")
-    for path in extra:
-        path.unlink()
-    print(f"{len(stale)} pages written, {len(wanted) - len(stale)} as they were")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(run(check="--check" in sys.argv[1:]))
+    sys.exit(bring(FOLDER, dict(pages())))

@@ -1,5 +1,7 @@
 """Fixtures that many tests share."""
 
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,22 @@ SHARED = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
 @pytest.fixture(autouse=True)
 def _one_thread():
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def sigint() -> Iterator[Callable[[bool], None]]:
+    """Ctrl-C stops this process and those it starts, also where the tests run in the background, which ignores it.
+
+    `sigint(False)` ignores it from here on, as `nohup` and `&` do.
+    """
+    before = signal.getsignal(signal.SIGINT)
+
+    def heed(heeded: bool) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler if heeded else signal.SIG_IGN)
+
+    heed(True)
+    yield heed
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

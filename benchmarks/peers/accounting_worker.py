@@ -81,14 +81,14 @@ class Sfumato:
 
     def next_step(self) -> Answer:
         """Adding a step to a run, and asking for its epsilon; and asking for that of the whole run anew."""
-        from sfumato.accounting.accountants.running import RunningPld
+        from sfumato.accounting.running import RunningCost
 
         forget()
-        run = RunningPld(self.acc.Gaussian(1.0).poisson(0.01), delta=1e-5)
+        run = RunningCost(self.acc.Gaussian(1.0).poisson(0.01), delta=1e-5)
         run.add(10_000)
         _, anew = timed(run.epsilon)
         _, adding = timed(lambda: [run.add() for _ in range(1000)])
-        run = RunningPld(self.acc.Gaussian(1.0).poisson(0.01), delta=1e-5)
+        run = RunningCost(self.acc.Gaussian(1.0).poisson(0.01), delta=1e-5)
         run.add(10_000)
         times = []
         for _ in range(5):

@@ -32,7 +32,8 @@ def first_line(error: Exception) -> str:
 
 
 def _number(name: str, value: object) -> float:
-    if isinstance(value, str | bytes):  # float("1") is 1, but the text goes on as text
+    if isinstance(value, str | bytes | bool) or type(value).__name__ == "bool":  # NumPy's, too
+        # float("1") and float(True) are 1, but what goes on is a text or an answer to another question
         raise InputError(f"{name} must be a number, got {value!r}")
     try:
         number = float(value)  # type: ignore[arg-type]  # NumPy scalars too

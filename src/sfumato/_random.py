@@ -21,8 +21,11 @@ from typing import Literal
 
 import numpy as np
 
-from sfumato._keystream import Keystream
+from sfumato._keystream import BLOCK, Keystream
 from sfumato._normals import add_normals
+
+_WORDS = BLOCK // 8
+_READ_AHEAD = 1 << 16  # words read at once where many of them are wanted
 
 
 class Stream:
@@ -69,6 +72,33 @@ class Stream:
                 values = values.copy()
                 values[bad] = self.uint64(int(bad.sum()))
         return (values % np.uint64(high)).astype(np.int64)
+
+    def integers_below(self, highs: np.ndarray) -> np.ndarray:
+        """One number each, uniform in {0, …, high-1}, without modulo bias; highs uint64 [n] -> int64 [n]."""
+        values = self.uint64(len(highs))
+        excess = (np.uint64(2**64 - 1) % highs + np.uint64(1)) % highs  # 2^64 modulo high
+        while (bad := values > np.uint64(2**64 - 1) - excess).any():
+            values = values.copy()
+            values[bad] = self.uint64(int(bad.sum()))
+        return (values % highs).astype(np.int64)
+
+    def words_at(self, places: np.ndarray) -> np.ndarray:
+        """The words at these places of the stream, from 0; ascending int64 [n] -> uint64 [n].
+
+        Beside `uint64` and the others, which take words in order from a keystream of their own.
+        """
+        keystream, found = Keystream(self._subkey(b"places")), np.empty(len(places), np.uint64)
+        done = 0
+        while done < len(places):
+            first = int(places[done]) // _WORDS * _WORDS
+            end = int(np.searchsorted(places, first + _READ_AHEAD))
+            dense = (end - done) * 64 > int(places[end - 1]) - first
+            end = end if dense else done + 1
+            count = int(places[end - 1]) + 1 - first
+            words = np.frombuffer(keystream.read(first // _WORDS, 8 * count), dtype="<u8")
+            found[done:end] = words[places[done:end] - first]
+            done = end
+        return found
 
     def permutation(self, count: int) -> np.ndarray:
         """A uniform permutation of range(count): the order of random 64-bit keys, ties redrawn."""

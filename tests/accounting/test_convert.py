@@ -2,9 +2,13 @@
 
 import sys
 
+import dp_accounting
 import pytest
 from dp_accounting import dp_event as dp
 from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sfumato import accounting as acc
 from sfumato.accounting.convert import from_dp_event, to_dp_event
@@ -75,6 +79,33 @@ def test_special_cases(event: dp.DpEvent, expected: acc.Event) -> None:
 def test_what_has_no_counterpart_is_refused_by_name(event: dp.DpEvent) -> None:
     with pytest.raises(acc.Unknown, match="counterpart"):
         from_dp_event(event)
+
+
+@given(
+    steps=st.integers(1, 300),
+    restart=st.none() | st.integers(1, 100),
+    filled=st.booleans(),
+    limit=st.sampled_from([1, None]),
+)
+def test_a_tree_costs_as_much_on_the_other_side_or_is_refused(steps, restart, filled, limit) -> None:
+    event = acc.TreeAggregation(
+        noise_multiplier=2.0,
+        steps=steps,
+        max_participations=limit,
+        min_separation=20,
+        restart_every=restart,
+        completion=filled and restart is not None,
+    )
+    try:
+        there = to_dp_event(event)
+    except acc.Unknown:
+        assert event.participation.most > 1
+        return
+    back = from_dp_event(there)
+    assert isinstance(back, acc.TreeAggregation)
+    assert back.squared_sensitivity == event.squared_sensitivity
+    accountant = RdpAccountant([2.0], dp_accounting.NeighboringRelation.REPLACE_SPECIAL)
+    assert accountant.compose(there)._rdp[0] == pytest.approx(2 * event.rho("zero_out"), rel=1e-12)
 
 
 def test_our_own_events_are_refused_by_name() -> None:

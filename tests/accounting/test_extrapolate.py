@@ -30,3 +30,19 @@ def test_more_people_and_more_computation_never_cost_more() -> None:
 def test_a_cohort_larger_than_the_population_is_refused() -> None:
     with pytest.raises(InputError, match="needs 512 users, but the population is 300"):
         extrapolate(**BASE, populations=[300], multipliers=[2])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"populations": 1000}, {"methods": "rdp"}, {"multipliers": None}, {"clients_per_round": 10**308}]
+)
+def test_an_extrapolation_refuses_what_is_no_list_or_out_of_range(wrong):
+    right = {
+        "noise_multiplier": 0.6,
+        "rounds": 5,
+        "clients_per_round": 4,
+        "users_per_client": 2,
+        "populations": [1000],
+        "multipliers": [1.0],
+    }
+    with pytest.raises(InputError):
+        extrapolate(**{**right, **wrong})

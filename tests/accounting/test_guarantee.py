@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.accounting import Composition, Gaussian, InputError, NonPrivate, guarantee
+from sfumato.accounting import (
+    Composition,
+    ExponentialMechanism,
+    Gaussian,
+    InputError,
+    Laplace,
+    NonPrivate,
+    PureDP,
+    guarantee,
+)
 from sfumato.accounting.accountants.pld import PldAccountant
 from sfumato.accounting.accountants.rdp import RdpAccountant
 
@@ -131,3 +140,52 @@ def test_small_noise_is_bounded_between_its_neighbours() -> None:
     assert (np.diff(values) >= 0).all()
     assert values[0] <= values[1]
     assert values[2] <= values[3]
+
+
+@pytest.mark.parametrize(("z", "q", "steps"), [(1, 0.01, 40_000), (4, 0.01, 10**6), (10, 0.5, 10_000)])
+def test_views_of_long_runs_are_bounds_not_crashes(z, q, steps):
+    cost = guarantee(Gaussian(z).poisson(q) * steps)
+    advantage = cost.advantage()
+    assert 0 < advantage <= 1
+    assert advantage == cost.delta(0.0)
+    false_negatives = cost.tradeoff(np.array([0.01, 0.1, 0.5]))
+    assert ((false_negatives >= 0) & (false_negatives <= 1)).all()
+    assert (np.diff(false_negatives) <= 0).all()
+    assert (1 - false_negatives - np.array([0.01, 0.1, 0.5]) <= advantage + 1e-9).all()
+
+
+def test_delta_of_a_long_run_of_rare_steps_is_a_bound():
+    cost = guarantee(Gaussian(1).poisson(1e-4) * 10**6)
+    delta = cost.delta(1.0)
+    assert 0 < delta < 1
+    assert cost.epsilon(delta) <= 1.0 + 1e-2
+
+
+@pytest.mark.parametrize(
+    ("event", "adjacency"),
+    [
+        (Gaussian(1.0).truncated_poisson(0.1, 11, 100), "add_remove"),
+        (Gaussian(1.0).without_replacement(10, 100), "replace"),
+        (ExponentialMechanism(1.0).min_separation(5, 10), "add_remove"),
+        (PureDP(1.0).min_separation(5, 10), "replace"),
+        (Laplace(1.0) + ExponentialMechanism(1.0), "add_remove"),
+    ],
+)
+@pytest.mark.parametrize("method", ["auto", "pld", "buckets"])
+def test_nothing_is_claimed_from_below_where_no_mechanism_attains_the_pairs(event, adjacency, method):
+    low, high = guarantee(event, adjacency, method).epsilon_interval(1e-5)
+    assert low == 0 < high
+
+
+@pytest.mark.parametrize("delta", ["1e-5", np.nan, 2])
+def test_every_question_about_a_gaussian_needs_a_delta(delta):
+    promise = guarantee(Gaussian(1.0))
+    for ask in (promise.tightest, promise.accountants[0].epsilon):
+        with pytest.raises(InputError):
+            ask(delta)
+
+
+def test_hardly_any_noise_hides_nothing_and_is_no_nan():
+    promise = guarantee(Gaussian(5e-324))
+    assert promise.tpr(np.array([1e-300, 0.5, 1.0])).tolist() == [1.0, 1.0, 1.0]
+    assert promise.bayes_risk() == 0.0

@@ -54,7 +54,7 @@ def test_every_kind_of_source_gives_the_library_s_numbers(sfumato, event: Path, 
         assert (row["epsilon_lower"], row["epsilon"], row["rho"]) == (low, high, cost.rho())
         assert row["mu"] == cost.gdp().mu
         assert row["advantage"] == cost.advantage()
-        assert row["tpr_at_fpr"] == {f"{f:g}": 1 - float(cost.tradeoff(f)) for f in (0.01, 0.001)}
+        assert row["tpr_at_fpr"] == {f"{f:g}": float(cost.tpr(f)) for f in (0.01, 0.001)}
         assert row["comparable"]
     shown = sfumato("compare", event, folder, "--delta", 1e-5).out
     assert f"{high:.5g}" in shown
@@ -113,10 +113,31 @@ def test_a_ledger_that_costs_more_than_its_statement_is_marked(sfumato, tmp_path
     assert "more than its statement says" in told[1]["obstacles"][0]
 
 
+def test_the_verdict_is_that_of_the_statement_in_the_same_words(sfumato, tmp_path: Path):
+    one, two = run_folder(tmp_path / "one", population=400_000), run_folder(tmp_path / "two")
+    alone = statement(tmp_path / "alone.json")
+    verdict = acc.Statement.load(one / "statement.json").verdict(RUN)
+    told = compared(sfumato, one, two, alone)["runs"]
+    for row in told[:2]:
+        assert (row["verdict"]["protection"], row["verdict"]["sentence"]) == (verdict.word, verdict.sentence)
+    assert "is 0.4, and should be below" in told[0]["verdict"]["delta"]
+    assert told[1]["verdict"]["delta"] == ""
+    assert told[2]["verdict"]["sentence"] == acc.Statement.load(alone).verdict().sentence
+    shown = sfumato("compare", one, two).out
+    assert f"{verdict.title}. {verdict.sentence} Delta is too large" in shown
+    other = compared(sfumato, one, two, "--adjacency", "replace")["runs"][0]
+    assert "users that were replaced" in other["verdict"]["sentence"]
+    kept = statement(tmp_path / "kept.json", tpr_at_1_percent_fpr=verdict.tpr)
+    row = compared(sfumato, alone, kept)["runs"][1]
+    assert (row["tpr_at_fpr"]["0.01"], row["verdict"]["sentence"]) == (verdict.tpr, verdict.sentence)
+
+
 def test_a_seeded_run_and_one_without_noise_are_called_what_they_are(sfumato, finished: Path, tmp_path: Path):
     bare = run_folder(tmp_path / "bare", event=acc.NonPrivate(), epsilon=math.inf)
     told = compared(sfumato, finished, bare)["runs"]
-    assert "protects nobody" in told[0]["remarks"][0]
+    assert [row["verdict"]["protection"] for row in told] == ["no", "no"]
+    assert "seeded" in told[0]["verdict"]["sentence"]
+    assert "epsilon is infinite" in told[1]["verdict"]["sentence"]
     assert (told[1]["epsilon"], told[1]["advantage"]) == ("inf", 1.0)
     assert "infinite" in sfumato("compare", finished, bare).out
     alone = statement(tmp_path / "alone.json", epsilon=math.inf)
@@ -159,5 +180,6 @@ def test_questions_that_make_no_sense_are_one_line(sfumato, event: Path, tmp_pat
 def test_a_statement_s_fields_are_those_that_are_compared():
     """A field that is added to the statement shall not slip through this command unseen."""
     used = {"unit", "adjacency", "epsilon", "delta", "rho", "noise_source", "mechanism", "sampling"}
-    unused = {"epsilon_lower", "assumptions", "alternatives", "population", "disclosure"}
+    used |= {"population", "tpr_at_1_percent_fpr"}
+    unused = {"epsilon_lower", "assumptions", "alternatives", "disclosure"}
     assert {field.name for field in dataclasses.fields(acc.Statement)} == used | unused

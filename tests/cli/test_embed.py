@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato import data
-from sfumato.cli.model_options import rebuild
+from sfumato.cli.options.backbones import rebuild
 from sfumato.federated.recall import embed
 
 

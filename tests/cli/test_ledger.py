@@ -1,4 +1,4 @@
-"""ledger show and ledger verify: the numbers are those of the library, and every bad ledger is one line."""
+"""ledger show, verify and merge: the numbers are those of the library, and every bad ledger is one line."""
 
 import json
 import shutil
@@ -171,3 +171,75 @@ def test_the_group_lists_its_commands(sfumato):
     for words in (("ledger",), ("ledger", "--help")):
         assert "ledger verify" in sfumato(*words).out
     assert "there is no command 'ledger list'" in sfumato("ledger", "list").line
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> tuple[Path, Path]:
+    """One ledger of a named writer, copied; both went on with the same release."""
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    with acc.Ledger.open(one, identity="a", budget=acc.Budget(epsilon=3.0, delta=1e-6)) as opened:
+        opened.append(PRETRAIN, phase="pretrain")
+    shutil.copy(one, two)
+    for path, writer in ((one, "b"), (two, "c")):
+        with acc.Ledger.open(path, identity=writer) as opened:
+            opened.append(TRAIN, phase="train")
+    return one, two
+
+
+def test_merge_counts_what_ledgers_share_once_and_keeps_them(sfumato, copies, tmp_path: Path):
+    before = [path.read_bytes() for path in copies]
+    out = tmp_path / "all.jsonl"
+    told = json.loads(sfumato("ledger", "merge", *copies, "--out", out, "--json").out)
+    merged = acc.Ledger.read(out)
+    assert merged.event() == PRETRAIN + TRAIN * 2
+    assert (told["releases"], told["entries"], told["head"]) == (3, merged.entries, merged.head)
+    assert told["budget"] == {"epsilon": 3.0, "delta": 1e-6, "adjacency": "add_remove"}
+    assert [path.read_bytes() for path in copies] == before
+    assert "chain unbroken" in sfumato("ledger", "verify", out).out
+    again = sfumato("ledger", "merge", out, copies[1], "--out", tmp_path / "again.jsonl", "--rho", 1).out
+    assert "3 releases from 2 ledgers" in again
+    assert "budget: rho 1 " in again
+
+
+def test_merge_says_which_option_tells_what_it_cannot_guess(sfumato, tmp_path: Path):
+    paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for path in paths:
+        with acc.Ledger.open(path) as opened:
+            opened.append(TRAIN)
+    words = ("ledger", "merge", *paths, "--out")
+    line = sfumato(*words, tmp_path / "c.jsonl").line
+    assert "--same-run" in line
+    assert "--unrelated" in line
+    assert "=True" not in line
+    assert not (tmp_path / "c.jsonl").exists()
+    assert sfumato(*words, tmp_path / "once.jsonl", "--same-run").code == 0
+    assert sfumato(*words, tmp_path / "both.jsonl", "--unrelated").code == 0
+    assert acc.Ledger.read(tmp_path / "once.jsonl").event() == TRAIN
+    assert acc.Ledger.read(tmp_path / "both.jsonl").event() == TRAIN * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("one.jsonl",), "two or more"),
+        (("one.jsonl", "no.jsonl", "--out", "x.jsonl"), "no ledger at no.jsonl"),
+        (("one.jsonl", ".", "--out", "x.jsonl"), "holds no ledger.jsonl"),
+        (("one.jsonl", "text.jsonl", "--out", "x.jsonl"), "text.jsonl, line 1: not an entry"),
+        (("one.jsonl", "two.jsonl", "--out", "one.jsonl"), "exists already"),
+        (("one.jsonl", "other.jsonl", "--out", "x.jsonl"), "--unrelated"),
+        (("one.jsonl", "two.jsonl", "--out", "nowhere/x.jsonl"), "nowhere"),
+        (("one.jsonl", "two.jsonl", "--out", "x.jsonl", "--epsilon", 1), "epsilon and delta, or rho"),
+        (("one.jsonl", "two.jsonl", "--out", "x.jsonl", "--rho", -1), "rho must be >= 0"),
+        (("one.jsonl", "rho.jsonl", "--out", "x.jsonl", "--unrelated"), "give --epsilon and --delta, or --rho"),
+    ],
+)
+def test_merge_refuses_in_one_line_and_leaves_nothing(sfumato, copies, tmp_path: Path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.jsonl").write_text("a text\n")
+    for name, budget in (("other.jsonl", None), ("rho.jsonl", acc.Budget(rho=1.0))):
+        with acc.Ledger.open(name, identity="d", budget=budget) as opened:
+            opened.append(TRAIN)
+    if "--out" not in words:
+        words = (*words, "--out", "x.jsonl")
+    assert said in sfumato("ledger", "merge", *words).line
+    assert not (tmp_path / "x.jsonl").exists()

@@ -12,7 +12,7 @@ import pytest
 import tyro
 
 from sfumato.cli import main as cli
-from sfumato.cli.train_options import PrivateTraining, Training
+from sfumato.cli.options.training import PrivateTraining, Training
 from sfumato.federated import Centralized, FedAvg, FedEmb, FedSGD
 
 TRAINING = {"fedemb": FedEmb, "fedavg": FedAvg, "fedsgd": FedSGD, "centralized": Centralized}

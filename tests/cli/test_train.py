@@ -39,7 +39,7 @@ def test_a_run_leaves_every_file_and_tells_recall_and_statement(sfumato, people:
 
 
 def test_the_command_line_trains_the_same_model_as_the_library(people: Path, finished: Path, small, tmp_path: Path):
-    from sfumato.cli.model_options import ModelOptions, build
+    from sfumato.cli.options.backbones import ModelOptions, build
 
     fields = {str(name)[2:].replace("-", "_"): value for name, value in zip(small[::2], small[1::2])}
     dimension = fields.pop("embedding_dim")

@@ -38,6 +38,13 @@ def save() -> Callable[[Path, np.ndarray], None]:
 
 
 @pytest.fixture
+def pictures() -> tuple[np.ndarray, np.ndarray]:
+    """50 grey pictures of 6×5 and their labels, of 4 classes."""
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 256, (50, 6, 5), np.uint8), rng.integers(0, 4, 50)
+
+
+@pytest.fixture
 def flat_folder(tmp_path: Path, picture: Callable, save: Callable) -> Path:
     """photos/<user>/<n>.png: 6 users with 1 to 6 grey pictures of 16×16."""
     root = tmp_path / "photos"

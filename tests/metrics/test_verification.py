@@ -68,14 +68,14 @@ def test_threshold_and_recall_are_those_of_the_definition_ties_included(seed, n,
 @pytest.mark.parametrize(("block", "buffer", "threads"), [(7, 500, 1), (64, 5000, 1), (16, 5000, 3)])
 def test_blocks_and_threads_do_not_change_the_counts(block, buffer, threads, monkeypatch):
     embeddings, labels = signs(1, 150, 4)
-    whole = metrics.pair_histogram(embeddings, labels)
+    whole = metrics.similarity_histogram(embeddings, labels)
     monkeypatch.setattr(_pairs, "_BLOCK", block)
     monkeypatch.setattr(_pairs, "_BUFFER", buffer)
     monkeypatch.setattr(_pairs, "_WORKER_PAIRS", 1000)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        parts = metrics.pair_histogram(embeddings, labels)
+        parts = metrics.similarity_histogram(embeddings, labels)
     finally:
         torch.set_num_threads(before)
     for field in ("similarity", "genuine", "impostor"):
@@ -139,7 +139,7 @@ def test_auc_counts_a_tie_one_half():
 
 
 def test_roc_and_recall_at_far_are_one_curve():
-    histogram = metrics.pair_histogram(*gaussians(300, 20))
+    histogram = metrics.similarity_histogram(*gaussians(300, 20))
     curve = histogram.roc()
     at = len(curve.fpr) // 2
     point = histogram.recall_at_far((float(curve.fpr[at]),))
@@ -166,7 +166,7 @@ def test_tiny_and_huge_embeddings_keep_their_direction(scale):
 def test_a_collapsed_model_has_recall_zero_and_auc_one_half():
     embeddings = np.tile(np.random.default_rng(0).normal(size=(1, 128)).astype(np.float32), (50, 1))
     embeddings *= np.linspace(0.1, 9, 50, dtype=np.float32)[:, None]
-    histogram = metrics.pair_histogram(embeddings, np.arange(50) % 5)
+    histogram = metrics.similarity_histogram(embeddings, np.arange(50) % 5)
     assert histogram.recall_at_far((0.1,)).recall == {0.1: 0.0}
     assert histogram.roc().auc == pytest.approx(0.5)
 
@@ -191,7 +191,7 @@ def test_in_batch_pairs_are_exactly_those_within_consecutive_batches():
     assert (result.genuine_pairs, result.impostor_pairs) == (same.sum(), (~same).sum())
     threshold, recall = brute_force(similarity[same], similarity[~same], 0.05)
     assert (result.threshold[0.05], result.recall[0.05]) == (threshold, recall)
-    assert result.pairs == "within batches of 8"
+    assert result.compared == "within batches of 8"
 
 
 def test_one_batch_of_everything_is_all_pairs():

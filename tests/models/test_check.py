@@ -78,10 +78,10 @@ def test_tables_that_the_examples_rescale_are_found():
         models.refuse_batch_norm(nn.Sequential(table, nn.Linear(4, 3)))
 
 
-@pytest.mark.parametrize("name", models.NAMES)
+@pytest.mark.parametrize("name", models.BACKBONES)
 @pytest.mark.parametrize("norm", ["group", "none"])
 def test_our_backbones_pass_both_checks(name, norm):
-    model = models.create(name, embedding_dim=4, input_shape=(16, 16, 1), norm=norm)
+    model = models.backbone(name, embedding_dim=4, input_shape=(16, 16, 1), normalisation=norm)
     models.refuse_batch_norm(model)
     models.refuse_coupling(model, torch.randn(3, 1, 16, 16))
 

@@ -1,7 +1,6 @@
 """Accounting: what a run cost each unit. NumPy and SciPy only; useful without the rest of sfumato."""
 
 from sfumato._check import InputError
-from sfumato.accounting.accountants.running import RunningPld, epsilon_curve
 from sfumato.accounting.calibration.calibrate import calibrate
 from sfumato.accounting.convert import from_dp_event, to_dp_event
 from sfumato.accounting.events import (
@@ -40,6 +39,7 @@ from sfumato.accounting.events import (
 from sfumato.accounting.extrapolate import ExtrapolationRow, extrapolate
 from sfumato.accounting.guarantee import Guarantee, guarantee
 from sfumato.accounting.ledger import Budget, BudgetExceeded, Ledger, Totals
+from sfumato.accounting.running import RunningCost, epsilon_curve
 from sfumato.accounting.statement.statement import Statement
 from sfumato.accounting.tradeoff import GaussianEquivalent
 from sfumato.accounting.votes import (
@@ -84,7 +84,7 @@ __all__ = [
     "RandomizedResponse",
     "ReleasedCost",
     "Repeated",
-    "RunningPld",
+    "RunningCost",
     "Statement",
     "Totals",
     "TreeAggregation",

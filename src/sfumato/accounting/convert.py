@@ -123,11 +123,22 @@ def _single(dp: "ModuleType", event: Event) -> Any:
             return dp.PoissonSampledDpEvent(q, to_dp_event(inner))
         case WithoutReplacement(event=inner, sample_size=size, population=population):
             return dp.SampledWithoutReplacementDpEvent(population, size, to_dp_event(inner))
-        case TreeAggregation(noise_multiplier=z, steps=steps, max_participations=1):
-            return dp.SingleEpochTreeAggregationDpEvent(z, steps)
+        case TreeAggregation(noise_multiplier=z):
+            return dp.SingleEpochTreeAggregationDpEvent(z, _steps_of_one_epoch(event))
         case TruncatedPoisson(event=Gaussian(noise_multiplier=z), sampling_rate=q, max_batch=size, population=n):
             return dp.TruncatedSubsampledGaussianDpEvent(n, q, size, z)
     raise Unknown(f"{type(event).__name__} has no counterpart in dp-accounting")
+
+
+def _steps_of_one_epoch(event: TreeAggregation) -> int:
+    """Steps of a single tree that costs a unit with one participation as much: those of the deepest tree."""
+    if event.participation.most > 1:
+        raise Unknown("TreeAggregation with several participations has no counterpart in dp-accounting")
+    steps = min(event.steps, event.restart_every or event.steps)
+    if event.completion and event.steps > steps:
+        steps = 1 << (steps - 1).bit_length()  # filled up with empty rounds
+    assert event.squared_sensitivity == steps.bit_length(), "the depth of the deepest tree"
+    return steps
 
 
 def _library() -> "ModuleType":

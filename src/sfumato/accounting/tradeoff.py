@@ -23,8 +23,8 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from sfumato.accounting.accountants.exact_gaussian import gaussian_deltas
+from sfumato.accounting.doubles import EPS
 
-_EPS = float(np.finfo(np.float64).eps)
 _LARGEST = 700.0  # epsilon whose e^epsilon is a double
 
 
@@ -73,7 +73,7 @@ class GaussianTradeoff:
         return np.maximum(0.0, rates * (1.0 - margin))
 
     def gaussian_equivalent(self, least_delta: float) -> GaussianEquivalent:
-        return GaussianEquivalent(self.mu * (1 + 8 * _EPS), 0.0)  # composing Gaussians costs about 4 ulp
+        return GaussianEquivalent(self.mu * (1 + 8 * EPS), 0.0)  # composing Gaussians costs about 4 ulp
 
     def _rates(self, fpr: np.ndarray, sign: float) -> tuple[np.ndarray, np.ndarray]:
         """Phi(sign (Phi^-1(fpr) + mu)) and a bound on its relative error."""
@@ -82,7 +82,7 @@ class GaussianTradeoff:
         size = np.where(np.isfinite(quantiles), np.abs(quantiles), 0.0) + self.mu
         # how Phi changes relative to itself, phi / Phi, is at most 1 + |x| on the left and e^(-x^2 / 2) on the right
         change = np.where(shifted < 0, 1.0 + size, np.exp(-(np.maximum(shifted, 0.0) ** 2) / 2))
-        return ndtr(shifted), np.minimum(1.0, 16 * _EPS * (1.0 + size * change))
+        return ndtr(shifted), np.minimum(1.0, 16 * EPS * (1.0 + size * change))
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class TradeoffCurve:
         """From upper bounds on delta at rising epsilons >= 0, float [k] each; what is beyond e^700 is left out."""
         near = epsilons <= _LARGEST
         ratios = np.exp(epsilons[near])
-        ratios[ratios > 1.0] *= 1 + 4 * _EPS
+        ratios[ratios > 1.0] *= 1 + 4 * EPS
         ratios = np.concatenate([[1.0], ratios])
         values = np.clip(np.concatenate([[1.0], deltas[near]]), 0.0, 1.0)
         kept = lower_hull(ratios, values)
@@ -134,11 +134,11 @@ class TradeoffCurve:
         rates = np.asarray(fpr, dtype=np.float64)
         slopes = -np.diff(self.deltas) / np.diff(self.ratios)  # falling
         knot = np.searchsorted(-slopes, -rates.ravel()).reshape(rates.shape)
-        steep = (self.deltas[knot] + self.ratios[knot] * rates) * (1 + 4 * _EPS)
+        steep = (self.deltas[knot] + self.ratios[knot] * rates) * (1 + 4 * EPS)
         starts = self.deltas[:-1] + slopes * self.ratios[:-1]  # falling: the tangents' values at a ratio of 0
         knot = np.searchsorted(-starts, -(1.0 - rates).ravel()).reshape(rates.shape)
-        flat = (1.0 - self.deltas[knot] - rates - 4 * _EPS) / self.ratios[knot]
-        return steep, np.maximum(flat * (1 - 4 * _EPS), 0.0)
+        flat = (1.0 - self.deltas[knot] - rates - 4 * EPS) / self.ratios[knot]
+        return steep, np.maximum(flat * (1 - 4 * EPS), 0.0)
 
     def _above(self, least: float) -> tuple[np.ndarray, np.ndarray]:
         """The part of the curve whose delta is at least this, with the point where it crosses it."""

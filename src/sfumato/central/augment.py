@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sfumato._check import InputError
+from sfumato._mixing import mixed_bits
 
 Augmentation = Literal["none", "flip", "crop_flip"]
 
@@ -51,7 +52,7 @@ def augmented(images: Tensor, examples: np.ndarray, *, kind: Augmentation, key: 
     """
     if kind == "none":
         return images
-    bits = _hash(examples, key, copy)
+    bits = mixed_bits(examples, key, copy)
     device, (height, width) = images.device, images.shape[2:]
     flip = torch.from_numpy((bits & np.uint64(1)).astype(bool)).to(device)
     columns = torch.arange(width, device=device)
@@ -66,13 +67,3 @@ def augmented(images: Tensor, examples: np.ndarray, *, kind: Augmentation, key: 
     each = torch.arange(len(images), device=device)
     # Indices on both sides of a slice put it last: [n, H, W, C], which is torch's channels_last.
     return images[each[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
-
-
-def _hash(examples: np.ndarray, key: int, copy: int) -> np.ndarray:
-    """64 well-mixed bits for each example (the finaliser of SplitMix64); not for noise, and not for sampling."""
-    with np.errstate(over="ignore"):
-        x = examples.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key)
-        x += np.uint64(copy) * np.uint64(0xD1B54A32D192ED03)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))

@@ -9,7 +9,7 @@ Unit: an example, added or removed (Poisson sampling). A step is one Gaussian re
 batch_size / population.
 
 >>> plan = DPSGD(steps=100, batch_size=64, noise_multiplier=1.0)
->>> plan.private_sum(population=6400).event().sampling_rate
+>>> plan.private_sum(population=6400).event(1).sampling_rate
 0.01
 >>> round(DPSGD(steps=100, batch_size=64).calibrate(epsilon=3, delta=1e-5, population=6400).noise_multiplier, 2)
 0.65
@@ -27,20 +27,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 from torch import nn
 
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato._types import Unit
 from sfumato.central.augment import Augmentation
-from sfumato.central.gradients import ExampleContribution, LossPerExample, cross_entropy
-from sfumato.central.measure import accuracy_row
-from sfumato.central.optimizer import Optimizer, OptimizerName
-from sfumato.clipping import AdaptiveClipNorm, AutomaticClipNorm, ConstantClipNorm, NormBound, PerLayerClipNorm
+from sfumato.central.classification import Classification
+from sfumato.central.gradients import ExampleContribution
+from sfumato.central.losses import LossPerExample, cross_entropy
 from sfumato.data import ExampleDataset
 from sfumato.sampling import OwnClients
-from sfumato.training import PrivatePlan, Result, Schedule
+from sfumato.training import Optimizer, OptimizerName, PrivatePlan, Result, Schedule
 
 _EPOCHS = 10.0
 
@@ -62,10 +60,6 @@ class DPSGD(PrivatePlan):
         weight_decay: of the optimiser, >= 0.
         schedule: "constant", or "cosine" down to zero at the last step.
         warm_up: steps at the start in which the learning rate rises.
-        clipping: "flat" bounds the gradient, "per_layer" each layer's part of it, "automatic" brings all gradients to
-            one length, "adaptive" follows a quantile of their norms with a noisy count.
-        clip_gamma: automatic clipping: the norm at which a gradient counts half.
-        layer_shares: per-layer clipping: relative bounds of the layers in the order of the model; None for equal ones.
         augmentation: of pictures: "flip", or "crop_flip", drawn anew in each step.
         augmentations: copies of each picture, averaged before clipping.
         ema_decay: release a moving average of the models with this decay, 0.999 for example; None releases the last.
@@ -84,9 +78,6 @@ class DPSGD(PrivatePlan):
     weight_decay: float = 0.0
     schedule: Literal["constant", "cosine"] = "constant"
     warm_up: int = 0
-    clipping: Literal["flat", "per_layer", "automatic", "adaptive"] = "flat"
-    clip_gamma: float = 0.01
-    layer_shares: tuple[float, ...] | None = None
     augmentation: Augmentation = "none"
     augmentations: int = 1
     ema_decay: float | None = None
@@ -105,7 +96,6 @@ class DPSGD(PrivatePlan):
     )
 
     def __post_init__(self) -> None:
-        _check.one_of(("flat", "per_layer", "automatic", "adaptive"), clipping=self.clipping)
         _check.one_of(("none", "flip", "crop_flip"), augmentation=self.augmentation)
         _check.one_of(("float32", "bfloat16"), precision=self.precision)
         _check.whole(batch_size=self.batch_size, augmentations=self.augmentations)
@@ -123,11 +113,6 @@ class DPSGD(PrivatePlan):
                 f"augmentations={self.augmentations} copies of one picture are all the same; choose an augmentation, "
                 "flip for example"
             )
-        _check.positive(clip_gamma=self.clip_gamma)
-        if self.layer_shares is not None and self.clipping != "per_layer":
-            raise InputError(f"layer_shares are for clipping=per_layer, got clipping={self.clipping}; leave them out")
-        if self.adaptive_clip_quantile is not None and self.clipping != "adaptive":
-            raise InputError("adaptive_clip_quantile is for clipping=adaptive; set it, or leave the quantile out")
         super().__post_init__()
         _ = self.server, self.rate_schedule(1)  # both check their fields
 
@@ -156,28 +141,7 @@ class DPSGD(PrivatePlan):
         """Every example contributes by itself."""
         return OwnClients(clients=self.batch_size)
 
-    @property
-    def clip(self) -> NormBound:
-        """The bound on an example's gradient."""
-        if self.clip_norm is None or self.clipping == "flat":
-            if self.clipping != "flat":
-                raise InputError(f"clipping={self.clipping} needs a clip_norm; set it, 1.0 for example")
-            return ConstantClipNorm(clip_norm=self.clip_norm)
-        if self.clipping == "per_layer":
-            return PerLayerClipNorm(clip_norm=self.clip_norm, shares=self.layer_shares)
-        if self.clipping == "automatic":
-            return AutomaticClipNorm(clip_norm=self.clip_norm, gamma=self.clip_gamma)
-        return AdaptiveClipNorm(
-            initial=self.clip_norm,
-            quantile=0.5 if self.adaptive_clip_quantile is None else self.adaptive_clip_quantile,
-            clients=self.batch_size,
-            noise_multiplier=self.noise_multiplier or 0.0,
-            learning_rate=self.adaptive_clip_learning_rate,
-            count_noise=self.adaptive_clip_count_noise,
-            rounds=self.adaptive_clip_rounds,
-        )
-
-    def cohort(self, population: int) -> int:
+    def cohort_size(self, population: int) -> int:
         """Planned examples a step.
 
         Raises:
@@ -195,22 +159,13 @@ class DPSGD(PrivatePlan):
             return self.steps
         return max(1, math.ceil((self.epochs or _EPOCHS) * population / self.batch_size))
 
-    def settled(self, population: int) -> Self:
+    def for_population(self, population: int) -> Self:
         """The same plan by its steps."""
         return dataclasses.replace(self, steps=self.rounds_for(population), epochs=None)
 
-    def check_data(self, data: ExampleDataset) -> None:
-        """Refuse data in which nobody can hide, or whose labels are out of range."""
-        if len(data) < 2:
-            raise InputError(f"the data set has {len(data)} examples; a private sum needs at least 2")
-        for start in range(0, len(data), 1 << 16):
-            labels = np.asarray(data.labels[start : start + (1 << 16)])
-            wrong = (labels < 0) | (labels >= data.num_classes)
-            if wrong.any():
-                raise InputError(
-                    f"labels must be in 0 … {data.num_classes - 1}, got {int(labels[wrong.argmax()])} in example "
-                    f"{start + int(wrong.argmax())}; number the classes from 0"
-                )
+    def default_task(self) -> Classification:
+        """Accuracy and log loss."""
+        return Classification()
 
     def contribution(
         self,
@@ -225,7 +180,6 @@ class DPSGD(PrivatePlan):
         return ExampleContribution(
             model=model,
             data=data,
-            bound=self.clip,
             loss=loss,
             trainable=self.trainable,
             augmentation=self.augmentation,
@@ -245,7 +199,7 @@ class DPSGD(PrivatePlan):
             model: maps the inputs to logits [n, classes]; it is copied, never changed.
             data: the private records.
             loss: from the model's outputs and labels int64 [n] to one loss an example, [n].
-            options: as for `Plan.fit`.
+            options: as for `TrainingPlan.fit`.
 
         Raises:
             InputError: a mistake in the plan, the data or the folder; nothing is lost.
@@ -253,30 +207,6 @@ class DPSGD(PrivatePlan):
         chosen = {} if loss is cross_entropy else {"contribution": partial(self.contribution, loss=loss)}
         return super().fit(model, data, **{**chosen, **options})
 
-    def measure(
-        self, model: nn.Module, data: ExampleDataset, *, curve: bool = False, device: str = "cpu"
-    ) -> dict[str, Any]:
-        """Accuracy and log loss."""
-        return accuracy_row(model, data, curve=curve, device=device)
-
-    def about_test(self, data: ExampleDataset, row: dict[str, Any]) -> dict[str, Any]:
-        """Counts of examples and classes."""
-        return {"data": "test", "examples": len(data), "classes": data.num_classes}
-
-    def headline(self, row: dict[str, Any]) -> str:
-        """Accuracy."""
-        return f"accuracy {row['accuracy']:.4f}" if "accuracy" in row else ""
-
     def assumptions(self) -> list[str]:
         """The logits rest on a public set of classes."""
         return ["The set of classes is public: the model has an output for each."]
-
-    def data_assumptions(self, data: ExampleDataset) -> list[str]:
-        """What was taken to be public when the data were read."""
-        return list(data.assumptions)
-
-    def _without_count(self) -> Self:
-        """The same plan with a clip norm that stays."""
-        if self.clipping != "adaptive":
-            return self
-        return dataclasses.replace(self, clipping="flat", adaptive_clip_quantile=None)

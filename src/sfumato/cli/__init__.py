@@ -1,1 +1,1 @@
-"""The command line: one file a command, nothing computed here."""
+"""Commands, one file each; nothing is computed here."""

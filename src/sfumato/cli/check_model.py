@@ -16,12 +16,11 @@ from sfumato import models
 from sfumato._check import InputError, positive, whole
 from sfumato.central import ExampleContribution
 from sfumato.central.micro_batch import default_budget
-from sfumato.cli.classifier_options import PICTURES
 from sfumato.cli.console import say, say_json, table
-from sfumato.cli.model_options import check_device
+from sfumato.cli.options.backbones import check_device
+from sfumato.cli.options.classifiers import PICTURES
 from sfumato.cli.own_model import own_model
 from sfumato.cli.parse import CommonOptions, parse
-from sfumato.clipping import ConstantClipNorm
 from sfumato.data import ExampleDataset, examples_from_arrays
 from sfumato.models import freeze
 from sfumato.per_example import layers_of, problems
@@ -150,12 +149,11 @@ def _cost(model: nn.Module, options: CheckOptions) -> dict[str, int]:
     contribution = ExampleContribution(
         model=model,
         data=_examples(options),
-        bound=ConstantClipNorm(clip_norm=1.0),
         memory_budget=budget,
         device=options.device,
     )
     return {
-        "parameters": contribution.flat.vector.numel(),
+        "parameters": contribution.trained.vector.numel(),
         "bytes_per_example": contribution.bytes_per_example,
         "micro_batch": contribution.micro_batch,
         "memory_budget": budget,

@@ -13,11 +13,12 @@ from sfumato import accounting as acc
 from sfumato._check import InputError, between
 from sfumato._types import Adjacency
 from sfumato.accounting.accountants.zcdp import rho_to_epsilon
+from sfumato.accounting.statement.verdict import FPR, Verdict, judge, promised
 from sfumato.cli.console import say, say_json, table
 from sfumato.cli.event_words import in_words
 from sfumato.cli.parse import CommonOptions, parse
 
-_FPRS = (0.01, 0.001)
+_FPRS = (FPR, 0.001)
 _DELTA = 1e-5
 
 
@@ -63,6 +64,7 @@ class Row:
         mu: of the Gaussian mechanism that is at most as private.
         advantage: the most by which a test's true positive rate exceeds its false positive rate.
         tpr: true positive rate at each of `_FPRS`, at most.
+        verdict: what an attacker gains, in the words of the page and the statement.
         obstacles: why the row cannot be compared with the others.
         remarks: what else to know.
     """
@@ -72,6 +74,7 @@ class Row:
     mu: float | None = None
     advantage: float | None = None
     tpr: tuple[float, ...] | None = None
+    verdict: Verdict | None = None
     obstacles: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
@@ -95,10 +98,11 @@ def compare(argv: Sequence[str]) -> int:
         say_json({"delta": delta, "adjacency": adjacency, "unit": unit, "runs": rows_json})
         return 0
     say(f"all at delta {delta:g}, neighbours: {adjacency}; unit: {unit or 'not stated'}\n")
-    header = ["run", "epsilon", "rho", "mu", "advantage", *(f"TPR at FPR {fpr:g}" for fpr in _FPRS), ""]
+    header = ["run", "epsilon", "rho", "mu", "advantage", *(f"TPR at FPR {fpr:g}" for fpr in _FPRS), "verdict"]
     table(header, [_cells(source, row) for source, row in zip(sources, rows, strict=True)])
-    for source in sources:
-        say(f"\n{source.path}: {_what_ran(source)}")
+    for source, row in zip(sources, rows, strict=True):
+        said = [f"{row.verdict.title}.", row.verdict.sentence, row.verdict.delta_too_large] if row.verdict else []
+        say(f"\n{source.path}: {_what_ran(source)}\n{' '.join(filter(None, said))}".rstrip())
     for source, row in zip(sources, rows, strict=True):
         for line in row.obstacles:
             say(f"\n{source.path} cannot be compared: {line}")
@@ -153,19 +157,37 @@ def _row(source: Source, delta: float, adjacency: Adjacency, unit: str | None) -
     statement = source.statement
     if source.event is not None:
         row = _from_event(source.event, delta, adjacency)
-        _hold_against_statement(source.event, statement, row)
         if statement and statement.adjacency != adjacency:
             row.remarks.append(f"stated under {statement.adjacency}, accounted here under {adjacency}")
     else:
         assert statement is not None
         row = _from_statement(statement, delta, adjacency)
+    row.verdict = _verdict(source, row, delta, adjacency)
+    if statement and source.event and statement.verdict(source.event).contradicted:
+        row.obstacles.append("its ledger costs more than its statement says")
     if statement is None:
         row.remarks.append("no statement, so its unit is not known; compare it only if you know that it is the same")
     elif statement.unit != unit:
         row.obstacles.append(f"its unit is {statement.unit}, not {unit}")
-    if statement and statement.noise_source.startswith("seeded"):
-        row.remarks.append("seeded: simulation only, it protects nobody")
     return row
+
+
+def _verdict(source: Source, row: Row, delta: float, adjacency: Adjacency) -> Verdict | None:
+    """That of the statement; under the common convention where there is none, or where it is for other neighbours."""
+    statement = source.statement
+    if statement and statement.adjacency == adjacency:
+        return statement.verdict(source.event)
+    if source.event is None or row.epsilon is None:
+        return None
+    return judge(
+        unit=statement.unit if statement else "unit",
+        adjacency=adjacency,
+        epsilon=row.epsilon[1],
+        delta=delta,
+        population=statement.population if statement else None,
+        seeded=statement is not None and statement.seeded,
+        event=source.event,
+    )
 
 
 def _from_event(event: acc.Event, delta: float, adjacency: Adjacency) -> Row:
@@ -179,7 +201,7 @@ def _from_event(event: acc.Event, delta: float, adjacency: Adjacency) -> Row:
         rho=_known(cost.rho),
         mu=_known(lambda: cost.gdp().mu),
         advantage=cost.advantage(),
-        tpr=tuple(1.0 - float(cost.tradeoff(fpr)) for fpr in _FPRS),
+        tpr=tuple(float(cost.tpr(fpr)) for fpr in _FPRS),
     )
 
 
@@ -198,13 +220,15 @@ def _from_statement(statement: acc.Statement, delta: float, adjacency: Adjacency
     bounds = [rho_to_epsilon(statement.rho, delta)] if statement.rho is not None else []
     if statement.delta <= delta:
         bounds.append(statement.epsilon)
-    rise = math.exp(min(statement.epsilon, 700.0))
+    alone = promised(statement.epsilon, statement.delta, adjacency)
+    kept = statement.tpr_at_1_percent_fpr
     row = Row(
         epsilon=(None, min(bounds)) if bounds else None,
         rho=statement.rho,
-        advantage=min(1.0, (rise - 1 + 2 * statement.delta) / (rise + 1)),
+        advantage=alone.advantage(),
         tpr=tuple(
-            min(1.0, rise * fpr + statement.delta, 1 - max(0.0, 1 - statement.delta - fpr) / rise) for fpr in _FPRS
+            min(float(alone.tpr(fpr)), kept if fpr <= FPR and kept is not None else 1.0)  # it rises with the fpr
+            for fpr in _FPRS
         ),
         remarks=["from its statement alone, which shows less than a ledger; its bounds are looser"],
     )
@@ -213,20 +237,9 @@ def _from_statement(statement: acc.Statement, delta: float, adjacency: Adjacency
     return row
 
 
-def _hold_against_statement(event: acc.Event, statement: acc.Statement | None, row: Row) -> None:
-    if statement is None or statement.delta >= 1:
-        return
-    try:
-        cost = acc.guarantee(event, cast(Adjacency, statement.adjacency)).epsilon(statement.delta)
-    except InputError:
-        return
-    if cost > statement.epsilon * (1 + 1e-6) + 1e-9:
-        row.obstacles.append(f"its ledger costs epsilon {cost:.4g}, more than its statement says")
-
-
 def _cells(source: Source, row: Row) -> list[str]:
     rates = [_short(rate) for rate in row.tpr] if row.tpr else ["–"] * len(_FPRS)
-    compared = "not comparable" if row.obstacles else ""
+    compared = "not comparable" if row.obstacles else row.verdict.title if row.verdict else "–"
     numbers = [_short(row.rho), _short(row.mu), _short(row.advantage)]
     return [str(source.path), _interval(row.epsilon), *numbers, *rates, compared]
 
@@ -263,6 +276,13 @@ def _as_json(source: Source, row: Row) -> dict[str, Any]:
         "mu": row.mu,
         "advantage": row.advantage,
         "tpr_at_fpr": {f"{fpr:g}": rate for fpr, rate in zip(_FPRS, row.tpr, strict=True)} if row.tpr else None,
+        "verdict": None
+        if row.verdict is None
+        else {
+            "protection": row.verdict.word,
+            "sentence": row.verdict.sentence,
+            "delta": row.verdict.delta_too_large,
+        },
         "comparable": not row.obstacles,
         "obstacles": row.obstacles,
         "remarks": row.remarks,

@@ -15,7 +15,7 @@ from sfumato import data as datasets
 from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato.cli.console import bar, say, say_json
-from sfumato.cli.model_options import check_device, rebuild
+from sfumato.cli.options.backbones import check_device, rebuild
 from sfumato.cli.parse import CommonOptions, parse
 from sfumato.data import UserDataset
 from sfumato.federated.recall import embed as embeddings

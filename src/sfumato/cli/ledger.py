@@ -1,4 +1,4 @@
-"""`sfumato ledger show` and `sfumato ledger verify`: what was released, what it cost, whether the file is whole."""
+"""`sfumato ledger show`, `verify` and `merge`: what was released, what it cost, whether it is whole, several as one."""
 
 import math
 from collections.abc import Sequence
@@ -19,6 +19,11 @@ from sfumato.cli.parse import CommonOptions, parse
 _DELTA = 1e-5
 _MOST_ROWS = 50  # rows that are accounted one by one
 _MIB = 1 << 20
+_ARGUMENTS = {
+    "same_run=True": "--same-run",
+    "unrelated=True": "--unrelated",
+    "budget=": "--epsilon and --delta, or --rho,",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +56,31 @@ class VerifyOptions(CommonOptions):
 
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]
     head: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeOptions(CommonOptions):
+    """What to merge.
+
+    Attributes:
+        paths: two or more ledgers, or folders of runs; they are not changed.
+        out: the new ledger, which must not exist.
+        same_run: one file is a copy of the other, so equal lines of a writer without identity are one release.
+        unrelated: the ledgers are different work on the same records, so what they hold adds up.
+        epsilon: budget of the new ledger, with --delta; without it, the tightest of theirs.
+        delta: in [0, 1); see --epsilon.
+        rho: budget of the new ledger in zCDP, instead of --epsilon.
+        adjacency: how two neighbouring data sets differ, for --epsilon or --rho.
+    """
+
+    paths: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PATH PATH [PATH ...]")]
+    out: Path
+    same_run: bool = False
+    unrelated: bool = False
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+    adjacency: Adjacency = "add_remove"
 
 
 @dataclass(frozen=True)
@@ -138,6 +168,43 @@ def ledger_verify(argv: Sequence[str]) -> int:
     else:
         say(f"{path}: {_many(totals.entries, 'entry', 'entries')}, chain unbroken, head {totals.head}")
     return 0
+
+
+def ledger_merge(argv: Sequence[str]) -> int:
+    """Run `sfumato ledger merge`."""
+    about = "Ledgers of the same records as one in which each release counts once: of a copied run, or several phases."
+    options = parse(MergeOptions, argv, command="ledger merge", about=about)
+    if len(options.paths) < 2:
+        raise InputError("which ledgers? give two or more: sfumato ledger merge PATH PATH --out NEW.jsonl")
+    budget = None
+    if (options.epsilon, options.delta, options.rho) != (None, None, None):
+        budget = acc.Budget(epsilon=options.epsilon, delta=options.delta, rho=options.rho, adjacency=options.adjacency)
+    files = [ledger_path(path) for path in options.paths]
+    try:
+        totals = acc.Ledger.merge(
+            files, options.out, same_run=options.same_run, unrelated=options.unrelated, budget=budget
+        )
+    except InputError as error:
+        raise InputError(_as_options(str(error))) from None
+    if options.json:
+        held = None if totals.budget is None else totals.budget.to_json()
+        about_it = {"entries": totals.entries, "releases": totals.releases, "head": totals.head, "budget": held}
+        say_json({"ledger": options.out, "merged": files, **about_it})
+        return 0
+    say(
+        f"{options.out}: {_many(totals.entries, 'entry', 'entries')}, "
+        f"{_many(totals.releases, 'release', 'releases')} from {len(files)} ledgers, head {totals.head}"
+    )
+    if totals.budget is not None:
+        say(f"budget: {totals.budget.describe()}; spent {_number(_spent(totals))}")
+    return 0
+
+
+def _as_options(message: str) -> str:
+    """A refusal of `Ledger.merge` with the command's options in the place of the function's arguments."""
+    for argument, option in _ARGUMENTS.items():
+        message = message.replace(argument, option)
+    return message
 
 
 def ledger_path(path: Path) -> Path:

@@ -13,11 +13,13 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TextIO
 
 from sfumato._check import InputError
+from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import complain, leads, notify, table
 
 
@@ -29,19 +31,17 @@ class Command:
         module: its file in this package.
         function: takes the arguments behind the command's name and gives the exit code.
         summary: one line for the overview.
+        first: a first argument of the function, where one function serves several commands.
     """
 
     module: str
     function: str
     summary: str
+    first: str | None = None
 
 
 COMMANDS = {
-    "fedemb": Command("train", "fedemb", "train private embeddings; each person's data stays with a virtual client"),
-    "fedavg": Command("train", "fedavg", "federated averaging with a shared head, private or not"),
-    "fedsgd": Command("train", "fedsgd", "federated SGD with a shared head, private or not"),
-    "centralized": Command("train", "centralized", "the baseline without any guarantee: SGD on the pooled examples"),
-    "dpsgd": Command("train", "dpsgd", "train a classifier that hides every single example (DP-SGD)"),
+    **{name: Command("train", "train", each.summary, name) for name, each in ALGORITHMS.items()},
     "check-model": Command("check_model", "check_model", "how each layer of a model is covered, and what is refused"),
     "embed": Command("embed", "embed", "a trained model and a data set → a Parquet file of embeddings"),
     "report": Command("report", "report", "one self-contained HTML page about one run or several"),
@@ -51,8 +51,9 @@ COMMANDS = {
     "extrapolate": Command("extrapolate", "extrapolate", "what more computation and more people buy in privacy"),
     "ledger show": Command("ledger", "ledger_show", "what a ledger holds, what it cost, and what its budget leaves"),
     "ledger verify": Command("ledger", "ledger_verify", "whether a ledger is whole: nothing changed, removed or moved"),
-    "data pack": Command("data_pack", "data_pack", "decode a folder of pictures once into a memory-mapped store"),
-    "data glyphs": Command("data_glyphs", "data_glyphs", "write the embedded default data as a store"),
+    "ledger merge": Command("ledger", "ledger_merge", "ledgers of the same records as one; each release counts once"),
+    "data pack": Command("data.pack", "data_pack", "decode a folder of pictures once into a memory-mapped store"),
+    "data glyphs": Command("data.glyphs", "data_glyphs", "write the embedded default data as a store"),
 }
 
 
@@ -110,7 +111,8 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _function(command: Command) -> Callable[[list[str]], int]:
-    return getattr(importlib.import_module(f"sfumato.cli.{command.module}"), command.function)
+    function = getattr(importlib.import_module(f"sfumato.cli.{command.module}"), command.function)
+    return function if command.first is None else partial(function, command.first)
 
 
 def _overview(prefix: str) -> None:

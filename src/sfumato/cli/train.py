@@ -1,4 +1,4 @@
-"""`sfumato fedemb`, `fedavg`, `fedsgd`, `centralized`, `dpsgd`: one command for every plan.
+"""The training commands: one for every algorithm of the registry.
 
 The fields of the plan's class are the command's options, and their docstrings its help. What is needed to go on with
 a run (the data, the split, the model) is kept in plan.json under "about", as it was given.
@@ -6,81 +6,35 @@ a run (the data, the split, the model) is kept in plan.json under "about", as it
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import nn
 
 from sfumato._check import InputError, between, non_negative, whole
 from sfumato._files import read_json
 from sfumato.accounting import Statement
-from sfumato.central import DPSGD
-from sfumato.cli.classifier_options import about_classifier, build_classifier
+from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import leads, notify, plain, say, say_json, table, watched
-from sfumato.cli.data_options import read_parts
-from sfumato.cli.example_options import read_example_parts
-from sfumato.cli.model_options import build, check_device
-from sfumato.cli.train_options import EmbeddingRunOptions, RunOptions, training_options
-from sfumato.data import ExampleDataset, UserDataset
-from sfumato.federated import Centralized, FedAvg, FedEmb, FedSGD
-from sfumato.federated.embedding_plan import EmbeddingPlan
+from sfumato.cli.options.backbones import check_device
+from sfumato.cli.options.training import EmbeddingRunOptions, RunOptions, training_options
+from sfumato.cli.record_kinds import RECORD_KINDS, RecordKind
 from sfumato.runs import RunFolder
-from sfumato.training import Cadence, Plan, PrivatePlan, Result
-from sfumato.training.statement import make_statement
+from sfumato.runs.statement import make_statement
+from sfumato.training import Cadence, PrivatePlan, Result, Task, TrainingPlan
+from sfumato.training.facts import facts_of
 
 _MOST_THREADS = 1024
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """What differs between training embeddings of users and classifiers of examples.
-
-    Attributes:
-        read: the parts of the data, from its options.
-        build: the model, from all options, the data and the seed.
-        about: what plan.json tells of the data, so that the model can be built again.
-        tell: prints the measurements of the models that are named.
-    """
-
-    read: Callable[..., Any]
-    build: Callable[[Any, Any, int | None], nn.Module]
-    about: Callable[[Any], dict[str, Any]]
-    tell: Callable[[dict[str, Any], list[str]], None]
-
-
-def fedemb(argv: Sequence[str]) -> int:
-    """Run `sfumato fedemb`."""
-    return _train(FedEmb, argv)
-
-
-def fedavg(argv: Sequence[str]) -> int:
-    """Run `sfumato fedavg`."""
-    return _train(FedAvg, argv)
-
-
-def fedsgd(argv: Sequence[str]) -> int:
-    """Run `sfumato fedsgd`."""
-    return _train(FedSGD, argv)
-
-
-def centralized(argv: Sequence[str]) -> int:
-    """Run `sfumato centralized`."""
-    return _train(Centralized, argv)
-
-
-def dpsgd(argv: Sequence[str]) -> int:
-    """Run `sfumato dpsgd`."""
-    return _train(DPSGD, argv)
-
-
-def _train(kind: type[Plan], argv: Sequence[str]) -> int:
-    task: Task = EMBEDDINGS if issubclass(kind, EmbeddingPlan) else CLASSIFIER
-    options = training_options(kind, argv)
+def train(name: str, argv: Sequence[str]) -> int:
+    """Run the training command of an algorithm of the registry."""
+    algorithm = ALGORITHMS[name]
+    plan_class, kind = algorithm.load(), RECORD_KINDS[algorithm.records]
+    options = training_options(plan_class, kind.options(plan_class), argv, about=algorithm.about)
     run: RunOptions = options.run
     _check(run)
     if run.threads is not None:
@@ -88,14 +42,14 @@ def _train(kind: type[Plan], argv: Sequence[str]) -> int:
         torch.set_num_threads(run.threads)
     if run.dry_run and options.data.data is None and getattr(options.plan, "population", None):
         return _dry_run(_decided(options, options.plan.population), None, options)
-    out = _folder(kind.name, run)
+    out = _folder(name, run)
     if isinstance(options.plan, PrivatePlan):
         _refuse_undecided(options)
-    parts = task.read(options.data, quiet=run.json)
+    parts = kind.read(options.data, quiet=run.json)
     plan = _decided(options, options.plan.public_population(parts.train))
     if run.dry_run:
         return _dry_run(plan, parts, options)
-    return _fit(plan, parts, out, options, task)
+    return _fit(plan, parts, out, options, kind)
 
 
 def _check(run: RunOptions) -> None:
@@ -106,8 +60,6 @@ def _check(run: RunOptions) -> None:
         whole(at_least=0, evaluate_every=run.evaluate_every)
     whole(at_least=0, checkpoint_every=run.checkpoint_every)
     non_negative(checkpoint_minutes=run.checkpoint_minutes)
-    for far in getattr(run, "far", ()):
-        between(0, 1, ends="()", far=far)
     check_device(run.device)
 
 
@@ -140,7 +92,7 @@ def _refuse_undecided(options: Any) -> None:
         raise InputError("give --epsilon (the noise is calibrated to it) or --noise-multiplier, not both")
 
 
-def _decided(options: Any, population: int) -> Plan:
+def _decided(options: Any, population: int) -> TrainingPlan:
     """The plan with its noise."""
     plan = options.plan
     if isinstance(plan, PrivatePlan):
@@ -150,9 +102,10 @@ def _decided(options: Any, population: int) -> Plan:
     return plan
 
 
-def _fit(plan: Plan, parts: Any, out: Path, options: Any, task: Task) -> int:
+def _fit(plan: TrainingPlan, parts: Any, out: Path, options: Any, kind: RecordKind) -> int:
     run: RunOptions = options.run
-    model = task.build(options, parts.train, plan.seed)
+    task = kind.task(run) or plan.default_task()
+    model = kind.build(options, parts.train, plan.seed)
     if run.evaluate_every and parts.validation is None:
         raise InputError("--evaluate-every needs validation data: give --validation-share 0.1, for example")
     rounds = plan.private_sum(plan.public_population(parts.train)).rounds
@@ -162,8 +115,22 @@ def _fit(plan: Plan, parts: Any, out: Path, options: Any, task: Task) -> int:
     if not run.json:
         say(f"run: {out} (go on after a stop with: sfumato {plan.name} --resume {out})")
     try:
-        result = _run(
-            plan, model, parts, out, run, about=_about(options, task.about(parts.train)), evaluate_every=every
+        result = plan.fit(
+            model,
+            parts.train,
+            out=out,
+            resume=run.resume is not None,
+            validation=parts.validation,
+            test=parts.test,
+            cadence=Cadence(
+                evaluate_every=every,
+                checkpoint_every=run.checkpoint_every,
+                checkpoint_minutes=run.checkpoint_minutes,
+            ),
+            progress=watched(),
+            about=_about(options, kind.about(parts.train)),
+            device=run.device,
+            task=task,
         )
     except (OSError, SafetensorError) as error:
         raise InputError(
@@ -176,36 +143,6 @@ def _fit(plan: Plan, parts: Any, out: Path, options: Any, task: Task) -> int:
         return 130
     _conclude(result, out, task, as_json=run.json)
     return 0
-
-
-def _run(
-    plan: Plan,
-    model: nn.Module,
-    parts: Any,
-    out: Path,
-    run: RunOptions,
-    *,
-    about: dict[str, Any],
-    evaluate_every: int,
-) -> Result:
-    extra: dict[str, Any] = {"fars": run.far} if isinstance(run, EmbeddingRunOptions) else {}
-    return plan.fit(
-        model,
-        parts.train,
-        out=out,
-        resume=run.resume is not None,
-        validation=parts.validation,
-        test=parts.test,
-        cadence=Cadence(
-            evaluate_every=evaluate_every,
-            checkpoint_every=run.checkpoint_every,
-            checkpoint_minutes=run.checkpoint_minutes,
-        ),
-        progress=watched(),
-        about=about,
-        device=run.device,
-        **extra,
-    )
 
 
 def _about(options: Any, data: dict[str, Any]) -> dict[str, Any]:
@@ -228,11 +165,11 @@ def _about(options: Any, data: dict[str, Any]) -> dict[str, Any]:
     return plain(told)
 
 
-def _dry_run(plan: Plan, parts: Any, options: Any) -> int:
+def _dry_run(plan: TrainingPlan, parts: Any, options: Any) -> int:
     population = plan.public_population(parts.train) if parts else options.plan.population
     plan.refuse_unready(population)
-    plan = plan.settled(population)
-    statement = _promise(plan, population, plan.data_assumptions(parts.train) if parts else ())
+    plan = plan.for_population(population)
+    statement = _promise(plan, population, plan.default_task().assumptions(parts.train) if parts else ())
     if options.run.json:
         say_json({"plan": plan.to_json(), "statement": statement.to_json()})
         return 0
@@ -241,19 +178,19 @@ def _dry_run(plan: Plan, parts: Any, options: Any) -> int:
     return 0
 
 
-def _promise(plan: Plan, population: int, data_assumptions: Sequence[str]) -> Statement:
+def _promise(plan: TrainingPlan, population: int, data_assumptions: Sequence[str]) -> Statement:
     """The statement of the whole plan, before it runs."""
     private_sum = plan.private_sum(population)
-    return make_statement(
+    facts = facts_of(
         plan,
         private_sum,
-        event=private_sum.event() * private_sum.rounds,
         rounds=private_sum.rounds,
         population=population,
         delta=plan.delta_for(population),
-        noise_source="os" if plan.seed is None else "seeded",
         data_assumptions=data_assumptions,
     )
+    event = private_sum.event(private_sum.rounds)
+    return make_statement(event, facts, noise_source="os" if plan.seed is None else "seeded")
 
 
 def _conclude(result: Result, out: Path, task: Task, *, as_json: bool) -> None:
@@ -272,57 +209,28 @@ def _conclude(result: Result, out: Path, task: Task, *, as_json: bool) -> None:
         rows = {name: _without_curve(row) if isinstance(row, dict) else row for name, row in evaluation.items()}
         say_json({"run": out, "report": page, "statement": result.statement.to_json(), "evaluation": rows})
         return
-    models = [name for name in ("untrained", "trained") if name in evaluation]
-    task.tell(evaluation, models)
+    _tell(task, evaluation)
     say(f"\n{result.statement.text()}\n\nrun: {out}\nreport: {page}")
 
 
-def _tell_recall(evaluation: dict[str, Any], models: list[str]) -> None:
+def _tell(task: Task, evaluation: dict[str, Any]) -> None:
+    """The measurements, as a table."""
+    models = [name for name in ("untrained", "trained") if name in evaluation]
     if not models:
-        say("no test data, so no recall was measured")
+        say("no test data, so nothing was measured")
         return
-    fars = list(evaluation[models[0]]["recall_at_far"])
-    header = ["model", *(f"recall@FAR={far}" for far in fars), "AUC"]
-    table(header, [[name, *_recalls(evaluation[name], fars), f"{evaluation[name]['auc']:.4f}"] for name in models])
-    say(
-        f"\non {evaluation['images']:,} test images of {evaluation['users']:,} users: "
-        f"{evaluation['genuine_pairs']:,} genuine and {evaluation['impostor_pairs']:,} impostor pairs"
-    )
+    names, keys, told = task.table(evaluation)
+    table(["model", *names], [[name, *(_cell(evaluation[name], key) for key in keys)] for name in models])
+    say(f"\n{told}")
 
 
-def _tell_accuracy(evaluation: dict[str, Any], models: list[str]) -> None:
-    if not models:
-        say("no test data, so no accuracy was measured")
-        return
-    shown = [name for name in ("accuracy", "log_loss", "auc") if name in evaluation[models[-1]]]
-    rows = [[name, *(f"{evaluation[name][m]:.4f}" if m in evaluation[name] else "" for m in shown)] for name in models]
-    table(["model", *(name.replace("_", " ") for name in shown)], rows)
-    say(f"\non {evaluation['examples']:,} test examples of {evaluation['classes']:,} classes")
-
-
-def _recalls(row: dict[str, Any], fars: Sequence[str]) -> list[str]:
-    """Recall at each rate; a run that was resumed with other rates has not measured all of them twice."""
-    return [f"{row['recall_at_far'][far]:.4f}" if far in row["recall_at_far"] else "" for far in fars]
+def _cell(row: dict[str, Any], key: str) -> str:
+    """One measurement; a run that was resumed with other rates has not measured all of them twice."""
+    value: Any = row
+    for part in key.split("/"):
+        value = value.get(part) if isinstance(value, dict) else None
+    return "" if value is None else f"{value:.4f}"
 
 
 def _without_curve(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in ("roc", "confusion")}
-
-
-def _build_backbone(options: Any, data: UserDataset, seed: int | None) -> nn.Module:
-    run: RunOptions = options.run
-    return build(options.model, data.input_shape, seed, load=run.resume is None, quiet=run.json)
-
-
-def _build_classifier(options: Any, data: ExampleDataset, seed: int | None) -> nn.Module:
-    run: RunOptions = options.run
-    return build_classifier(options.model, data, seed, load=run.resume is None, quiet=run.json, reading=options.data)
-
-
-EMBEDDINGS = Task(
-    read=read_parts,
-    build=_build_backbone,
-    about=lambda data: {"input_shape": data.input_shape},
-    tell=_tell_recall,
-)
-CLASSIFIER = Task(read=read_example_parts, build=_build_classifier, about=about_classifier, tell=_tell_accuracy)

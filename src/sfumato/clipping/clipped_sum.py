@@ -1,131 +1,156 @@
-"""A running sum of clipped contributions: each is scaled to norm at most C, then forgotten.
+"""A running sum of contributions, each weighted by a `NormBound`, then forgotten.
 
-Unit: one contribution (a client's delta). Each adds a vector of L2 norm at most `clip_norm` to `total`, whatever it
-holds: a contribution with NaN or Inf counts as zero. Norms and the sum are in double precision, and the scale is
-rounded towards zero, so that the bound holds in floating point too. Memory is one vector, however many contribute.
+Unit: one contribution (an example's gradient, a client's delta). Each adds a vector of L2 norm at most the bound's
+sensitivity to `total`, whatever it holds: a contribution with NaN or Inf counts as zero. The sum is in double
+precision, and weights are rounded towards zero by more than norms and products can be off, so that the bound holds in
+floating point too. Memory is one vector, however many contribute.
 
-| contribution        | adds          | counted in            |
-| ------------------- | ------------- | --------------------- |
-| norm ≤ C            | itself        | units, below          |
-| norm > C            | scaled to C   | units, clipped        |
-| has NaN or Inf      | nothing       | units, non_finite     |
-| clip_norm is None   | itself        | units, below          |
+Contributions come one by one (`add`), in rows (`add_rows`), or many at once through views of the total (`parts`), with
+the weights that `weigh` gives for their norms. There is no other way to a weight.
 
->>> total = ClippedSum(2, clip_norm=1.0)
+| contribution        | adds                          | counted in            |
+| ------------------- | ----------------------------- | --------------------- |
+| norm ≤ C            | what the bound leaves of it   | units, below          |
+| norm > C            | what the bound leaves of it   | units, clipped        |
+| has NaN or Inf      | nothing                       | units, non_finite     |
+| clip_norm is None   | itself                        | units, below          |
+
+>>> from sfumato.clipping.constant import ConstantClipNorm
+>>> layout = Layout(names=("w",), shapes=(torch.Size([2]),))
+>>> total = ClippedSum(ConstantClipNorm(clip_norm=1.0), 1.0, layout)
 >>> total.add(torch.tensor([3.0, 4.0])); total.add(torch.tensor([float("nan"), 0.0]))
->>> total.total.round(decimals=4).tolist(), total.units, total.clipped, total.non_finite
-([0.6, 0.8], 2, 1, 1)
+>>> total.total.round(decimals=3).tolist(), total.tally["units"], total.tally["non_finite"]
+([0.6, 0.8], 2.0, 1.0)
 """
 
-import math
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sfumato import _check
+from sfumato.clipping.layout import Layout
+from sfumato.clipping.norm_bound import NormBound
+from sfumato.clipping.tally import Tally
 
-_CHUNK = 1 << 18  # numbers taken to double precision at a time: they stay in the cache
-_ROUND_DOWN = 1.0 - 2.0**-20  # covers the float32 rounding of the scaled coordinates
+_CHUNK = 1 << 18  # numbers weighed at a time: they stay in the cache
+_PIECE = 1 << 6  # numbers whose squares are added up in single precision
+_LEAST, _MOST = 1e-12, 1e15  # norms whose squares are far from the ends of single precision
 
 
 class ClippedSum:
-    """Σ min(1, C/‖Δ‖)·Δ over contributions Δ, with counts that are private: see `statistics`.
+    """Σ w(Δ)·Δ over contributions Δ, with counts that are private: see `Tally`.
 
     Args:
-        size: length of a contribution.
-        clip_norm: C, > 0; None for a run without privacy.
+        bound: gives the weights.
+        clip_norm: the bound's state, > 0; None for a run without privacy.
+        layout: of a contribution.
         device: where the sum is held.
-        memory: float64 [size] that holds the sum, overwritten; None takes new memory.
+        out: float64 [size] that holds the sum, overwritten; None takes new memory.
 
     Attributes:
         total: float64 [size], the sum so far.
-        clip_norm: C, or None for a run without privacy.
-        units: contributions seen.
-        below: how many had norm at most C (the count that adaptive clipping releases with noise).
-        clipped: how many were scaled.
-        non_finite: how many counted as zero because of NaN or Inf.
-        norms: the norms before clipping, in order; NaN for a non-finite contribution.
+        tally: counts so far.
+        groups: the parameters that are bounded together, as indices.
     """
 
     def __init__(
         self,
-        size: int,
-        *,
+        bound: NormBound,
         clip_norm: float | None,
+        layout: Layout,
+        *,
         device: torch.device | str = "cpu",
-        memory: Tensor | None = None,
+        out: Tensor | None = None,
     ) -> None:
         if clip_norm is not None:
             _check.positive(clip_norm=clip_norm, remedy="for a run without privacy use clip_norm=None")
-        self.total = torch.zeros(size, dtype=torch.float64, device=device) if memory is None else memory.zero_()
-        self.clip_norm = clip_norm
-        self.units = 0
-        self.below = 0
-        self.clipped = 0
-        self.non_finite = 0
-        self.norms: list[float] = []
+        self.total = torch.zeros(layout.size, dtype=torch.float64, device=device) if out is None else out.zero_()
+        self.tally = Tally(device)
+        self.groups = bound.groups(layout.names)
+        self._bound, self._clip_norm, self._layout = bound, clip_norm, layout
 
     def add(self, contribution: Tensor) -> None:
-        """Clip one contribution, float [size], and add it."""
-        scale = self._count(torch.linalg.vector_norm(contribution, dtype=torch.float64).item())
-        if scale > 0:
-            self.total.add_(contribution, alpha=scale)
+        """Weight one contribution, float [size], and add it."""
+        self.add_rows(contribution[None])
 
     def add_rows(self, contributions: Tensor) -> None:
-        """Clip every row of float [units, size] by itself and add them."""
+        """Weight every row of float [n, size] by itself and add them."""
         rows = max(1, _CHUNK // max(1, contributions.shape[1]))
         for chunk in contributions.split(rows):
-            exact = chunk.double()
-            norms = torch.linalg.vector_norm(exact, dim=1)
-            scales = [self._count(norm) for norm in norms.tolist()]
-            if 0.0 in scales:  # non-finite rows: zero times NaN would be NaN
-                exact = exact[[scale > 0 for scale in scales]]
-                scales = [scale for scale in scales if scale > 0]
-            self.total.add_(torch.tensor(scales, dtype=torch.float64, device=exact.device) @ exact)
+            weights = self.weigh(self._norms(chunk))
+            usable = weights[0] > 0  # zero times NaN would be NaN
+            if not usable.all():
+                chunk, weights = chunk[usable], weights[:, usable]
+            if len(chunk) == 1:
+                for piece, part, weight in self._pieces(chunk[0], weights[:, 0].tolist()):
+                    piece.add_(part, alpha=weight)
+            elif len(chunk):
+                for piece, part, weight in self._pieces(chunk, list(weights.to(chunk.dtype))):
+                    piece.add_(torch.mv(part.T, weight))
 
-    def parts(self, shapes: Sequence[torch.Size]) -> list[Tensor]:
-        """Views of `total` in these shapes, one after the other, for sums of many contributions at once.
+    def parts(self) -> list[Tensor]:
+        """Views of `total` in the parameters' shapes; what is added through them must be weighted by `weigh`."""
+        return self._layout.views(self.total)
 
-        What is added through them must have been brought to size by a `NormBound`, and be counted with `count`.
-        """
-        sizes = [shape.numel() for shape in shapes]
-        return [piece.view(shape) for piece, shape in zip(self.total.split(sizes), shapes, strict=True)]
-
-    def count(self, norms: Tensor) -> None:
-        """Count contributions that were added through `parts`.
+    def weigh(self, norms: Tensor) -> Tensor:
+        """Weights of contributions, which are counted.
 
         Args:
-            norms: float [n], of each contribution before; NaN or inf for one that counted as zero.
+            norms: float64 [groups, n], of each contribution's part in each group; NaN or inf where it is not finite.
+
+        Returns:
+            float64 [groups, n], 0 for a contribution that is not finite.
         """
-        finite = torch.isfinite(norms)
-        below = finite if self.clip_norm is None else norms <= self.clip_norm
-        usable, short = int(finite.sum()), int((below & finite).sum())
-        self.units += len(norms)
-        self.non_finite += len(norms) - usable
-        self.below += short
-        self.clipped += usable - short
-        self.norms += torch.where(finite, norms, math.nan).tolist()
+        weights = self._bound.weights(norms, self._clip_norm)
+        whole = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(norms, dim=0)
+        finite = torch.isfinite(whole)
+        below = finite if self._clip_norm is None else (whole <= self._clip_norm) & finite
+        usable, short = finite.sum(), below.sum()
+        self.tally.add(
+            units=len(whole),
+            below=short,
+            clipped=usable - short,
+            non_finite=len(whole) - usable,
+            norms=torch.where(finite, whole, 0.0).sum(),
+        )
+        return weights
 
     def merge(self, other: "ClippedSum") -> None:
         """Add what another sum under the same bound has collected."""
         self.total.add_(other.total)
-        self.units += other.units
-        self.below += other.below
-        self.clipped += other.clipped
-        self.non_finite += other.non_finite
-        self.norms += other.norms
+        self.tally.values.add_(other.tally.values)
 
-    def _count(self, norm: float) -> float:
-        """Count a contribution of this norm and give its scale; 0 for a non-finite one."""
-        self.units += 1
-        if not math.isfinite(norm):
-            self.non_finite += 1
-            self.norms.append(math.nan)
-            return 0.0
-        self.norms.append(norm)
-        if self.clip_norm is None or norm <= self.clip_norm:
-            self.below += 1
-            return 1.0
-        self.clipped += 1
-        return self.clip_norm / norm * _ROUND_DOWN
+    def _norms(self, rows: Tensor) -> Tensor:
+        """Of every row of [n, size], by group, float64 [groups, n]."""
+        if len(self.groups) == 1:
+            return row_norms(rows)[None]
+        each = torch.stack([row_norms(part) for part in rows.split(self._layout.sizes, dim=1)])
+        return torch.stack([torch.linalg.vector_norm(each[group], dim=0) for group in self.groups])
+
+    def _pieces(self, contribution: Tensor, weights: list[Any]) -> list[tuple[Tensor, Tensor, Any]]:
+        """(part of the total, part of the contribution, weight) for each parameter, or for all of them as one."""
+        if len(self.groups) == 1:
+            return [(self.total, contribution, weights[0])]
+        sizes = self._layout.sizes
+        pieces, parts = self.total.split(sizes), contribution.split(sizes, dim=-1)
+        return [
+            (pieces[i], parts[i], weight) for group, weight in zip(self.groups, weights, strict=True) for i in group
+        ]
+
+
+def row_norms(rows: Tensor) -> Tensor:
+    """L2 norms of float [n, size], float64 [n], to 2^-18 of each.
+
+    Single numbers are squared and added up in pieces so short that their round-off stays far below what weights are
+    rounded down by; pieces are put together in double precision. Squares that leave single precision are taken again.
+    """
+    whole = rows.shape[1] // _PIECE * _PIECE
+    norms = torch.linalg.vector_norm(rows[:, :whole].unflatten(1, (-1, _PIECE)), dim=2).double()
+    parts = [torch.linalg.vector_norm(norms, dim=1)] if whole else []
+    if whole < rows.shape[1]:
+        parts.append(torch.linalg.vector_norm(rows[:, whole:], dim=1).double())
+    found = torch.linalg.vector_norm(torch.stack(parts), dim=0) if parts else rows.new_zeros(len(rows)).double()
+    if ((found > _LEAST) & (found < _MOST)).all():
+        return found
+    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)

@@ -34,11 +34,6 @@ class ConstantClipNorm(NormBound):
         """The bound itself."""
         return self.clip_norm
 
-    @property
-    def current(self) -> float | None:
-        """The bound for the next round."""
-        return self.clip_norm
-
     def describe(self) -> str:
         """The norm."""
         return "used as they are" if self.clip_norm is None else f"clipped to norm {self.clip_norm:g}"

@@ -2,7 +2,7 @@
 
 A bound is asked, never told, for its sensitivity: the loop takes the noise, the ledger's line and the statement from
 the same object that turned norms into weights, so they cannot disagree. The state of a bound is one public number, the
-clip norm; most bounds leave it as it is, the adaptive one moves it between rounds.
+clip norm; most bounds leave it as it is, the adaptive one moves it between rounds by a `QuantileRule`.
 
 Unit: one contribution (an example's gradient, a client's delta). Whatever its norms are, `weights` scales it so that it
 adds a vector of L2 norm at most `sensitivity(clip_norm)`; a contribution that is not finite gets the weight 0. Adding
@@ -21,6 +21,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from sfumato.clipping.quantile import QuantileRule
 
 ROUND_DOWN = 1.0 - 2.0**-14
 """Weights are rounded towards zero by this: it covers the round-off of norms and sums in single precision."""
@@ -60,26 +62,6 @@ class NormBound(ABC):
     def _factors(self, norms: Tensor, clip_norm: float) -> Tensor:
         return (clip_norm * ROUND_DOWN / norms).clamp(max=1.0)
 
-    def check(self, noise_multiplier: float, clients: int) -> None:  # noqa: B027  # most bounds fit any round
-        """Raise InputError if the bound was planned for another round than this one."""
-
-    def counts(self, round_index: int) -> bool:
-        """Whether this round also releases a noisy count, for the clip norm of the next one."""
-        return False
-
-    @property
-    def count_std(self) -> float:
-        """Std of the noise on that count; 0 without privacy."""
-        return 0.0
-
-    def sum_multiplier(self, noise_multiplier: float, round_index: int) -> float:
-        """The noise multiplier of the sum, so that sum and count together cost `noise_multiplier`."""
-        return noise_multiplier
-
-    def updated(self, clip_norm: float, *, noisy_count: float) -> float:
-        """The next clip norm, from the noisy Σ(1[‖g‖ ≤ C] − ½)."""
-        return clip_norm
-
     @abstractmethod
     def describe(self) -> str:
         """For the statement: what contributions are brought to, as in "clipped to norm 1"."""
@@ -88,6 +70,7 @@ class NormBound(ABC):
         """For the statement's questions: the same without numbers."""
         return "clipped to a fixed public norm"
 
-    def aside(self) -> str:
-        """For the statement: what else a round releases; empty for nothing."""
-        return ""
+    @property
+    def quantile(self) -> QuantileRule | None:
+        """How the clip norm moves with a noisy count; None for one that stays."""
+        return None

@@ -1,27 +1,31 @@
-"""Data sets divided by user, or of single examples: arrays, stores, folders of pictures, texts, tables and splits."""
+"""Data sets divided by user or of single examples: read from files, kept in stores, split."""
 
-from sfumato.data.examples.arrays import MissingPart, examples_from_arrays, npy_examples, npz_examples
-from sfumato.data.examples.class_folder import class_folder
+from sfumato.data.examples.arrays import examples_from_arrays
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.from_users import examples_from_users
-from sfumato.data.examples.idx import idx_images
-from sfumato.data.examples.load import load_examples
 from sfumato.data.examples.schema import Schema, read_schema
 from sfumato.data.examples.split import ExampleSplit, split_examples
-from sfumato.data.examples.table import table
-from sfumato.data.examples.text import text_csv
 from sfumato.data.examples.tokens import Tokenizer
+from sfumato.data.load_examples import load_examples
+from sfumato.data.load_users import load
+from sfumato.data.readers.class_folder import class_folder
+from sfumato.data.readers.digiface import digiface
+from sfumato.data.readers.emnist import emnist_leaf, emnist_tff
+from sfumato.data.readers.example_arrays import npy_examples, npz_examples
+from sfumato.data.readers.idx import idx_images
+from sfumato.data.readers.image_folder import image_folder
+from sfumato.data.readers.omniglot import omniglot_folder, omniglot_npz
+from sfumato.data.readers.part import MissingPart
+from sfumato.data.readers.table import table
+from sfumato.data.readers.text import text_csv
+from sfumato.data.readers.user_arrays import array_file
 from sfumato.data.store.examples import open_examples, write_examples
 from sfumato.data.store.pack import pack
 from sfumato.data.store.save import write_store, write_users
 from sfumato.data.store.users import open_store
 from sfumato.data.transforms import to_tensor
 from sfumato.data.users.dataset import UserDataset, from_arrays
-from sfumato.data.users.emnist import emnist_leaf, emnist_tff
 from sfumato.data.users.glyphs import glyphs
-from sfumato.data.users.image_folder import image_folder
-from sfumato.data.users.load import load
-from sfumato.data.users.readers import array_file, digiface, omniglot_folder, omniglot_npz
 from sfumato.data.users.split import Split, split_groups, split_labels, split_users
 
 __all__ = [

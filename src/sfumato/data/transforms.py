@@ -30,7 +30,7 @@ def to_tensor(inputs: np.ndarray) -> "torch.Tensor":
     import torch  # late: opening and packing data needs no torch, and its import takes seconds
 
     if inputs.dtype == np.uint8 and inputs.ndim == 4:
-        images = torch.tensor(inputs, dtype=torch.float32).sub_(128.0).mul_(1 / 128.0)
+        images = torch.from_numpy(np.subtract(inputs, np.float32(128), dtype=np.float32)).mul_(1 / 128.0)
         # Stored pixel by pixel, which is torch's channels_last: nothing moves, and convolutions and pooling on a CPU
         # are a fifth faster than channel by channel.
         return images.permute(0, 3, 1, 2)

@@ -5,5 +5,6 @@ from sfumato.federated.fedavg import FedAvg
 from sfumato.federated.fedemb import FedEmb
 from sfumato.federated.fedsgd import FedSGD
 from sfumato.federated.plan import FederatedPlan
+from sfumato.federated.verification import Verification
 
-__all__ = ["Centralized", "FedAvg", "FedEmb", "FedSGD", "FederatedPlan"]
+__all__ = ["Centralized", "FedAvg", "FedEmb", "FedSGD", "FederatedPlan", "Verification"]

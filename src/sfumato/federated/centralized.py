@@ -3,7 +3,6 @@
 It runs through the same loop: a unit is an example, a contribution is its gradient, nothing is clipped or noised.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,20 +12,20 @@ from torch import Tensor, nn
 from sfumato import _check
 from sfumato._random import RandomSource
 from sfumato._types import Unit
-from sfumato.clipping import ClippedSum, ConstantClipNorm
+from sfumato.clipping import ClippedSum, ConstantClipNorm, NormBound
 from sfumato.data import UserDataset
 from sfumato.federated.deltas import LocalContribution
-from sfumato.federated.embedding_plan import EmbeddingPlan
 from sfumato.federated.local.heads import HeadLoss, Loss
 from sfumato.federated.local.one_by_one import ClientTrainer
 from sfumato.federated.local.work import ClientData, LocalTraining
-from sfumato.mechanisms import GaussianMechanism
-from sfumato.sampling import FixedSizeSampling, Group, OwnClients
-from sfumato.training import PrivateSum, Rounds, ServerOptimizer, Share
+from sfumato.federated.verification import Verification
+from sfumato.mechanisms import IndependentGaussian
+from sfumato.sampling import Cohort, FixedSizeSampling, OwnClients
+from sfumato.training import Optimizer, PrivateSum, Rounds, TrainingPlan
 
 
 @dataclass(frozen=True, kw_only=True)
-class Centralized(EmbeddingPlan, Rounds):
+class Centralized(Rounds, TrainingPlan):
     """SGD with momentum on all examples; `rounds` are steps.
 
     Attributes:
@@ -48,6 +47,7 @@ class Centralized(EmbeddingPlan, Rounds):
 
     name: ClassVar[str] = "centralized"
     unit: ClassVar[Unit] = "example"
+    model_fields: ClassVar[tuple[str, ...]] = ("model", "embedding_dim", "input_shape", "version")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,14 +55,18 @@ class Centralized(EmbeddingPlan, Rounds):
         _ = self.server, self._local  # both check their fields
 
     @property
-    def server(self) -> ServerOptimizer:
+    def server(self) -> Optimizer:
         """SGD on the mean gradient."""
-        return ServerOptimizer(name="sgd", learning_rate=self.learning_rate, momentum=self.momentum)
+        return Optimizer(name="sgd", learning_rate=self.learning_rate, momentum=self.momentum)
 
     @property
     def _local(self) -> LocalTraining:
         loss = HeadLoss(self.loss, self.loss_scale, self.loss_margin)
         return LocalTraining(batch_size=None, learning_rate=1.0, loss=loss, shared_head=True)
+
+    def default_task(self) -> Verification:
+        """Recall at a false accept rate."""
+        return Verification()
 
     def public_population(self, data: UserDataset) -> int:
         """The number of examples."""
@@ -74,8 +78,8 @@ class Centralized(EmbeddingPlan, Rounds):
         return PrivateSum(
             sampler=FixedSizeSampling(size=size, population=population),
             grouping=OwnClients(clients=size),
-            clip=ConstantClipNorm(clip_norm=None),
-            mechanism=GaussianMechanism(noise_multiplier=0.0),
+            bound=ConstantClipNorm(clip_norm=None),
+            mechanism=IndependentGaussian(noise_multiplier=0.0),
             rounds=self.rounds,
         )
 
@@ -99,27 +103,28 @@ class PooledContribution(LocalContribution):
 
     def __init__(self, **arguments: object) -> None:
         super().__init__(**arguments)  # type: ignore[arg-type]
-        self._single = ClientTrainer(self.local, self.model, self.flat)
+        self._single = ClientTrainer(self.local, self.trained)
         self._ends = np.cumsum(self.users.sizes)
         self.population = int(self._ends[-1])
 
     def clipped_sum(
         self,
         theta: Tensor,
-        groups: Sequence[Group],
-        round_index: int,
+        cohort: Cohort,
+        round: int,
+        bound: NormBound,
         clip_norm: float | None,
         source: RandomSource,
-    ) -> Share:
-        """The sum of the examples' gradients; each group is one example."""
-        share = Share(ClippedSum(theta.numel(), clip_norm=None, device=theta.device))
-        if groups:
-            batch = self._batch(np.array([group.slot for group in groups]))
+        out: Tensor | None,
+    ) -> ClippedSum:
+        """The sum of the examples' gradients; each contributor is one example."""
+        share = ClippedSum(bound, None, self.trained.layout, device=theta.device, out=out)
+        if len(cohort):
+            batch = self._batch(cohort.units)
             # One step of rate 1 on the mean loss leaves the mean gradient as its delta.
-            gradient, loss, _ = self._single.delta(theta, batch, source.seed64("local", round_index))
-            share.clipped.add(gradient * len(batch))
-            share.loss = loss.item()
-            share.examples = len(batch)
+            gradient, loss, _ = self._single.delta(theta, batch, source.seed64("local", round))
+            share.add(gradient * len(cohort))
+            share.tally.add(loss=loss, examples=len(cohort))
         return share
 
     def _batch(self, examples: np.ndarray) -> ClientData:
@@ -130,4 +135,5 @@ class PooledContribution(LocalContribution):
             x, y = self.users.examples(user)
             inputs.append(x[place])
             labels.append(int(y[place]))
-        return ClientData(np.stack(inputs), np.array(labels), self.users.num_classes)
+        size, classes = np.array([0, len(labels)]), np.array([self.users.num_classes])
+        return ClientData(np.stack(inputs), np.array(labels), size, classes)

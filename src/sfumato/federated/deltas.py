@@ -1,12 +1,10 @@
-"""What groups of users contribute: the delta of local training, clipped.
+"""What clients contribute: the delta of local training.
 
-Unit: a group (a user, or a virtual client). A group's delta depends on its own users, the model and the group's slot;
-never on who else takes part.
+Unit: a client (a user, or a virtual client). A client's delta depends on its own users, the model and the client's
+slot; never on who else takes part.
 """
 
-import copy
 import hashlib
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -15,16 +13,16 @@ from torch import Tensor, nn
 
 from sfumato._check import InputError, first_line
 from sfumato._random import RandomSource
-from sfumato.clipping import ClippedSum
+from sfumato.clipping import ClippedSum, NormBound
 from sfumato.data import UserDataset, to_tensor
 from sfumato.federated.local.batched import BatchedTrainer
 from sfumato.federated.local.heads import glorot_head
 from sfumato.federated.local.one_by_one import ClientTrainer
 from sfumato.federated.local.work import LocalTraining, gather
-from sfumato.models import refuse_batch_norm, trainable_parameters
-from sfumato.sampling import Group
-from sfumato.training import FlatParameters, Share
-from sfumato.training.run import HEAD
+from sfumato.models import refuse_batch_norm
+from sfumato.sampling import Cohort
+from sfumato.training import Trainable
+from sfumato.training.trainable import copied
 
 
 class LocalContribution:
@@ -64,89 +62,60 @@ class LocalContribution:
         self.local = local
         self.global_classes = global_classes
         self.clients_at_once = clients_at_once
-        backbone = copy.deepcopy(model).to(device).train()
-        dimension = probe(backbone, users, device)
+        dimension = probe(copied(model).to(device), users, device)
         head = None
         if local.shared_head:
-            generator = torch.Generator().manual_seed(head_seed)
-            head = glorot_head(users.num_classes, dimension, generator).to(device)
-        threads = _threads(backbone, users, device, client_threads, clients_at_once)
-        copies = [backbone, *(copy.deepcopy(backbone) for _ in range(threads - 1))]
-        self._residents = [_Resident(module, head, trainable) for module in copies]
-        first = self._residents[0]
-        self.model, self.flat = first.model, first.flat
-        self.initial = self.flat.vector.clone()
+            head = glorot_head(users.num_classes, dimension, torch.Generator().manual_seed(head_seed))
+        self.trained = Trainable(model, trainable, device=device, head=head)
+        threads = _threads(self.trained.model, users, device, client_threads, clients_at_once)
+        copies = [self.trained, *(Trainable(model, trainable, device=device, head=head) for _ in range(threads - 1))]
         trainer = ClientTrainer if clients_at_once == 1 else BatchedTrainer
-        self._trainers = [trainer(local, resident.model, resident.flat) for resident in self._residents]
-        _refuse_moving_buffers(self.model, users, device)
+        self._trainers = [trainer(local, copy) for copy in copies]
+        _refuse_moving_buffers(self.trained.model, users, device)
         self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
 
-    def views(self, vector: Tensor) -> list[Tensor]:
-        """The vector in the shapes of the parameters."""
-        return self.flat.views(vector)
-
     def clipped_sum(
-        self, theta: Tensor, groups: Sequence[Group], round_index: int, clip_norm: float | None, source: RandomSource
-    ) -> Share:
-        """Train the groups and add up their clipped deltas."""
+        self,
+        theta: Tensor,
+        cohort: Cohort,
+        round: int,
+        bound: NormBound,
+        clip_norm: float | None,
+        source: RandomSource,
+        out: Tensor | None,
+    ) -> ClippedSum:
+        """Train the cohort and add up its bounded deltas."""
 
-        def train(trainer: ClientTrainer | BatchedTrainer, resident: _Resident, part: Sequence[Group]) -> Share:
-            trainer.model.train()
-            share = Share(ClippedSum(theta.numel(), clip_norm=clip_norm, device=theta.device))
-            loss = torch.zeros((), device=theta.device)
+        def train(trainer: ClientTrainer | BatchedTrainer, part: Cohort, memory: Tensor | None = None) -> ClippedSum:
+            trainer.trained.model.train()
+            share = ClippedSum(bound, clip_norm, self.trained.layout, device=theta.device, out=memory)
             for start in range(0, len(part), self.clients_at_once):
-                chunk = part[start : start + self.clients_at_once]
-                clients = [gather(self.users, group.users, global_classes=self.global_classes) for group in chunk]
-                seeds = [source.seed64("local", round_index, group.slot) for group in chunk]
+                chunk = part.take(slice(start, start + self.clients_at_once))
+                clients = gather(self.users, chunk, global_classes=self.global_classes)
+                seeds = [source.seed64("local", round, slot) for slot in chunk.slots.tolist()]
                 if isinstance(trainer, ClientTrainer):
-                    delta, losses, examples = trainer.delta(theta, clients[0], seeds[0])
-                    share.clipped.add(delta)
+                    delta, loss, examples = trainer.delta(theta, clients, seeds[0])
+                    share.add(delta)
                 else:
                     deltas, losses, examples = trainer.deltas(theta, clients, seeds)
-                    share.clipped.add_rows(deltas)
-                resident.restore_buffers()
-                loss += losses.sum()
-                share.examples += examples
-            share.loss = loss.item()
+                    share.add_rows(deltas)
+                    loss = losses.sum()
+                trainer.trained.restore_buffers()
+                share.tally.add(loss=loss, examples=examples)
             return share
 
         count = len(self._trainers)
         if count == 1:
-            return train(self._trainers[0], self._residents[0], groups)
-        parts = [groups[i::count] for i in range(count)]
+            return train(self._trainers[0], cohort, out)
+        parts = [cohort.take(slice(i, None, count)) for i in range(count)]
         # In the threads' order, not in the order in which they finish: the same sum every time.
-        shares = list(self._pool.map(train, self._trainers, self._residents, parts))
+        shares = list(self._pool.map(train, self._trainers, parts, [out] + [None] * (count - 1)))
         for share in shares[1:]:
-            shares[0].add(share)
+            shares[0].merge(share)
         return shares[0]
 
-    def complete(self, mean: Tensor, round_index: int, source: RandomSource) -> None:
+    def after_noise(self, mean: Tensor, round: int, source: RandomSource) -> None:
         """Nothing: clients' deltas are whole."""
-
-    def reuse(self, total: Tensor) -> None:
-        """Little beside the training of the groups: let it go."""
-
-    def load(self, theta: Tensor) -> None:
-        """Put a parameter vector into the model."""
-        self.flat.vector.copy_(theta)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """The model's tensors, and the shared head's."""
-        tensors = {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
-        if self.local.shared_head:
-            tensors[HEAD] = self.flat.parameters[-1].detach().cpu().clone()
-        return tensors
-
-    def frozen(self) -> dict[str, Tensor]:
-        """Tensors of the model that are not trained."""
-        trained = set(self.flat.names)
-        return {name: value for name, value in self.model.state_dict().items() if name not in trained}
-
-    def load_frozen(self, tensors: dict[str, Tensor]) -> None:
-        """Put them back, into every copy."""
-        for resident in self._residents:
-            resident.model.load_state_dict(tensors, strict=False)
-            resident.keep_buffers()
 
     def settings(self) -> dict[str, int | float]:
         """Nothing: the plan decides all."""
@@ -157,33 +126,9 @@ class LocalContribution:
 
     def fingerprint(self) -> str:
         """Digest of the parameters' shapes and of the data."""
-        shapes = [(n, tuple(p.shape)) for n, p in zip(self.flat.names, self.flat.parameters, strict=True)]
+        layout = self.trained.layout
+        shapes = [(name, tuple(shape)) for name, shape in zip(layout.names, layout.shapes, strict=True)]
         return f"{shapes} {data_fingerprint(self.users)}"
-
-
-class _Resident:
-    """One copy of the model whose trainable parameters, and the shared head, are views of one vector."""
-
-    def __init__(self, model: nn.Module, head: Tensor | None, trainable: str) -> None:
-        self.model = model
-        bare = head is not None and not any(True for _ in model.parameters())
-        named = [] if bare else trainable_parameters(model, trainable)
-        names = {name for name, _ in named}
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_(name in names)
-        if head is not None:
-            named = [*named, (HEAD, nn.Parameter(head.clone()))]
-        self.flat = FlatParameters(named)
-        self.keep_buffers()
-
-    def keep_buffers(self) -> None:
-        """Remember the buffers as they are."""
-        self._buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
-
-    def restore_buffers(self) -> None:
-        """Undo what training did to buffers: they are not released, and no group may see another's."""
-        for buffer, kept in self._buffers:
-            buffer.copy_(kept)
 
 
 def _threads(model: nn.Module, users: UserDataset, device: str, wanted: int | None, at_once: int) -> int:

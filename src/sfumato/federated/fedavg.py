@@ -10,11 +10,11 @@ References:
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sfumato.federated.plan import FederatedPlan
+from sfumato.federated.local_steps import LocalStepsPlan
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(FederatedPlan):
+class FedAvg(LocalStepsPlan):
     """Federated averaging with a shared head."""
 
     name: ClassVar[str] = "fedavg"

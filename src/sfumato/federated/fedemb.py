@@ -17,7 +17,7 @@ References:
     Singhal et al.: Federated Reconstruction. 2021 (`reconstruction_steps`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from torch import nn
@@ -27,12 +27,12 @@ from sfumato._check import InputError
 from sfumato.data import UserDataset
 from sfumato.federated.deltas import LocalContribution
 from sfumato.federated.local.work import LocalTraining
-from sfumato.federated.plan import FederatedPlan
+from sfumato.federated.local_steps import LocalStepsPlan
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedEmb(FederatedPlan):
-    """Private embeddings with heads that never leave; fields beside those of `FederatedPlan`.
+class FedEmb(LocalStepsPlan):
+    """Private embeddings with heads that never leave; fields beside those of `LocalStepsPlan`.
 
     Attributes:
         head_classes: "local" gives a head the classes that its virtual client holds, "global" all labels.
@@ -54,8 +54,8 @@ class FedEmb(FederatedPlan):
 
     @property
     def local(self) -> LocalTraining:
-        """What a virtual client does."""
-        return self._local(shared_head=False, reconstruction_steps=self.reconstruction_steps)
+        """Epochs of SGD on the backbone and a head of the client's own."""
+        return replace(super().local, shared_head=False, reconstruction_steps=self.reconstruction_steps)
 
     @property
     def global_classes(self) -> bool:

@@ -1,7 +1,7 @@
-"""Fields that all federated plans share: what a client does locally."""
+"""Fields that all federated plans share: who contributes together, what the server does, and the loss."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar
 
 from torch import nn
 
@@ -9,15 +9,15 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato.data import UserDataset
 from sfumato.federated.deltas import LocalContribution
-from sfumato.federated.embedding_plan import EmbeddingPlan
 from sfumato.federated.local.heads import HeadLoss, Loss
 from sfumato.federated.local.work import LocalTraining
+from sfumato.federated.verification import Verification
 from sfumato.sampling import OwnClients, VirtualClients
-from sfumato.training import PrivatePlan, Rounds, ServerOptimizer
+from sfumato.training import Optimizer, OptimizerName, PrivatePlan, Rounds
 
 
 @dataclass(frozen=True, kw_only=True)
-class FederatedPlan(PrivatePlan, EmbeddingPlan, Rounds):
+class FederatedPlan(PrivatePlan, Rounds):
     """A plan whose clients train locally; fields beside those of `PrivatePlan` and `Rounds`.
 
     Attributes:
@@ -29,12 +29,7 @@ class FederatedPlan(PrivatePlan, EmbeddingPlan, Rounds):
         clients_at_once: train so many clients in one batched operation; 1 trains one after the other.
         client_threads: threads that train clients side by side, each on its own copy of the model; None chooses by
             the number of cores and the size of the model.
-        local_epochs: passes over a client's examples in a round.
-        batch_size: examples a local step; None takes all at once.
         max_examples: processed examples a client and round, at most; None for no cap.
-        learning_rate: local SGD rate of the backbone.
-        head_lr_scale: the head's local rate is this times the backbone's.
-        momentum: local SGD momentum, in [0, 1).
         loss: "softmax" on inner products, or "cosine", "cosface", "arcface" on scaled cosines.
         loss_scale: factor on cosines.
         loss_margin: margin of CosFace (cosine) or ArcFace (radians).
@@ -42,20 +37,17 @@ class FederatedPlan(PrivatePlan, EmbeddingPlan, Rounds):
 
     clients_per_round: int = 32
     users_per_client: int = 1
-    server_optimizer: Literal["sgd", "adam", "adamw", "adagrad", "rmsprop"] = "sgd"
+    server_optimizer: OptimizerName = "sgd"
     server_learning_rate: float = 1.0
     server_momentum: float = 0.9
     clients_at_once: int = 1
     client_threads: int | None = None
-    local_epochs: int = 1
-    batch_size: int | None = 32
     max_examples: int | None = 2048
-    learning_rate: float = 0.005
-    head_lr_scale: float = 1.0
-    momentum: float = 0.9
     loss: Loss = "softmax"
     loss_scale: float = 30.0
     loss_margin: float = 0.3
+
+    model_fields: ClassVar[tuple[str, ...]] = ("model", "embedding_dim", "input_shape", "version")
 
     def __post_init__(self) -> None:
         _check.whole(
@@ -70,11 +62,18 @@ class FederatedPlan(PrivatePlan, EmbeddingPlan, Rounds):
         _ = self.local, self.server  # both check their fields
 
     @property
-    def server(self) -> ServerOptimizer:
+    def server(self) -> Optimizer:
         """The server's optimiser."""
-        return ServerOptimizer(
+        _check.positive(server_learning_rate=self.server_learning_rate)
+        _check.between(0.0, _check.LARGEST_SINGLE, server_learning_rate=self.server_learning_rate)
+        _check.between(0.0, 1.0, ends="[)", server_momentum=self.server_momentum)
+        return Optimizer(
             name=self.server_optimizer, learning_rate=self.server_learning_rate, momentum=self.server_momentum
         )
+
+    def default_task(self) -> Verification:
+        """Recall at a false accept rate."""
+        return Verification()
 
     def rounds_for(self, population: int) -> int:
         """As planned, for any population."""
@@ -86,7 +85,7 @@ class FederatedPlan(PrivatePlan, EmbeddingPlan, Rounds):
         kind = OwnClients if self.users_per_client == 1 else VirtualClients
         return kind(clients=self.clients_per_round)
 
-    def cohort(self, population: int) -> int:
+    def cohort_size(self, population: int) -> int:
         """Planned users a round, K·m."""
         cohort = self.clients_per_round * self.users_per_client
         if cohort > population:
@@ -99,23 +98,15 @@ class FederatedPlan(PrivatePlan, EmbeddingPlan, Rounds):
     @property
     def local(self) -> LocalTraining:
         """What a client does."""
-        return self._local(shared_head=True)
+        raise NotImplementedError
 
-    def _local(self, *, shared_head: bool, reconstruction_steps: int = 0) -> LocalTraining:
-        return LocalTraining(
-            epochs=self.local_epochs,
-            batch_size=self.batch_size,
-            max_examples=self.max_examples,
-            learning_rate=self.learning_rate,
-            head_lr_scale=self.head_lr_scale,
-            momentum=self.momentum,
-            reconstruction_steps=reconstruction_steps,
-            loss=HeadLoss(self.loss, self.loss_scale, self.loss_margin),
-            shared_head=shared_head,
-        )
+    @property
+    def head_loss(self) -> HeadLoss:
+        """What turns embeddings and a head into a loss."""
+        return HeadLoss(self.loss, self.loss_scale, self.loss_margin)
 
     def contribution(self, model: nn.Module, data: UserDataset, device: str, head_seed: int) -> LocalContribution:
-        """Deltas of local training, clipped."""
+        """Deltas of local training."""
         return LocalContribution(
             model=model,
             users=data,

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from sfumato.data import UserDataset, to_tensor
-from sfumato.metrics import pair_histogram
+from sfumato.metrics import similarity_histogram
 
 
 def embed(
@@ -54,15 +54,15 @@ def evaluate(
     parts = [(labels, vectors) for _, labels, vectors in embed(model, data, device=device)]
     labels = np.concatenate([part[0] for part in parts])
     vectors = np.concatenate([part[1] for part in parts])
-    pairs = pair_histogram(vectors, labels)
-    recall = pairs.recall_at_far(fars)
+    similarities = similarity_histogram(vectors, labels)
+    recall = similarities.recall_at_far(fars)
     row: dict[str, Any] = {
         "recall_at_far": {f"{far:g}": float(recall.recall[far]) for far in fars},
         "genuine_pairs": int(recall.genuine_pairs),
         "impostor_pairs": int(recall.impostor_pairs),
     }
     if curve:
-        drawn = pairs.roc()
+        drawn = similarities.roc()
         row["auc"] = float(drawn.auc)
         row["roc"] = {"fpr": drawn.fpr.tolist(), "tpr": drawn.tpr.tolist()}
     return row

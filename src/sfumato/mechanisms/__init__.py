@@ -1,5 +1,6 @@
-"""Noise for a sum."""
+"""Noise for a sum, and what it costs."""
 
-from sfumato.mechanisms.independent import GaussianMechanism
+from sfumato.mechanisms.independent import IndependentGaussian
+from sfumato.mechanisms.mechanism import Mechanism
 
-__all__ = ["GaussianMechanism"]
+__all__ = ["IndependentGaussian", "Mechanism"]

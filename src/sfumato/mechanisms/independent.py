@@ -1,53 +1,56 @@
 """The Gaussian sum: add independent normal noise to a sum whose contributions are bounded.
 
-Unit: whatever contributes at most `clip_norm` to the sum. Noise of standard deviation z·C on a sum of L2 sensitivity
+Unit: whatever contributes at most `scale` to the sum. Noise of standard deviation z·C on a sum of L2 sensitivity
 C is a Gaussian mechanism of noise multiplier z (Dwork et al. 2006; Balle and Wang 2018). The noise is drawn whether
-or not anybody took part: an empty cohort releases pure noise.
+or not anybody took part: an empty cohort releases pure noise. Every round has noise of its own, so rounds cost what
+they cost one by one.
 
->>> GaussianMechanism(noise_multiplier=0.62).noise_std(clip_norm=2.0)
+>>> IndependentGaussian(noise_multiplier=0.62).noise_std(2.0)
 1.24
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from sfumato import _check
-from sfumato._random import Stream
+from sfumato._check import InputError
+from sfumato._random import RandomSource
 from sfumato.accounting import Event, Gaussian, NonPrivate
+from sfumato.sampling import Sampler
 
 _PIECE = 1 << 24  # numbers on their way to another device at a time
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianMechanism:
-    """Independent Gaussian noise.
+class IndependentGaussian:
+    """Gaussian noise, drawn anew in every round.
 
     Attributes:
         noise_multiplier: std of the noise divided by the sensitivity, >= 0; 0 adds nothing and protects nobody.
+        label: names the stream that the noise comes from; two mechanisms of one run have different ones.
     """
 
     noise_multiplier: float
+    label: str = "noise"
+
+    stream: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check.non_negative(noise_multiplier=self.noise_multiplier)
 
-    def noise_std(self, clip_norm: float) -> float:
+    def noise_std(self, scale: float) -> float:
         """Standard deviation of the noise on each coordinate of the sum."""
-        return self.noise_multiplier * clip_norm
+        return self.noise_multiplier * scale
 
-    def release(self, total: Tensor, clip_norm: float, stream: Stream) -> Tensor:
-        """The noisy sum; `total` (float [parameters], contiguous) is overwritten.
-
-        Args:
-            total: sum of contributions, each of norm at most `clip_norm`.
-            clip_norm: the bound that was enforced.
-            stream: this round's noise, used for nothing else.
-        """
+    def release(self, total: Tensor, *, scale: float, round: int, source: RandomSource) -> Tensor:
+        """The noisy sum; `total` (float [size], contiguous) is overwritten."""
         if self.noise_multiplier > 0:
-            _check.positive(clip_norm=clip_norm, remedy="noise on an unbounded sum protects nobody")
-            std, threads, flat = self.noise_std(clip_norm), torch.get_num_threads(), total.view(-1)
+            _check.positive(scale=scale, remedy="noise on an unbounded sum protects nobody")
+            stream = source.stream(self.label, round)
+            std, threads, flat = self.noise_std(scale), torch.get_num_threads(), total.view(-1)
             if total.device.type == "cpu":
                 stream.add_normal(flat.numpy(), std=std, threads=threads)
             else:
@@ -56,8 +59,38 @@ class GaussianMechanism:
                     piece.add_(torch.from_numpy(noise).to(piece.device), alpha=std)
         return total
 
-    def event(self, contributions_moved: float = 1.0) -> Event:
-        """The event of one release, for a unit that moves the sum by so many clip norms."""
+    def single(self, moved: float) -> Event:
+        """One release, for a unit that takes part and moves the sum by so many bounds."""
+        return NonPrivate() if self.noise_multiplier == 0 else Gaussian(self.noise_multiplier / moved)
+
+    def event(self, moved: float, sampler: Sampler, rounds: int) -> Event:
+        """So many releases, each on a cohort of its own."""
+        return sampler.account(self.single(moved)) * rounds
+
+    def beside(self, other: float) -> Self:
+        """The noise that is left for this sum where a release of multiplier `other` shares its round's cost.
+
+        z⁻² = z_sum⁻² + other⁻² (Andrew et al. 2021, Theorem 1); without noise there is nothing to share.
+
+        Raises:
+            InputError: the other release alone costs as much.
+        """
         if self.noise_multiplier == 0:
-            return NonPrivate()
-        return Gaussian(self.noise_multiplier / contributions_moved)
+            return self
+        if other <= self.noise_multiplier:
+            raise InputError(
+                f"a release of noise multiplier {other:g} leaves nothing for the sum at {self.noise_multiplier:g}; "
+                "give it more noise"
+            )
+        return replace(self, noise_multiplier=(self.noise_multiplier**-2 - other**-2) ** -0.5)
+
+    def describe(self) -> str:
+        """The distribution."""
+        return "Gaussian sums"
+
+    def state(self) -> dict[str, Tensor]:
+        """Nothing: the key and the round give the noise."""
+        return {}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Nothing to go on from."""

@@ -2,25 +2,25 @@
 
 from sfumato.metrics.classification import ClassificationCounts, ClassificationReport, classification_report, roc_auc
 from sfumato.metrics.verification import (
-    PairHistogram,
     RecallAtFar,
     Roc,
+    SimilarityHistogram,
     in_batch_recall_at_far,
-    pair_histogram,
     recall_at_far,
     roc,
+    similarity_histogram,
 )
 
 __all__ = [
     "ClassificationCounts",
     "ClassificationReport",
-    "PairHistogram",
     "RecallAtFar",
     "Roc",
+    "SimilarityHistogram",
     "classification_report",
     "in_batch_recall_at_far",
-    "pair_histogram",
     "recall_at_far",
     "roc",
     "roc_auc",
+    "similarity_histogram",
 ]

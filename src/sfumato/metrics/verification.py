@@ -1,6 +1,6 @@
 """Verification: do two images show the same class? Recall at a false accept rate, ROC and AUC over all pairs.
 
-A pair is genuine when both examples have one label, else an impostor pair. Its score is the cosine similarity
+A pair is two examples: genuine when both have one label, else an impostor pair. Its score is the cosine similarity
 of the two embeddings, rounded to the grid of 2^-20 (about 1e-6); everything below is exact on that grid, for
 every pair, without sampling. The threshold at a false accept rate (FAR) is the (1 - FAR) quantile of the
 impostor pairs: the smallest impostor similarity that at most FAR * impostor_pairs impostor pairs *exceed*.
@@ -52,7 +52,7 @@ class RecallAtFar:
     """Share of impostor pairs above the threshold; never more than the rate that was asked for."""
     genuine_pairs: int
     impostor_pairs: int
-    pairs: str
+    compared: str
     """Which pairs were compared: "all", or "within batches of N" for the in-batch approximation."""
     warnings: tuple[str, ...]
     """Sentences to show beside the numbers, empty when there is nothing to say."""
@@ -72,14 +72,14 @@ class Roc:
     """Chance that a genuine pair is more similar than an impostor pair; a tie counts one half."""
     genuine_pairs: int
     impostor_pairs: int
-    pairs: str
+    compared: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairHistogram:
+class SimilarityHistogram:
     """Counts of the similarities of all pairs: one pass over the pairs, any number of questions after it.
 
-    Build it with `pair_histogram`. `recall_at_far` and `roc` below are shortcuts for a single question.
+    Build it with `similarity_histogram`. `recall_at_far` and `roc` below are shortcuts for a single question.
     """
 
     similarity: np.ndarray
@@ -88,8 +88,8 @@ class PairHistogram:
     """Genuine pairs at each similarity, int64 [m]."""
     impostor: np.ndarray
     """Impostor pairs at each similarity, int64 [m]."""
-    pairs: str
-    """Which pairs were compared, as in `RecallAtFar.pairs`."""
+    compared: str
+    """Which pairs were compared, as in `RecallAtFar.compared`."""
 
     @property
     def genuine_pairs(self) -> int:
@@ -124,7 +124,7 @@ class PairHistogram:
             realised_far=dict(zip(keys, (above / impostors).tolist())),
             genuine_pairs=self.genuine_pairs,
             impostor_pairs=impostors,
-            pairs=self.pairs,
+            compared=self.compared,
             warnings=tuple(warnings),
         )
 
@@ -144,7 +144,7 @@ class PairHistogram:
             auc=min(auc, 1.0),
             genuine_pairs=genuines,
             impostor_pairs=impostors,
-            pairs=self.pairs,
+            compared=self.compared,
         )
 
     def _operating_points(self, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -166,13 +166,13 @@ def _check_rates(fars: Sequence[float]) -> None:
         between(0, 1, ends="()", far=far)
 
 
-def pair_histogram(
+def similarity_histogram(
     embeddings: np.ndarray,
     labels: np.ndarray,
     *,
     batch_size: int | None = None,
     progress: Progress | None = None,
-) -> PairHistogram:
+) -> SimilarityHistogram:
     """Compare every pair of embeddings once and count the similarities.
 
     Args:
@@ -185,21 +185,23 @@ def pair_histogram(
         InputError: shapes do not match, a row is not finite or is zero, or one kind of pair is missing.
     """
     rows, codes = unit_rows(embeddings, labels)
-    batches, pairs = [slice(None)], "all"
+    batches, compared = [slice(None)], "all"
     if batch_size is not None:
         whole(at_least=2, batch_size=batch_size)
         batches = [slice(start, start + batch_size) for start in range(0, len(rows), batch_size)]
-        pairs = f"within batches of {batch_size}"
+        compared = f"within batches of {batch_size}"
     else:
-        _refuse_missing_pairs(*pair_counts(codes), pairs)
+        _refuse_missing_pairs(*pair_counts(codes), compared)
     genuine, impostor = histograms(rows, codes, batches, progress)
-    _refuse_missing_pairs(int(genuine.sum()), int(impostor.sum()), pairs)
+    _refuse_missing_pairs(int(genuine.sum()), int(impostor.sum()), compared)
     taken = np.flatnonzero(genuine + impostor)
-    return PairHistogram(similarity=taken * GRID - 1, genuine=genuine[taken], impostor=impostor[taken], pairs=pairs)
+    return SimilarityHistogram(
+        similarity=taken * GRID - 1, genuine=genuine[taken], impostor=impostor[taken], compared=compared
+    )
 
 
-def _refuse_missing_pairs(genuine: int, impostor: int, pairs: str) -> None:
-    where = "" if pairs == "all" else f" {pairs}"
+def _refuse_missing_pairs(genuine: int, impostor: int, compared: str) -> None:
+    where = "" if compared == "all" else f" {compared}"
     if impostor == 0:
         raise InputError(f"labels: all examples{where} are of one class, so no impostor pair; give >= 2 classes")
     if genuine == 0:
@@ -229,7 +231,7 @@ def recall_at_far(
             genuine or no impostor pair.
     """
     _check_rates(fars)
-    return pair_histogram(embeddings, labels, progress=progress).recall_at_far(fars)
+    return similarity_histogram(embeddings, labels, progress=progress).recall_at_far(fars)
 
 
 def in_batch_recall_at_far(
@@ -256,7 +258,7 @@ def in_batch_recall_at_far(
         InputError: as `recall_at_far`, or no genuine or impostor pair falls within a batch.
     """
     _check_rates(fars)
-    histogram = pair_histogram(embeddings, labels, batch_size=batch_size, progress=progress)
+    histogram = similarity_histogram(embeddings, labels, batch_size=batch_size, progress=progress)
     return histogram.recall_at_far(fars)
 
 
@@ -273,4 +275,4 @@ def roc(embeddings: np.ndarray, labels: np.ndarray, *, points: int = 200, progre
         InputError: shapes do not match, a row is not finite or is zero, or one kind of pair is missing.
     """
     whole(at_least=2, points=points)
-    return pair_histogram(embeddings, labels, progress=progress).roc(points=points)
+    return similarity_histogram(embeddings, labels, progress=progress).roc(points=points)

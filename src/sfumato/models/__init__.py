@@ -1,6 +1,6 @@
-"""Backbones that map images to embeddings, classifiers, their weights, and checks of any module before training."""
+"""Networks that give embeddings or classes, their weights, and checks of any module before training."""
 
-from sfumato.models.backbones.catalogue import NAMES, create
+from sfumato.models.backbones.catalogue import BACKBONES, backbone
 from sfumato.models.backbones.lenet import LeNet, lenet
 from sfumato.models.backbones.mobilenet import MobileNetV2, mobilenet_v2
 from sfumato.models.backbones.resnet import ResNet, resnet18, resnet20, resnet50
@@ -26,8 +26,8 @@ from sfumato.models.weights.pretrained import LoadReport, load_pretrained
 from sfumato.models.weights.transfer import transfer_weights
 
 __all__ = [
+    "BACKBONES",
     "CLASSIFIERS",
-    "NAMES",
     "VGG",
     "BiLSTMClassifier",
     "CTRModel",
@@ -45,10 +45,10 @@ __all__ = [
     "WSConv2d",
     "WideResNet",
     "add_statistics_gradient",
+    "backbone",
     "bilstm_classifier",
     "classifier",
     "coupled_layers",
-    "create",
     "ctr_model",
     "embedding_width",
     "freeze",

@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from sfumato.algorithms import ALGORITHMS
 from sfumato.report import numbers
 from sfumato.report.record import RunRecord
-
-_CLASSES = {"fedemb": "FedEmb", "fedavg": "FedAvg", "fedsgd": "FedSGD", "centralized": "Centralized", "dpsgd": "DPSGD"}
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ def reproduction(run: RunRecord, name: str) -> Reproduction:
     """For one run; `name` is that of its folder."""
     # The command line keeps the data's path under "about", which is all that --config needs to go on.
     by_command = bool(run.about.get("data"))
-    if run.plan_name not in _CLASSES:
+    if run.plan_name not in ALGORITHMS:
         code = ""
     elif by_command:
         code = f"sfumato {run.plan_name} --config {_quoted(name)}/plan.json --out {_quoted(name)}-again"
@@ -61,19 +60,18 @@ def reproduction(run: RunRecord, name: str) -> Reproduction:
 
 
 def _python(run: RunRecord, name: str) -> str:
-    kind = _CLASSES[run.plan_name]
-    package, data = ("central", "examples") if run.plan_name == "dpsgd" else ("federated", "users")
+    algorithm = ALGORITHMS[run.plan_name]
     return "\n".join(
         [
             "import json",
             "from pathlib import Path",
             "",
-            f"from sfumato.{package} import {kind}",
+            f"from {algorithm.package} import {algorithm.plan}",
             "",
             f"fields = json.loads(Path({name + '/plan.json'!r}).read_text())",
             'del fields["plan"], fields["about"]',
-            f"plan = {kind}(**fields)",
-            f"plan.fit(model, {data}, out={name + '-again'!r})",
+            f"plan = {algorithm.plan}(**fields)",
+            f"plan.fit(model, {algorithm.records}, out={name + '-again'!r})",
         ]
     )
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from sfumato.accounting import Statement
 from sfumato.accounting.statement.disclosure import NOT_STATED, QUESTIONS
+from sfumato.algorithms import ALGORITHMS
 from sfumato.report.numbers import near, odds_factor, up
 from sfumato.report.record import RunRecord
 
@@ -29,13 +30,6 @@ _TOOK_PART = {
     "add_remove": "whether {unit} took part or not",
     "replace": "whether {unit} took part or another one in its place",
     "zero_out": "whether {unit} contributed or contributed nothing",
-}
-_PLANS = {
-    "fedemb": "FedEmb",
-    "fedavg": "FedAvg",
-    "fedsgd": "FedSGD",
-    "centralized": "Centralized training",
-    "dpsgd": "SGD",
 }
 _SOLVED_FPR = 1e-3
 
@@ -61,8 +55,10 @@ def unit_name(unit: object) -> str:
 
 def plan_title(run: RunRecord) -> str:
     """The method, with DP in front where there is a guarantee."""
-    name = _PLANS.get(run.plan_name, run.plan_name)
-    return f"DP-{name}" if run.guaranteed and run.plan_name in _PLANS else name
+    if run.plan_name not in ALGORITHMS:
+        return run.plan_name
+    title = ALGORITHMS[run.plan_name].title
+    return f"DP-{title}" if run.guaranteed else title
 
 
 def headline(statement: Statement) -> Convention:

@@ -1,10 +1,11 @@
 """Checkpoints: one file that is whole or absent, checked before it is believed.
 
-`checkpoint/state.safetensors` holds the parameters, the server optimiser's tensors and, as its header, the round, the
-clip norm, the ledger's position and the fingerprint of the plan and the data. A digest over all of it tells a file
-that was cut short or changed. `checkpoint/frozen.safetensors` holds what is not trained. `checkpoint/key` is the
-secret key of the run's randomness, readable by its owner only; who has it can take the noise away again, so it is
-deleted when the run ends. No pickle is read or written.
+`checkpoint/state.safetensors` holds tensors (parameters, an optimiser's state) and, as its header, the position in
+the ledger and the metrics, the fingerprint of the plan and the data, and numbers of whoever runs. A digest over all of
+it tells a file that was cut short or changed. `checkpoint/frozen.safetensors` holds what is not trained, and
+`checkpoint/release-NAME.safetensors` what was released before. `checkpoint/key` is the secret key of the run's
+randomness, readable by its owner only; who has it can take the noise away again, so it is deleted when the run ends.
+No pickle is read or written.
 """
 
 import hashlib
@@ -28,27 +29,27 @@ STATE, FROZEN, KEY = "state.safetensors", "frozen.safetensors", "key"
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """The state of a run between two rounds.
+    """The state of a run between two releases.
 
     Attributes:
-        round: rounds done.
-        clip_norm: the next round's bound, or None.
         ledger_entries: entries of the ledger at this point.
         ledger_head: hash of the ledger's last entry.
         metrics_lines: lines of metrics.jsonl at this point.
         fingerprint: digest of the plan, the shapes of the parameters and the data.
-        tensors: parameters ("theta") and the server optimiser's state.
-        numbers: the server optimiser's numbers.
+        complete: whether nothing is left to release.
+        phases: names of the releases whose results are kept beside this file.
+        tensors: parameters and states.
+        state: JSON of whoever runs; {} before a loop has begun.
     """
 
-    round: int
-    clip_norm: float | None
     ledger_entries: int
     ledger_head: str
     metrics_lines: int
     fingerprint: str
-    tensors: dict[str, Tensor] = field(repr=False)
-    numbers: dict[str, Any] = field(default_factory=dict)
+    complete: bool = False
+    phases: tuple[str, ...] = ()
+    tensors: dict[str, Tensor] = field(default_factory=dict, repr=False)
+    state: dict[str, Any] = field(default_factory=dict)
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
@@ -74,12 +75,26 @@ def load(folder: Path) -> Checkpoint:
     header = metadata.get("sfumato", "")
     if metadata.get("digest") != _digest(header, tensors):
         raise InputError(f"{folder / STATE} was changed after it was written; take a copy that was not, or start anew")
-    return Checkpoint(tensors=tensors, **json.loads(header))
+    plain = json.loads(header)
+    known = {f.name for f in fields(Checkpoint)} - {"tensors"}
+    if plain.keys() != known:
+        raise InputError(f"{folder / STATE} was written by another version of sfumato; end the run with that version")
+    return Checkpoint(tensors=tensors, **{**plain, "phases": tuple(plain["phases"])})
 
 
 def save_frozen(folder: Path, tensors: dict[str, Tensor]) -> None:
     """Write what the run does not train."""
-    _write(folder / FROZEN, {k: v.detach().cpu().contiguous() for k, v in tensors.items()}, {"sfumato": "not trained"})
+    _write(folder / FROZEN, _plain(tensors), {"sfumato": "not trained"})
+
+
+def save_release(folder: Path, phase: str, tensors: dict[str, Tensor]) -> None:
+    """Write what a phase has released."""
+    _write(_release_file(folder, phase), _plain(tensors), {"sfumato": "released"})
+
+
+def load_release(folder: Path, phase: str) -> dict[str, Tensor]:
+    """What a phase has released."""
+    return read_tensors(_release_file(folder, phase))[0]
 
 
 def write_key(folder: Path, source: RandomSource) -> None:
@@ -121,6 +136,14 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise InputError(
             f"{path} is damaged or cut short ({error}); take a copy that is whole, or start anew"
         ) from None
+
+
+def _release_file(folder: Path, phase: str) -> Path:
+    return folder / f"release-{phase}.safetensors"
+
+
+def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
 
 
 def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:

@@ -9,7 +9,6 @@ References:
 """
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -40,9 +39,10 @@ class Team:
         """Whether this process writes the files."""
         return self.rank == 0
 
-    def share(self, items: Sequence[Any]) -> Sequence[Any]:
-        """This process's part of the work."""
-        return items[self.rank :: self.size]
+    @property
+    def part(self) -> slice:
+        """This process's part of a list of work."""
+        return slice(self.rank, None, self.size)
 
     def all_reduce(self, values: Tensor) -> Tensor:
         """Sum over the processes, in place."""

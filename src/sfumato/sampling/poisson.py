@@ -5,7 +5,7 @@ be empty, and that amplification by sampling holds for adding or removing a unit
 
 >>> from sfumato._random import RandomSource
 >>> sampling = PoissonSampling(sampling_rate=0.01, population=1000)
->>> len(sampling.draw(1000, RandomSource.from_seed(1).stream("sampling", 0)))
+>>> len(sampling.draw(1000, 0, RandomSource.from_seed(1)))
 7
 """
 
@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sfumato import _check
-from sfumato._random import Stream
+from sfumato._random import RandomSource
 from sfumato._types import Adjacency
 from sfumato.accounting import Event
+from sfumato.accounting.streams.participation import Participation
 
 _CHUNK = 1 << 16  # coins tossed at a time, so that memory does not grow with the population
 
@@ -47,8 +48,9 @@ class PoissonSampling:
         """Expected cohort under the public population."""
         return self.sampling_rate * self.population
 
-    def draw(self, present: int, stream: Stream) -> np.ndarray:
+    def draw(self, present: int, round: int, source: RandomSource) -> np.ndarray:
         """Toss one coin for each of the `present` units; int64 indices, sorted, possibly none."""
+        stream = source.stream("sampling", round)
         chosen = [
             start + np.flatnonzero(stream.bernoulli(self.sampling_rate, min(_CHUNK, present - start)))
             for start in range(0, present, _CHUNK)
@@ -58,6 +60,10 @@ class PoissonSampling:
     def account(self, event: Event) -> Event:
         """The event amplified by Poisson sampling."""
         return event.poisson(self.sampling_rate)
+
+    def participation(self, rounds: int) -> Participation | None:
+        """No limit: a unit may be drawn in every round."""
+        return None
 
     def describe(self) -> str:
         """For the statement."""

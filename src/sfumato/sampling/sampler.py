@@ -4,9 +4,10 @@ from typing import Protocol
 
 import numpy as np
 
-from sfumato._random import Stream
+from sfumato._random import RandomSource
 from sfumato._types import Adjacency
 from sfumato.accounting import Event
+from sfumato.accounting.streams.participation import Participation
 
 
 class Sampler(Protocol):
@@ -22,12 +23,23 @@ class Sampler(Protocol):
         """Expected number of sampled units: a public number."""
         ...
 
-    def draw(self, present: int, stream: Stream) -> np.ndarray:
-        """Indices of the sampled units among `present` ones, sorted, int64."""
+    def draw(self, present: int, round: int, source: RandomSource) -> np.ndarray:
+        """Indices of the units among `present` ones that take part in this round, from 0; sorted, int64."""
         ...
 
     def account(self, event: Event) -> Event:
-        """The event of one round in which `event` acts on a cohort from this sampler."""
+        """The event of one round in which `event` acts on a cohort from this sampler.
+
+        Raises:
+            InputError: nothing is proven for such an event on such a cohort.
+        """
+        ...
+
+    def participation(self, rounds: int) -> Participation | None:
+        """How often and how far apart one unit can take part in so many rounds; None where coins alone decide.
+
+        A limit is a promise: `draw` must never break it, whoever is present.
+        """
         ...
 
     def describe(self) -> str:

@@ -9,9 +9,9 @@ docs/explanation/virtual-clients.md, with the reason why groups of exactly m use
 
 >>> import numpy as np
 >>> from sfumato._random import RandomSource
->>> groups = VirtualClients(clients=2).group(np.arange(4), RandomSource.from_seed(1), round_index=0)
->>> [(g.slot, g.users.tolist()) for g in groups]
-[(0, [3]), (1, [0, 1, 2])]
+>>> cohort = VirtualClients(clients=2).group(np.arange(4), 0, RandomSource.from_seed(1))
+>>> [(int(slot), cohort.members(i).tolist()) for i, slot in enumerate(cohort.slots)]
+[(0, [1, 2]), (1, [0, 3])]
 >>> VirtualClients(clients=2).contributions_moved("add_remove")
 2.0
 """
@@ -23,19 +23,7 @@ import numpy as np
 from sfumato import _check
 from sfumato._random import RandomSource
 from sfumato._types import Adjacency
-
-
-@dataclass(frozen=True)
-class Group:
-    """The users who contribute together.
-
-    Attributes:
-        slot: names the group's randomness: the same for the group whoever else takes part.
-        users: indices of its users, int64, never empty.
-    """
-
-    slot: int
-    users: np.ndarray
+from sfumato.sampling.cohort import Cohort
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +37,12 @@ class OwnClients:
     clients: int
 
     def contributions_moved(self, adjacency: Adjacency) -> float:
-        """By how many clip norms one user moves the sum: 1 by coming or going, 2 by being exchanged."""
+        """By how many bounds one user moves the sum: 1 by coming, going or being blanked, 2 by being exchanged."""
         return 2.0 if adjacency == "replace" else 1.0
 
-    def group(self, users: np.ndarray, source: RandomSource, round_index: int) -> list[Group]:
-        """One group a user, its randomness named by the user, so that nobody's presence changes another's."""
-        return [Group(int(user), users[i : i + 1]) for i, user in enumerate(users)]
+    def group(self, users: np.ndarray, round: int, source: RandomSource) -> Cohort:
+        """Each user alone, the randomness named by the user, so that nobody's presence changes another's."""
+        return Cohort.of_single_units(users)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +59,21 @@ class VirtualClients:
         _check.whole(clients=self.clients)
 
     def contributions_moved(self, adjacency: Adjacency) -> float:
-        """By how many clip norms one user moves the sum: their group's delta goes from −C to C in the worst case.
+        """By how many bounds one user moves the sum: their group's delta goes from −C to C in the worst case.
 
         An exchanged user leaves the slot to their successor, so one group changes under every adjacency.
         """
         return 2.0
 
-    def group(self, users: np.ndarray, source: RandomSource, round_index: int) -> list[Group]:
-        """The non-empty groups in order of their slot; a user's slot is a draw of their own."""
-        draws = [source.stream("groups", round_index, int(user)).integers(self.clients, 1) for user in users]
-        slots = np.concatenate(draws) if draws else np.empty(0, np.int64)
-        return [Group(int(slot), users[slots == slot]) for slot in np.unique(slots)]
+    def group(self, users: np.ndarray, round: int, source: RandomSource) -> Cohort:
+        """The groups that have a user, in order of their slot.
+
+        A user's slot is the word at the user's own place of the round's stream, so it depends on nobody else. The
+        remainder of 64 bits favours no slot by more than clients / 2^64; the bound needs independence only.
+        """
+        words = source.stream("groups", round).words_at(users)
+        assigned = (words % np.uint64(self.clients)).astype(np.int64)
+        sizes = np.bincount(assigned, minlength=self.clients)
+        slots = np.flatnonzero(sizes)
+        order = np.sort(assigned * len(users) + np.arange(len(users))) % max(1, len(users))  # stable, and fast
+        return Cohort(slots, users[order], np.concatenate([[0], np.cumsum(sizes[slots])]))

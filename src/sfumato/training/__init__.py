@@ -1,32 +1,36 @@
-"""The private-sum loop: plans, local training, checkpoints, several processes."""
+"""The private-sum loop, plans of it, and what they are made of; knows neither users nor labels."""
 
-from sfumato.training.contribution import Contribution, Share
-from sfumato.training.flat_parameters import FlatParameters
-from sfumato.training.loop import Cadence, Loop, PrivateSum, Progress
+from sfumato.training.contribution import Contribution
+from sfumato.training.fit import Result, TrainingPlan
+from sfumato.training.loop import Cadence, Loop
 from sfumato.training.moving_average import MovingAverage
-from sfumato.training.plan import ContributionFactory, Measure, Plan, Rounds, default_delta
+from sfumato.training.optimizer import Optimizer, OptimizerName
+from sfumato.training.plan import ContributionFactory, Plan, Rounds, default_delta
 from sfumato.training.private_plan import PrivatePlan
-from sfumato.training.run import Result
+from sfumato.training.private_sum import PrivateSum
 from sfumato.training.schedule import Schedule
-from sfumato.training.server import Server, ServerOptimizer
+from sfumato.training.server import Server
+from sfumato.training.task import Task
+from sfumato.training.trainable import HEAD, Trainable
 
 __all__ = [
+    "HEAD",
     "Cadence",
     "Contribution",
     "ContributionFactory",
-    "FlatParameters",
     "Loop",
-    "Measure",
     "MovingAverage",
+    "Optimizer",
+    "OptimizerName",
     "Plan",
     "PrivatePlan",
     "PrivateSum",
-    "Progress",
     "Result",
     "Rounds",
     "Schedule",
     "Server",
-    "ServerOptimizer",
-    "Share",
+    "Task",
+    "Trainable",
+    "TrainingPlan",
     "default_delta",
 ]

@@ -1,8 +1,9 @@
 """The private-sum loop: sample, contribute, clip, add noise, step, record. The only one.
 
-For every round, in this order: the cohort is drawn; its groups contribute and are clipped; the sums of all processes
-are put together; the cost is written to the ledger; only then is noise added and the sum used. The noisy sum is
-divided by the planned number of contributions. An empty cohort goes the same way: it releases noise and takes a step.
+For every round, in this order: the cohort is drawn; it contributes, and its contributions are bounded; the sums of all
+processes are put together; the cost is written to the ledger; only then is noise added and the sum used. The noisy sum
+is divided by the planned number of contributions. An empty cohort goes the same way: it releases noise and takes a
+step.
 
 Everything random is a function of the run's key and the round, so a run that was killed and resumed from a checkpoint
 repeats the rounds since then bit for bit: the same cohort, the same noise, the same ledger.
@@ -11,96 +12,20 @@ repeats the rounds since then bit for bit: the same cohort, the same noise, the 
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from sfumato._check import InputError
-from sfumato._random import RandomSource
-from sfumato.accounting import Event, Ledger
-from sfumato.clipping import NormBound
-from sfumato.mechanisms import GaussianMechanism
-from sfumato.runs import checkpoint as checkpoints
-from sfumato.runs.folder import RunFolder
+from sfumato.clipping import Tally
+from sfumato.clipping.quantile import MOVED
+from sfumato.runs import Checkpoint, Run
 from sfumato.runs.interrupt import Interrupt
-from sfumato.runs.team import Team
-from sfumato.sampling import OwnClients, Sampler, VirtualClients
-from sfumato.training.contribution import Contribution, RoundSum, counts
+from sfumato.training.contribution import Contribution
+from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import Server
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrivateSum:
-    """The five parts of a private sum; what is accounted is derived from what runs.
-
-    Attributes:
-        sampler: who takes part.
-        grouping: how participants are put together, and by how many clip norms one of them moves the sum.
-        clip: the bound.
-        mechanism: the noise; its multiplier is that of the whole round.
-        rounds: how often.
-    """
-
-    sampler: Sampler
-    grouping: OwnClients | VirtualClients
-    clip: NormBound
-    mechanism: GaussianMechanism
-    rounds: int
-
-    def __post_init__(self) -> None:
-        noise = self.mechanism.noise_multiplier
-        if noise > 0 and self.first_clip_norm is None:
-            raise InputError(f"noise_multiplier {noise:g} needs a clip_norm: noise on an unbounded sum protects nobody")
-        self.clip.check(noise, self.grouping.clients)
-
-    @property
-    def contributions_moved(self) -> float:
-        """By how many contributions' bounds one unit moves the sum."""
-        return self.grouping.contributions_moved(self.sampler.adjacency)
-
-    def event(self) -> Event:
-        """One round, for one unit."""
-        # Accountants double the sensitivity of an event for "replace" themselves.
-        doubled = 2.0 if self.sampler.adjacency == "replace" else 1.0
-        return self.sampler.account(self.mechanism.event(self.contributions_moved / doubled))
-
-    def client_event(self) -> Event:
-        """One round, for one whole contribution (the convention of papers on virtual clients)."""
-        return self.sampler.account(self.mechanism.event())
-
-    @property
-    def first_clip_norm(self) -> float | None:
-        """The bound of round 0."""
-        return self.clip.start
-
-    def sensitivity(self, clip_norm: float | None) -> float:
-        """The norm that one contribution adds at most; 0 where there is no bound, and so no noise."""
-        return 0.0 if clip_norm is None else self.clip.sensitivity(clip_norm)
-
-    def sum_mechanism(self, round_index: int) -> GaussianMechanism:
-        """The noise on the sum: more than the round's multiplier where a count shares the cost."""
-        noise = self.mechanism.noise_multiplier
-        return GaussianMechanism(noise_multiplier=self.clip.sum_multiplier(noise, round_index))
-
-
-@dataclass
-class Progress:
-    """Where a run stands.
-
-    Attributes:
-        round: rounds done.
-        theta: parameter vector, float [size].
-        clip_norm: bound of the next round.
-        history: rows of metrics.jsonl.
-        stopped: whether somebody asked it to stop before the end.
-    """
-
-    round: int
-    theta: torch.Tensor
-    clip_norm: float | None
-    history: list[dict[str, Any]] = field(default_factory=list)
-    stopped: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,172 +48,156 @@ class Loop:
 
     Args:
         private_sum: what happens in a round and what it costs.
-        contribution: what the groups add.
-        source: the run's randomness.
-        server: takes the step; writes through to `progress.theta`.
-        team: the processes.
-        fingerprint: of plan and data, for the checkpoint.
-        ledger, folder: None keeps everything in memory.
+        contribution: what the cohort adds.
+        server: takes the step; writes through to `theta`.
+        theta: parameter vector, float [size].
+        run: key, ledger, metrics and checkpoints.
+
+    Attributes:
+        round: rounds done.
+        clip_norm: bound of the next round.
+        stopped: whether somebody asked it to stop before the end.
     """
 
     def __init__(
-        self,
-        *,
-        private_sum: PrivateSum,
-        contribution: Contribution,
-        source: RandomSource,
-        server: Server,
-        team: Team,
-        fingerprint: str,
-        ledger: Ledger | None,
-        folder: RunFolder | None,
+        self, *, private_sum: PrivateSum, contribution: Contribution, server: Server, theta: Tensor, run: Run
     ) -> None:
-        self.sum = private_sum
-        self.contribution = contribution
-        self.source = source
-        self.server = server
-        self.team = team
-        self.fingerprint = fingerprint
-        self.ledger = ledger
-        self.folder = folder
+        self.round = 0
+        self.clip_norm = private_sum.bound.start
+        self.stopped = False
+        self._sum, self._contribution, self._server, self._theta = private_sum, contribution, server, theta
+        self._run = run
+        self._memory: Tensor | None = None
 
-    def run(
+    @property
+    def finished(self) -> bool:
+        """Whether all planned rounds have run."""
+        return self.round == self._sum.rounds
+
+    def rounds(
         self,
-        progress: Progress,
         cadence: Cadence,
         *,
         epsilon_so_far: Callable[[int], float | None],
         evaluate: Callable[[int], dict[str, Any]] | None,
         show: Callable[[dict[str, Any]], None],
-        resumed: bool = False,
-    ) -> Progress:
+    ) -> None:
         """Do the rounds that are left, or those until somebody asks to stop.
 
         Args:
-            progress: where to begin; changed in place.
             cadence: when to evaluate and save.
             epsilon_so_far: ε after so many rounds, for the metrics.
-            evaluate: measures `contribution.model` after a round; None for never.
+            evaluate: measures the model after a round; None for never.
             show: is told every row of the metrics.
-            resumed: the run goes on from a checkpoint.
         """
         saved_at = time.monotonic()
         with Interrupt() as interrupt:  # from before the first checkpoint on: a signal finds a run that can go on
-            if not resumed:
-                self._evaluate(progress, cadence, evaluate, show)
-                self.save(progress)
-            while progress.round < self.sum.rounds and not progress.stopped:
+            if self.round == 0:
+                self._evaluate(cadence, evaluate, show)
+                self._save()
+            while not self.finished and not self.stopped:
                 started = time.monotonic()
-                clip_norm = progress.clip_norm
-                result = self._round(progress, interrupt)
+                clip_norm = self.clip_norm
+                tally, stop = self._round(interrupt)
                 row = {
-                    "round": progress.round,
-                    "epsilon": epsilon_so_far(progress.round),
+                    "round": self.round,
+                    "epsilon": epsilon_so_far(self.round),
                     "clip_norm": clip_norm,
-                    "cohort_planned": self.sum.grouping.clients,
+                    "cohort_planned": self._sum.grouping.clients,
                     # How long a round takes tells how many people took part.
-                    "not_private": {**result.statistics(), "seconds": round(time.monotonic() - started, 4)},
+                    "not_private": {**tally.row(), "seconds": round(time.monotonic() - started, 4)},
                 }
-                self._note(progress, row, show)
-                last = progress.round == self.sum.rounds
-                self._evaluate(progress, cadence, evaluate, show)
-                progress.stopped = result.stop and not last
-                due = cadence.checkpoint_every and progress.round % cadence.checkpoint_every == 0
+                self._note(row, show)
+                self._evaluate(cadence, evaluate, show)
+                self.stopped = stop and not self.finished
+                due = cadence.checkpoint_every and self.round % cadence.checkpoint_every == 0
                 late = time.monotonic() - saved_at > 60 * cadence.checkpoint_minutes
-                if due or late or last or progress.stopped:
-                    self.save(progress)
+                if due or late or self.finished or self.stopped:
+                    self._save()
                     saved_at = time.monotonic()
-        return progress
 
-    def save(self, progress: Progress) -> None:
-        """Write a checkpoint, if the run has a folder."""
-        if self.folder is None or not self.team.leads:
+    def resume(self, saved: Checkpoint) -> None:
+        """Go on from a checkpoint; one from before the first round changes nothing."""
+        if not saved.state:
             return
-        tensors, numbers = self.server.state()
-        numbers |= {f"contribution.{name}": value for name, value in self.contribution.settings().items()}
-        checkpoints.save(
-            self.folder.checkpoint,
-            checkpoints.Checkpoint(
-                round=progress.round,
-                clip_norm=progress.clip_norm,
-                ledger_entries=len(self.ledger) if self.ledger is not None else 0,
-                ledger_head=self.ledger.head if self.ledger is not None else "",
-                metrics_lines=self.folder.metrics_lines,
-                fingerprint=self.fingerprint,
-                tensors={"theta": progress.theta, **tensors},
-                numbers=numbers,
-            ),
+        self.round, self.clip_norm = saved.state["round"], saved.state["clip_norm"]
+        self._theta.copy_(saved.tensors["theta"])
+        self._server.load(saved.tensors, saved.state["server"])
+        self._contribution.restore_settings(saved.state["contribution"])
+        mine = {n.removeprefix("mechanism."): t for n, t in saved.tensors.items() if n.startswith("mechanism.")}
+        self._sum.mechanism.load(mine)
+
+    def _save(self) -> None:
+        tensors, numbers = self._server.state()
+        noise = {f"mechanism.{name}": tensor for name, tensor in self._sum.mechanism.state().items()}
+        self._run.save(
+            {"theta": self._theta, **tensors, **noise},
+            {
+                "round": self.round,
+                "clip_norm": self.clip_norm,
+                "server": numbers,
+                "contribution": self._contribution.settings(),
+            },
+            complete=self.finished,
         )
 
-    def _round(self, progress: Progress, interrupt: Interrupt) -> RoundSum:
-        index, clip_norm = progress.round, progress.clip_norm
-        users = self.sum.sampler.draw(self.contribution.population, self.source.stream("sampling", index))
-        groups = self.sum.grouping.group(users, self.source, index)
-        share = self.contribution.clipped_sum(progress.theta, self.team.share(groups), index, clip_norm, self.source)
-        others = self.team.all_reduce(counts(share, interrupt.asked))
-        result = RoundSum.of(self.team.all_reduce(share.clipped.total), others)
-        if self.ledger is not None:
-            self.ledger.append(self.sum.event(), **self._record(index, clip_norm))
-        mechanism = self.sum.sum_mechanism(index)
-        noisy = mechanism.release(result.total, self.sum.sensitivity(clip_norm), self.source.stream("noise", index))
-        mean = noisy.div_(self.sum.grouping.clients)
-        self.contribution.complete(mean, index, self.source)
-        self.server.step(self.contribution.views(mean), index)
-        self.contribution.reuse(noisy)
+    def _round(self, interrupt: Interrupt) -> tuple[Tally, bool]:
+        """One round: what is known of it privately, and whether a process was asked to stop."""
+        index, clip_norm, source, team = self.round, self.clip_norm, self._run.source, self._run.team
+        units = self._sum.sampler.draw(self._contribution.population, index, source)
+        cohort = self._sum.grouping.group(units, index, source).take(team.part)
+        share = self._contribution.clipped_sum(
+            self._theta, cohort, index, self._sum.bound, clip_norm, source, self._memory
+        )
+        total, tally = team.all_reduce(share.total), share.tally
+        team.all_reduce(tally.values)
+        stop = team.all_reduce(torch.tensor([float(interrupt.asked)])).item() > 0
+        entry = self._sum.entry(index)
+        if entry is not None:
+            self._run.spend(entry, **self._sum.record(index, clip_norm))
+        scale = self._sum.scale(clip_norm)
+        noisy = self._sum.sum_mechanism(index).release(total, scale=scale, round=index, source=source)
+        mean = noisy.div_(self._sum.grouping.clients)
+        self._contribution.after_noise(mean, index, source)
+        self._server.step(self._contribution.trained.views(mean), index)
+        self._memory = total  # fresh memory of a large model's size costs more than the step
         # Least and largest in one pass; NaN passes through both.
-        if not all(torch.isfinite(end) for end in torch.aminmax(progress.theta)):
+        if not all(torch.isfinite(end) for end in torch.aminmax(self._theta)):
             raise InputError(
                 f"the model became NaN or infinite in round {index + 1}; start a new run with a lower server learning "
                 "rate or less noise (what this one has released still counts)"
             )
-        progress.clip_norm = self._next_clip_norm(index, clip_norm, result)
-        progress.round = index + 1
-        return result
+        self.clip_norm = self._next_clip_norm(index, clip_norm, tally)
+        self.round = index + 1
+        return tally, stop
 
-    def _next_clip_norm(self, index: int, clip_norm: float | None, result: RoundSum) -> float | None:
-        clip = self.sum.clip
-        if clip_norm is None or not clip.counts(index):
+    def _next_clip_norm(self, index: int, clip_norm: float | None, tally: Tally) -> float | None:
+        rule = self._sum.bound.quantile
+        if clip_norm is None or rule is None or not rule.active(index):
             return clip_norm
-        noise = float(self.source.stream("count noise", index).normal(1)[0]) if clip.count_std else 0.0
-        count = result.below - result.units / 2
-        return clip.updated(clip_norm, noisy_count=count + clip.count_std * noise)
-
-    def _record(self, index: int, clip_norm: float | None) -> dict[str, Any]:
-        """What the ledger keeps of a round beside its event: all of it public."""
-        sensitivity = self.sum.sensitivity(clip_norm)
-        record: dict[str, Any] = {
-            "round": index + 1,
-            "clip_norm": clip_norm,
-            "sensitivity": None if clip_norm is None else self.sum.contributions_moved * sensitivity,
-            "noise_std": self.sum.sum_mechanism(index).noise_std(sensitivity),
-            "denominator": self.sum.grouping.clients,
-        }
-        if self.sum.clip.counts(index):
-            record["count_noise_std"] = self.sum.clip.count_std
-        return record
+        count = torch.tensor([tally["below"] - tally["units"] / 2], dtype=torch.float64)
+        noisy = self._sum.count_mechanism().release(count, scale=MOVED, round=index, source=self._run.source)
+        return rule.updated(clip_norm, noisy_count=noisy.item(), clients=self._sum.grouping.clients)
 
     def _evaluate(
         self,
-        progress: Progress,
         cadence: Cadence,
         evaluate: Callable[[int], dict[str, Any]] | None,
         show: Callable[[dict[str, Any]], None],
     ) -> None:
-        every, last = cadence.evaluate_every, progress.round == self.sum.rounds
-        if evaluate and every and (progress.round % every == 0 or last):
-            self.contribution.load(self.server.released(progress.theta))
+        every = cadence.evaluate_every
+        if evaluate and every and (self.round % every == 0 or self.finished):
+            self._contribution.trained.load(self._server.released(self._theta))
             try:
-                row = evaluate(progress.round)
+                row = evaluate(self.round)
             except InputError as error:
-                if progress.round == 0:  # the data is at fault; later on it is the model
+                if self.round == 0:  # the data is at fault; later on it is the model
                     raise
-                warnings.warn(f"round {progress.round} could not be measured: {error}", stacklevel=2)
+                warnings.warn(f"round {self.round} could not be measured: {error}", stacklevel=2)
                 return
-            self._note(progress, {"round": progress.round, **row}, show)
+            self._note({"round": self.round, **row}, show)
 
-    def _note(self, progress: Progress, row: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> None:
-        progress.history.append(row)
-        if self.team.leads:
-            if self.folder is not None:
-                self.folder.add_metrics(row)
+    def _note(self, row: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> None:
+        self._run.note(row)
+        if self._run.team.leads:
             show(row)

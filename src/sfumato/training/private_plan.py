@@ -9,15 +9,23 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato.accounting import Event
 from sfumato.accounting import calibrate as calibrate_event
-from sfumato.clipping import AdaptiveClipNorm, ConstantClipNorm, NormBound
-from sfumato.mechanisms import GaussianMechanism
+from sfumato.clipping import (
+    AdaptiveClipNorm,
+    AutomaticClipNorm,
+    ConstantClipNorm,
+    NormBound,
+    PerLayerClipNorm,
+    QuantileRule,
+)
+from sfumato.mechanisms import IndependentGaussian
 from sfumato.sampling import FixedSizeSampling, OwnClients, PoissonSampling, Sampler, VirtualClients
-from sfumato.training.loop import PrivateSum
-from sfumato.training.plan import Plan, default_delta
+from sfumato.training.fit import TrainingPlan
+from sfumato.training.plan import default_delta
+from sfumato.training.private_sum import PrivateSum
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivatePlan(Plan):
+class PrivatePlan(TrainingPlan):
     """Fields that decide the guarantee.
 
     Attributes:
@@ -25,11 +33,15 @@ class PrivatePlan(Plan):
         clip_norm: C, bound on the L2 norm of a contribution; None for a run without privacy.
         noise_multiplier: z, std of the noise divided by C; None until it is set or calibrated, 0 for no noise and no
             guarantee.
-        adaptive_clip_quantile: let the clip norm follow this quantile of the norms, starting from clip_norm.
-        adaptive_clip_learning_rate: rate of its geometric update.
-        adaptive_clip_count_noise: std of the noise on its count; None for a twentieth of the contributions, or the
-            noise multiplier where that is larger.
-        adaptive_clip_rounds: adapt in the first so many rounds only; None for all.
+        clipping: "flat" bounds a contribution, "per_layer" each layer's part of it, "automatic" brings all of them to
+            one length, "adaptive" follows a quantile of their norms with a noisy count.
+        clip_gamma: automatic clipping: the norm at which a contribution counts half.
+        layer_shares: per-layer clipping: relative bounds of the layers in the order of the model; None for equal ones.
+        adaptive_clip_quantile: adaptive clipping: the share of contributions that should be left whole.
+        adaptive_clip_learning_rate: adaptive clipping: rate of the geometric update that starts from clip_norm.
+        adaptive_clip_count_noise: adaptive clipping: std of the noise on the count; None for a twentieth of the
+            contributions, or the noise multiplier where that is larger.
+        adaptive_clip_rounds: adaptive clipping: adapt in the first so many rounds only; None for all.
         population: N, the public number of units; None takes the number present.
         delta: δ of the statement; None for N^-1.1.
     """
@@ -37,7 +49,10 @@ class PrivatePlan(Plan):
     sampling: Literal["poisson", "fixed"] = "poisson"
     clip_norm: float | None = 1.0
     noise_multiplier: float | None = None
-    adaptive_clip_quantile: float | None = None
+    clipping: Literal["flat", "per_layer", "automatic", "adaptive"] = "flat"
+    clip_gamma: float = 0.01
+    layer_shares: tuple[float, ...] | None = None
+    adaptive_clip_quantile: float = 0.5
     adaptive_clip_learning_rate: float = 0.2
     adaptive_clip_count_noise: float | None = None
     adaptive_clip_rounds: int | None = None
@@ -47,13 +62,10 @@ class PrivatePlan(Plan):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check.one_of(("poisson", "fixed"), sampling=self.sampling)
-        _check.positive(adaptive_clip_learning_rate=self.adaptive_clip_learning_rate)
-        if self.adaptive_clip_quantile is not None:
-            _check.between(0.0, 1.0, adaptive_clip_quantile=self.adaptive_clip_quantile)
-        if self.adaptive_clip_count_noise is not None:
-            _check.positive(adaptive_clip_count_noise=self.adaptive_clip_count_noise)
-        if self.adaptive_clip_rounds is not None:
-            _check.whole(adaptive_clip_rounds=self.adaptive_clip_rounds)
+        _check.one_of(("flat", "per_layer", "automatic", "adaptive"), clipping=self.clipping)
+        _check.positive(clip_gamma=self.clip_gamma)
+        if self.layer_shares is not None and self.clipping != "per_layer":
+            raise InputError(f"layer_shares are for clipping=per_layer, got clipping={self.clipping}; leave them out")
         if self.noise_multiplier is not None:
             _check.non_negative(noise_multiplier=self.noise_multiplier)
         if self.population is not None:
@@ -65,14 +77,18 @@ class PrivatePlan(Plan):
                 f"noise_multiplier {self.noise_multiplier:g} needs a clip_norm; set one, or use noise_multiplier=0 "
                 "for a run without privacy"
             )
-        _ = self.clip  # checks the bound's fields
+        _ = self._quantile  # checks its fields, whether it is used or not
+        if self.bound.quantile is not None:
+            self.bound.quantile.count_noise_std(
+                clients=self.grouping.clients, noise_multiplier=self.noise_multiplier or 0.0
+            )
 
     @property
     def grouping(self) -> OwnClients | VirtualClients:
         """How sampled units are put together."""
         raise NotImplementedError
 
-    def cohort(self, population: int) -> int:
+    def cohort_size(self, population: int) -> int:
         """Planned units a round.
 
         Raises:
@@ -81,17 +97,24 @@ class PrivatePlan(Plan):
         raise NotImplementedError
 
     @property
-    def clip(self) -> NormBound:
+    def bound(self) -> NormBound:
         """The bound on contributions."""
-        if self.adaptive_clip_quantile is None:
-            return ConstantClipNorm(clip_norm=self.clip_norm)
         if self.clip_norm is None:
-            raise InputError("adaptive clipping needs a clip_norm to start from; set clip_norm, 1.0 for example")
-        return AdaptiveClipNorm(
-            initial=self.clip_norm,
+            if self.clipping != "flat":
+                raise InputError(f"clipping={self.clipping} needs a clip_norm; set it, 1.0 for example")
+            return ConstantClipNorm(clip_norm=None)
+        if self.clipping == "per_layer":
+            return PerLayerClipNorm(clip_norm=self.clip_norm, shares=self.layer_shares)
+        if self.clipping == "automatic":
+            return AutomaticClipNorm(clip_norm=self.clip_norm, gamma=self.clip_gamma)
+        if self.clipping == "adaptive":
+            return AdaptiveClipNorm(initial=self.clip_norm, rule=self._quantile)
+        return ConstantClipNorm(clip_norm=self.clip_norm)
+
+    @property
+    def _quantile(self) -> QuantileRule:
+        return QuantileRule(
             quantile=self.adaptive_clip_quantile,
-            clients=self.grouping.clients,
-            noise_multiplier=self.noise_multiplier or 0.0,
             learning_rate=self.adaptive_clip_learning_rate,
             count_noise=self.adaptive_clip_count_noise,
             rounds=self.adaptive_clip_rounds,
@@ -99,7 +122,7 @@ class PrivatePlan(Plan):
 
     def sampler(self, population: int) -> Sampler:
         """Who takes part, for a public population."""
-        cohort = self.cohort(population)
+        cohort = self.cohort_size(population)
         if self.sampling == "fixed":
             return FixedSizeSampling(size=cohort, population=population)
         return PoissonSampling(sampling_rate=cohort / population, population=population)
@@ -109,8 +132,8 @@ class PrivatePlan(Plan):
         return PrivateSum(
             sampler=self.sampler(population),
             grouping=self.grouping,
-            clip=self.clip,
-            mechanism=GaussianMechanism(noise_multiplier=self.noise_multiplier or 0.0),
+            bound=self.bound,
+            mechanism=IndependentGaussian(noise_multiplier=self.noise_multiplier or 0.0),
             rounds=self.rounds_for(population),
         )
 
@@ -137,18 +160,15 @@ class PrivatePlan(Plan):
         _check.between(0.0, 1.0, ends="()", delta=chosen)
         base = dataclasses.replace(self, noise_multiplier=None, delta=chosen, population=population)
         # The count's noise limits z from above; it does not change what a given z costs.
-        plain = base._without_count()
+        plain = base if base.clipping != "adaptive" else dataclasses.replace(base, clipping="flat")
 
         def event(noise_multiplier: float) -> Event:
-            return dataclasses.replace(plain, noise_multiplier=noise_multiplier).private_sum(population).event()
+            rounds = dataclasses.replace(plain, noise_multiplier=noise_multiplier).private_sum(population)
+            return rounds.event(rounds.rounds)
 
-        adjacency, rounds = self.sampler(population).adjacency, self.rounds_for(population)
-        noise = calibrate_event(lambda z: event(z) * rounds, epsilon=epsilon, delta=chosen, adjacency=adjacency)
+        adjacency = self.sampler(population).adjacency
+        noise = calibrate_event(event, epsilon=epsilon, delta=chosen, adjacency=adjacency)
         return dataclasses.replace(base, noise_multiplier=noise)
-
-    def _without_count(self) -> Self:
-        """The same plan with a clip norm that stays."""
-        return dataclasses.replace(self, adaptive_clip_quantile=None)
 
     def public_population(self, data: Any) -> int:
         """The declared population, or the number of units present."""

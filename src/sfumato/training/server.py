@@ -1,57 +1,23 @@
 """The server's step: any torch optimiser, with the noisy mean delta as its gradient.
 
+>>> from sfumato.training.optimizer import Optimizer
 >>> theta = torch.zeros(2)
->>> server = Server(ServerOptimizer(learning_rate=0.5), [theta])
+>>> server = Server(Optimizer(learning_rate=0.5), [theta])
 >>> server.step([torch.tensor([2.0, -2.0])]); theta.tolist()
 [-1.0, 1.0]
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sfumato import _check
-from sfumato._check import LARGEST_SINGLE, InputError
+from sfumato._check import InputError
 from sfumato.training.moving_average import MovingAverage
 from sfumato.training.schedule import Schedule
 
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServerOptimizer:
-    """A torch optimiser by name.
-
-    Attributes:
-        name: "sgd", "adam", "adamw", "adagrad" or "rmsprop".
-        learning_rate: > 0.
-        momentum: SGD's and RMSprop's momentum, Adam's first beta; in [0, 1).
-    """
-
-    name: Literal["sgd", "adam", "adamw", "adagrad", "rmsprop"] = "sgd"
-    learning_rate: float = 1.0
-    momentum: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check.one_of(("sgd", "adam", "adamw", "adagrad", "rmsprop"), server_optimizer=self.name)
-        _check.positive(server_learning_rate=self.learning_rate)
-        _check.between(0.0, LARGEST_SINGLE, server_learning_rate=self.learning_rate)
-        _check.between(0.0, 1.0, ends="[)", server_momentum=self.momentum)
-
-    def __call__(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        """Build it."""
-        rate = self.learning_rate
-        if self.name == "sgd":
-            return torch.optim.SGD(parameters, rate, momentum=self.momentum)
-        if self.name == "rmsprop":
-            return torch.optim.RMSprop(parameters, rate, momentum=self.momentum)
-        if self.name == "adagrad":
-            return torch.optim.Adagrad(parameters, rate)
-        adam = torch.optim.Adam if self.name == "adam" else torch.optim.AdamW
-        return adam(parameters, rate, betas=(self.momentum, 0.99), eps=1e-3)
 
 
 class Server:

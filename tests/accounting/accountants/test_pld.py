@@ -396,3 +396,20 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 def test_memory_stays_small() -> None:
     grown = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True).stdout
     assert int(grown) < 200 * 1024  # KiB
+
+
+@pytest.mark.parametrize(
+    ("z", "q", "steps", "delta", "low", "high"),
+    [
+        (0.5, 2e-5, 10**6, 1e-10, 4.4205, 4.4244),  # a plain transform says 4.324
+        (0.6, 1e-4, 10**5, 1e-11, 3.5820, 3.5832),  # a plain transform says 3.497
+    ],
+)
+def test_small_deltas_do_not_drown_in_round_off(z, q, steps, delta, low, high):
+    bounds = guarantee(Gaussian(z).poisson(q) * steps).epsilon_interval(delta)
+    assert low <= bounds[0] <= bounds[1] <= high
+
+
+def test_a_run_of_rare_steps_at_a_tiny_delta_has_both_bounds():
+    low, high = guarantee(Gaussian(1.0).poisson(1e-6) * 1000).epsilon_interval(1e-20)
+    assert 0.00615 < low <= high < 0.00617

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.accounting import Gaussian, InputError, NonPrivate, calibrate, guarantee
+from sfumato.accounting import ApproximateDP, Gaussian, InputError, NonPrivate, calibrate, guarantee
 
 TARGETS = [
     {"epsilon": 1.0, "delta": 1e-5},
@@ -204,3 +204,19 @@ def test_an_extreme_budget_is_answered() -> None:
     for epsilon, delta in ((1e6, 1e-5), (2.0, 1e-300), (0.1, 0.3)):
         z = calibrate(lambda z: Gaussian(z).poisson(0.01) * 100, epsilon=epsilon, delta=delta)
         assert guarantee(Gaussian(z).poisson(0.01) * 100).epsilon(delta) <= epsilon
+
+
+@pytest.mark.parametrize("target", [{"epsilon": 1.0, "delta": 1e-5}, {"tpr": 0.03, "fpr": 0.01}, {"advantage": 0.4}])
+def test_claims_without_a_renyi_bound_are_calibrated_all_the_same(target) -> None:
+    steps = calibrate(lambda n: ApproximateDP(0.1, 1e-7) * n, **target, bracket=(1, 10_000), integer=True)
+    assert value(guarantee(ApproximateDP(0.1, 1e-7) * steps), target) <= next(iter(target.values()))
+    assert value(guarantee(ApproximateDP(0.1, 1e-7) * (steps + 1)), target) > next(iter(target.values()))
+    noise = calibrate(lambda z: Gaussian(z) + ApproximateDP(0.1, 1e-7), **target)
+    assert value(guarantee(Gaussian(noise) + ApproximateDP(0.1, 1e-7)), target) <= next(iter(target.values()))
+
+
+@pytest.mark.parametrize("method", ["auto", "rdp"])
+@pytest.mark.parametrize("event", [None, 1.0, "gaussian"])
+def test_a_function_that_gives_no_event_is_named(event, method) -> None:
+    with pytest.raises(InputError, match="make_event must return an accounting event, got"):
+        calibrate(lambda z: event, epsilon=1.0, delta=1e-5, method=method)

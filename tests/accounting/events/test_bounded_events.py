@@ -345,3 +345,70 @@ def test_a_mistake_is_named_with_a_remedy_in_one_line(make, words: str) -> None:
 
 def test_no_guarantee_stays_none_beside_a_claim() -> None:
     assert guarantee(NonPrivate() + PureDP(1.0)).epsilon(1e-6) == math.inf
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Laplace(5e-324),  # its loss is no double
+        lambda: DiscreteLaplace(1.0, 10**308),
+        lambda: DiscreteGaussian(1.0, 10**308),
+        lambda: PureDP(1.0, adjacency=np.zeros(2)),  # type: ignore[arg-type]
+        lambda: guarantee(DiscreteGaussian(5e-324), method="pld"),
+        lambda: guarantee(DiscreteGaussian(1e308), method="pld"),
+        lambda: guarantee(PureDP(1e308), "replace", "pld"),
+    ],
+)
+def test_what_no_accountant_can_hold_is_refused_in_one_line(make):
+    with pytest.raises(InputError) as refusal:
+        make()
+    assert "\n" not in str(refusal.value)
+
+
+ORDERS = np.array([1.0001, 1.5, 2.0, 32.0, 4096.0])
+
+
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
+@pytest.mark.parametrize(
+    "event",
+    [
+        ExponentialMechanism(1e308),
+        Gaussian(1.0).truncated_poisson(5e-324, 1, 100),
+        Gaussian(1.0).truncated_poisson(1e-300, 1, 100),
+        DiscreteLaplace(1e308, 2**52),
+    ],
+)
+def test_numbers_at_the_ends_of_a_double_give_a_bound_and_no_nan(event, adjacency):
+    try:
+        values = event.renyi(ORDERS, adjacency)
+    except Unknown:
+        return
+    assert (values >= 0).all()  # false for nan
+    assert (values[1:] >= values[:-1] * (1 - 1e-9)).all()
+
+
+def test_a_sum_beyond_the_largest_double_is_infinite():
+    two = PureDP(1e308) + ExponentialMechanism(1e308)
+    assert guarantee(two, method="pure").epsilon(0.0) == np.inf
+    assert guarantee(ZCDP(1e308) + ZCDP(1.7e308), method="zcdp").epsilon(1e-5) == np.inf
+
+
+def test_two_likely_failures_add_up_to_more_than_one_half():
+    cost = guarantee(ApproximateDP(1.0, 0.7) * 2, method="pld")  # 1 - 0.3^2 = 0.91
+    assert cost.epsilon(0.9) == np.inf
+    assert cost.epsilon(0.92) <= 2.0
+    assert cost.delta(2.0) == pytest.approx(0.91)
+
+
+def test_delta_of_claims_counts_an_infinite_loss_once_at_the_largest_finite_one():
+    cost = guarantee(ApproximateDP(1.0, 0.1) + ApproximateDP(2.0, 0.2), method="pld")
+    assert cost.delta(3.0) == pytest.approx(0.28, rel=1e-9)
+    assert cost.epsilon(0.28) == pytest.approx(3.0, rel=1e-8)
+    low, high = cost.epsilon_interval(0.28)
+    assert low <= 3.0 <= high * (1 + 1e-12)
+
+
+def test_delta_beyond_all_finite_losses_is_the_infinite_mass() -> None:
+    claims = ApproximateDP(0.0, 0.3) * 2
+    assert guarantee(claims).delta(1e300) == pytest.approx(1 - 0.7**2)
+    assert PldAccountant(claims).delta_interval(float("inf"))[1] == pytest.approx(1 - 0.7**2)

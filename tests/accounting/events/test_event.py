@@ -3,6 +3,7 @@ import math
 from functools import reduce
 from operator import add
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from sfumato.accounting import (
     Event,
     Gaussian,
     InputError,
+    Laplace,
     NonPrivate,
     Poisson,
     Repeated,
@@ -127,3 +129,59 @@ def test_what_cannot_be_is_refused_by_name(make, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         make()
     assert "\n" not in str(caught.value)
+
+
+STEP = Gaussian(1.0).poisson(0.1)
+
+
+@pytest.mark.parametrize("once_first", [True, False])
+def test_a_composition_written_by_hand_costs_all_of_its_parts(once_first):
+    once, twice = Composition((STEP,)), Composition((STEP, STEP))
+    events = (once, twice) if once_first else (twice, once)
+    cost = {event: guarantee(event).epsilon(1e-6) for event in events}
+    assert once != twice
+    assert cost[twice] == pytest.approx(guarantee(STEP * 2).epsilon(1e-6), rel=1e-9)
+    assert cost[twice] > cost[once]
+
+
+def test_a_composition_adds_up_counts_and_refuses_what_is_no_event():
+    twice_and_thrice = Composition((Repeated(STEP, 2), Repeated(STEP, 3)))
+    assert dict(terms(twice_and_thrice)) == {STEP: 5}
+    with pytest.raises(InputError, match="gaussian"):
+        Composition(("gaussian",))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: event_from_json(np.float32(1)),  # type: ignore[arg-type]
+        lambda: event_from_json({**(STEP * 2).to_json(), "weight": 9}),
+        lambda: event_from_json({**(STEP + Laplace(1.0)).to_json(), "weight": 9}),
+    ],
+)
+def test_json_that_says_more_than_an_event_or_less_is_refused_in_one_line(make):
+    with pytest.raises(InputError) as refusal:
+        make()
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_event_that_is_nested_too_deeply_is_refused_in_one_line():
+    nested = Gaussian(1.0).to_json()
+    for _ in range(900):
+        nested = {"event": "min_separation", "of": nested, "rounds": 1, "separation": 0}
+    with pytest.raises(InputError, match="nested"):
+        event_from_json(nested)
+
+
+def test_a_repetition_written_by_hand_reads_back_as_it_was():
+    once = Repeated(STEP, 1)
+    assert event_from_json(once.to_json()) == once
+
+
+@pytest.mark.parametrize("yes", [True, np.True_])
+def test_yes_is_no_number(yes) -> None:
+    for make in (Gaussian, Gaussian(1.0).poisson, lambda count: Gaussian(1.0) * count):
+        with pytest.raises(InputError, match="must be a number, got"):
+            make(yes)
+    with pytest.raises(InputError, match="noise_multiplier must be a number"):
+        event_from_json({"event": "gaussian", "noise_multiplier": True})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.accounting import Gaussian, InputError, event_from_json, guarantee
+from sfumato.accounting import Gaussian, InputError, TreeAggregation, event_from_json, guarantee
 from sfumato.accounting.events import Unknown
 from sfumato.accounting.events.cyclic import cyclic_poisson
 from sfumato.accounting.events.matrix import MatrixMechanism
@@ -183,4 +183,30 @@ def test_likelihoods_of_cyclic_sampling_agree_with_its_event() -> None:
 def test_what_cannot_be_is_refused_by_name(make: object, message: str) -> None:
     with pytest.raises(InputError, match=message) as refusal:
         make()  # type: ignore[operator]
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_matrix_with_a_bound_for_its_sensitivity_claims_nothing_from_below():
+    loose = MatrixMechanism.toeplitz(
+        noise_multiplier=1.0, coefficients=[1.0, -1.0, 1.0], max_participations=2, min_separation=0
+    )
+    assert not loose.exact
+    for method in ("auto", "gaussian", "pld"):
+        low, high = guarantee(loose, "zero_out", method).epsilon_interval(1e-5)
+        assert low == 0 < high
+    tight = TreeAggregation(noise_multiplier=1.0, steps=7)
+    assert guarantee(tight, "zero_out").epsilon_interval(1e-5)[0] > 0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MatrixMechanism.banded(noise_multiplier=1.0, steps=4, bands=None),  # type: ignore[arg-type]
+        lambda: MatrixMechanism.toeplitz(noise_multiplier=1.0, coefficients=[10**400]),
+        lambda: MatrixMechanism.from_matrix(noise_multiplier=1.0, matrix="eye"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_strategy_of_no_numbers_is_refused_in_one_line(make):
+    with pytest.raises(InputError) as refusal:
+        make()
     assert "\n" not in str(refusal.value)

@@ -194,3 +194,14 @@ def test_the_published_shape_of_a_sampled_matrix_mechanism() -> None:
         for t, r in zip(event.sensitivities, chances)
     )
     assert event.renyi(orders, "add_remove")[0] == pytest.approx(math.log(closed), rel=1e-10)
+
+
+STEP = Gaussian(1.0).poisson(0.1)
+
+
+def test_a_mixture_has_no_lower_bound_above_the_poisson_sample_that_it_is():
+    told = MixtureOfGaussians(1.0, (0.0, 1.0), (0.9, 0.1))  # the cost of somebody who is told whether it is drawn
+    low, high = guarantee(told, "replace").epsilon_interval(1e-5)
+    _, truth = guarantee(STEP, "replace").epsilon_interval(1e-5)  # the same release
+    assert low <= truth < high
+    assert guarantee(told).epsilon_interval(1e-5)[0] > 0  # adding and removing are attained

@@ -309,3 +309,12 @@ def test_a_reader_is_told_how_far_it_is(tmp_path: Path) -> None:
     Ledger.read(tmp_path / "a.jsonl", show=lambda done, total: told.append((done, total)))
     size = (tmp_path / "a.jsonl").stat().st_size
     assert told[-1] == (size, size)
+
+
+def test_it_refuses_a_budget_and_a_phase_that_are_none(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "a.jsonl") as ledger:
+        ledger.append(STEP)
+        with pytest.raises(InputError, match="budget"):
+            ledger.replace_budget(1.0, reason="more")  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="phase"):
+            ledger.event(["train"])  # type: ignore[arg-type]

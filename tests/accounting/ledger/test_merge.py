@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.accounting import Budget, Composition, Event, Gaussian, InputError, Ledger
+from sfumato.accounting.ledger.chain import ORIGIN, line, seal
 
 EVENTS: tuple[Event, ...] = (Gaussian(1.0), Gaussian(2.0).poisson(0.1), Gaussian(3.0))
 
@@ -173,3 +174,13 @@ def test_an_empty_ledger_adds_nothing(tmp_path: Path) -> None:
     Ledger.merge([empty, one], tmp_path / "out.jsonl")
     assert (tmp_path / "out.jsonl").read_bytes() == one.read_bytes()
     assert Ledger.merge([empty], tmp_path / "nothing.jsonl").entries == 0
+
+
+def test_an_origin_that_no_merge_wrote_is_named_with_its_line(tmp_path: Path) -> None:
+    one = add(tmp_path / "a.jsonl", [0])
+    entry = seal({"event": EVENTS[0].to_json(), "origin": "elsewhere"}, index=0, previous=ORIGIN)
+    (tmp_path / "b.jsonl").write_bytes(line(entry))
+    with pytest.raises(InputError, match=r"b\.jsonl, line 1"):
+        Ledger.merge([one, tmp_path / "b.jsonl"], tmp_path / "c.jsonl", unrelated=True)
+    with pytest.raises(InputError, match="list of paths"):
+        Ledger.merge(one, tmp_path / "c.jsonl")  # type: ignore[arg-type]

@@ -1,7 +1,5 @@
 """Single examples: the same records through every view, and one line for what does not fit."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -11,18 +9,8 @@ from sfumato.data import (
     examples_from_arrays,
     examples_from_users,
     from_arrays,
-    npy_examples,
-    npz_examples,
-    open_examples,
     to_tensor,
-    write_examples,
 )
-
-
-@pytest.fixture
-def pictures() -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(0)
-    return rng.integers(0, 256, (50, 6, 5), np.uint8), rng.integers(0, 4, 50)
 
 
 def test_a_subset_of_a_subset_reads_the_records_that_it_names(pictures) -> None:
@@ -103,81 +91,6 @@ def test_nobody_can_change_the_records_by_accident(pictures) -> None:
         data.labels[0] = 1
     data.examples([0])[0][0][:] = 7
     np.testing.assert_array_equal(data.examples([0])[0][0][0, ..., 0], images[0])
-
-
-def test_mapped_files_are_read_where_they_lie(tmp_path: Path, pictures) -> None:
-    np.save(tmp_path / "x_train.npy", pictures[0])
-    np.save(tmp_path / "y_train.npy", pictures[1].astype(np.uint8))
-    np.save(tmp_path / "x_test.npy", pictures[0][:5])
-    np.save(tmp_path / "y_test.npy", np.full(5, 6))
-    data = npy_examples(tmp_path)
-    base = data.inputs[0]
-    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
-        base = base.base
-    assert isinstance(base, np.memmap)
-    assert data.num_classes == npy_examples(tmp_path, "test").num_classes == 7
-    np.testing.assert_array_equal(data.examples([9])[0][0][0, ..., 0], pictures[0][9])
-
-
-def test_both_parts_of_an_npz_number_their_classes_alike(tmp_path: Path) -> None:
-    x = np.zeros((3, 2))
-    np.savez(tmp_path / "a.npz", x_train=x, y_train=["b", "c", "d"], x_test=x, y_test=["a", "d", "d"])
-    train, test = npz_examples(tmp_path / "a.npz"), npz_examples(tmp_path / "a.npz", "test")
-    assert train.labels.tolist() == [1, 2, 3]
-    assert test.labels.tolist() == [0, 3, 3]
-    assert list(train.label_names or ()) == list(test.label_names or ()) == ["a", "b", "c", "d"]
-
-
-@pytest.mark.parametrize("keys", [("x", "y"), ("inputs", "labels"), ("images", "labels"), ("X", "y")])
-def test_an_npz_with_one_part_is_for_training(tmp_path: Path, keys: tuple[str, str]) -> None:
-    np.savez(tmp_path / "a.npz", **dict(zip(keys, (np.zeros((3, 2)), np.array([0, 1, 1])), strict=True)))
-    assert len(npz_examples(tmp_path / "a.npz")) == 3
-    with pytest.raises(InputError, match="one part only"):
-        npz_examples(tmp_path / "a.npz", "test")
-
-
-@pytest.mark.shared
-def test_mnist_is_read_as_published(shared: Path) -> None:
-    train, test = npz_examples(shared / "mnist.npz"), npz_examples(shared / "mnist.npz", "test")
-    assert (len(train), len(test)) == (60_000, 10_000)
-    assert train.input_shapes == ((28, 28, 1),)
-    assert train.num_classes == 10
-    assert train.class_counts()[:3].tolist() == [5923, 6742, 5958]  # as counted by LeCun et al.
-    assert train.labels[:5].tolist() == [5, 0, 4, 1, 9]
-
-
-def test_a_written_folder_gives_the_same_records(tmp_path: Path, pictures) -> None:
-    rng = np.random.default_rng(1)
-    arrays = (pictures[0], rng.normal(size=(50, 2)).astype(np.float32), rng.integers(0, 9, (50, 3)))
-    data = examples_from_arrays(
-        arrays, pictures[1], label_names=["a", "b", "c", "ü"], vocabulary_sizes=(9, 9, 9), columns=[[], ["p"], ["q"]]
-    ).subset([4, 2, 44])
-    written = write_examples(data, tmp_path / "store")
-    for copy in (written, open_examples(tmp_path / "store")):
-        assert copy.fingerprint() == data.fingerprint()
-        assert list(copy.label_names or ()) == ["a", "b", "c", "ü"]
-        assert (copy.vocabulary_sizes, copy.columns) == (data.vocabulary_sizes, data.columns)
-        assert copy.assumptions == data.assumptions
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
-    with pytest.raises(InputError, match="not empty"):
-        write_examples(data, tmp_path / "store")
-    (tmp_path / "store" / "labels.npy").unlink()
-    with pytest.raises(InputError, match=r"no file .*labels\.npy"):
-        open_examples(tmp_path / "store")
-
-
-def test_a_damaged_folder_is_refused_in_one_line(tmp_path: Path, pictures) -> None:
-    write_examples(examples_from_arrays(*pictures), tmp_path / "a")
-    file = tmp_path / "a" / "inputs0.npy"
-    file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(InputError, match="cannot be read as npy"):
-        open_examples(tmp_path / "a")
-    np.save(file, pictures[0][:7])
-    with pytest.raises(InputError, match="should have 50 examples"):
-        open_examples(tmp_path / "a")
-    (tmp_path / "a" / "examples.json").write_text("{")
-    with pytest.raises(InputError, match="cannot be read as JSON"):
-        open_examples(tmp_path / "a")
 
 
 def test_examples_of_users_are_those_of_the_view(pictures) -> None:

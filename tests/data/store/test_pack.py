@@ -64,8 +64,8 @@ def test_a_store_holds_what_the_folder_holds(
 
 @pytest.mark.parametrize("labels", ["shared", "per_user"])
 @pytest.mark.parametrize("folder", ["flat_folder", "class_folder"])
-def test_a_pack_that_was_killed_twice_ends_byte_identical(
-    folder: str, labels: str, tmp_path: Path, request: pytest.FixtureRequest
+def test_a_pack_that_was_stopped_three_times_ends_byte_identical(
+    folder: str, labels: str, tmp_path: Path, request: pytest.FixtureRequest, sigint: Callable[[bool], None]
 ) -> None:
     root = request.getfixturevalue(folder)
     spoiled = sorted(p for p in root.rglob("*.*"))[0]  # a bad file before the stop is not forgotten
@@ -78,9 +78,13 @@ def test_a_pack_that_was_killed_twice_ends_byte_identical(
     assert 0 < state["extra"]["pictures"] < 6
     with pytest.raises(InputError, match="not finished; run the same pack command again"):
         open_store(target)
-    assert _killed(root, target, 13, 0.0, "SIGINT", labels) != 0
+    assert _killed(root, target, 9, 0.0, "SIGINT", labels) != 0
+    again = json.loads((tmp_path / "resumed.partial" / "state.json").read_text())
+    assert again["extra"]["pictures"] > state["extra"]["pictures"]
+    sigint(False)  # in the background, the other way to ask still works
+    assert _killed(root, target, 13, 0.0, "SIGTERM", labels) == -signal.SIGTERM
     later = json.loads((tmp_path / "resumed.partial" / "state.json").read_text())
-    assert later["extra"]["pictures"] > state["extra"]["pictures"]
+    assert later["extra"]["pictures"] > again["extra"]["pictures"]
     first: list[int] = []
     pack(root, target, (12, 10), 1, on_error="skip", labels=labels, progress=lambda d, _: first.append(d))  # type: ignore[arg-type]
     assert first[0] == later["extra"]["pictures"] + 1  # it went on, it did not start again

@@ -43,7 +43,7 @@ def test_the_networks_of_this_test_have_the_libraries_names_and_shapes(name):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_folding_keeps_the_published_function(name):
     reference, state, build = network(name)
-    model = build(1000, norm="none")
+    model = build(1000, normalisation="none")
     report = models.load_pretrained(model, state, batch_norm="fold")
     with torch.no_grad():
         model.embedding.weight.zero_()[: model.embedding.in_features].fill_diagonal_(1)
@@ -60,7 +60,7 @@ def test_folding_keeps_the_published_function(name):
 @pytest.mark.parametrize("batch_norm", ["fold", "replace"])
 def test_every_tensor_of_file_and_model_is_in_the_report(name, batch_norm):
     _, state, build = network(name)
-    model = build(norm="none" if batch_norm == "fold" else "group")
+    model = build(normalisation="none" if batch_norm == "fold" else "group")
     report = models.load_pretrained(model, state, batch_norm=batch_norm)
     missing = set(report.names("missing"))
     in_file = [entry.name for entry in report.entries if entry.action != "missing"]
@@ -98,7 +98,7 @@ def test_a_replaced_channel_enters_its_group_on_the_scale_of_batch_norm(resnet18
 
 def test_summed_channels_answer_to_grey_as_the_colour_model_to_grey_in_colour(resnet18):
     _, state, build = resnet18
-    colour, grey = build(9, norm="none"), build(9, 1, norm="none")
+    colour, grey = build(9, normalisation="none"), build(9, 1, normalisation="none")
     models.load_pretrained(colour, state, batch_norm="fold")
     report = models.load_pretrained(grey, state, batch_norm="fold", channels="sum")
     grey.embedding.load_state_dict(colour.embedding.state_dict())
@@ -172,10 +172,10 @@ def test_mismatched_requests_are_one_clear_line(resnet18):
         models.load_pretrained(build(in_channels=1), state)
     with pytest.raises(InputError, match="reads 3 channels, the model 4"):
         models.load_pretrained(build(in_channels=4), state, channels="sum")
-    with pytest.raises(InputError, match='build the model with norm="none"'):
+    with pytest.raises(InputError, match='build the model with normalisation="none"'):
         models.load_pretrained(build(), state, batch_norm="fold")
-    with pytest.raises(InputError, match='build the model with norm="group"'):
-        models.load_pretrained(build(norm="none"), state, batch_norm="replace")
+    with pytest.raises(InputError, match='build the model with normalisation="group"'):
+        models.load_pretrained(build(normalisation="none"), state, batch_norm="replace")
     with pytest.raises(InputError, match="not to LeNet"):
         models.load_pretrained(models.lenet(), state)
     with pytest.raises(InputError, match="batch_norm must be one of"):

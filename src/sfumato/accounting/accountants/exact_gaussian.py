@@ -15,9 +15,9 @@ from scipy.special import erfcx, ndtr
 
 from sfumato._check import between
 from sfumato._types import Adjacency
+from sfumato.accounting.doubles import EPS
 from sfumato.accounting.events import Event, Unknown, combined_shift, terms
 
-_EPS = float(np.finfo(np.float64).eps)
 _FAR = 39.0  # standard deviations beyond which the normal density is below the smallest double
 
 
@@ -104,27 +104,27 @@ def _delta(mu: float, epsilon: float) -> tuple[float, float]:
         return 0.0, 0.0
     if epsilon == 0.0:
         value = math.erf(mu * math.sqrt(0.125))
-        return value, 16 * _EPS * value
+        return value, 16 * EPS * value
     a = mu / 2 - epsilon / mu
     b = -mu / 2 - epsilon / mu
     if a > _FAR:
-        return 1.0, _EPS
+        return 1.0, EPS
     if a < -_FAR:
         return 0.0, math.ulp(0.0)
     root = math.sqrt(0.5)
     shared = 0.5 * math.exp(-a * a / 2)  # both terms share the density at a, as e^epsilon phi(b) = phi(a)
     second = shared * float(erfcx(-b * root))
-    moved = 8 * _EPS * (mu / 2 + epsilon / mu)  # how far a and b may be off
+    moved = 8 * EPS * (mu / 2 + epsilon / mu)  # how far a and b may be off
     if a > 0:
         first = float(ndtr(a))
         value = first - second
-        error = second * (a * moved + a * a * _EPS)
+        error = second * (a * moved + a * a * EPS)
     else:
         value = shared * float(erfcx(-a * root) - erfcx(-b * root))
         first = value + second
-        error = value * a * a * _EPS
+        error = value * a * a * EPS
     # the slope of each term is at most the density at a, and that of erfcx(x) at most sqrt(2) erfcx(x)
-    error += (2 * shared + second) * moved + 8 * _EPS * (first + second) + 4 * math.ulp(0.0)
+    error += (2 * shared + second) * moved + 8 * EPS * (first + second) + 4 * math.ulp(0.0)
     return max(0.0, value), error
 
 

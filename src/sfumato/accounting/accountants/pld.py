@@ -1,7 +1,7 @@
 """Privacy loss distributions: epsilon and delta from above and from below, both certified.
 
 Guarantees that the truth lies between the two ends: the grid errs upward or downward on purpose (see
-`_discrete`), and what the composition leaves out is added or subtracted (see `_compose`). Add and remove are
+`loss.discretise`), and what the composition leaves out is added or subtracted (see `loss.compose`). Add and remove are
 two distributions that are composed separately; the larger epsilon counts. Replacement is one symmetric pair.
 A single release is read off its pair, without a grid.
 
@@ -26,6 +26,7 @@ import numpy as np
 from sfumato._check import InputError, between, non_negative
 from sfumato._types import Adjacency
 from sfumato.accounting.accountants.rdp import RdpAccountant
+from sfumato.accounting.doubles import EPS
 from sfumato.accounting.events import Event, Unknown, terms
 from sfumato.accounting.loss.compose import TooFine
 from sfumato.accounting.loss.curve import Curve, crossing
@@ -43,7 +44,6 @@ _LEAST_DELTA = 1e-30  # a grid ends 13 standard deviations out; below this, the 
 _SAME = 1e-14  # relative difference of deltas that comes from rounding what they were computed from
 _FARTHEST = 1e9  # epsilon up to which compositions are read off
 _SUBNORMAL = 1e-290  # masses below it have lost digits
-_EPS = float(np.finfo(np.float64).eps)
 _ORDERS = tuple(float(a) for a in 1 + np.geomspace(1e-3, 1, 16)) + tuple(
     float(a) for a in np.unique(np.round(np.geomspace(3, 4096, 48)))
 )
@@ -287,7 +287,7 @@ def _single_bound(pair: Pair, epsilon: float, above: bool) -> float:
     near = epsilon - 1e-6 * (1 + epsilon)  # the error of a narrow cell is that of the tails at its ends
     upper, lower, error = pair.cells(np.array([-np.inf, near, epsilon, np.inf]))
     discounted = float(np.exp(epsilon + np.log(lower[2]))) if lower[2] > 0 else 0.0
-    wrong = float(error[1]) + 4 * _EPS * (float(upper[2]) + discounted * (1 + epsilon))
+    wrong = float(error[1]) + 4 * EPS * (float(upper[2]) + discounted * (1 + epsilon))
     if not above and float(upper[2]) < _SUBNORMAL:
         return 0.0
     return float(upper[2]) - discounted + (wrong if above else -wrong)
@@ -320,7 +320,7 @@ def _single_epsilon(pair: Pair, delta: float) -> tuple[float, float]:
 def _beyond(pair: Pair, top: float, delta: float) -> float:
     """Epsilon where the bound at the end of the span is above delta by round-off alone: P has next to nothing there."""
     beyond, _, _ = pair.cells(np.array([top, np.inf]))
-    return top * (1 + 4 * _EPS) if 2 * float(beyond[0]) <= delta else math.inf
+    return top * (1 + 4 * EPS) if 2 * float(beyond[0]) <= delta else math.inf
 
 
 def directions(event: Event, adjacency: Adjacency) -> list[Parts]:

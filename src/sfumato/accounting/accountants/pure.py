@@ -11,8 +11,8 @@ inf
 import math
 
 from sfumato._types import Adjacency
+from sfumato.accounting.doubles import total
 from sfumato.accounting.events import Event, terms
-from sfumato.accounting.moments.sampled_gaussian import total
 
 
 class PureAccountant:

@@ -15,8 +15,8 @@ import math
 from collections.abc import Callable
 
 from sfumato._types import Adjacency
+from sfumato.accounting.doubles import total
 from sfumato.accounting.events import Event, terms
-from sfumato.accounting.moments.sampled_gaussian import total
 
 
 class ZcdpAccountant:

@@ -122,7 +122,11 @@ def calibrate(
     low, high = _ends(bracket, integer)
 
     def event(number: float) -> Event:
-        return make_event(int(number) if integer else number)
+        number = int(number) if integer else number
+        happened = make_event(number)
+        if not isinstance(happened, Event):
+            raise InputError(f"make_event must return an accounting event, got {happened!r} for {number:g}")
+        return happened
 
     def tight(number: float) -> float:
         return goal.read(guarantee(event(number), adjacency, method))
@@ -153,9 +157,11 @@ def _from_ends(search: Search) -> Point:
     return bad if bad.cost <= search.limit else search.between(good, bad)[0]
 
 
-def _from_rough(search: Search, rough: Search) -> Point:
-    """The same, where bounds that cost little tell where to look for it."""
+def _from_rough(search: Search, rough: Search) -> Point | None:
+    """The same, where bounds that cost little tell where to look for it; None where both ends cost the same by them."""
     good, bad = rough.ends()
+    if good.cost == bad.cost > search.limit:  # infinite, as a rule: not even the direction is known
+        return None
     cheap, exponent = good.number, 0.0
     if bad.cost <= search.limit:
         return bad  # by a bound that is valid too

@@ -8,7 +8,6 @@ import math
 from sfumato._types import Adjacency
 from sfumato.accounting.events.event import Event, Unknown
 from sfumato.accounting.pairs.pair import Pair
-from sfumato.accounting.pairs.round_off import EPS
 
 _LARGEST = 500.0  # losses beyond it do not fit into the exponent of a double
 _SMALLEST = 1e-13  # a loss that is not much above the rounding of one
@@ -43,8 +42,3 @@ def require_range(event: Event, largest_loss: float) -> None:
         raise Unknown(
             f'a loss of {largest_loss:g} in {type(event).__name__} is too {size} for method="pld"; use "rdp" or "pure"'
         )
-
-
-def round_up(value: float) -> float:
-    """A number that is not below what a few operations rounded to `value` >= 0."""
-    return value * (1 + 4 * EPS)

@@ -26,11 +26,11 @@ from scipy.special import expit
 
 from sfumato._check import between, non_negative, one_of, positive
 from sfumato._types import Adjacency
+from sfumato.accounting.doubles import EPS
 from sfumato.accounting.events.bounded import BoundedLoss, require_range
 from sfumato.accounting.events.event import Event, Unknown, event_kind
 from sfumato.accounting.pairs.finite import FinitePair
 from sfumato.accounting.pairs.pair import Pair
-from sfumato.accounting.pairs.round_off import EPS
 
 
 @event_kind("non_private")

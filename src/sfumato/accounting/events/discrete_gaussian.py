@@ -16,10 +16,10 @@ import numpy as np
 
 from sfumato._check import between, positive, whole
 from sfumato._types import Adjacency
+from sfumato.accounting.doubles import inverse_square
 from sfumato.accounting.events.bounded import require_range
 from sfumato.accounting.events.event import Event, Unknown, event_kind
 from sfumato.accounting.events.laplace import MOST_ATOMS, MOST_SENSITIVITY
-from sfumato.accounting.moments.sampled_gaussian import inverse_square
 from sfumato.accounting.pairs.discrete_gaussian import DiscreteGaussianPair
 from sfumato.accounting.pairs.pair import Pair
 

@@ -76,9 +76,7 @@ class Event:
         Raises:
             InputError: no amplification by sampling is known for this event.
         """
-        from sfumato.accounting.events.sampling import poisson_sample  # a sampled event is an event itself
-
-        return poisson_sample(self, sampling_rate)
+        return _DERIVATIONS["poisson"](self, sampling_rate)
 
     def without_replacement(self, sample_size: int, population: int) -> "Event":
         """The event on a uniform sample of exactly `sample_size` out of `population` units.
@@ -93,9 +91,7 @@ class Event:
         Raises:
             InputError: the sample is larger than the population, or nothing is known for this event.
         """
-        from sfumato.accounting.events.sampling import fixed_size_sample  # a sampled event is an event itself
-
-        return fixed_size_sample(self, sample_size, population)
+        return _DERIVATIONS["without_replacement"](self, sample_size, population)
 
     def truncated_poisson(self, sampling_rate: float, max_batch: int, population: int) -> "Event":
         """The event on a Poisson sample that is cut to a uniform part of at most `max_batch` units.
@@ -110,9 +106,7 @@ class Event:
         Raises:
             InputError: a number is out of range, or the event is no Gaussian release.
         """
-        from sfumato.accounting.events.truncated_poisson import truncated_poisson_sample  # an event itself
-
-        return truncated_poisson_sample(self, sampling_rate, max_batch, population)
+        return _DERIVATIONS["truncated_poisson"](self, sampling_rate, max_batch, population)
 
     def min_separation(self, rounds: int, separation: int, max_participations: int | None = None) -> "Event":
         """The event in each of `rounds` rounds, of which a unit is in few, far from each other.
@@ -128,9 +122,7 @@ class Event:
         Raises:
             InputError: a number is out of range, or the event is sampled already.
         """
-        from sfumato.accounting.events.min_separation import MinSeparation  # an event itself
-
-        return MinSeparation(self, rounds, separation, max_participations)
+        return _DERIVATIONS["min_separation"](self, rounds, separation, max_participations)
 
     def gaussian_shift(self, adjacency: Adjacency) -> float | None:
         """s where the event equals one Gaussian release, N(s, 1) against N(0, 1) at worst; None otherwise."""
@@ -199,7 +191,9 @@ class Event:
 
 _NAMES = {"event": "of"}  # the key "event" is taken by the kind
 _KINDS: dict[str, type[Event]] = {}
+_DERIVATIONS: dict[str, Callable[..., Event]] = {}
 _AnyEvent = TypeVar("_AnyEvent", bound=type[Event])
+_Derivation = TypeVar("_Derivation", bound=Callable[..., Event])
 
 
 def event_kind(name: str) -> Callable[[_AnyEvent], _AnyEvent]:
@@ -209,6 +203,19 @@ def event_kind(name: str) -> Callable[[_AnyEvent], _AnyEvent]:
         cls.kind = name
         _KINDS[name] = cls
         return cls
+
+    return register
+
+
+def derivation(name: str) -> Callable[[_Derivation], _Derivation]:
+    """Make a function, or a class, what the method of `Event` with this name calls.
+
+    A sampled event is an event itself, so its module imports this one, which therefore must not import it.
+    """
+
+    def register(make: _Derivation) -> _Derivation:
+        _DERIVATIONS[name] = make
+        return make
 
     return register
 

@@ -21,12 +21,12 @@ import numpy as np
 
 from sfumato._check import positive
 from sfumato._types import Adjacency
+from sfumato.accounting.doubles import EPS
 from sfumato.accounting.events.bounded import BoundedLoss
 from sfumato.accounting.events.claims import Claim, group_size, require_adjacency
 from sfumato.accounting.events.event import event_kind
 from sfumato.accounting.pairs.exponential import BoundedRange
 from sfumato.accounting.pairs.pair import Pair
-from sfumato.accounting.pairs.round_off import EPS
 
 _HUGE = 1e100  # lengths whose multiples may be beyond the largest double
 

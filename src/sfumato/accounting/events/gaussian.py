@@ -14,8 +14,8 @@ import numpy as np
 
 from sfumato._check import positive
 from sfumato._types import Adjacency
+from sfumato.accounting.doubles import inverse_square
 from sfumato.accounting.events.event import Event, event_kind, terms
-from sfumato.accounting.moments.sampled_gaussian import inverse_square
 from sfumato.accounting.pairs.pair import Pair
 from sfumato.accounting.pairs.sampled_gaussian import SampledGaussian
 

@@ -21,10 +21,11 @@ import numpy as np
 
 from sfumato._check import between, positive, whole
 from sfumato._types import Adjacency
-from sfumato.accounting.events.bounded import BoundedLoss, round_up
+from sfumato.accounting.doubles import round_up
+from sfumato.accounting.events.bounded import BoundedLoss
 from sfumato.accounting.events.event import Unknown, event_kind
 from sfumato.accounting.moments.bounded_pair import renyi_from_log_excess, renyi_of_pure
-from sfumato.accounting.moments.sampled_gaussian import log_expm1
+from sfumato.accounting.moments.logs import log_expm1
 from sfumato.accounting.pairs.discrete_laplace import DiscreteLaplacePair
 from sfumato.accounting.pairs.laplace import LaplacePair
 from sfumato.accounting.pairs.pair import Pair

@@ -4,8 +4,9 @@ The noise of round t is row t of C^-1 z with z ~ N(0, (z C_clip)^2) in each coor
 C; the whole run is then a post-processing of the one Gaussian release C x + z.
 
 Unit: whoever contributes at most one clipped vector a round, in the rounds that the participation limits allow; the
-sampler must enforce the limits. Its sensitivity is S clip norms, the most that C x moves (`_matrix`), also when later
-contributions depend on earlier releases (Denisov et al. 2022, Theorem 2.1).
+sampler must enforce the limits. Its sensitivity is S clip norms, the most that C x moves
+(`streams.matrix_sensitivity`), also when later contributions depend on earlier releases (Denisov et al. 2022, Theorem
+2.1).
 
 - zero_out: a unit's contributions become zero and everybody else takes part as before. Sensitivity S.
 - replace: two sequences of contributions, perhaps in different rounds, each moving C x by at most S. Sensitivity 2 S.
@@ -33,7 +34,7 @@ import numpy as np
 from sfumato._check import InputError, between, non_negative, one_of, positive, whole
 from sfumato.accounting.events.event import event_kind
 from sfumato.accounting.events.stream import MOST_STEPS, StreamEvent
-from sfumato.accounting.streams import matrix_sensitivity as _matrix
+from sfumato.accounting.streams import matrix_sensitivity
 from sfumato.accounting.streams.participation import Participation
 from sfumato.accounting.streams.tree_sensitivity import Squared
 
@@ -197,9 +198,13 @@ class MatrixMechanism(StreamEvent):
             values = np.asarray(matrix, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
             raise InputError(f"matrix must be numbers [steps, steps], got {type(matrix).__name__}") from None
-        if values.ndim != 2 or values.shape[0] != values.shape[1] or not 1 <= len(values) <= _matrix.MOST_ROWS:
+        if (
+            values.ndim != 2
+            or values.shape[0] != values.shape[1]
+            or not 1 <= len(values) <= matrix_sensitivity.MOST_ROWS
+        ):
             raise InputError(
-                f"matrix must be square with 1 to {_matrix.MOST_ROWS} rows, got shape {values.shape}; "
+                f"matrix must be square with 1 to {matrix_sensitivity.MOST_ROWS} rows, got shape {values.shape}; "
                 "use banded, toeplitz or blt for longer runs"
             )
         if np.any(np.triu(values, 1)):
@@ -274,21 +279,24 @@ def _squared(strategy: Strategy, parameters: np.ndarray, limits: Participation) 
         case "toeplitz":
             if parameters[0] == 0:
                 raise InputError("the first coefficient must not be zero, as C must have an inverse")
-            return _matrix.toeplitz(parameters, limits)
+            return matrix_sensitivity.toeplitz(parameters, limits)
         case "blt":
             scales, decays = np.split(parameters, [len(parameters) // 2])
             for scale, decay in zip(scales, decays):
                 non_negative(output_scales=scale, remedy="use toeplitz(coefficients=...) for negative ones")
                 between(0, 1, buffer_decays=decay)
-            return _matrix.buffered(scales, decays, limits)
+            return matrix_sensitivity.buffered(scales, decays, limits)
         case "matrix":
-            if len(parameters) != limits.rounds * (limits.rounds + 1) // 2 or limits.rounds > _matrix.MOST_ROWS:
+            if (
+                len(parameters) != limits.rounds * (limits.rounds + 1) // 2
+                or limits.rounds > matrix_sensitivity.MOST_ROWS
+            ):
                 raise InputError(f"{len(parameters)} parameters are no lower triangle of {limits.rounds} rows")
             matrix = np.zeros((limits.rounds, limits.rounds))
             matrix[np.tril_indices(limits.rounds)] = parameters
             if not np.all(np.diagonal(matrix)):
                 raise InputError("matrix must not be zero on the diagonal, as C must have an inverse")
-            return _matrix.general(matrix, limits)
+            return matrix_sensitivity.general(matrix, limits)
 
 
 def _squared_of_banded(parameters: np.ndarray, limits: Participation) -> Squared:
@@ -303,7 +311,7 @@ def _squared_of_banded(parameters: np.ndarray, limits: Participation) -> Squared
         raise InputError(f"column_norms must be one number or {limits.rounds}, one for each step; got {len(norms)}")
     for norm in (norms.min(), norms.max()):
         positive(column_norms=float(norm))
-    return _matrix.banded(norms**2, limits)
+    return matrix_sensitivity.banded(norms**2, limits)
 
 
 @lru_cache(maxsize=64)

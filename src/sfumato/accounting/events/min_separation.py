@@ -21,14 +21,15 @@ import numpy as np
 
 from sfumato._check import InputError, whole
 from sfumato._types import Adjacency
-from sfumato.accounting.events.event import Event, Unknown, event_kind, terms
+from sfumato.accounting.doubles import total
+from sfumato.accounting.events.event import Event, Unknown, derivation, event_kind, terms
 from sfumato.accounting.events.gaussian import combined_shift
-from sfumato.accounting.moments.sampled_gaussian import total
 from sfumato.accounting.pairs.pair import Pair
 from sfumato.accounting.pairs.sampled_gaussian import SampledGaussian
 from sfumato.accounting.streams.participation import Participation
 
 
+@derivation("min_separation")
 @event_kind("min_separation")
 @dataclass(frozen=True, slots=True)
 class MinSeparation(Event):

@@ -21,11 +21,11 @@ import numpy as np
 
 from sfumato._check import InputError, between, non_negative, positive
 from sfumato._types import Adjacency
+from sfumato.accounting.doubles import inverse_square
 from sfumato.accounting.events.event import Composition, Event, event_kind
 from sfumato.accounting.events.grid_limits import require_grid
-from sfumato.accounting.events.sampling import renyi_from_log_excess
+from sfumato.accounting.moments.bounded_pair import renyi_from_log_excess
 from sfumato.accounting.moments.mixture import log_excess_mixture, log_excess_revealed
-from sfumato.accounting.moments.sampled_gaussian import inverse_square
 from sfumato.accounting.pairs.labelled import Labelled
 from sfumato.accounting.pairs.mixture import MixedGaussian
 from sfumato.accounting.pairs.pair import Pair

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from sfumato._check import between, positive, whole
 from sfumato._types import Adjacency
-from sfumato.accounting.events.bounded import BoundedLoss, round_up
+from sfumato.accounting.doubles import round_up
+from sfumato.accounting.events.bounded import BoundedLoss
 from sfumato.accounting.events.event import Unknown, event_kind
 from sfumato.accounting.pairs.finite import FinitePair
 from sfumato.accounting.pairs.pair import Pair

@@ -24,10 +24,11 @@ import numpy as np
 
 from sfumato._check import InputError, between, whole
 from sfumato._types import Adjacency
-from sfumato.accounting.events.bounded import require_range, round_up
+from sfumato.accounting.doubles import round_up
+from sfumato.accounting.events.bounded import require_range
 from sfumato.accounting.events.claims import Claim, NonPrivate
 from sfumato.accounting.events.discrete_gaussian import DiscreteGaussian
-from sfumato.accounting.events.event import Composition, Event, Unknown, event_kind, terms
+from sfumato.accounting.events.event import Composition, Event, Unknown, derivation, event_kind, terms
 from sfumato.accounting.events.gaussian import Gaussian, combined_shift
 from sfumato.accounting.moments.bounded_pair import renyi_from_log_excess, rho_of_pure
 from sfumato.accounting.moments.integers import log_excess_sampled_integers
@@ -196,6 +197,7 @@ class WithoutReplacement(Event):
         return pair
 
 
+@derivation("poisson")
 def poisson_sample(event: Event, sampling_rate: float) -> Event:
     """See `Event.poisson`."""
     between(0, 1, sampling_rate=sampling_rate)
@@ -206,6 +208,7 @@ def poisson_sample(event: Event, sampling_rate: float) -> Event:
     return Poisson(_single(event, "Poisson sampling"), sampling_rate)
 
 
+@derivation("without_replacement")
 def fixed_size_sample(event: Event, sample_size: int, population: int) -> Event:
     """See `Event.without_replacement`."""
     whole(at_least=0, sample_size=sample_size)

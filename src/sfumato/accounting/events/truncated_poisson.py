@@ -21,10 +21,11 @@ from scipy.special import betainc, betaincc
 from sfumato._check import InputError, between, whole
 from sfumato._types import Adjacency
 from sfumato.accounting.events.claims import NonPrivate
-from sfumato.accounting.events.event import Composition, Event, event_kind
+from sfumato.accounting.events.event import Composition, Event, derivation, event_kind
 from sfumato.accounting.events.grid_limits import require_grid
 from sfumato.accounting.events.joint import joint
-from sfumato.accounting.events.sampling import fixed_size_sample, poisson_sample, renyi_from_log_excess
+from sfumato.accounting.events.sampling import fixed_size_sample, poisson_sample
+from sfumato.accounting.moments.bounded_pair import renyi_from_log_excess
 from sfumato.accounting.moments.sampled_gaussian import log_excess_replace, log_excess_sampled_gaussian
 from sfumato.accounting.pairs.labelled import Labelled
 from sfumato.accounting.pairs.pair import Pair
@@ -122,6 +123,7 @@ class TruncatedPoisson(Event):
         return Labelled(((self._chance_of_room(), free), (self.chance_of_full_batch, full)))
 
 
+@derivation("truncated_poisson")
 def truncated_poisson_sample(event: Event, sampling_rate: float, max_batch: int, population: int) -> Event:
     """See `Event.truncated_poisson`."""
     between(0, 1, sampling_rate=sampling_rate)

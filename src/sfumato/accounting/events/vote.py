@@ -28,9 +28,9 @@ from typing import Literal
 
 from sfumato._check import InputError, one_of, positive, whole
 from sfumato._types import Adjacency
+from sfumato.accounting.doubles import inverse_square
 from sfumato.accounting.events.event import Unknown, event_kind
 from sfumato.accounting.events.gaussian import GaussianEvent
-from sfumato.accounting.moments.sampled_gaussian import inverse_square
 
 Level = Literal["agent", "instance"]
 """Whose presence a vote hides: an agent with all of its data, or one example of one agent."""

@@ -1,1 +1,1 @@
-"""Privacy losses on a grid: rounded to either side, composed by Fourier transforms, read off as a curve."""
+"""Privacy losses on a grid: rounded to either side, composed by Fourier transforms, read as a curve."""

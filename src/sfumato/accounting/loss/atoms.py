@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-_EPS = float(np.finfo(np.float64).eps)
+from sfumato.accounting.doubles import EPS
 
 
 class TooFine(Exception):
@@ -80,4 +80,4 @@ class Atoms:
 
     def relative_error(self, tilt: float) -> float:
         """Bound on the relative error that one step adds to tilted masses: that of the masses, of log and exp."""
-        return self.relative + 2 * _EPS * (760.0 + 2 * tilt * self.largest)
+        return self.relative + 2 * EPS * (760.0 + 2 * tilt * self.largest)

@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 from scipy.fft import irfft, next_fast_len
 
+from sfumato.accounting.doubles import EPS
 from sfumato.accounting.loss.atoms import Atoms, TooFine
 from sfumato.accounting.loss.sketch import Sketch
 from sfumato.accounting.loss.spectrum import product, spectrum
@@ -24,7 +25,6 @@ from sfumato.accounting.loss.window import Chernoff, window
 
 _MOST_POINTS = 1 << 21  # of a transform; bounds the memory to about 100 MB
 _REACH = 60.0  # exponent beyond which a kernel counts as nothing
-_EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ class Composed:
         value, error = self._tilted(epsilon, above) if epsilon < self.largest else (0.0, 0.0)
         value += error if above else -error
         log_at = self.log_scale - self.tilt * epsilon
-        relative = self.relative + 4 * _EPS * (abs(self.log_scale) + self.tilt * abs(epsilon))
+        relative = self.relative + 4 * EPS * (abs(self.log_scale) + self.tilt * abs(epsilon))
         sign = 1.0 if above else -1.0
         log_value = math.log(value) + log_at + sign * relative if value > 0 else -math.inf
         if self.infinity > 0:
@@ -104,7 +104,7 @@ class Composed:
         # e^-a(x+y) (1 - e^-(x+y)) = e^-ax (e^-ay (1 - e^-y) + e^-(a+1)y (1 - e^-x)): no difference of large terms
         value = float(weights @ rising[: len(weights)]) - math.expm1(-first) * float(weights @ falling[: len(weights)])
         value *= math.exp(-self.tilt * first)
-        error = self._kernel_noise + 512 * _EPS * value
+        error = self._kernel_noise + 512 * EPS * value
         if above:  # the kernel is below e^-60 beyond its reach, and falls from the window's end on
             error += 1e-26
             error += math.exp(self.tail.log_mass(self.end) - self.tilt * max(0.0, self.end - epsilon))
@@ -157,7 +157,7 @@ class Composed:
         deltas = self.weights[first:end].copy()
         deltas[-1] += beyond
         np.cumsum(deltas[::-1], out=deltas[::-1])
-        deltas *= 1.0 + self.relative + 4 * _EPS * len(self.weights)  # round-off of the two sums
+        deltas *= 1.0 + self.relative + 4 * EPS * len(self.weights)  # round-off of the two sums
         deltas -= discounted
         deltas *= math.exp(self.log_scale)  # without the infinite losses the masses do not add up to one
         each, root = self.noise
@@ -221,9 +221,9 @@ def compose(
         tail=Chernoff(tuple(scale_at(tilt + step) for step in ends.above), ends.above),
         wrapped=math.fsum(math.exp(min(0.0, scale_at(tilt - step) + step * low)) for step in ends.below),
         noise=noise,
-        relative=math.fsum(count * atoms.relative_error(tilt) for atoms, count in parts) + 64 * _EPS,
+        relative=math.fsum(count * atoms.relative_error(tilt) for atoms, count in parts) + 64 * EPS,
         infinity=at_least_once([(atoms.infinity, count) for atoms, count in parts]),
-        slack=math.fsum(count * atoms.slack for atoms, count in parts) + 8 * _EPS * max(abs(low), abs(high)),
+        slack=math.fsum(count * atoms.slack for atoms, count in parts) + 8 * EPS * max(abs(low), abs(high)),
     )
 
 

@@ -20,6 +20,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from sfumato.accounting.doubles import EPS
 from sfumato.accounting.loss.atoms import Atoms
 from sfumato.accounting.loss.outline import outline
 from sfumato.accounting.pairs import Pair
@@ -29,7 +30,6 @@ _ENOUGH = 0.01  # of a gap^2: loss for round-off that the error of the grid hide
 _WIDEST = 4.0  # gap
 _BLOCK = 1 << 15  # cells that are computed at a time, so that temporary arrays stay small
 _SMALL = 1 << 16  # cells of a grid of which several are remembered
-_EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def _imbalances(cells: _Cells, gap: float) -> tuple[np.ndarray, np.ndarray]:
     at_lower = np.exp(cells.knots[:-1]) * cells.lower
     surplus = cells.upper - at_lower
     deficit = at_lower * np.exp(gap) - cells.upper
-    nothing = 8 * _EPS * cells.upper  # a mass at a knot is balanced by itself, up to round-off
+    nothing = 8 * EPS * cells.upper  # a mass at a knot is balanced by itself, up to round-off
     return np.where(surplus > nothing, surplus, 0.0), np.where(deficit > nothing, deficit, 0.0)
 
 
@@ -283,4 +283,4 @@ def _round_off(pair: Pair, knots: np.ndarray, tails: int) -> tuple[float, float]
     """How far losses are off, and the relative error of the curve, a step (docs/explanation/round-off.md)."""
     low, high = float(knots[0]), float(knots[-1])
     relative = tails * outline(pair).error(low, high)
-    return 2 * _EPS + 6 * _EPS * max(abs(low), abs(high)) + relative, relative
+    return 2 * EPS + 6 * EPS * max(abs(low), abs(high)) + relative, relative

@@ -10,12 +10,12 @@ from functools import lru_cache
 
 import numpy as np
 
+from sfumato.accounting.doubles import EPS
 from sfumato.accounting.pairs import Pair
 
 _SIDE = 400  # cells on each side of the bulk
 _FINEST = 1e-12  # distance of the first edge from the bulk, relative to the span
 _WIDEST = 0.25  # cell; `error` of a wide one, at its upper edge, says little about its lower one
-_EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Outline:
     def error(self, low: float, high: float) -> float:
         """Bound on the relative error of the tails between two losses."""
         seen = (self.edges[:-1] >= low) & (self.edges[1:] <= high)
-        return float(self.precision[seen].max(initial=0.0)) + 4 * _EPS
+        return float(self.precision[seen].max(initial=0.0)) + 4 * EPS
 
 
 @lru_cache(maxsize=256)

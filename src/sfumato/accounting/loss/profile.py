@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from sfumato.accounting.doubles import EPS
 from sfumato.accounting.loss.compose import Composed, TooFine, at_least_once, compose
 from sfumato.accounting.loss.curve import Curve
 from sfumato.accounting.loss.sketch import Sketch
@@ -26,7 +27,6 @@ _POINTS = 300  # of the curve, that are taken from each composition
 _WIDTH, _QUICK_WIDTH = 2e-4, 1e-3  # relative error of delta aimed at, and where that takes long
 _BLOCK = 300.0  # exponents that are summed at once: e^-300 is still a double
 _MOST_DOUBLINGS = 12  # of the gap, until a grid fits
-_EPS = float(np.finfo(np.float64).eps)
 
 Points = tuple[np.ndarray, np.ndarray]
 
@@ -73,7 +73,7 @@ def _direction(
     epsilons, deltas = (np.concatenate(parts) for parts in zip(*points))
     order = np.argsort(epsilons, kind="stable")
     ratios, deltas = np.exp(epsilons[order]), deltas[order]
-    ratios[ratios != 1.0] *= 1 + 4 * _EPS
+    ratios[ratios != 1.0] *= 1 + 4 * EPS
     corners = lower_hull(ratios, deltas)
     return ratios[corners], deltas[corners]
 
@@ -108,13 +108,13 @@ def _read(composed: Composed, low: float, high: float) -> Points:
     weights = composed.weights[first:]
     slow, fast = _tails(weights, tilt * gap), _tails(weights, (tilt + 1) * gap)
     some = np.unique(np.round(np.linspace(0, end - first - 1, _POINTS)).astype(int))
-    values = slow[some] - fast[some] + 4 * (size + 8) * _EPS * slow[some]
+    values = slow[some] - fast[some] + 4 * (size + 8) * EPS * slow[some]
     losses = composed.start + gap * (first + some)
     values += _noise(composed) + np.exp(
         np.minimum(0.0, composed.tail.log_mass(composed.end) - tilt * np.maximum(0.0, composed.end - losses))
     )
     values = np.where(losses >= composed.largest, 0.0, values + 1e-300)  # what underflowed is below that
-    relative = composed.relative + 4 * _EPS * (abs(composed.log_scale) + tilt * np.abs(losses) + 4)
+    relative = composed.relative + 4 * EPS * (abs(composed.log_scale) + tilt * np.abs(losses) + 4)
     with np.errstate(divide="ignore"):
         logs = np.log(values) + composed.log_scale - tilt * losses + relative
     deltas = np.exp(np.minimum(logs, 0.0)) + composed.infinity * (1 + 1e-13)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.fft import rfft
 
+from sfumato.accounting.doubles import EPS
 from sfumato.accounting.loss.atoms import Atoms
 
 SMALL = 1 << 17  # points of a spectrum of which several are remembered
 _BLOCK = 1 << 16  # frequencies that are multiplied at a time, so that temporary arrays stay small
 _UNSEEN = -80.0  # log magnitude of an entry that counts as zero
-_EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +47,12 @@ def spectrum(atoms: Atoms, tilt: float, middle: int, size: int) -> Spectrum:
     heaviest = float(weights[middle - atoms.first])
     weights[middle - atoms.first] = 0.0  # it lies at the origin: its transform is the constant
     values = np.asarray(rfft(_fold(weights, atoms.first - middle, size), overwrite_x=True))
-    error = 4 * _EPS * math.log2(size) * float(weights.sum())
+    error = 4 * EPS * math.log2(size) * float(weights.sum())
     if heaviest > 0.5:
         base, error = math.log(heaviest), error / heaviest
         values /= heaviest
     else:
-        base, error = 0.0, error + 2 * _EPS
+        base, error = 0.0, error + 2 * EPS
         values += heaviest - 1.0
     real, imaginary = np.real(values), np.imag(values)
     square = real**2
@@ -83,13 +83,13 @@ def product(factors: Sequence[tuple[Spectrum, int]], size: int) -> tuple[np.ndar
             log_magnitude += count * factor.log_magnitude[block]
         seen = np.flatnonzero(log_magnitude > _UNSEEN)
         angle = np.zeros(len(seen))
-        relative = np.full(len(seen), 8 * _EPS)
+        relative = np.full(len(seen), 8 * EPS)
         for factor, count in factors:
             values, own = factor.values[block][seen], factor.log_magnitude[block][seen] - factor.base
             turn = np.arctan2(np.imag(values), 1 + np.real(values))
             angle += count * turn
             rounding = np.minimum(3 * np.abs(values), 2.0) + 2 * np.abs(own) + 3 * np.abs(turn)
-            relative += count * (factor.error * np.exp(-own) + _EPS * rounding)
+            relative += count * (factor.error * np.exp(-own) + EPS * rounding)
         magnitude = np.exp(log_magnitude[seen])
         result[start + seen] = magnitude * np.exp(1j * angle)
         errors = magnitude * np.expm1(np.minimum(relative, 60.0))
@@ -98,7 +98,7 @@ def product(factors: Sequence[tuple[Spectrum, int]], size: int) -> tuple[np.ndar
         if len(seen) < len(log_magnitude):
             most = _most_unseen(factors, block, log_magnitude)
             wrong, wrong_squared = wrong + float(most.sum()), wrong_squared + float(most @ most)
-    transform = 4 * _EPS * math.log2(size)
+    transform = 4 * EPS * math.log2(size)
     each = 2 * (wrong + transform * total) / size
     return result, (each, math.sqrt(2 * wrong_squared / size) + transform * math.sqrt(2 * total_squared / size))
 

@@ -1,8 +1,8 @@
 """Renyi divergences of a dominating pair whose loss is bounded, from above.
 
-The pair is put on a grid by chords (see `_discrete`), which lie above its curve. A Renyi divergence is an integral of
-the curve with positive weights, so that of the grid lies above, too. A pair that is a short table of atoms needs no
-grid. Moments are sums of positive terms, so a tiny divergence keeps its digits.
+The pair is put on a grid by chords (see `loss.discretise`), which lie above its curve. A Renyi divergence is an
+integral of the curve with positive weights, so that of the grid lies above, too. A pair that is a short table of atoms
+needs no grid. Moments are sums of positive terms, so a tiny divergence keeps its digits.
 
 >>> from sfumato.accounting.pairs.laplace import LaplacePair
 >>> renyi_of_pairs((LaplacePair(1.0),), np.array([2.0]), 1.0).round(3)       # log((2 e + e^-2) / 3) = 0.619
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from sfumato.accounting.loss.discretise import from_above
-from sfumato.accounting.moments.sampled_gaussian import _log_bregman, _log_sum
+from sfumato.accounting.moments.logs import log_bregman, log_sum
 from sfumato.accounting.pairs.finite import TabledPair
 from sfumato.accounting.pairs.pair import Pair
 
@@ -73,4 +73,4 @@ def _log_excess(pair: Pair, orders: np.ndarray) -> np.ndarray:
         some = atoms.masses > 0
         losses = atoms.losses[some]
         log_lower = np.log(atoms.masses[some]) - losses
-    return np.array([_log_sum(_log_bregman(losses, order) + log_lower) for order in orders.tolist()])
+    return np.array([log_sum(log_bregman(losses, order) + log_lower) for order in orders.tolist()])

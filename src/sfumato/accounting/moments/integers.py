@@ -14,13 +14,8 @@ import math
 
 import numpy as np
 
-from sfumato.accounting.moments.sampled_gaussian import (
-    _log_bregman,
-    _log_mix,
-    _log_sum,
-    log_excess_sampled_gaussian,
-    log_expm1,
-)
+from sfumato.accounting.moments.logs import log_bregman, log_expm1, log_mix, log_sum
+from sfumato.accounting.moments.sampled_gaussian import log_excess_sampled_gaussian
 
 _REACH = 13.5  # standard deviations around the tilted distribution; the rest is below 1e-39 of the sum
 _MOST_OUTCOMES = 20_000
@@ -55,8 +50,8 @@ def _sum(order: float, rate: float, sigma: float, shift: int) -> float:
     log_lower = -((x / sigma) ** 2) / 2
     near = np.arange(-reach, reach + 1, dtype=np.float64)
     log_lower -= math.log(float(np.exp(-((near / sigma) ** 2) / 2).sum()))
-    log_ratio = _log_mix(shift * (2 * x - shift) / (2 * sigma**2), rate)
-    return _log_sum(_log_bregman(log_ratio, order) + log_lower)
+    log_ratio = log_mix(shift * (2 * x - shift) / (2 * sigma**2), rate)
+    return log_sum(log_bregman(log_ratio, order) + log_lower)
 
 
 def _chord(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.ndarray:

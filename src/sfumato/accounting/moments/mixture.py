@@ -1,12 +1,12 @@
 """Log moments of a mixture of normal distributions against one, the quantity under its Renyi bounds.
 
-`excess` is E_Q[(P/Q)^a] - 1, computed as a sum of positive terms on logarithms (see `_moments`), by a trapezoid rule.
-The likelihood ratio of the mixture has no zero closer to the real line than pi / (largest shift - smallest shift), so
+`excess` is E_Q[(P/Q)^a] - 1, computed as a sum of positive terms on logarithms (see `logs`), by a trapezoid rule. The
+likelihood ratio of the mixture has no zero closer to the real line than pi / (largest shift - smallest shift), so
 the rule converges exponentially. Orders for which it would need too many points get an upper bound in closed form: the
 excess of somebody who is told which shift it was.
 
 >>> orders = np.array([2.0, 3.0])
->>> log_excess_mixture(orders, (0.0, 1.0), (0.99, 0.01), "remove").round(6)      # q = 0.01, see _moments
+>>> log_excess_mixture(orders, (0.0, 1.0), (0.99, 0.01), "remove").round(6)      # q = 0.01, see sampled_gaussian
 array([-8.669016, -7.543737])
 """
 
@@ -14,7 +14,8 @@ from typing import Literal
 
 import numpy as np
 
-from sfumato.accounting.moments.sampled_gaussian import _MOST_POINTS, _REACH, _log_bregman, _log_sum, log_expm1
+from sfumato.accounting.moments.logs import log_bregman, log_expm1, log_sum
+from sfumato.accounting.moments.sampled_gaussian import MOST_POINTS, REACH
 
 
 def log_excess_mixture(
@@ -49,15 +50,15 @@ def log_excess_revealed(orders: np.ndarray, shifts: tuple[float, ...], weights: 
 def _remove(orders: np.ndarray, shifts: tuple[float, ...], weights: tuple[float, ...]) -> np.ndarray:
     top = shifts[-1]
     step = min(0.5, 0.45 / top)
-    points = np.minimum((2 * _REACH + orders * top) / step, 1e18).astype(int) + 1
+    points = np.minimum((2 * REACH + orders * top) / step, 1e18).astype(int) + 1
     result = np.full(len(orders), np.inf)
-    feasible = points <= _MOST_POINTS
-    u = -_REACH + step * np.arange(points[feasible].max(initial=0))
+    feasible = points <= MOST_POINTS
+    u = -REACH + step * np.arange(points[feasible].max(initial=0))
     log_ratio = log_mixture(u, shifts, weights)
     log_weight = -u * u / 2 + np.log(step / np.sqrt(2 * np.pi))
     for index in np.flatnonzero(feasible):
         used = points[index]
-        result[index] = _log_sum(_log_bregman(log_ratio[:used], float(orders[index])) + log_weight[:used])
+        result[index] = log_sum(log_bregman(log_ratio[:used], float(orders[index])) + log_weight[:used])
     return result
 
 
@@ -66,15 +67,15 @@ def _add(orders: np.ndarray, shifts: tuple[float, ...], weights: tuple[float, ..
     result = np.full(len(orders), np.inf)
     for index, (order, peak) in enumerate(zip(orders.tolist(), _peaks(orders, shifts, weights).tolist())):
         step = min(0.4, 0.2 / top, 0.4 / np.sqrt(1.0 + order * top**2 / 4))
-        low, high = peak - _REACH, _REACH + top
-        if peak < -2 * _REACH:  # what lies around zero is nothing beside it
-            high = peak + _REACH
-        if (high - low) / step > _MOST_POINTS:
+        low, high = peak - REACH, REACH + top
+        if peak < -2 * REACH:  # what lies around zero is nothing beside it
+            high = peak + REACH
+        if (high - low) / step > MOST_POINTS:
             continue
         u = np.arange(low, high, step)
         log_ratio = log_mixture(u, shifts, weights)
-        log_terms = _log_bregman(-log_ratio, order) + log_ratio - u * u / 2 + np.log(step / np.sqrt(2 * np.pi))
-        result[index] = _log_sum(log_terms)
+        log_terms = log_bregman(-log_ratio, order) + log_ratio - u * u / 2 + np.log(step / np.sqrt(2 * np.pi))
+        result[index] = log_sum(log_terms)
     return result
 
 

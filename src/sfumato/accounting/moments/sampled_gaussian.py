@@ -10,30 +10,17 @@ converges exponentially because the integrand is analytic in a strip of half-wid
 array([-8.669016])
 """
 
-import math
-from collections.abc import Iterable
-
 import numpy as np
 from scipy.special import gammaln
 
-_REACH = 39.0  # beyond 39 standard deviations the normal density is below the smallest double
+from sfumato.accounting.doubles import inverse_square
+from sfumato.accounting.moments.logs import log_bregman, log_expm1, log_mix, log_sum
 
+REACH = 39.0
+"""Standard deviations beyond which the normal density is below the smallest double."""
 
-_MOST_POINTS = 200_000  # of a trapezoid rule
-
-
-def inverse_square(noise_multiplier: float) -> float:
-    """1/z^2, rounded up to 1e-200 where it is smaller and inf where it would overflow."""
-    inverse = 1.0 / max(noise_multiplier, 1e-300)
-    return max(inverse * inverse, 1e-200)
-
-
-def total(costs: Iterable[float]) -> float:
-    """The sum of numbers >= 0, rounded once; inf where it is beyond the largest double."""
-    try:
-        return math.fsum(costs)
-    except OverflowError:
-        return math.inf
+MOST_POINTS = 200_000
+"""Of a trapezoid rule."""
 
 
 def log_excess_sampled_gaussian(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.ndarray:
@@ -66,21 +53,21 @@ def _binomial(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.nd
     absent = (k * np.log1p(-rate) - log_factorial)[::-1]
     for index, order in enumerate(orders):
         log_terms = drawn[: order - 1] + absent[len(k) - order + 1 :]
-        result[index] = _log_sum(log_terms) + log_factorial[order]
+        result[index] = log_sum(log_terms) + log_factorial[order]
     return result
 
 
 def _trapezoid(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.ndarray:
     result = np.empty(len(orders))
     step = min(0.5, 0.45 * noise_multiplier)
-    if (2 * _REACH + orders.max(initial=1) / noise_multiplier) > _MOST_POINTS * step:
+    if (2 * REACH + orders.max(initial=1) / noise_multiplier) > MOST_POINTS * step:
         return _between_whole(orders, rate, noise_multiplier)
-    u = np.arange(-_REACH, _REACH + orders.max(initial=1) / noise_multiplier, step)
-    log_ratio = _log_mix(u / noise_multiplier - 1 / (2 * noise_multiplier**2), rate)
+    u = np.arange(-REACH, REACH + orders.max(initial=1) / noise_multiplier, step)
+    log_ratio = log_mix(u / noise_multiplier - 1 / (2 * noise_multiplier**2), rate)
     log_weight = -u * u / 2 + np.log(step / np.sqrt(2 * np.pi))
     for index, order in enumerate(orders):
-        points = int((2 * _REACH + order / noise_multiplier) / step) + 1
-        result[index] = _log_sum(_log_bregman(log_ratio[:points], order) + log_weight[:points])
+        points = int((2 * REACH + order / noise_multiplier) / step) + 1
+        result[index] = log_sum(log_bregman(log_ratio[:points], order) + log_weight[:points])
     return result
 
 
@@ -108,57 +95,12 @@ def log_excess_replace(orders: np.ndarray, rate: float, noise_multiplier: float)
     for index, order in enumerate(orders):
         narrow = 1.0 / np.sqrt(1.0 + order / (4 * noise_multiplier**2))
         step = min(0.4, 0.2 * noise_multiplier, 0.4 * narrow)
-        if (2 * _REACH + order / noise_multiplier) / step > _MOST_POINTS:
+        if (2 * REACH + order / noise_multiplier) / step > MOST_POINTS:
             continue
-        u = np.arange(-_REACH - 1 / noise_multiplier, _REACH + (order + 1) / noise_multiplier, step)
+        u = np.arange(-REACH - 1 / noise_multiplier, REACH + (order + 1) / noise_multiplier, step)
         half = 1 / (2 * noise_multiplier**2)
-        log_base = _log_mix(-u / noise_multiplier - half, rate)
-        log_ratio = _log_mix(u / noise_multiplier - half, rate) - log_base
-        log_terms = _log_bregman(log_ratio, order) + log_base - u * u / 2 - 0.5 * np.log(2 * np.pi)
-        result[index] = _log_sum(log_terms) + np.log(step)
+        log_base = log_mix(-u / noise_multiplier - half, rate)
+        log_ratio = log_mix(u / noise_multiplier - half, rate) - log_base
+        log_terms = log_bregman(log_ratio, order) + log_base - u * u / 2 - 0.5 * np.log(2 * np.pi)
+        result[index] = log_sum(log_terms) + np.log(step)
     return result
-
-
-def _log_mix(loss: np.ndarray, rate: float) -> np.ndarray:
-    """log(1 - q + q e^loss), precise near zero and for large losses."""
-    if rate == 1.0:
-        return loss
-    small = np.log1p(rate * np.expm1(np.minimum(loss, 1.0)))
-    large = np.logaddexp(np.log1p(-rate), np.log(rate) + loss)
-    return np.where(loss < 1.0, small, large)
-
-
-def _log_bregman(log_ratio: np.ndarray, order: float) -> np.ndarray:
-    """log(r^a - 1 - a (r - 1)), the non-negative integrand, for r = e^log_ratio, in whichever form does not
-    cancel.
-    """
-    result = np.empty_like(log_ratio)
-    near = np.abs(log_ratio) * order < 0.1
-    far = ~near & (order * log_ratio > 30.0)
-    middle = ~near & ~far
-    with np.errstate(divide="ignore"):
-        excess = np.expm1(log_ratio[near])
-        series = np.zeros_like(excess)
-        for k in range(12, 2, -1):  # binomial series of (1 + y)^a from y^2 on, Horner from the end
-            series = (1.0 + series) * excess * (order - k + 1) / k
-        result[near] = np.log1p(series) + 2 * np.log(np.abs(excess)) + np.log(order * (order - 1) / 2)
-        loss = log_ratio[middle]
-        result[middle] = np.log(np.maximum(np.expm1(order * loss) - order * np.expm1(loss), 0.0))
-        loss = log_ratio[far]
-        lost = np.expm1(np.log(order) - (order - 1) * loss) - (order - 1) * np.exp(-order * loss)
-        result[far] = order * loss + np.log(-lost)
-    return result
-
-
-def _log_sum(log_terms: np.ndarray) -> float:
-    """log of the sum of e^log_terms."""
-    top = float(log_terms.max())
-    if np.isposinf(top):
-        return top
-    return top + float(np.log(np.exp(log_terms - top).sum()))
-
-
-def log_expm1(x: np.ndarray) -> np.ndarray:
-    """log(e^x - 1) for x > 0 without overflow."""
-    with np.errstate(divide="ignore", over="ignore"):
-        return np.where(x < 1.0, np.log(np.expm1(np.minimum(x, 1.0))), x + np.log1p(-np.exp(-np.maximum(x, 1e-300))))

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sfumato.accounting.doubles import EPS
 from sfumato.accounting.pairs.finite import Table, TabledPair
-from sfumato.accounting.pairs.round_off import EPS
 
 _REACH = 13.3  # standard deviations; the mass beyond is below 1e-38
 

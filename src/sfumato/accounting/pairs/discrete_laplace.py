@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sfumato.accounting.doubles import EPS
 from sfumato.accounting.pairs.finite import Table, TabledPair
-from sfumato.accounting.pairs.round_off import EPS
 
 
 @dataclass(frozen=True)

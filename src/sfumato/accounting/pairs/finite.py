@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sfumato.accounting.pairs.round_off import EPS, round_off
+from sfumato.accounting.doubles import EPS
+from sfumato.accounting.pairs.round_off import round_off
 
 _SAME = 1e-9  # of a distance; losses closer than this to a lattice lie on it
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sfumato.accounting.doubles import EPS
 from sfumato.accounting.pairs.pair import Pair
-from sfumato.accounting.pairs.sampled_gaussian import _EPS, _times_exp
+from sfumato.accounting.pairs.round_off import times_exp
 
 _TINY = 1e-290
 
@@ -56,4 +57,4 @@ class Labelled:
             lower += weight * part_lower
             error += weight * part_error
         upper[upper < _TINY] = 0.0  # a mass beside which a grid's gap would underflow
-        return upper, lower, error + 2 * _EPS * (upper + _times_exp(lower, edges[1:]))
+        return upper, lower, error + 2 * EPS * (upper + times_exp(lower, edges[1:]))

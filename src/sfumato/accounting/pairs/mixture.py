@@ -17,7 +17,9 @@ from typing import Literal
 
 import numpy as np
 
-from sfumato.accounting.pairs.sampled_gaussian import _EPS, REACH, _normal, _times_exp
+from sfumato.accounting.doubles import EPS
+from sfumato.accounting.pairs.round_off import times_exp
+from sfumato.accounting.pairs.sampled_gaussian import REACH, normal_masses
 
 _FAR = 40.0  # standard deviations beyond which a normal distribution has no mass that a double can hold
 
@@ -55,16 +57,16 @@ class MixedGaussian:
     def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if self.direction == "add":  # the same cells seen from the other side: losses change sign and order
             mixed, base, error = MixedGaussian("remove", self.shifts, self.weights).cells(-edges[::-1])
-            return base[::-1], mixed[::-1], _times_exp(error[::-1], edges[1:])
+            return base[::-1], mixed[::-1], times_exp(error[::-1], edges[1:])
         u, off = self._observation(edges)
-        base, base_error = _normal(u)
+        base, base_error = normal_masses(u)
         mixed, mixed_error = np.zeros((2, len(base)))
         for shift, weight in zip(self.shifts, self._shares()):
-            moved, moved_error = _normal(u - shift)
+            moved, moved_error = normal_masses(u - shift)
             mixed += weight * moved
             mixed_error += weight * moved_error
         misplaced = np.maximum(off[:-1], off[1:])
-        error = mixed_error + misplaced * mixed + _times_exp(base_error + misplaced * base, edges[1:])
+        error = mixed_error + misplaced * mixed + times_exp(base_error + misplaced * base, edges[1:])
         return mixed, base, error
 
     def _shares(self) -> tuple[float, ...]:
@@ -107,14 +109,14 @@ class MixedGaussian:
             value, slope = _log_sum(u[active], shifts, shares)
             step = np.clip((value - target[active]) / slope, 0.0, u[active] + _FAR)
             u[active] -= step
-            active = active[step > 2 * _EPS * (1.0 + np.abs(u[active]))]
+            active = active[step > 2 * EPS * (1.0 + np.abs(u[active]))]
             if not len(active):
                 break
         inside = np.flatnonzero((u > -_FAR) & (u < self.shifts[-1] + _FAR))
         off = np.zeros(len(u))
         value, _ = _log_sum(u[inside], shifts, shares)
         share_moved = np.exp(np.minimum(target[inside] - loss[inside], 0.0))
-        round_off = 2 * _EPS * (1.0 + shifts[-1] * np.abs(u[inside]) + shifts[-1] ** 2 / 2)
+        round_off = 2 * EPS * (1.0 + shifts[-1] * np.abs(u[inside]) + shifts[-1] ** 2 / 2)
         off[inside] = share_moved * (np.abs(value - target[inside]) + round_off)
         return np.where(np.isinf(target), target, u), off
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-EPS = float(np.finfo(np.float64).eps)
+from sfumato.accounting.doubles import EPS
 
 
 def round_off(upper: np.ndarray, lower: np.ndarray, edges: np.ndarray, relative: float = 4 * EPS) -> np.ndarray:

@@ -22,8 +22,9 @@ from typing import Literal
 
 import numpy as np
 
+from sfumato.accounting.doubles import EPS
 from sfumato.accounting.pairs.pair import Pair
-from sfumato.accounting.pairs.round_off import EPS, round_off, times_exp
+from sfumato.accounting.pairs.round_off import round_off, times_exp
 
 _TAIL = 512 * EPS  # relative error of the base's masses in a cell that has no upper end
 

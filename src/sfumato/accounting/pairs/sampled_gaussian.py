@@ -23,12 +23,13 @@ from typing import Literal
 import numpy as np
 from scipy.special import ndtr
 
+from sfumato.accounting.doubles import EPS
+from sfumato.accounting.pairs.round_off import times_exp
+
 Direction = Literal["remove", "add", "replace", "exchange"]
 
 REACH = 13.0
 """Standard deviations that a grid covers: a normal variable is beyond them with probability 6e-39."""
-
-_EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -76,24 +77,24 @@ class SampledGaussian:
         match self.direction:
             case "remove":
                 u = self._observation(edges)
-                base, base_error = _normal(u)
-                moved, moved_error = _normal(u - self.shift)
+                base, base_error = normal_masses(u)
+                moved, moved_error = normal_masses(u - self.shift)
                 mix = (1 - self.rate) * base + self.rate * moved
                 mix_error = (1 - self.rate) * base_error + self.rate * moved_error
-                return mix, base, mix_error + _times_exp(base_error, edges[1:])
+                return mix, base, mix_error + times_exp(base_error, edges[1:])
             case "add":  # the same cells seen from the other side: losses change sign and order
                 base, mix, error = SampledGaussian("remove", self.rate, self.shift).cells(-edges[::-1])
-                return mix[::-1], base[::-1], _times_exp(error[::-1], edges[1:])
+                return mix[::-1], base[::-1], times_exp(error[::-1], edges[1:])
             case "replace":
                 u = self._observation_replace(edges)
-                base, base_error = _normal(u)
-                right, right_error = _normal(u - self.shift)
-                left, left_error = _normal(u + self.shift)
+                base, base_error = normal_masses(u)
+                right, right_error = normal_masses(u - self.shift)
+                left, left_error = normal_masses(u + self.shift)
                 upper = (1 - self.rate) * base + self.rate * right
                 lower = (1 - self.rate) * base + self.rate * left
                 upper_error = (1 - self.rate) * base_error + self.rate * right_error
                 lower_error = (1 - self.rate) * base_error + self.rate * left_error
-                return upper, lower, upper_error + _times_exp(lower_error, edges[1:])
+                return upper, lower, upper_error + times_exp(lower_error, edges[1:])
             case "exchange":
                 return self._exchange(edges)
 
@@ -105,7 +106,7 @@ class SampledGaussian:
         mirror_upper, mirror_lower, mirror_error = one_way.cells(below)
         mirror_error = np.where(below[1:] > below[:-1], mirror_error, 0.0)
         upper, lower = upper + mirror_lower[::-1], lower + mirror_upper[::-1]
-        error = error + _times_exp(mirror_error[::-1], np.minimum(edges[1:], 0.0))
+        error = error + times_exp(mirror_error[::-1], np.minimum(edges[1:], 0.0))
         return upper, lower, error
 
     def _loss(self, u: np.ndarray) -> np.ndarray:
@@ -138,16 +139,10 @@ class SampledGaussian:
         return (loss / 2 + np.arcsinh(ratio)) / self.shift
 
 
-def _normal(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def normal_masses(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Masses of N(0,1) between neighbouring edges, and a bound on their absolute error."""
     below, above = ndtr(edges), ndtr(-edges)
     masses = np.where(edges[:-1] > 0, above[:-1] - above[1:], below[1:] - below[:-1])
     finite = np.where(np.isfinite(edges), edges, 0.0)
-    error = 2 * _EPS * (1 + finite * finite) * np.minimum(below, above)
+    error = 2 * EPS * (1 + finite * finite) * np.minimum(below, above)
     return np.maximum(masses, 0.0), error[:-1] + error[1:]
-
-
-def _times_exp(values: np.ndarray, exponents: np.ndarray) -> np.ndarray:
-    """values * e^exponents where a value of zero wins over any exponent."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(values > 0, np.exp(np.minimum(np.log(values) + exponents, 700.0)), 0.0)

@@ -21,7 +21,9 @@ import numpy as np
 from sfumato._check import InputError, between, one_of, whole
 from sfumato._files import read_json, write_json
 from sfumato._rounding import rounded_down, rounded_up
-from sfumato.accounting.statement import disclosure as _disclosure
+from sfumato.accounting.events import Event
+from sfumato.accounting.statement.disclosure import NOT_STATED, QUESTIONS, complete
+from sfumato.accounting.statement.verdict import Verdict, judge, too_large_delta
 
 _UNITS = {
     "example": "one example",
@@ -55,10 +57,13 @@ class Statement:
         assumptions: sentences that must hold for the numbers to be true.
         alternatives: the same run under other conventions: dictionaries of JSON values, each with a "name"
             and its own numbers ("unit", "epsilon", "delta" …).
-        population: units in the data, if that number is public; a delta of 1 / population or more gets a
-            warning.
+        population: units in the data, if that number is public; a delta that is not well below 1 / population gets
+            a warning.
         disclosure: answers to the questions that the other fields do not answer, by the names in
             `sfumato.accounting.statement.disclosure.QUESTIONS`; those without an answer read "not stated".
+        tpr_at_1_percent_fpr: the largest true positive rate of any test of membership at a false positive rate of
+            0.01, from the trade-off curve of what was released (`Guarantee.tpr`), or None where only epsilon and
+            delta are known.
     """
 
     unit: str
@@ -74,11 +79,12 @@ class Statement:
     alternatives: tuple[dict[str, Any], ...] = field(default=(), hash=False)
     population: int | None = None
     disclosure: Mapping[str, str] = field(default_factory=dict, hash=False)
+    tpr_at_1_percent_fpr: float | None = None
 
     def __post_init__(self) -> None:
         one_of(_UNITS, unit=self.unit)
         one_of(_ADJACENCIES, adjacency=self.adjacency)
-        for name in ("epsilon", "delta", "epsilon_lower", "rho"):
+        for name in ("epsilon", "delta", "epsilon_lower", "rho", "tpr_at_1_percent_fpr"):
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, _plain_number(name, value))
@@ -88,6 +94,8 @@ class Statement:
             between(0, self.epsilon, epsilon_lower=self.epsilon_lower)
         if self.rho is not None:
             between(0, math.inf, rho=self.rho)
+        if self.tpr_at_1_percent_fpr is not None:
+            between(0, 1, tpr_at_1_percent_fpr=self.tpr_at_1_percent_fpr)
         for name in ("sampling", "mechanism", "noise_source"):
             _require_text(name, getattr(self, name))
         if self.population is not None:
@@ -97,18 +105,36 @@ class Statement:
             _require_text("an assumption", assumption)
         for other in _listed("alternatives", self.alternatives):
             _require_alternative(other)
-        object.__setattr__(self, "disclosure", _disclosure.complete(self.disclosure))
+        object.__setattr__(self, "disclosure", complete(self.disclosure))
         object.__setattr__(self, "assumptions", (*self.assumptions, *self._warnings()))
         object.__setattr__(self, "alternatives", tuple(_native(other) for other in self.alternatives))
 
     def _warnings(self) -> list[str]:
-        if self.population is None or self.delta * self.population < 1:
-            return []
-        warning = (
-            f"Warning: delta {self.delta:g} is not below 1 / population ({self.population}); a mechanism "
-            "that publishes one person's record in full could satisfy it. Choose a smaller delta."
+        told = too_large_delta(self.delta, self.unit, self.population)
+        warned = any(line.startswith("Warning: delta") for line in self.assumptions)  # also by another version
+        return [f"Warning: {told[0].lower()}{told[1:]}"] if told and not warned else []
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the randomness can be repeated, which is for simulation only."""
+        return self.noise_source.startswith("seeded")
+
+    def verdict(self, event: Event | None = None) -> Verdict:
+        """What an attacker gains, and whether anything is promised at all.
+
+        Args:
+            event: what was released, from the ledger; it shows more than the statement, and is held against it.
+        """
+        return judge(
+            unit=self.unit,
+            adjacency=self.adjacency,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            population=self.population,
+            seeded=self.seeded,
+            tpr=self.tpr_at_1_percent_fpr,
+            event=event,
         )
-        return [] if warning in self.assumptions else [warning]
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary that JSON can write; infinite numbers become the string "inf"."""
@@ -165,14 +191,14 @@ class Statement:
         Raises:
             InputError: there is no such question, or an answer is not text.
         """
-        given = {name: text for name, text in self.disclosure.items() if text != _disclosure.NOT_STATED}
+        given = {name: text for name, text in self.disclosure.items() if text != NOT_STATED}
         return replace(self, disclosure={**given, **answers})
 
     def questions(self) -> list[tuple[str, str]]:
         """(question, answer): all that a disclosure has to say, the promise first."""
         promised = "nothing: epsilon is infinite"
         if math.isfinite(self.epsilon):
-            promised = f"epsilon {rounded_up(self.epsilon, 4):.4g} at delta {self.delta:.3g}, an upper bound"
+            promised = f"epsilon {_upper(self.epsilon, 4)} at delta {_upper(self.delta, 3)}, an upper bound"
             if self.epsilon_lower is not None:
                 promised += f"; no accounting can show less than {rounded_down(self.epsilon_lower, 4):.4g}"
         return [
@@ -185,8 +211,8 @@ class Statement:
             ("How were units sampled?", self.sampling),
             ("What was released with which noise?", self.mechanism),
             ("Where does the randomness come from?", self.noise_source),
-            *((question, self.disclosure[name]) for name, question in _disclosure.QUESTIONS.items()),
-            ("What else has to hold?", " ".join(map(_sentence, self.assumptions)) or _disclosure.NOT_STATED),
+            *((question, self.disclosure[name]) for name, question in QUESTIONS.items()),
+            ("What else has to hold?", " ".join(map(_sentence, self.assumptions)) or NOT_STATED),
         ]
 
     def questions_markdown(self) -> str:
@@ -199,28 +225,21 @@ class Statement:
         return f"{self._promise()}\n\n{self._ground()}"
 
     def _promise(self) -> str:
-        unit, adjacency = _UNITS[self.unit], _ADJACENCIES[self.adjacency]
+        unit, adjacency, verdict = _UNITS[self.unit], _ADJACENCIES[self.adjacency], self.verdict()
         if math.isinf(self.epsilon):
-            return (
-                "No differential privacy guarantee (epsilon is infinite). What was trained may reveal "
-                f"whether {unit} {adjacency}, and more. Treat the result as if it were the data itself."
-            )
-        factor = math.exp(min(self.epsilon, 700.0))
-        odds = f"{factor:.3g}" if factor < 1e6 else f"10^{self.epsilon / math.log(10):.1f}"
-        epsilon = f"{rounded_up(self.epsilon, 4):.4g}"
-        text = (
-            f"The result is ({epsilon}, {self.delta:.3g})-differentially private. What is protected "
-            f"is {unit}: whatever anyone sees in the result would have been about as likely whichever is "
-            f"true, that this unit {adjacency}. Except with probability about {self.delta:.3g}, what is seen "
-            f"changes the odds by a factor of at most e^{epsilon} = {odds}."
-        )
-        if self.epsilon > 10:
-            text += " A factor of this size is a weak promise: a determined attacker may well succeed."
+            return f"No differential privacy guarantee. {verdict.sentence} It may tell whether {unit} {adjacency}."
+        epsilon, delta = _upper(self.epsilon, 4), _upper(self.delta, 3)
+        parts = [
+            f"The result is ({epsilon}, {delta})-differentially private. What is protected is {unit}: whether this "
+            f"unit {adjacency}. A test of this that is wrong in one case with probability p is right in the other one "
+            f"with probability at most e^{epsilon} p + {delta}, where e^{epsilon} = {_power(self.epsilon)}.",
+            f"{verdict.title}. {verdict.sentence}",
+            f"With randomness from the operating system: {verdict.attacker}" if verdict.void else "",
+        ]
         if self.epsilon_lower is not None:
-            text += (
-                f" No accounting of the same mechanism can show less than {rounded_down(self.epsilon_lower, 4):.4g}."
-            )
-        return text
+            lower = f"{rounded_down(self.epsilon_lower, 4):.4g}"
+            parts.append(f"No accounting of the same mechanism can show an epsilon below {lower}.")
+        return " ".join(filter(None, parts))
 
     def _ground(self) -> str:
         parts = [f"Sampling: {self.sampling}. Mechanism: {self.mechanism}. Randomness: {self.noise_source}."]
@@ -231,7 +250,24 @@ class Statement:
         return " ".join(parts)
 
 
+def unit_in_words(unit: str) -> str:
+    """As in "one person with all of their examples"."""
+    return _UNITS[unit]
+
+
 _NUMBERS = {"epsilon", "delta", "rho", "epsilon_lower"}
+
+
+def _upper(value: float, digits: int) -> str:
+    """An upper bound in so many digits, rounded up."""
+    return f"{rounded_up(value, digits):.{digits}g}"
+
+
+def _power(epsilon: float) -> str:
+    """e to the power of epsilon, rounded up."""
+    if epsilon < math.log(1e4):
+        return _upper(math.exp(epsilon), 4)
+    return f"10^{rounded_up(epsilon / math.log(10), 3):g}"
 
 
 def _plain_number(name: str, value: Any) -> float:
@@ -293,14 +329,16 @@ def _sentence(text: str) -> str:
 
 
 def _alternative(other: dict[str, Any]) -> str:
-    numbers = [f"{name} {_short(value)}" for name, value in other.items() if name not in ("name", "unit")]
+    numbers = [f"{name} {_short(name, value)}" for name, value in other.items() if name not in ("name", "unit")]
     name = other.get("name") or other.get("unit") or "alternative"
     unit = f" (unit: {_UNITS.get(other['unit'], other['unit'])})" if "unit" in other and "name" in other else ""
     return f"{name}{unit}: {', '.join(numbers)}"
 
 
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _short(name: str, value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return _upper(value, 3 if name == "delta" else 4) if name in _NUMBERS - {"epsilon_lower"} else f"{value:.4g}"
 
 
 def _plain(value: Any) -> Any:

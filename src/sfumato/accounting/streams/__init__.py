@@ -1,1 +1,1 @@
-"""Noise that is shared between rounds: who may take part when, and by how much one unit then moves everything."""
+"""Noise shared between rounds: who may take part when, and how far one unit then moves everything."""

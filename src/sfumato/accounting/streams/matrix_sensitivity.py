@@ -26,10 +26,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sfumato._check import InputError
+from sfumato.accounting.doubles import EPS
 from sfumato.accounting.streams.participation import Participation
 from sfumato.accounting.streams.tree_sensitivity import Squared
 
-_EPS = float(np.finfo(np.float64).eps)
 _CHUNK = 1 << 20  # coefficients that are held at a time
 _MOST_WORK = 500_000_000  # steps of the search for the heaviest pattern
 MOST_ROWS = 4096
@@ -69,7 +69,7 @@ def buffered(scales: np.ndarray, decays: np.ndarray, participation: Participatio
         decays: float [buffers], in [0, 1].
         participation: what one unit may do.
     """
-    second = float(scales.sum()) * (1 + len(scales) * _EPS)
+    second = float(scales.sum()) * (1 + len(scales) * EPS)
     first = 1.0 if participation.most == 1 else max(1.0, second)
 
     def coefficients(rounds: np.ndarray) -> np.ndarray:
@@ -83,7 +83,7 @@ def general(matrix: np.ndarray, participation: Participation) -> Squared:
     """Any lower-triangular matrix, float [rounds, rounds], rounds <= MOST_ROWS."""
     size = np.abs(matrix)
     magnitude = size.T @ size
-    gram = np.abs(matrix.T @ matrix) + len(matrix) * _EPS * magnitude if np.any(matrix < 0) else magnitude
+    gram = np.abs(matrix.T @ matrix) + len(matrix) * EPS * magnitude if np.any(matrix < 0) else magnitude
     diagonal = np.diagonal(gram)
     period, most = participation.period, participation.most
     rounds = np.arange(len(matrix))
@@ -149,7 +149,7 @@ def _evenly_spaced(coefficients: Callable[[np.ndarray], np.ndarray], limits: Par
         sums = np.cumsum(np.where(at < rounds, coefficients(at), 0.0), axis=0)
         if most < turns:
             earlier = sums[:-most].copy()
-            sums *= 1 + 2 * turns * _EPS  # so that the difference is not rounded below the truth
+            sums *= 1 + 2 * turns * EPS  # so that the difference is not rounded below the truth
             sums[most:] -= earlier
         total += float(np.sum(np.where(at < rounds, sums, 0.0) ** 2))
     return _up(total, 2 * turns + period // width, exact)
@@ -163,4 +163,4 @@ def _up(value: float, operations: int, exact: bool) -> Squared:
     """The value, increased by what this many additions of rounded numbers may have taken from it."""
     if value < 1e-200:  # squares have lost their digits
         raise InputError(f"the strategy's squared sensitivity is {value:g}; scale its entries up to about 1")
-    return Squared(value * (1 + (64 + operations) * _EPS), exact)
+    return Squared(value * (1 + (64 + operations) * EPS), exact)

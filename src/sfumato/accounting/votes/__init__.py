@@ -1,4 +1,4 @@
-"""What noisy votes cost on the votes that were cast: never an epsilon of a statement, unless released with noise."""
+"""What noisy votes cost on the votes that were cast: not for publishing, unless released with noise."""
 
 from sfumato.accounting.votes.cost import DataDependentCost, NotPrivate, threshold_cost, vote_cost
 from sfumato.accounting.votes.release import ReleasedCost, release_cost, release_renyi

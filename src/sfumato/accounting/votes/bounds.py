@@ -21,11 +21,10 @@ import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
 from sfumato._check import one_of
+from sfumato.accounting.doubles import EPS
 
 Bound = Literal["best", "theorem6", "theorem7", "tradeoff"]
 """Which bound on the divergence: the least of all, or one by name."""
-
-_EPS = float(np.finfo(np.float64).eps)
 
 
 def renyi(log_q: np.ndarray, rho: float, orders: np.ndarray, bound: Bound = "best") -> np.ndarray:
@@ -63,7 +62,7 @@ def theorem6(log_q: np.ndarray, rho: float, orders: np.ndarray) -> np.ndarray:
         log_b = epsilon1 - log_q / (order1 - 1)
         first = stays + (orders - 1) * log_a
         second = log_q + (orders - 1) * log_b
-        values = np.logaddexp(first, second + 16 * _EPS * (1 - log_q + orders * epsilon1)) / (orders - 1)
+        values = np.logaddexp(first, second + 16 * EPS * (1 - log_q + orders * epsilon1)) / (orders - 1)
     return np.minimum(independent, np.where(valid, np.maximum(values, 0.0), np.inf))
 
 
@@ -88,7 +87,7 @@ def theorem7(
     else:
         stays = _log1mexp(np.minimum(np.asarray(log_q_neighbour, dtype=np.float64)[:, None], -1e-300))
     leaves = 0.5 * log_q + (orders - 1) * (2 * orders - 1) * rho
-    values = -stays + np.logaddexp(0.0, leaves + 16 * _EPS * (np.abs(leaves) - log_q)) / (orders - 1)
+    values = -stays + np.logaddexp(0.0, leaves + 16 * EPS * (np.abs(leaves) - log_q)) / (orders - 1)
     return np.minimum(orders * rho, values)
 
 
@@ -104,10 +103,10 @@ def tradeoff(log_q: np.ndarray, rho: float, orders: np.ndarray) -> np.ndarray:
     mu = np.sqrt(2 * rho)
     z = -ndtri_exp(np.minimum(log_q, -np.log(2.0)))[:, None]
     here, there = log_ndtr(z), log_ndtr(z - mu)
-    first = orders * here - (orders - 1) * there - 8 * _EPS * (orders * here + (orders - 1) * there)
+    first = orders * here - (orders - 1) * there - 8 * EPS * (orders * here + (orders - 1) * there)
     moment = orders * (orders - 1) * rho
     tail = log_ndtr((orders - 1) * mu - z)
-    second = moment + tail + 16 * _EPS * (1 + moment - tail + np.square(z))
+    second = moment + tail + 16 * EPS * (1 + moment - tail + np.square(z))
     values = np.logaddexp(first, second) / (orders - 1)
     usable = log_q[:, None] <= -np.log(2.0)
     return np.minimum(orders * rho, np.where(usable, np.maximum(values, 0.0), np.inf))

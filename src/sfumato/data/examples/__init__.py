@@ -1,1 +1,1 @@
-"""Data sets of single examples, their readers and their splits."""
+"""Data sets of single examples: arrays, splits, and what is public about their columns and classes."""

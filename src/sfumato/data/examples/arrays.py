@@ -1,4 +1,4 @@
-"""Examples from arrays: in memory, in an npz file, or in .npy files that are mapped and never read as a whole.
+"""Examples from arrays in memory or mapped, and what it assumes to take their classes from the records.
 
 >>> data = examples_from_arrays(np.zeros((4, 28, 28), np.uint8), ["cat", "dog", "cat", "eel"])
 >>> data
@@ -12,27 +12,15 @@ sfumato._check.InputError: labels must be in 0 … 2 (num_classes=3), got 9 at p
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from sfumato._check import InputError, one_of, whole
+from sfumato._check import InputError, whole
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.inputs import checked_inputs
 from sfumato.data.strings import Strings
-from sfumato.data.users.readers import read_npz, read_npz_keys
 
-Part = Literal["train", "test"]
-"""Which of the two parts of a data set that its authors divided."""
-
-
-class MissingPart(InputError):
-    """The data do not come with this part, as opposed to a part that cannot be read."""
-
-
-_INPUTS = ("x", "X", "inputs", "images", "data")
-_LABELS = ("y", "labels", "label", "targets")
 _BLOCK = 1 << 20  # labels checked in one go
 
 
@@ -99,71 +87,6 @@ def examples_from_arrays(
     )
 
 
-def npz_examples(
-    path: Path | str,
-    part: Part = "train",
-    *,
-    num_classes: int | None = None,
-    vocabulary_sizes: Sequence[int] = (),
-) -> ExampleDataset:
-    """Examples in an npz file: x_train, y_train, x_test, y_test; or one part as x, y or inputs (images), labels.
-
-    Args:
-        path: the file; its arrays are read once, into memory. For data that are larger, use .npy files.
-        part: "train" or "test"; a file with a single part is "train", divide it with `split_examples`.
-        num_classes: number of classes; without it, it is taken from the labels of both parts.
-        vocabulary_sizes: how many ids there are, for ids.
-
-    Raises:
-        InputError: the file is missing or damaged, has no such part or other keys, or its arrays do not fit.
-    """
-    one_of(("train", "test"), part=part)
-    keys = read_npz_keys(path)
-    x, y = choose_keys(keys, part, str(path))
-    arrays = read_npz(path)
-    names = arrays.get("label_names")
-    return _part_of_two(
-        arrays[x],
-        arrays[y],
-        arrays.get(_other(y, part)),
-        num_classes=num_classes,
-        label_names=None if names is None else Strings.from_list(map(str, names)),
-        vocabulary_sizes=vocabulary_sizes,
-    )
-
-
-def npy_examples(
-    path: Path | str,
-    part: Part = "train",
-    *,
-    num_classes: int | None = None,
-    vocabulary_sizes: Sequence[int] = (),
-) -> ExampleDataset:
-    """Examples in a folder of .npy files, named as the arrays of `npz_examples` are, mapped and read on demand.
-
-    Args:
-        path: the folder, for example with x_train.npy and y_train.npy.
-        part: "train" or "test".
-        num_classes: number of classes; without it, it is taken from the labels of both parts.
-        vocabulary_sizes: how many ids there are, for ids.
-
-    Raises:
-        InputError: as `npz_examples`.
-    """
-    one_of(("train", "test"), part=part)
-    folder = Path(path)
-    x, y = choose_keys([file.stem for file in folder.glob("*.npy")], part, str(path))
-    other = folder / f"{_other(y, part)}.npy"
-    return _part_of_two(
-        mapped(folder / f"{x}.npy"),
-        mapped(folder / f"{y}.npy"),
-        mapped(other) if other.exists() else None,
-        num_classes=num_classes,
-        label_names=None,
-        vocabulary_sizes=vocabulary_sizes,
-    )
-
-
 def class_assumption(num_classes: int) -> str:
     """The sentence for a number of classes that nobody declared."""
     return f"The number of classes ({num_classes:,}) was taken from the records and is assumed to be public."
@@ -192,74 +115,6 @@ def classes_of(*parts: np.ndarray | None) -> tuple[int | None, Sequence[str] | N
         count = max(1, top + 1)  # negative labels are refused with their position
         return count, None, (class_assumption(count),)
     return None, None, ()
-
-
-def choose_keys(keys: Sequence[str], part: Part, path: str) -> tuple[str, str]:
-    """The names of the inputs and of the labels of a part.
-
-    Raises:
-        InputError: there is no such part, or the names say nothing.
-    """
-
-    def pair(ending: str) -> tuple[str, str] | None:
-        x = next((f"{name}{ending}" for name in _INPUTS if f"{name}{ending}" in keys), None)
-        y = next((f"{name}{ending}" for name in _LABELS if f"{name}{ending}" in keys), None)
-        return (x, y) if x and y else None
-
-    divided, single = pair(f"_{part}"), pair("")
-    if divided:
-        return divided
-    if single and part == "train":
-        return single
-    if single:
-        raise MissingPart(f"{path} has one part only ({', '.join(single)}); use part='train' and divide it by a seed")
-    have = ", ".join(sorted(keys)[:8]) or "nothing"
-    # of a part with one array only, the other has been forgotten
-    kind = InputError if any(key.endswith(f"_{part}") for key in keys) else MissingPart
-    raise kind(f"{path} has {have}; needed are x_{part} and y_{part}, or x and y, or inputs (images) and labels")
-
-
-def mapped(file: Path) -> np.ndarray:
-    """A .npy file mapped into memory, read-only.
-
-    Raises:
-        InputError: it is missing, damaged, or holds Python objects.
-    """
-    try:
-        array = np.load(file, mmap_mode="r", allow_pickle=False)
-        return array if array.size else np.zeros(array.shape, array.dtype)  # there is nothing to map
-    except FileNotFoundError:
-        raise InputError(f"there is no file {file}") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{file} cannot be read as npy: {' '.join(str(error).split())}") from None
-
-
-def _other(key: str, part: Part) -> str:
-    """The name of the same array in the other part."""
-    return key.removesuffix(f"_{part}") + ("_test" if part == "train" else "_train")
-
-
-def _part_of_two(
-    inputs: np.ndarray,
-    labels: np.ndarray,
-    other: np.ndarray | None,
-    *,
-    num_classes: int | None,
-    label_names: Sequence[str] | None,
-    vocabulary_sizes: Sequence[int],
-) -> ExampleDataset:
-    """One part, whose classes are those of both, so that the two agree on their numbers."""
-    said: tuple[str, ...] = ()
-    if num_classes is None and label_names is None:
-        num_classes, label_names, said = classes_of(labels, other)
-    return examples_from_arrays(
-        inputs,
-        labels,
-        num_classes=num_classes,
-        label_names=label_names,
-        vocabulary_sizes=vocabulary_sizes,
-        assumptions=said,
-    )
 
 
 def _numbered(labels: np.ndarray, names: Sequence[str] | None) -> tuple[np.ndarray, Sequence[str], list[str]]:

@@ -23,24 +23,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from sfumato._check import InputError, whole
+from sfumato.data.inputs import Shaped
 
 _BLOCK = 1 << 16  # labels looked at in one go
 _WHOLE = 1 << 28  # bytes of inputs up to which a fingerprint covers all of them
 _SAMPLED = 4096  # examples that it covers beyond that
 
 
-class ExampleRows(Protocol):
+class ExampleRows(Shaped, Protocol):
     """What each of the inputs must offer: an array does, in memory or mapped, and so does a folder of pictures."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """[examples, *input_shape]."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The type of one number."""
-        ...
 
     def __getitem__(self, rows: Any, /) -> np.ndarray:
         """The rows at int64 [n] or of a slice, shape [n, *input_shape]."""
@@ -114,7 +105,6 @@ class ExampleDataset:
         object.__setattr__(self, "labels", read_only(self.labels))
 
     def __len__(self) -> int:
-        """The number of examples."""
         return len(self.labels)
 
     def __repr__(self) -> str:

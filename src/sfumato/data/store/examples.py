@@ -18,8 +18,8 @@ import numpy as np
 
 from sfumato._check import InputError
 from sfumato._files import read_json, write_json
-from sfumato.data.examples.arrays import mapped
 from sfumato.data.examples.dataset import ExampleDataset
+from sfumato.data.numpy_files import mapped
 from sfumato.data.store.writer import refuse_full
 from sfumato.data.strings import Strings
 

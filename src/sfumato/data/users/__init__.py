@@ -1,1 +1,1 @@
-"""Data sets divided by user, their readers and their splits."""
+"""Data sets divided by user, their splits, and the embedded glyphs."""

@@ -25,24 +25,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from sfumato._check import InputError
-from sfumato.data.inputs import checked_inputs
+from sfumato.data.inputs import Shaped, checked_inputs
 from sfumato.data.strings import Chosen, Strings
 
 _BLOCK = 1 << 16  # users looked at in one go while labels are counted; bounds the memory of a scan
 
 
-class Rows(Protocol):
+class UserRows(Shaped, Protocol):
     """What `inputs` must offer: a NumPy array does, and so does a folder that decodes on demand."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """[examples, *input_shape]."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The type of one number."""
-        ...
 
     def __getitem__(self, rows: slice, /) -> np.ndarray:
         """The rows `start:stop`, shape [stop − start, *input_shape]."""
@@ -67,7 +57,7 @@ class UserDataset:
         notes: lines about what was skipped or converted while reading, for people.
     """
 
-    inputs: Rows
+    inputs: UserRows
     labels: np.ndarray
     offsets: np.ndarray
     names: Sequence[str]
@@ -85,7 +75,6 @@ class UserDataset:
             object.__setattr__(self, "inputs", inputs)
 
     def __len__(self) -> int:
-        """The number of users."""
         return len(self.offsets) - 1 if self.chosen is None else len(self.chosen)
 
     def __repr__(self) -> str:
@@ -158,6 +147,32 @@ class UserDataset:
         kept = labels >= 0
         return (inputs, labels) if kept.all() else (inputs[kept], labels[kept])
 
+    def examples_of(self, users: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The examples of several users, one user after the other, in one go where the inputs are an array.
+
+        Args:
+            users: int64 [users], positions in this view.
+
+        Returns:
+            inputs [n, *input_shape], labels int64 [n] and how many examples each user has, int64 [users].
+        """
+        base = users if self.chosen is None else self.chosen[users]
+        first = np.asarray(self.offsets[base])
+        sizes = np.asarray(self.offsets[base + 1]) - first
+        ends = np.cumsum(sizes)
+        rows = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(first - (ends - sizes), sizes)
+        labels = np.asarray(self.labels[rows], dtype=np.int64)
+        if self.class_map is not None:
+            labels = self.class_map[labels]
+            kept = labels >= 0
+            sizes = np.bincount(np.repeat(np.arange(len(users)), sizes)[kept], minlength=len(users))
+            rows, labels = rows[kept], labels[kept]
+        if isinstance(self.inputs, np.ndarray):
+            return self.inputs[rows], labels, sizes
+        parts = [self.examples(int(user))[0] for user in users]
+        empty = np.empty((0, *self.input_shape), self.dtype)
+        return np.concatenate(parts) if parts else empty, labels, sizes
+
     def subset(self, users: Sequence[int] | np.ndarray) -> "UserDataset":
         """A view of some users, in the given order; classes keep their numbers, nothing is copied.
 
@@ -227,7 +242,7 @@ class UserDataset:
         present = self.classes_present()
         return self if present.all() or not present.any() else self.select_classes(np.flatnonzero(present))
 
-    def with_inputs(self, inputs: Rows) -> "UserDataset":
+    def with_inputs(self, inputs: UserRows) -> "UserDataset":
         """The same users and labels with other inputs: rows [examples of the whole, …] in the same order."""
         if inputs.shape[0] != self.inputs.shape[0]:
             raise InputError(

@@ -26,7 +26,7 @@ from sfumato._check import InputError, between, whole
 from sfumato._random import RandomSource
 from sfumato.data.users.dataset import UserDataset
 
-Part = int | float | Sequence[str] | Sequence[int] | np.ndarray
+Selection = int | float | Sequence[str] | Sequence[int] | np.ndarray
 """How much goes to a part: a number, a fraction below 1 (a float), or the names or positions themselves."""
 
 
@@ -52,8 +52,8 @@ class Split:
 def split_users(
     dataset: UserDataset,
     *,
-    test: Part = 0.2,
-    validation: Part = 0,
+    test: Selection = 0.2,
+    validation: Selection = 0,
     seed: int | None = 0,
     shared_labels: bool = False,
 ) -> Split:
@@ -84,7 +84,9 @@ def split_users(
     return _split(view.compact_labels() if disjoint else view for view in views)
 
 
-def split_labels(dataset: UserDataset, *, test: Part = 0.2, validation: Part = 0, seed: int | None = 0) -> Split:
+def split_labels(
+    dataset: UserDataset, *, test: Selection = 0.2, validation: Selection = 0, seed: int | None = 0
+) -> Split:
     """Split by class; users who hold no class of a part are left out of it.
 
     Args:
@@ -101,7 +103,9 @@ def split_labels(dataset: UserDataset, *, test: Part = 0.2, validation: Part = 0
     return _split(_with_classes(dataset, part) for part in parts)
 
 
-def split_groups(dataset: UserDataset, *, test: Part = 0.2, validation: Part = 0, seed: int | None = 0) -> Split:
+def split_groups(
+    dataset: UserDataset, *, test: Selection = 0.2, validation: Selection = 0, seed: int | None = 0
+) -> Split:
     """Split by group of classes, for example Omniglot's alphabets.
 
     Args:
@@ -133,7 +137,7 @@ def _with_classes(dataset: UserDataset, classes: np.ndarray) -> UserDataset:
 
 
 def _choose(
-    count: int, names: Sequence[str] | None, what: str, test: Part, validation: Part, seed: int | None
+    count: int, names: Sequence[str] | None, what: str, test: Selection, validation: Selection, seed: int | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Positions of train, validation and test among `count` things, each ascending."""
     named_test, named_validation = _named(test, names, count, what), _named(validation, names, count, what)
@@ -159,7 +163,7 @@ def _choose(
     )
 
 
-def _amount(part: Part, count: int, name: str) -> int:
+def _amount(part: Selection, count: int, name: str) -> int:
     if not isinstance(part, int | float | np.integer | np.floating):
         return 0
     if isinstance(part, float | np.floating):
@@ -170,7 +174,7 @@ def _amount(part: Part, count: int, name: str) -> int:
     return int(part)
 
 
-def _named(part: Part, names: Sequence[str] | None, count: int, what: str) -> np.ndarray:
+def _named(part: Selection, names: Sequence[str] | None, count: int, what: str) -> np.ndarray:
     if isinstance(part, int | float | np.integer | np.floating):
         return np.zeros(0, np.int64)
     if isinstance(part, str):

@@ -10,36 +10,34 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
-from sfumato.data import to_tensor
 from sfumato.federated.local.heads import glorot_head
 from sfumato.federated.local.work import (
     ClientData,
     LocalTraining,
     head_generator,
-    order_generator,
-    order_of_examples,
+    orders_of_examples,
 )
 from sfumato.training.dropout import seed_dropout
-from sfumato.training.flat_parameters import FlatParameters
+from sfumato.training.trainable import Trainable
 
 
 class BatchedTrainer:
     """Trains several clients at once; arguments as for `ClientTrainer`."""
 
-    def __init__(self, local: LocalTraining, model: nn.Module, flat: FlatParameters) -> None:
+    def __init__(self, local: LocalTraining, trained: Trainable) -> None:
         self.local = local
-        self.model = model
-        self.flat = flat
-        trained = {id(p) for p in flat.parameters}
-        self._fixed = {n: p.detach() for n, p in model.named_parameters() if id(p) not in trained}
-        self._fixed.update({name: buffer.detach() for name, buffer in model.named_buffers()})
-        self._backbone = flat.names[:-1] if local.shared_head else flat.names
+        self.trained = trained
+        chosen = {id(p) for p in trained.parameters}
+        self._fixed = {n: p.detach() for n, p in trained.model.named_parameters() if id(p) not in chosen}
+        self._fixed.update({name: buffer.detach() for name, buffer in trained.model.named_buffers()})
+        names = list(trained.layout.names)
+        self._backbone = names[:-1] if local.shared_head else names
         self._gradients = vmap(grad_and_value(self._loss), randomness="different")
 
-    def deltas(self, theta: Tensor, clients: Sequence[ClientData], seeds: Sequence[int]) -> tuple[Tensor, Tensor, int]:
+    def deltas(self, theta: Tensor, clients: ClientData, seeds: Sequence[int]) -> tuple[Tensor, Tensor, int]:
         """Train all clients from `theta`, float [size].
 
         Returns:
@@ -47,20 +45,18 @@ class BatchedTrainer:
         """
         local, device = self.local, theta.device
         seed_dropout(seeds[0], device)
-        orders = [
-            order_of_examples(len(client), local, order_generator(seed))
-            for client, seed in zip(clients, seeds, strict=True)
-        ]
-        if not any(len(order) for order in orders):
+        sizes = np.diff(clients.offsets)
+        order, counts = orders_of_examples(sizes, local, np.array(seeds))
+        if not len(order):
             nothing = theta.new_zeros(len(clients))
             return theta.new_zeros(len(clients), theta.numel()), nothing, 0
-        inputs, labels, present = (x.to(device) for x in _pad(clients, orders))
+        inputs, labels, present = (x.to(device) for x in _padded(clients, order, counts))
         stack = theta.repeat(len(clients), 1)
-        trained = self.flat.views(stack)
+        trained = self.trained.views(stack)
         rates = [local.learning_rate] * len(self._backbone) + [local.learning_rate * local.head_lr_scale]
         if not local.shared_head:
             trained.append(self._heads(inputs[:1, 0], clients, seeds))
-        classes = torch.tensor([client.classes for client in clients], device=device)
+        classes = torch.from_numpy(clients.classes).to(device)
         momenta = [torch.zeros_like(p) for p in trained] if local.momentum else None
         size = local.batch_size or inputs.shape[1]
         steps = present.sum(1).add(size - 1) // size
@@ -72,11 +68,11 @@ class BatchedTrainer:
             active = step < steps
             losses += torch.where(active, loss, 0.0)
             self._step(step, trained, gradients, momenta, rates, active)
-        return theta - stack, losses / steps.clamp(min=1), int(present.sum())
+        return theta - stack, losses / steps.clamp(min=1), len(order)
 
     def _loss(self, trained: list[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor, classes: Tensor) -> Tensor:
         parameters = dict(zip(self._backbone, trained[:-1], strict=True))
-        embeddings = functional_call(self.model, {**self._fixed, **parameters}, (inputs,))
+        embeddings = functional_call(self.trained.model, {**self._fixed, **parameters}, (inputs,))
         losses = self.local.loss(embeddings, trained[-1], labels, classes)
         return (losses * weights).sum() / weights.sum().clamp(min=1)
 
@@ -101,28 +97,25 @@ class BatchedTrainer:
                 gradient = torch.where(active.view(-1, *[1] * (gradient.dim() - 1)), gradient, 0.0)
             parameter.sub_(gradient, alpha=rate)
 
-    def _heads(self, probe: Tensor, clients: Sequence[ClientData], seeds: Sequence[int]) -> Tensor:
+    def _heads(self, probe: Tensor, clients: ClientData, seeds: Sequence[int]) -> Tensor:
         """Fresh heads, padded to the largest number of classes, [clients, classes, d]."""
         with torch.no_grad():
-            dimension = self.model(probe).shape[1]
-        heads = torch.zeros(len(clients), max(client.classes for client in clients), dimension)
-        for head, client, seed in zip(heads, clients, seeds, strict=True):
-            head[: client.classes] = glorot_head(client.classes, dimension, head_generator(seed))
+            dimension = self.trained.model(probe).shape[1]
+        heads = torch.zeros(len(clients), int(clients.classes.max()), dimension)
+        for head, classes, seed in zip(heads, clients.classes.tolist(), seeds, strict=True):
+            head[:classes] = glorot_head(classes, dimension, head_generator(seed))
         return heads.to(probe.device)
 
 
-def _pad(clients: Sequence[ClientData], orders: Sequence[np.ndarray]) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs [clients, longest, …], labels [clients, longest] and which of them exist, bool [clients, longest]."""
-    lengths = np.array([len(order) for order in orders])
-    first = clients[0].inputs
-    inputs = np.empty((len(clients), lengths.max(), *first.shape[1:]), first.dtype)
-    labels = np.zeros((len(clients), lengths.max()), np.int64)
-    for i, (client, order) in enumerate(zip(clients, orders, strict=True)):
-        # "clip" changes nothing for valid indices, but lets NumPy write without a buffer of its own.
-        np.take(client.inputs, order, axis=0, out=inputs[i, : len(order)], mode="clip")
-        np.take(client.labels, order, out=labels[i, : len(order)], mode="clip")
-        inputs[i, len(order) :] = 0
-    flat = to_tensor(inputs.reshape(-1, *first.shape[1:]))
-    flat = flat.flatten(1).view(flat.shape)  # channel by channel: vmap copies anything else in every step
-    present = np.arange(lengths.max()) < lengths[:, None]
-    return flat.view(*labels.shape, *flat.shape[1:]), torch.from_numpy(labels), torch.from_numpy(present)
+def _padded(clients: ClientData, order: np.ndarray, counts: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+    """Inputs [clients, longest, …], labels [clients, longest] and which of them exist, bool [clients, longest].
+
+    What does not exist is an example of the first client, with weight zero.
+    """
+    longest = int(counts.max())
+    present = np.arange(longest) < counts[:, None]
+    rows = np.zeros(present.shape, np.int64)
+    rows[present] = order + np.repeat(clients.offsets[:-1], counts)
+    inputs, labels = clients.take(rows.reshape(-1))
+    inputs = inputs.flatten(1).view(inputs.shape)  # channel by channel: vmap copies anything else in every step
+    return inputs.view(*rows.shape, *inputs.shape[1:]), labels.view(rows.shape), torch.from_numpy(present)

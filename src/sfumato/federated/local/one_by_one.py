@@ -7,6 +7,7 @@ With `shared_head` the head is a part of θ (FedAvg). Without it (FedEmb; Xu et 
 draws a fresh head, trains it beside the backbone at `head_lr_scale` times the rate, and throws it away.
 """
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,11 +16,10 @@ from sfumato.federated.local.work import (
     ClientData,
     LocalTraining,
     head_generator,
-    order_generator,
-    order_of_examples,
+    orders_of_examples,
 )
 from sfumato.training.dropout import seed_dropout
-from sfumato.training.flat_parameters import FlatParameters
+from sfumato.training.trainable import Trainable
 
 
 class ClientTrainer:
@@ -27,38 +27,36 @@ class ClientTrainer:
 
     Args:
         local: what each does.
-        model: the resident copy; its trainable parameters are views of `flat.vector`.
-        flat: the shared parameters: the backbone's, then the head if it is shared.
+        trained: the resident copy, with the head if it is shared.
     """
 
-    def __init__(self, local: LocalTraining, model: nn.Module, flat: FlatParameters) -> None:
+    def __init__(self, local: LocalTraining, trained: Trainable) -> None:
         self.local = local
-        self.model = model
-        self.flat = flat
-        self._backbone = flat.parameters[:-1] if local.shared_head else flat.parameters
+        self.trained = trained
+        self._backbone = trained.parameters[:-1] if local.shared_head else trained.parameters
 
     def delta(self, theta: Tensor, client: ClientData, seed: int) -> tuple[Tensor, Tensor, int]:
-        """Train one client from `theta`, float [size].
+        """Train one client from `theta`, float [size]; `client` holds one.
 
         Returns:
             Δ float [size], valid until the next call; the mean loss over its steps; processed examples.
         """
         local = self.local
         seed_dropout(seed, theta.device)
-        self.flat.vector.copy_(theta)
+        self.trained.vector.copy_(theta)
         optimizer: torch.optim.Optimizer | None = None
-        head: nn.Parameter | None = self.flat.parameters[-1] if local.shared_head else None
+        head: nn.Parameter | None = self.trained.parameters[-1] if local.shared_head else None
         losses = []
-        order = order_of_examples(len(client), local, order_generator(seed))
+        order, _ = orders_of_examples(np.diff(client.offsets), local, np.array([seed]))
         for step, start in enumerate(range(0, len(order), local.batch_size or max(1, len(order)))):
             inputs, labels = client.take(order[start : start + (local.batch_size or len(order))])
             inputs, labels = inputs.to(theta.device), labels.to(theta.device)
             head_only = step < local.reconstruction_steps
             with torch.set_grad_enabled(not head_only):
-                embeddings = self.model(inputs)
+                embeddings = self.trained.model(inputs)
             if head is None:
                 head = nn.Parameter(
-                    glorot_head(client.classes, embeddings.shape[1], head_generator(seed)).to(theta.device)
+                    glorot_head(int(client.classes[0]), embeddings.shape[1], head_generator(seed)).to(theta.device)
                 )
             if optimizer is None:
                 optimizer = self._optimizer(head)
@@ -70,7 +68,7 @@ class ClientTrainer:
             optimizer.step()
             losses.append(loss.detach())
         mean_loss = torch.stack(losses).mean() if losses else torch.zeros(())
-        return torch.sub(theta, self.flat.vector), mean_loss, len(order)
+        return torch.sub(theta, self.trained.vector), mean_loss, len(order)
 
     def _optimizer(self, head: nn.Parameter) -> torch.optim.Optimizer:
         rate = self.local.learning_rate

@@ -1,7 +1,8 @@
 """What a client does in a round, and the examples that it sees, in their order.
 
 shuffle → repeat(epochs) → take(max_examples) → batch, as in federated data pipelines: the order is drawn anew each
-epoch, the cap bounds *processed* examples, and a batch may straddle two epochs.
+epoch, the cap bounds *processed* examples, and a batch may straddle two epochs. An example's place follows from a hash
+of the client's seed, the epoch and its number, so that any number of clients is put in order at once.
 """
 
 from dataclasses import dataclass, field
@@ -11,8 +12,10 @@ import torch
 from torch import Tensor
 
 from sfumato import _check
+from sfumato._mixing import mixed_bits
 from sfumato.data import UserDataset, to_tensor
 from sfumato.federated.local.heads import HeadLoss
+from sfumato.sampling import Cohort
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,40 +56,39 @@ class LocalTraining:
 
 @dataclass(frozen=True)
 class ClientData:
-    """One client's examples.
+    """Some clients' examples, one client after the other.
 
     Attributes:
         inputs: as stored, [n, *input_shape].
-        labels: int64 [n], in {0, …, classes − 1}.
-        classes: rows that the client's head needs.
+        labels: int64 [n], in {0, …, classes − 1} of each client.
+        offsets: int64 [clients + 1]: client i has the examples offsets[i] … offsets[i + 1] − 1.
+        classes: int64 [clients], rows that each client's head needs.
     """
 
     inputs: np.ndarray
     labels: np.ndarray
-    classes: int
+    offsets: np.ndarray
+    classes: np.ndarray
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.classes)
 
-    def take(self, order: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Inputs as a float tensor and labels of the examples named."""
-        return to_tensor(self.inputs[order]), torch.from_numpy(self.labels[order])
+    def take(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Inputs as a float tensor and labels of the examples at these rows."""
+        return to_tensor(self.inputs[rows]), torch.from_numpy(self.labels[rows])
 
 
-def gather(data: UserDataset, users: np.ndarray, *, global_classes: bool) -> ClientData:
-    """All examples of these users; labels renumbered to the classes present unless `global_classes`."""
-    parts = [data.examples(int(user)) for user in users]
-    inputs = parts[0][0] if len(parts) == 1 else np.concatenate([part[0] for part in parts])
-    labels = parts[0][1] if len(parts) == 1 else np.concatenate([part[1] for part in parts])
+def gather(data: UserDataset, cohort: Cohort, *, global_classes: bool) -> ClientData:
+    """All examples of a cohort; labels renumbered to the classes that a client holds unless `global_classes`."""
+    inputs, labels, sizes = data.examples_of(cohort.units)
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    offsets = ends[cohort.offsets]
     if global_classes:
-        return ClientData(inputs, labels, data.num_classes)
-    present, local = np.unique(labels, return_inverse=True)
-    return ClientData(inputs, local, max(1, len(present)))
-
-
-def order_generator(seed: int) -> torch.Generator:
-    """Generator of a client's order of examples."""
-    return torch.Generator().manual_seed(seed)
+        return ClientData(inputs, labels, offsets, np.full(len(cohort), data.num_classes))
+    owner = np.repeat(np.arange(len(cohort)), np.diff(offsets))
+    held, number = np.unique(owner * data.num_classes + labels, return_inverse=True)
+    first = np.searchsorted(held, np.arange(len(cohort) + 1) * data.num_classes)
+    return ClientData(inputs, number - first[owner], offsets, np.maximum(1, np.diff(first)))
 
 
 def head_generator(seed: int) -> torch.Generator:
@@ -94,13 +96,27 @@ def head_generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed ^ 0x5DEECE66D)
 
 
-def order_of_examples(examples: int, local: LocalTraining, generator: torch.Generator) -> np.ndarray:
-    """Indices of the examples that a client processes, int64; batches are its consecutive pieces."""
-    total = examples * local.epochs
-    if local.max_examples is not None:
-        total = min(total, local.max_examples)
-    passes = -(-total // examples) if examples else 0
-    orders = [torch.randperm(examples, generator=generator) for _ in range(passes)]
-    if not orders:
-        return np.empty(0, np.int64)
-    return (orders[0] if passes == 1 else torch.cat(orders))[:total].numpy()
+def orders_of_examples(sizes: np.ndarray, local: LocalTraining, seeds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which examples each client processes, in their order; batches are consecutive pieces.
+
+    Args:
+        sizes: int64 [clients], examples that each has.
+        local: epochs and the cap.
+        seeds: int64 [clients]; nothing else decides a client's order.
+
+    Returns:
+        int64 [n], numbers of examples from 0 within a client, one client after the other; and how many each processes,
+        int64 [clients].
+    """
+    epochs = np.repeat(sizes, local.epochs)  # one entry an epoch of a client
+    ends = np.cumsum(epochs)
+    entry = np.repeat(np.arange(len(epochs)), epochs)
+    number = np.arange(len(entry)) - (ends - epochs)[entry]
+    client, epoch = np.divmod(entry, local.epochs)
+    keys = mixed_bits(number, seeds[client].astype(np.uint64), epoch)
+    order = number[np.lexsort((keys, entry))]
+    counts = sizes * local.epochs
+    if local.max_examples is None or (counts <= local.max_examples).all():
+        return order, counts
+    place = np.arange(len(order)) - (np.cumsum(counts) - counts)[client]
+    return order[place < local.max_examples], np.minimum(counts, local.max_examples)

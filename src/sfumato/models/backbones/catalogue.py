@@ -1,8 +1,8 @@
 """Backbones by name, for configuration files and the command line.
 
->>> create("lenet", embedding_dim=128, input_shape=(28, 28, 1))(torch.zeros(3, 1, 28, 28)).shape
+>>> backbone("lenet", embedding_dim=128, input_shape=(28, 28, 1))(torch.zeros(3, 1, 28, 28)).shape
 torch.Size([3, 128])
->>> create("vgg", embedding_dim=128, input_shape=(28, 28, 1))
+>>> backbone("vgg", embedding_dim=128, input_shape=(28, 28, 1))
 Traceback (most recent call last):
 ...
 sfumato._check.InputError: model must be one of lenet, mobilenet_v2, resnet18, resnet20, resnet50, got vgg; \
@@ -18,7 +18,7 @@ from sfumato._check import InputError, one_of, whole
 from sfumato.models.backbones.lenet import lenet
 from sfumato.models.backbones.mobilenet import mobilenet_v2
 from sfumato.models.backbones.resnet import resnet18, resnet20, resnet50
-from sfumato.models.layers.blocks import Norm, Stem
+from sfumato.models.layers.blocks import GroupOrNone, Stem
 
 _CONVOLUTIONAL = {
     "mobilenet_v2": mobilenet_v2,
@@ -27,36 +27,36 @@ _CONVOLUTIONAL = {
     "resnet50": resnet50,
 }
 
-NAMES = ("lenet", *_CONVOLUTIONAL)
-"""The backbones that `create` knows."""
+BACKBONES = ("lenet", *_CONVOLUTIONAL)
+"""The names that `backbone` knows."""
 
 _SMALL = 64  # pixels: below it, a stem that shrinks the image by 4 leaves almost nothing to see
 
 
-def create(
+def backbone(
     name: str,
     *,
     embedding_dim: int,
     input_shape: Sequence[int],
     stem: Stem | None = None,
-    norm: Norm = "group",
+    normalisation: GroupOrNone = "group",
     generator: torch.Generator | None = None,
 ) -> nn.Module:
     """Build a backbone that maps float [n, C, H, W] to embeddings, float [n, embedding_dim].
 
     Args:
-        name: one of `NAMES`.
+        name: one of `BACKBONES`.
         embedding_dim: dimensions of the embedding, >= 1.
         input_shape: (height, width, channels) as a data set stores its images; (height, width) means grey.
         stem: "imagenet" or "small"; None takes "small" for images below 64 pixels. LeNet has no choice.
-        norm: "group", or "none" for weights with folded batch norm. LeNet has none either way.
+        normalisation: "group", or "none" for weights with folded batch norm. LeNet has none either way.
         generator: source of the initial weights; None takes torch's global generator, as torch's layers do.
 
     Raises:
         InputError: the name is unknown, or the shape is not that of an image.
     """
     remedy = "any torch module that maps images to embeddings works from Python"
-    one_of(NAMES, model=name, remedy=remedy)
+    one_of(BACKBONES, model=name, remedy=remedy)
     if len(input_shape) not in (2, 3):
         raise InputError(
             f"{name} reads images of shape (height, width, channels), got input_shape={tuple(input_shape)}; "
@@ -68,4 +68,4 @@ def create(
         return lenet(embedding_dim, channels, (height, width), generator=generator)
     if stem is None:
         stem = "small" if min(height, width) < _SMALL else "imagenet"
-    return _CONVOLUTIONAL[name](embedding_dim, channels, stem=stem, norm=norm, generator=generator)
+    return _CONVOLUTIONAL[name](embedding_dim, channels, stem=stem, normalisation=normalisation, generator=generator)

@@ -6,7 +6,7 @@ eps 1e-3 as in the reference code of Xu et al. (2022); activations are ReLU6; co
 2,223,872 parameters before the dense layer. No layer couples examples or keeps running statistics.
 
 `stem="small"` drops the first two strides of 2, for images below 64 pixels; the parameters stay the same.
-`norm="none"` builds the network that published weights with *folded* batch norm need.
+`normalisation="none"` builds the network that published weights with *folded* batch norm need.
 
 References:
     Sandler, Howard, Zhu, Zhmoginov, Chen: MobileNetV2 (2018), arXiv 1801.04381, table 2.
@@ -22,7 +22,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from sfumato.models.layers.blocks import Norm, Stem, check_arguments, check_images, convolution, normalisation
+from sfumato.models.layers.blocks import GroupOrNone, Stem, backbone_norm, check_arguments, check_images, convolution
 from sfumato.models.layers.initialise import he
 
 _GROUPS, _EPS = 2, 1e-3
@@ -39,24 +39,24 @@ STAGES = (
 )
 
 
-def _normed(channels: int, norm: Norm) -> nn.Module:
-    return normalisation(channels, norm=norm, groups=_GROUPS, eps=_EPS)
+def _normed(channels: int, normalisation: GroupOrNone) -> nn.Module:
+    return backbone_norm(channels, normalisation, groups=_GROUPS, eps=_EPS)
 
 
 class InvertedResidual(nn.Module):
     """Widen, filter each channel, narrow; added to the input where the shape allows it."""
 
-    def __init__(self, inputs: int, outputs: int, *, expansion: int, stride: int, norm: Norm) -> None:
+    def __init__(self, inputs: int, outputs: int, *, expansion: int, stride: int, normalisation: GroupOrNone) -> None:
         super().__init__()
         wide = expansion * inputs
         self.expand = None
         if expansion != 1:
-            self.expand = convolution(inputs, wide, 1, norm=norm)
-            self.expand_norm = _normed(wide, norm)
-        self.depthwise = convolution(wide, wide, 3, norm=norm, stride=stride, groups=wide)
-        self.depthwise_norm = _normed(wide, norm)
-        self.project = convolution(wide, outputs, 1, norm=norm)
-        self.project_norm = _normed(outputs, norm)
+            self.expand = convolution(inputs, wide, 1, normalisation=normalisation)
+            self.expand_norm = _normed(wide, normalisation)
+        self.depthwise = convolution(wide, wide, 3, normalisation=normalisation, stride=stride, groups=wide)
+        self.depthwise_norm = _normed(wide, normalisation)
+        self.project = convolution(wide, outputs, 1, normalisation=normalisation)
+        self.project_norm = _normed(outputs, normalisation)
         self.residual = stride == 1 and inputs == outputs
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -72,23 +72,25 @@ class InvertedResidual(nn.Module):
 class MobileNetV2(nn.Module):
     """A convolution, inverted residual blocks, a wide convolution, a dense layer; see `mobilenet_v2`."""
 
-    def __init__(self, *, embedding_dim: int, in_channels: int, stem: Stem, norm: Norm) -> None:
+    def __init__(self, *, embedding_dim: int, in_channels: int, stem: Stem, normalisation: GroupOrNone) -> None:
         super().__init__()
-        check_arguments(embedding_dim=embedding_dim, in_channels=in_channels, stem=stem, norm=norm)
+        check_arguments(embedding_dim=embedding_dim, in_channels=in_channels, stem=stem, normalisation=normalisation)
         self.in_channels = in_channels
         small = stem == "small"
         channels = 32
-        self.first = convolution(in_channels, channels, 3, norm=norm, stride=1 if small else 2)
-        self.first_norm = _normed(channels, norm)
+        self.first = convolution(in_channels, channels, 3, normalisation=normalisation, stride=1 if small else 2)
+        self.first_norm = _normed(channels, normalisation)
         blocks = []
         for stage, (expansion, outputs, count, first_stride) in enumerate(STAGES):
             for block in range(count):
                 stride = first_stride if block == 0 and not (small and stage == 1) else 1
-                blocks.append(InvertedResidual(channels, outputs, expansion=expansion, stride=stride, norm=norm))
+                blocks.append(
+                    InvertedResidual(channels, outputs, expansion=expansion, stride=stride, normalisation=normalisation)
+                )
                 channels = outputs
         self.blocks = nn.Sequential(*blocks)
-        self.last = convolution(channels, 1280, 1, norm=norm)
-        self.last_norm = _normed(1280, norm)
+        self.last = convolution(channels, 1280, 1, normalisation=normalisation)
+        self.last_norm = _normed(1280, normalisation)
         self.embedding = nn.Linear(1280, embedding_dim)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -105,7 +107,7 @@ def mobilenet_v2(
     in_channels: int = 3,
     *,
     stem: Stem = "imagenet",
-    norm: Norm = "group",
+    normalisation: GroupOrNone = "group",
     generator: torch.Generator | None = None,
 ) -> MobileNetV2:
     """Build a MobileNetV2 backbone (2,387,840 parameters at 3 channels and 128 dimensions).
@@ -114,12 +116,12 @@ def mobilenet_v2(
         embedding_dim: dimensions of the embedding, >= 1.
         in_channels: channels of the images, 1 for grey and 3 for colour.
         stem: "imagenet" for photographs, "small" for images below 64 pixels.
-        norm: "group", or "none" for weights with folded batch norm.
+        normalisation: "group", or "none" for weights with folded batch norm.
         generator: source of the initial weights; None takes torch's global generator, as torch's layers do.
 
     Raises:
         InputError: a size is not a whole number >= 1, or a choice is unknown.
     """
-    model = MobileNetV2(embedding_dim=embedding_dim, in_channels=in_channels, stem=stem, norm=norm)
+    model = MobileNetV2(embedding_dim=embedding_dim, in_channels=in_channels, stem=stem, normalisation=normalisation)
     he(model, generator)
     return model

@@ -10,7 +10,7 @@ accepts any image size; a dense layer with bias gives the embedding.
 no pooling, for images below 64 pixels. Layers have the usual names (`layer3.1.conv2`), so that published
 weights can be mapped; see `sfumato.models.load_pretrained`.
 
-`norm="none"` builds the network that published weights with *folded* batch norm need: convolutions with bias
+`normalisation="none"` builds the network that published weights with *folded* batch norm need: convolutions with bias
 and no norm at all.
 
 References:
@@ -31,13 +31,13 @@ from torch import nn
 from torch.nn import functional
 
 from sfumato.models.layers.blocks import (
-    Norm,
+    GroupOrNone,
     Normalisation,
     Stem,
+    backbone_norm,
     check_arguments,
     check_images,
     convolution,
-    normalisation,
 )
 from sfumato.models.layers.initialise import he
 
@@ -48,27 +48,29 @@ class ResidualBlock(nn.Module):
     """Convolutions with norms, added to a shortcut: 3x3, 3x3 (basic) or 1x1, 3x3, 1x1 (bottleneck)."""
 
     def __init__(
-        self, inputs: int, width: int, *, stride: int, bottleneck: bool, norm: Normalisation, groups: int
+        self, inputs: int, width: int, *, stride: int, bottleneck: bool, normalisation: Normalisation, groups: int
     ) -> None:
         super().__init__()
         outputs = 4 * width if bottleneck else width
 
         def normed(channels: int) -> nn.Module:
-            return normalisation(channels, norm=norm, groups=groups, eps=_EPS)
+            return backbone_norm(channels, normalisation, groups=groups, eps=_EPS)
 
         if bottleneck:
-            self.conv1 = convolution(inputs, width, 1, norm=norm)
-            self.conv2 = convolution(width, width, 3, norm=norm, stride=stride)
-            self.conv3 = convolution(width, outputs, 1, norm=norm)
+            self.conv1 = convolution(inputs, width, 1, normalisation=normalisation)
+            self.conv2 = convolution(width, width, 3, normalisation=normalisation, stride=stride)
+            self.conv3 = convolution(width, outputs, 1, normalisation=normalisation)
             self.norm3 = normed(outputs)
         else:
-            self.conv1 = convolution(inputs, width, 3, norm=norm, stride=stride)
-            self.conv2 = convolution(width, width, 3, norm=norm)
+            self.conv1 = convolution(inputs, width, 3, normalisation=normalisation, stride=stride)
+            self.conv2 = convolution(width, width, 3, normalisation=normalisation)
             self.conv3 = None
         self.norm1, self.norm2 = normed(width), normed(width)
         self.downsample = None
         if stride != 1 or inputs != outputs:
-            self.downsample = nn.Sequential(convolution(inputs, outputs, 1, norm=norm, stride=stride), normed(outputs))
+            self.downsample = nn.Sequential(
+                convolution(inputs, outputs, 1, normalisation=normalisation, stride=stride), normed(outputs)
+            )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map float [n, inputs, H, W] to float [n, outputs, H / stride, W / stride]."""
@@ -93,14 +95,16 @@ class ResNet(nn.Module):
         embedding_dim: int,
         in_channels: int,
         stem: Stem,
-        norm: Normalisation,
+        normalisation: Normalisation,
     ) -> None:
         super().__init__()
-        check_arguments(embedding_dim=embedding_dim, in_channels=in_channels, stem=stem, norm=norm)
+        check_arguments(embedding_dim=embedding_dim, in_channels=in_channels, stem=stem, normalisation=normalisation)
         self.in_channels = in_channels
         large = stem == "imagenet"
-        self.conv1 = convolution(in_channels, width, 7 if large else 3, norm=norm, stride=2 if large else 1)
-        self.norm1 = normalisation(width, norm=norm, groups=groups, eps=_EPS)
+        self.conv1 = convolution(
+            in_channels, width, 7 if large else 3, normalisation=normalisation, stride=2 if large else 1
+        )
+        self.norm1 = backbone_norm(width, normalisation, groups=groups, eps=_EPS)
         self.pool = nn.MaxPool2d(3, stride=2, padding=1) if large else nn.Identity()
         self.stages: list[str] = []
         channels = width
@@ -109,7 +113,14 @@ class ResNet(nn.Module):
             for block in range(depth):
                 stride = 2 if stage > 0 and block == 0 else 1
                 blocks.append(
-                    ResidualBlock(channels, width, stride=stride, bottleneck=bottleneck, norm=norm, groups=groups)
+                    ResidualBlock(
+                        channels,
+                        width,
+                        stride=stride,
+                        bottleneck=bottleneck,
+                        normalisation=normalisation,
+                        groups=groups,
+                    )
                 )
                 channels = 4 * width if bottleneck else width
             self.stages.append(f"layer{stage + 1}")
@@ -131,7 +142,7 @@ def resnet18(
     in_channels: int = 3,
     *,
     stem: Stem = "imagenet",
-    norm: Norm = "group",
+    normalisation: GroupOrNone = "group",
     generator: torch.Generator | None = None,
 ) -> ResNet:
     """Build a ResNet-18 backbone (11,242,176 parameters at 3 channels and 128 dimensions).
@@ -140,7 +151,7 @@ def resnet18(
         embedding_dim: dimensions of the embedding, >= 1.
         in_channels: channels of the images, 1 for grey and 3 for colour.
         stem: "imagenet" for photographs, "small" for images below 64 pixels.
-        norm: "group", or "none" for weights with folded batch norm.
+        normalisation: "group", or "none" for weights with folded batch norm.
         generator: source of the initial weights; None takes torch's global generator, as torch's layers do.
 
     Raises:
@@ -154,7 +165,7 @@ def resnet18(
         embedding_dim=embedding_dim,
         in_channels=in_channels,
         stem=stem,
-        norm=norm,
+        normalisation=normalisation,
     )
     he(model, generator)
     return model
@@ -165,7 +176,7 @@ def resnet20(
     in_channels: int = 3,
     *,
     stem: Stem = "small",
-    norm: Norm = "group",
+    normalisation: GroupOrNone = "group",
     generator: torch.Generator | None = None,
 ) -> ResNet:
     """Build a ResNet-20 backbone, three stages of 16, 32 and 64 channels (280,144 parameters at 3 channels).
@@ -180,7 +191,7 @@ def resnet20(
         embedding_dim=embedding_dim,
         in_channels=in_channels,
         stem=stem,
-        norm=norm,
+        normalisation=normalisation,
     )
     he(model, generator)
     return model
@@ -191,7 +202,7 @@ def resnet50(
     in_channels: int = 3,
     *,
     stem: Stem = "imagenet",
-    norm: Norm = "group",
+    normalisation: GroupOrNone = "group",
     generator: torch.Generator | None = None,
 ) -> ResNet:
     """Build a ResNet-50 backbone (23,770,304 parameters at 3 channels and 128 dimensions).
@@ -206,7 +217,7 @@ def resnet50(
         embedding_dim=embedding_dim,
         in_channels=in_channels,
         stem=stem,
-        norm=norm,
+        normalisation=normalisation,
     )
     he(model, generator)
     return model

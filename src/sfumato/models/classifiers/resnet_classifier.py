@@ -84,7 +84,7 @@ def _build(
         embedding_dim=num_classes,
         in_channels=in_channels,
         stem=stem,
-        norm=normalisation,
+        normalisation=normalisation,
     )
     he(model, generator)
     return with_public_inputs(model, normalisation, public_inputs)

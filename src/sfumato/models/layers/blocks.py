@@ -10,7 +10,7 @@ from sfumato.models.layers.public_batch_norm import PublicBatchNorm, use_public_
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
-Norm = Literal["group", "none"]
+GroupOrNone = Literal["group", "none"]
 """Group norm after convolutions without bias, or no norm after convolutions with bias (folded weights)."""
 
 Normalisation = Literal["none", "layer", "group", "public_batch"]
@@ -24,15 +24,15 @@ Stem = Literal["imagenet", "small"]
 
 
 def convolution(
-    inputs: int, outputs: int, kernel: int, *, norm: Normalisation, stride: int = 1, groups: int = 1
+    inputs: int, outputs: int, kernel: int, *, normalisation: Normalisation, stride: int = 1, groups: int = 1
 ) -> nn.Conv2d:
     """A convolution that keeps the image's size at stride 1; it has a bias only where no norm follows."""
-    return nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=norm == "none")
+    return nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=normalisation == "none")
 
 
-def normalisation(channels: int, *, norm: Normalisation, groups: int, eps: float) -> nn.Module:
+def backbone_norm(channels: int, kind: Normalisation, *, groups: int, eps: float) -> nn.Module:
     """The layer after a convolution of a backbone, with the backbone's own groups and eps."""
-    return nn.GroupNorm(groups, channels, eps=eps) if norm == "group" else norm_after(channels, norm)
+    return nn.GroupNorm(groups, channels, eps=eps) if kind == "group" else norm_after(channels, kind)
 
 
 def norm_after(channels: int, kind: Normalisation) -> nn.Module:
@@ -60,11 +60,11 @@ def has_bias(kind: Normalisation) -> bool:
     return kind != "public_batch"
 
 
-def check_arguments(*, embedding_dim: int, in_channels: int, stem: str, norm: str) -> None:
+def check_arguments(*, embedding_dim: int, in_channels: int, stem: str, normalisation: str) -> None:
     """Refuse sizes below 1 and unknown choices."""
     whole(embedding_dim=embedding_dim, in_channels=in_channels)
     one_of(("imagenet", "small"), stem=stem)
-    one_of(_NORMALISATIONS, norm=norm)
+    one_of(_NORMALISATIONS, normalisation=normalisation)
 
 
 def check_images(inputs: torch.Tensor, in_channels: int, name: str) -> None:

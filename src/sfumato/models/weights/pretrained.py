@@ -5,7 +5,7 @@ offset b per channel. Private training cannot keep batch norm, because it couple
 
 - `batch_norm="fold"`: the network computes exactly what the published one computes in evaluation mode. Each
   convolution W becomes W g / sqrt(v + eps) with bias b - m g / sqrt(v + eps); the backbone is built with
-  `norm="none"`. There is no norm layer left to train.
+  `normalisation="none"`. There is no norm layer left to train.
 - `batch_norm="replace"`: group norm takes batch norm's place, for the backbones as the papers train them. g and
   b become group norm's scale and offset. Each convolution is divided by sqrt(v + eps), so that every channel
   enters its group on the scale that batch norm gave it; m has no place and is dropped. The network is a good
@@ -88,7 +88,7 @@ def load_pretrained(
     """Fill a ResNet-18, ResNet-50 or MobileNetV2, in place, with torchvision's or timm's weights.
 
     Args:
-        model: the backbone; with `norm="none"` for "fold", else with group norm.
+        model: the backbone; with `normalisation="none"` for "fold", else with group norm.
         source: a safetensors file, a torch file (read with `weights_only`), or a state dict.
         batch_norm: "replace" or "fold", see above.
         channels: "same" refuses a file whose first convolution reads another number of channels; "sum" adds the
@@ -219,12 +219,12 @@ def _check_norms(model: nn.Module, batch_norm: str) -> None:
     grouped = any(isinstance(layer, nn.GroupNorm) for layer in model.modules())
     if batch_norm == "fold" and grouped:
         raise InputError(
-            'batch_norm="fold" needs a network without norm layers; build the model with norm="none", '
+            'batch_norm="fold" needs a network without norm layers; build the model with normalisation="none", '
             'or use batch_norm="replace"'
         )
     if batch_norm == "replace" and not grouped:
         raise InputError(
-            'batch_norm="replace" needs a network with group norm; build the model with norm="group", '
+            'batch_norm="replace" needs a network with group norm; build the model with normalisation="group", '
             'or use batch_norm="fold"'
         )
 

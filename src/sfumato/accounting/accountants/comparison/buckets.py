@@ -26,6 +26,7 @@ from sfumato._types import Adjacency
 from sfumato.accounting.accountants.comparison.prv import reach
 from sfumato.accounting.accountants.pld import Curve, Parts, directions
 from sfumato.accounting.accountants.rdp import RdpAccountant
+from sfumato.accounting.doubles import EPS
 from sfumato.accounting.events import Event, Unknown
 from sfumato.accounting.loss.compose import TooFine
 from sfumato.accounting.loss.discretise import Atoms
@@ -37,7 +38,6 @@ _SHARE = 1e-3  # of delta that may be cut from the upper ends of the steps and c
 _LEAST_DELTA = 1e-30  # grids end 13 standard deviations out
 _MOST_CELLS = 1 << 20  # of a single step
 _MOST_DOUBLINGS = 60  # of the gap, until a grid fits
-_EPS = float(np.finfo(np.float64).eps)
 
 
 class BucketsAccountant:
@@ -201,4 +201,4 @@ def _rounded(pair: Pair, gap: float, outside: float, above: bool) -> Atoms:
         masses = np.append(cells[1:-1], beyond)
     if pair.atom():
         masses[min(max(-first, 0), len(masses) - 1)] += pair.atom()
-    return Atoms(gap, 0.0, first, masses, infinity, 8 * _EPS * (max(abs(low), abs(high)) + 1.0))
+    return Atoms(gap, 0.0, first, masses, infinity, 8 * EPS * (max(abs(low), abs(high)) + 1.0))

@@ -3,7 +3,7 @@
 Masses are added up modulo a window outside of which little of the composition lies (Chernoff's bound), transformed,
 raised to their counts, multiplied and transformed back. Guarantees that the result is off by at most `error` in total
 variation. That error is absolute and grows with the number of steps, about steps * 1e-13: the reason why the accountant
-proper (`_compose`) tilts the masses first.
+proper (`loss.compose`) tilts the masses first.
 
 >>> coin = Masses(1.0, 0.0, 0, np.array([0.5, 0.5]))
 >>> sums = compose_plainly([(coin, 4)], 1e-15)
@@ -18,9 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 
+from sfumato.accounting.doubles import EPS
+
 _MOST_POINTS = 1 << 21  # of a transform; bounds the memory to about 150 MB
 _BINS = 500  # of a sketch on each side of the bulk
-_EPS = float(np.finfo(np.float64).eps)
 
 
 class TooLong(Exception):
@@ -107,7 +108,7 @@ def _round_off(
 ) -> float:
     """Bound on the sum of absolute errors: an error in a spectrum is multiplied by count * |product| / |spectrum|."""
     size = len(weights)
-    unit = 4 * _EPS * math.log2(size)
+    unit = 4 * EPS * math.log2(size)
     growth = np.zeros(len(magnitude))
     for spectrum, (_, count) in zip(spectra, parts):
         lost = np.log(np.maximum(np.abs(spectrum), unit))

@@ -26,10 +26,10 @@ from sfumato._check import InputError, between, non_negative, positive
 from sfumato._types import Adjacency
 from sfumato.accounting.accountants.comparison.plain_fft import Masses, Sums, TooLong, compose_plainly
 from sfumato.accounting.accountants.pld import Parts, directions
+from sfumato.accounting.doubles import EPS
 from sfumato.accounting.events import Event
 from sfumato.accounting.pairs import Pair
 
-_EPS = float(np.finfo(np.float64).eps)
 _SHARE = 1e-3  # of delta that is taken for errors, as in the authors' program
 _LEAST_DELTA = 1e-14  # about the round-off of any transform in double precision
 _MOST_CELLS = 1 << 20  # of a single step
@@ -153,7 +153,7 @@ class _Sums:
     @property
     def rounding(self) -> float:
         """Relative round-off of the two sums."""
-        return 4 * _EPS * len(self.above)
+        return 4 * EPS * len(self.above)
 
     @property
     def end(self) -> float:
@@ -247,7 +247,7 @@ def _nearest(pair: Pair, gap: float, outside: float, tolerance: float) -> _Round
     shift = (mean - float(masses @ points)) / max(float(masses.sum()) + pair.atom(), 1e-300)
     if pair.atom():
         masses[min(max(-first, 0), len(masses) - 1)] += pair.atom()
-    round_off = 8 * _EPS * (max(abs(low), abs(high)) + 1.0)
+    round_off = 8 * EPS * (max(abs(low), abs(high)) + 1.0)
     return _Rounded(Masses(gap, shift, first, masses), mean_error + round_off, missing)
 
 
@@ -290,6 +290,6 @@ def _mean(pair: Pair, low: float, high: float, tolerance: float) -> tuple[float,
             break
         edges = np.insert(edges, split[inside] + 1, middles[inside])
     bound = np.maximum(np.abs(edges[:-1]), np.abs(edges[1:]))
-    round_off = float((error * (1 + bound)).sum() + 4 * _EPS * (upper * (bound + 1)).sum())
+    round_off = float((error * (1 + bound)).sum() + 4 * EPS * (upper * (bound + 1)).sum())
     mean = float((upper[some] * 0.5 * (least + most)).sum())
     return mean, 0.5 * float(widths.sum()) + round_off

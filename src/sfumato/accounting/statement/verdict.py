@@ -1,0 +1,218 @@
+"""The verdict on a release: what an attacker gains from it, in one number, and the words that follow from it.
+
+The number is the largest share of the members that any test finds which suspects 1 % of the outsiders: its true
+positive rate at a false positive rate of 0.01, whatever the attacker knows, for the worst data. Guarantees an upper
+bound, for the unit and the adjacency of the statement: from the trade-off curve of what was released where that is
+known, and from (epsilon, delta) alone where it is not. The latter is true and says little: it rules out only rates
+above e^epsilon FPR + delta and above 1 - e^-epsilon (1 - delta - FPR) (Kairouz, Oh and Viswanath 2015, Theorem 2.1),
+which is hardly any for an epsilon of 5 or more.
+
+Page, terminal, `sfumato compare` and the statement's text take their words from here, so that they cannot disagree. The
+words for the size of the protection follow from this number alone:
+
+| protection   | such a test finds at most          |
+| ------------ | ---------------------------------- |
+| strong       | 2 %, twice what guessing finds     |
+| moderate     | 10 %                               |
+| weak         | 50 %                               |
+| hardly any   | more                               |
+| no           | nothing is promised, or it is void |
+
+>>> from sfumato.accounting.events import Gaussian
+>>> verdict = judge(unit="user", adjacency="add_remove", epsilon=8.0, delta=1e-6, event=Gaussian(0.6787))
+>>> verdict.title
+'Weak protection'
+>>> print(verdict.attacker)
+An attacker who suspects 1 % of the users that did not take part finds at most 19.7 % of those that did.
+>>> judge(unit="user", adjacency="add_remove", epsilon=8.0, delta=1e-6).word   # the curve is not known
+'hardly any'
+"""
+
+import math
+from dataclasses import dataclass
+from typing import cast
+
+from sfumato._check import InputError
+from sfumato._rounding import rounded_up
+from sfumato._types import Adjacency
+from sfumato.accounting.events import ApproximateDP, Event, NonPrivate, PureDP
+from sfumato.accounting.guarantee import Guarantee, guarantee
+from sfumato.accounting.statement.delta import MOST, is_too_large, published
+
+FPR = 0.01
+"""The share of the outsiders that the test suspects wrongly."""
+SCALE = ((0.02, "strong"), (0.1, "moderate"), (0.5, "weak"), (1.0, "hardly any"))
+"""Words by the largest share of the members that is found."""
+
+_LEAST = 1e-9  # epsilon; smaller ones are rounded up to it, as accountants work on grids
+
+_UNITS = {
+    "example": "examples",
+    "user": "users",
+    "virtual_client": "virtual clients",
+    "agent": "agents",
+    "identity": "identities",
+    "label": "examples",
+    "unit": "units",  # of an event that no statement goes with
+}
+_OUTSIDERS = {
+    "add_remove": ("that did not take part", "that did"),
+    "replace": ("that were replaced", "that were not"),
+    "zero_out": ("that were left out", "that were not"),
+}
+_LABELS = ("with another label", "with this label")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What an attacker gains; made by `judge`.
+
+    Attributes:
+        unit, adjacency, delta, population: of the statement.
+        tpr: the largest true positive rate of a test at a false positive rate of `FPR`, an upper bound.
+        advantage: the most by which a true positive rate exceeds its false positive rate, an upper bound.
+        void: why nobody may rely on the promise, a sentence; "" if nothing speaks against it.
+        contradicted: whether the ledger costs more than was stated.
+    """
+
+    unit: str
+    adjacency: str
+    delta: float
+    population: int | None
+    tpr: float
+    advantage: float
+    void: str = ""
+    contradicted: bool = False
+
+    @property
+    def word(self) -> str:
+        """The size of the protection: strong, moderate, weak, hardly any, or no."""
+        return "no" if self.void else self.if_it_held
+
+    @property
+    def if_it_held(self) -> str:
+        """The word by the number alone, also where the promise is void."""
+        return next(word for most, word in SCALE if self.tpr <= most or most == 1.0)
+
+    @property
+    def title(self) -> str:
+        """The protection in two or three words."""
+        return f"{self.word.capitalize()} protection"
+
+    @property
+    def attacker(self) -> str:
+        """What an attacker gains, a sentence."""
+        return attacker_finds(self.unit, self.adjacency, FPR, self.tpr)
+
+    @property
+    def sentence(self) -> str:
+        """What an attacker gains, or why nothing is promised."""
+        return self.void or self.attacker
+
+    @property
+    def delta_too_large(self) -> str:
+        """A sentence where delta is not well below 1 / population; "" where it is, or where the number is unknown."""
+        return too_large_delta(self.delta, self.unit, self.population)
+
+
+def promised(epsilon: float, delta: float, adjacency: Adjacency) -> Guarantee:
+    """What (epsilon, delta) alone promises, as if nothing else were known of the release.
+
+    Args:
+        epsilon: >= 0, inf for nothing.
+        delta: in [0, 1].
+        adjacency: as stated.
+    """
+    if math.isinf(epsilon) or delta >= 1:
+        return guarantee(NonPrivate(), adjacency)
+    epsilon = max(epsilon, _LEAST)
+    claim = ApproximateDP(epsilon, delta, adjacency) if delta else PureDP(epsilon, adjacency)
+    return guarantee(claim, adjacency)
+
+
+def judge(
+    *,
+    unit: str,
+    adjacency: str,
+    epsilon: float,
+    delta: float,
+    population: int | None = None,
+    seeded: bool = False,
+    tpr: float | None = None,
+    event: Event | None = None,
+) -> Verdict:
+    """The verdict on a promise.
+
+    Args:
+        unit, adjacency, epsilon, delta, population: of the statement; population None where it is not public.
+        seeded: whether the randomness can be repeated.
+        tpr: the bound at `FPR` that a statement has kept of its trade-off curve, or None.
+        event: what was released, from the ledger; None where only the statement is left.
+
+    Returns:
+        The smallest of the bounds that are known. Void where epsilon is infinite, where the randomness can be
+        repeated, or where the event costs more than epsilon; of the latter, the numbers are those of the event.
+    """
+    neighbours = cast(Adjacency, adjacency)
+    alone = promised(epsilon, delta, neighbours)
+    finds, advantage = float(alone.tpr(FPR)), alone.advantage()
+    if tpr is not None:
+        finds = min(finds, tpr)
+    spent = 0.0
+    if event is not None:
+        try:
+            cost = guarantee(event, neighbours)
+            spent = cost.epsilon(delta) if delta < 1 else 0.0
+            shown = float(cost.tpr(FPR)), cost.advantage()
+        except InputError:  # no accountant knows it under this adjacency: the promise stands alone
+            shown, spent = (finds, advantage), 0.0
+        if _exceeds(spent, epsilon):
+            finds, advantage = shown
+        else:
+            finds, advantage = min(finds, shown[0]), min(advantage, shown[1])
+    return Verdict(
+        unit=unit,
+        adjacency=adjacency,
+        delta=delta,
+        population=population,
+        tpr=finds,
+        advantage=advantage,
+        void=_void(epsilon, spent, seeded=seeded),
+        contradicted=_exceeds(spent, epsilon),
+    )
+
+
+def _exceeds(spent: float, epsilon: float) -> bool:
+    """Whether a cost is above what was stated, by more than rounding."""
+    return spent > epsilon * (1 + 1e-6) + 1e-9
+
+
+def attacker_finds(unit: str, adjacency: str, fpr: float, tpr: float) -> str:
+    """A bound on a test in a sentence."""
+    outside, inside = _LABELS if unit == "label" else _OUTSIDERS[adjacency]
+    found = "all" if percent(tpr) == "100 %" else f"at most {percent(tpr)}"
+    return f"An attacker who suspects {percent(fpr)} of the {_UNITS[unit]} {outside} finds {found} of those {inside}."
+
+
+def too_large_delta(delta: float, unit: str, population: int | None) -> str:
+    """A sentence where delta is not well below 1 / population, else ""."""
+    if not population or not is_too_large(delta, population):
+        return ""
+    expected = f"{rounded_up(published(delta, population), 2):.2g}"
+    return f"Delta is too large: delta times the number of {_UNITS[unit]} is {expected}, and should be below {MOST:g}."
+
+
+def percent(share: float) -> str:
+    """A share in percent, three digits, rounded up: `percent(0.19664) == "19.7 %"`."""
+    return f"{rounded_up(100 * share, 3):.3g} %"
+
+
+def _void(epsilon: float, spent: float, *, seeded: bool) -> str:
+    if math.isinf(epsilon):
+        return "Nobody is protected: epsilon is infinite. Treat what was released as if it were the data themselves."
+    if _exceeds(spent, epsilon):
+        cost = f"{rounded_up(spent, 4):.4g}"
+        return f"Do not rely on this statement: its ledger costs epsilon {cost} at the same delta, more than it says."
+    if seeded:
+        return "Nobody is protected: the run was seeded, and whoever knows the seed can take the noise away."
+    return ""

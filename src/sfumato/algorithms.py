@@ -1,0 +1,82 @@
+"""The registry of algorithms: what a new system has to say to have a command, a page and a place in the tests.
+
+Nothing of an algorithm is imported before it is asked for, so that the overview of the commands answers at once.
+
+>>> ALGORITHMS["dpsgd"].title, ALGORITHMS["dpsgd"].load().__name__
+('SGD', 'DPSGD')
+"""
+
+import importlib
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm:
+    """One system.
+
+    Attributes:
+        package, plan: where the plan's class is: `from {package} import {plan}`.
+        records: what it trains on: data sets by "users", or of "examples". Says which reader and models a command has.
+        title: its name in headings; a guarantee puts "DP-" in front.
+        summary: one line for the overview of commands.
+        about: the first paragraph of the command's help.
+    """
+
+    package: str
+    plan: str
+    records: Literal["users", "examples"]
+    title: str
+    summary: str
+    about: str
+
+    def load(self) -> Any:
+        """The plan's class."""
+        return getattr(importlib.import_module(self.package), self.plan)
+
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "fedemb": Algorithm(
+        package="sfumato.federated",
+        plan="FedEmb",
+        records="users",
+        title="FedEmb",
+        summary="train private embeddings; each person's data stays with a virtual client",
+        about="Train private embeddings (DP-FedEmb): each round, users are put into virtual clients that train the "
+        "backbone beside a head of their own; only the backbone's clipped, noisy mean update leaves.",
+    ),
+    "fedavg": Algorithm(
+        package="sfumato.federated",
+        plan="FedAvg",
+        records="users",
+        title="FedAvg",
+        summary="federated averaging with a shared head, private or not",
+        about="Federated averaging (DP-FedAvg with noise): backbone and head are both shared, clipped and noised.",
+    ),
+    "fedsgd": Algorithm(
+        package="sfumato.federated",
+        plan="FedSGD",
+        records="users",
+        title="FedSGD",
+        summary="federated SGD with a shared head, private or not",
+        about="Federated SGD (DP-FedSGD with noise): each client sends one clipped gradient of backbone and head.",
+    ),
+    "centralized": Algorithm(
+        package="sfumato.federated",
+        plan="Centralized",
+        records="users",
+        title="Centralized training",
+        summary="the baseline without any guarantee: SGD on the pooled examples",
+        about="The baseline without any guarantee: SGD on the pooled examples.",
+    ),
+    "dpsgd": Algorithm(
+        package="sfumato.central",
+        plan="DPSGD",
+        records="examples",
+        title="SGD",
+        summary="train a classifier that hides every single example (DP-SGD)",
+        about="Train a classifier so that no single example can be told from the result (DP-SGD): each step draws a "
+        "random batch, clips every example's gradient, and adds noise to the sum.",
+    ),
+}
+"""By the name of the command, which is also the name of the plan."""

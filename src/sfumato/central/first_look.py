@@ -1,0 +1,126 @@
+"""Before the first step: what the model, the data and the loss say to a few examples.
+
+Shapes, labels, coupling, and the engine against autograd; whatever does not fit is refused by name.
+"""
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sfumato._check import InputError, first_line
+from sfumato.central.augment import Augmentation, refuse_unfit
+from sfumato.central.losses import LossPerExample, cross_entropy
+from sfumato.data import ExampleDataset, to_tensor
+from sfumato.models import refuse_coupling
+from sfumato.per_example import Recording, self_check
+from sfumato.per_example.rule import Layer
+from sfumato.training import Trainable
+
+Losses = Callable[[tuple[Tensor, ...], Tensor], Tensor]
+"""From inputs and targets to one loss an example, as the contribution computes it."""
+
+
+def tensors(data: ExampleDataset, examples: np.ndarray, device: torch.device) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Inputs and targets of some examples, for the model."""
+    inputs, labels = data.examples(examples)
+    return tuple(to_tensor(each).to(device) for each in inputs), torch.from_numpy(labels).to(device)
+
+
+def checked_layers(
+    trained: Trainable,
+    data: ExampleDataset,
+    loss: LossPerExample,
+    losses: Losses,
+    augmentation: Augmentation,
+    device: torch.device,
+) -> list[Layer[nn.Module]]:
+    """The layers of the model, after two examples went through it.
+
+    Raises:
+        InputError: inputs that the model does not take, labels that it has no output for, examples that are coupled, a
+            parameter that no layer covers, a gradient that autograd finds otherwise.
+    """
+    model = trained.model
+    inputs, labels = tensors(data, _two_that_differ(data), device)
+    refuse_unfit(augmentation, inputs)
+    was_training = model.training
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            outputs = model(*(each.clone() for each in inputs))
+    except InputError:
+        raise
+    except Exception as error:  # whatever the user's own forward raises
+        shapes = " and ".join(f"{tuple(x.shape[1:])} {str(x.dtype).removeprefix('torch.')}" for x in inputs)
+        raise InputError(
+            f"the model does not take inputs of shape {shapes} ({first_line(error)}); build it for them, or "
+            "change the data"
+        ) from error
+    finally:
+        model.train(was_training)
+    if loss is cross_entropy:
+        if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != len(labels):
+            shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+            raise InputError(
+                f"the model must give logits [n, classes] for n examples, got {shape}; flatten, or give a loss"
+            )
+        if outputs.shape[1] < data.num_classes:
+            raise InputError(
+                f"the data has {data.num_classes} classes but the model gives {outputs.shape[1]} logits; "
+                "build it for that many classes"
+            )
+    if len(labels) > 1:
+        _refuse_coupling(model, inputs)
+    try:  # each pass gets inputs of its own: a model may work on them in place
+        check = self_check(
+            model,
+            lambda pair: losses(tuple(each.clone() for each in pair[0]), pair[1]),
+            (inputs, labels),
+        )
+    except RuntimeError as error:
+        in_place = "inplace" in str(error)
+        remedy = "work on a copy there (x = x + 1, not x += 1)" if in_place else "see that it trains without privacy"
+        raise InputError(f"the backward pass of the model fails ({first_line(error)}); {remedy}") from error
+    if check.unused:
+        warnings.warn(
+            f"{len(check.unused)} trained parameters have no gradient and only collect noise ({check.unused[0]}); "
+            "freeze them",
+            stacklevel=2,
+        )
+    seen = {id(parameter) for parameter in Recording(check.layers).parameters}
+    for name, parameter in zip(trained.layout.names, trained.parameters, strict=True):
+        if id(parameter) not in seen:
+            raise InputError(f"parameter {name} belongs to no layer that is covered; freeze it")
+    return check.layers
+
+
+class _ByPlace(nn.Module):
+    """A model of several inputs as a model of one: the places of the examples."""
+
+    def __init__(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        super().__init__()
+        self.model = model
+        self._inputs = inputs
+
+    def forward(self, places: Tensor) -> Tensor:
+        return self.model(*(each[places] for each in self._inputs))
+
+
+def _two_that_differ(data: ExampleDataset) -> np.ndarray:
+    """Places of an example and of another one that is not its copy, among 64 at equal distances with finite inputs."""
+    places = np.unique(np.linspace(0, len(data) - 1, 64).astype(np.int64))
+    inputs, _ = data.examples(places)
+    flat = [each.reshape(len(each), -1) for each in inputs]
+    usable = np.logical_and.reduce([np.isfinite(each).all(axis=1) for each in flat])
+    first = int(usable.argmax())
+    differs = usable & np.logical_or.reduce([(each != each[first]).any(axis=1) for each in flat])
+    return places[[first, int(differs.argmax())] if differs.any() else [first]]
+
+
+def _refuse_coupling(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    if len(inputs) == 1:
+        refuse_coupling(model, inputs[0])
+    else:
+        refuse_coupling(_ByPlace(model, inputs), torch.arange(2, device=inputs[0].device))

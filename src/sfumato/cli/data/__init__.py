@@ -1,0 +1,1 @@
+"""`sfumato data`: what writes data sets."""

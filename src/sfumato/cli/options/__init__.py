@@ -1,0 +1,1 @@
+"""Options of the commands that read records and build models, one kind a file."""

@@ -1,0 +1,117 @@
+"""Options that say which backbone is trained, and how a run's backbone is built again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from sfumato import models
+from sfumato._check import InputError
+from sfumato._random import RandomSource
+from sfumato.cli.console import say
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """The backbone.
+
+    Attributes:
+        model: lenet, mobilenet_v2, resnet18, resnet20 or resnet50. Any other torch module can be trained from Python.
+        embedding_dim: dimensions of the embedding.
+        weights: pretrained weights to start from: torchvision's or timm's, or the model.safetensors of another run.
+            They must come from public data, for the guarantee does not cover what they were trained on.
+        batch_norm: what becomes of the batch norm in published weights: group norm takes its place (replace), or it is
+            folded into the convolutions (fold).
+    """
+
+    model: str = "lenet"
+    embedding_dim: int = 128
+    weights: Path | None = None
+    batch_norm: Literal["replace", "fold"] = "replace"
+
+
+def build(options: ModelOptions, input_shape: Sequence[int], seed: int | None, *, load: bool, quiet: bool) -> nn.Module:
+    """The backbone at the start of a run.
+
+    Args:
+        options: which.
+        input_shape: (height, width, channels) of the data.
+        seed: of the run; None initialises at random.
+        load: read the pretrained weights; not needed where a checkpoint replaces them.
+        quiet: do not print what was loaded.
+
+    Raises:
+        InputError: an unknown name, data that are no pictures, or weights that do not fit.
+    """
+    source = RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
+    generator = torch.Generator().manual_seed(source.seed64("initial model"))
+    model = models.backbone(
+        options.model,
+        embedding_dim=options.embedding_dim,
+        input_shape=input_shape,
+        normalisation=_normalisation(options.weights, options.batch_norm),
+        generator=generator,
+    )
+    if options.weights is None or not load:
+        return model
+    if options.weights.suffix == ".safetensors" and models.read_metadata(options.weights):
+        models.load_weights(model, options.weights)
+        if not quiet:
+            say(f"weights: all tensors of {options.weights}")
+        return model
+    channels = "sum" if input_shape[-1] == 1 else "same"
+    report = models.load_pretrained(model, options.weights, batch_norm=options.batch_norm, channels=channels)
+    if not quiet:
+        say(report.text())
+    return model
+
+
+def rebuild(about: Mapping[str, Any], weights: Path) -> nn.Module:
+    """The trained backbone of a run.
+
+    Args:
+        about: what the run's plan.json says about its model.
+        weights: its model.safetensors.
+
+    Raises:
+        InputError: plan.json does not tell the model, or the weights are not of this model.
+    """
+    wanted = ("model", "embedding_dim", "input_shape")
+    missing = [name for name in wanted if name not in about]
+    if missing:
+        raise InputError(
+            f"{weights.parent}/plan.json does not tell the run's {missing[0]}: it was trained from Python; load "
+            f"{weights.name} there, with sfumato.models.load_weights"
+        )
+    model = models.backbone(
+        about["model"],
+        embedding_dim=about["embedding_dim"],
+        input_shape=about["input_shape"],
+        normalisation=_normalisation(about.get("weights"), about.get("batch_norm", "replace")),
+    )
+    models.load_weights(model, weights)
+    return model.eval()
+
+
+def _normalisation(weights: object, batch_norm: str) -> Literal["group", "none"]:
+    """A network whose batch norm was folded away has no norm layers."""
+    return "none" if weights is not None and batch_norm == "fold" else "group"
+
+
+def check_device(name: str) -> None:
+    """Refuse a device that is not there.
+
+    Raises:
+        InputError: torch does not know or find it.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InputError(f"device must be cpu, cuda or cuda:<number>, got {name}") from None
+    if device.type not in ("cpu", "cuda"):
+        raise InputError(f"device must be cpu, cuda or cuda:<number>, got {name}")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"device {name} is not there: torch finds {torch.cuda.device_count()} GPUs; use --device cpu")

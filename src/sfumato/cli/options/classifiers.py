@@ -1,0 +1,144 @@
+"""Options that say which classifier is trained, and how a run's classifier is built again."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from sfumato import models
+from sfumato._check import InputError
+from sfumato._random import RandomSource
+from sfumato.cli.console import say
+from sfumato.cli.options.examples import ExampleDataOptions, read_examples
+from sfumato.data import ExampleDataset, to_tensor
+
+PICTURES = ("lenet5", "vgg", "resnet18", "resnet20", "wrn16_4", "scatternet")
+"""The classifiers that read nothing else."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierOptions:
+    """The classifier.
+
+    Attributes:
+        model: lenet5, lenet300_100, vgg, resnet18, resnet20, wrn16_4 or scatternet for pictures, bilstm or transformer
+            for texts, ctr for tables. Any other torch module can be trained from Python.
+        normalisation: none, layer, group or public_batch, where the model has the choice; None for its own.
+        model_options: more of the model's own settings as name=value, for example hidden=64.
+        public_inputs: for public_batch: data whose first 128 examples are public; they are never private records.
+        pretrained: weights to start from, of the same network: a run's model.safetensors. The last layer is new where
+            the classes differ. They must come from public data, or have a statement of their own.
+    """
+
+    model: str = "lenet5"
+    normalisation: Literal["none", "layer", "group", "public_batch"] | None = None
+    model_options: tuple[str, ...] = ()
+    public_inputs: str | None = None
+    pretrained: Path | None = None
+
+
+def build_classifier(
+    options: ClassifierOptions,
+    data: ExampleDataset,
+    seed: int | None,
+    *,
+    load: bool,
+    quiet: bool,
+    reading: ExampleDataOptions | None = None,
+) -> nn.Module:
+    """The classifier at the start of a run.
+
+    Args:
+        options: which.
+        data: for its shapes and public sizes.
+        seed: of the run; None initialises at random.
+        load: read the pretrained weights; not needed where a checkpoint replaces them.
+        quiet: do not print what was loaded.
+        reading: how public inputs are read.
+
+    Raises:
+        InputError: an unknown name or option, data that the model does not read, or weights that do not fit.
+    """
+    source = RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
+    generator = torch.Generator().manual_seed(source.seed64("initial model"))
+    chosen = _own_options(options.model_options)
+    if options.normalisation is not None:
+        chosen["normalisation"] = options.normalisation
+    if options.public_inputs is not None:
+        public = read_examples(options.public_inputs, reading or ExampleDataOptions())
+        chosen["public_inputs"] = to_tensor(public.examples(range(min(128, len(public))))[0][0])
+    elif options.normalisation == "public_batch":
+        raise InputError("normalisation public_batch needs public data for its statistics; give --public-inputs PATH")
+    chosen = _sizes(options.model, data.vocabulary_sizes) | chosen
+    _refuse_unlike_pictures(options.model, data)
+    _refuse_ids(options.model, data)
+    model = models.classifier(options.model, data.num_classes, data.input_shapes, generator=generator, **chosen)
+    if options.pretrained is not None and load:
+        fresh = models.transfer_weights(model, options.pretrained)
+        if not quiet:
+            say(f"weights: all tensors of {options.pretrained}" + (f" but {', '.join(fresh)}" if fresh else ""))
+    return model
+
+
+def _refuse_unlike_pictures(name: str, data: ExampleDataset) -> None:
+    """Refuse numbers or ids where a classifier of ours reads pictures.
+
+    Args:
+        name: of the classifier.
+        data: of one input, in the shape of a picture.
+
+    Raises:
+        InputError: with how pictures are stored.
+    """
+    if name in PICTURES and len(data.dtypes) == 1 and len(data.input_shapes[0]) in (2, 3) and data.dtypes[0] != "uint8":
+        raise InputError(
+            f"{name} reads pictures, uint8 [height, width, channels] with values 0 … 255, got {data.dtypes[0]} "
+            f"{data.input_shapes[0]}; store them so, or take lenet300_100, which reads floats of any shape"
+        )
+
+
+def _refuse_ids(name: str, data: ExampleDataset) -> None:
+    if name == "lenet300_100" and data.dtypes[0].kind == "i":
+        raise InputError(
+            f"lenet300_100 reads pictures or floats, got {data.dtypes[0]} {data.input_shapes[0]}, which stand for ids; "
+            "store numbers as float32"
+        )
+
+
+def about_classifier(data: ExampleDataset) -> dict[str, Any]:
+    """What is needed beside the options to build the classifier again."""
+    return {
+        "classes": data.num_classes,
+        "input_shapes": data.input_shapes,
+        "vocabulary_sizes": data.vocabulary_sizes,
+    }
+
+
+def _sizes(name: str, sizes: Sequence[int]) -> dict[str, Any]:
+    """The public sizes of the data under the name that the model gives them."""
+    if not sizes:
+        return {}
+    kinds: dict[str, dict[str, Any]] = {
+        "bilstm": {"vocabulary_size": sizes[0]},
+        "transformer": {"vocabulary_size": sizes[0]},
+        "ctr": {"vocabulary_sizes": tuple(sizes)},
+    }
+    return kinds.get(name, {})
+
+
+def _own_options(words: Sequence[str]) -> dict[str, Any]:
+    """name=value, where a value is JSON or a word."""
+    chosen: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name.isidentifier():
+            raise InputError(f"model_options must be name=value, got {word!r}; for example hidden=64")
+        try:
+            chosen[name] = json.loads(value)
+        except ValueError:
+            chosen[name] = value
+    return chosen

@@ -1,0 +1,168 @@
+"""Options of the training commands, and where they come from: a run to go on with, a settings file, the flags."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from sfumato._check import InputError
+from sfumato.cli.options.backbones import ModelOptions
+from sfumato.cli.options.classifiers import ClassifierOptions
+from sfumato.cli.options.examples import ExampleDataOptions
+from sfumato.cli.options.users import DataOptions
+from sfumato.cli.parse import CommonOptions, as_flags, fields, find, read_flags, read_settings
+from sfumato.runs import RunFolder
+from sfumato.training import Plan
+
+P = TypeVar("P", bound=Plan)
+
+_INSTEAD = (
+    ("epsilon", "noise-multiplier"),
+    ("noise-multiplier", "epsilon"),
+    ("epochs", "steps"),
+    ("steps", "epochs"),
+)
+"""Of these, one given on the command line takes the place of the other in a file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(CommonOptions):
+    """The run.
+
+    Attributes:
+        out: folder of the run; it must be new or empty. Without it, the next free one of runs/COMMAND-1, -2, …
+        resume: go on with the run in this folder; everything else is read from its plan.json.
+        dry_run: print the plan, its noise and its statement, and train nothing.
+        evaluate_every: rounds between measurements on the validation data; None for ten during the run.
+        checkpoint_every: rounds between checkpoints; 0 leaves it to the clock.
+        checkpoint_minutes: save at the latest after so many minutes.
+        threads: CPU threads; None leaves it to torch.
+        device: where to train: cpu, cuda, or cuda:1.
+    """
+
+    out: Path | None = None
+    resume: Path | None = None
+    dry_run: bool = False
+    evaluate_every: int | None = None
+    checkpoint_every: int = 10
+    checkpoint_minutes: float = 5.0
+    threads: int | None = None
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingRunOptions(RunOptions):
+    """The run of a plan that trains embeddings.
+
+    Attributes:
+        far: false accept rates to report recall at.
+    """
+
+    far: tuple[float, ...] = (1e-3,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions:
+    """The budget; or say how much noise with --noise-multiplier.
+
+    Attributes:
+        epsilon: the budget of the whole run for one user (dpsgd: for one example); the noise is calibrated to it.
+            Beside it, --delta.
+    """
+
+    epsilon: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Generic[P]):
+    """Options of a plan without a guarantee.
+
+    Attributes:
+        run: Where the run goes, and how it is watched and saved.
+        data: The records, and which of them are kept out of training to test on.
+        model: The backbone.
+        plan: What is trained, and how.
+    """
+
+    run: EmbeddingRunOptions
+    data: DataOptions
+    model: ModelOptions
+    plan: P
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateTraining(Generic[P]):
+    """Options of a plan with a guarantee.
+
+    Attributes:
+        run: Where the run goes, and how it is watched and saved.
+        data: The records, and which of them are kept out of training to test on.
+        model: The backbone.
+        budget: How private the run is: --epsilon (and --delta below), or --noise-multiplier below.
+        plan: What is trained, and how; sampling, bound, noise and rounds decide the guarantee.
+    """
+
+    run: EmbeddingRunOptions
+    data: DataOptions
+    model: ModelOptions
+    budget: BudgetOptions
+    plan: P
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleTraining(Generic[P]):
+    """Options of a plan that trains a classifier of examples.
+
+    Attributes:
+        run: Where the run goes, and how it is watched and saved.
+        data: The records, and which of them are kept out of training to test on.
+        model: The classifier.
+        budget: How private the run is: --epsilon (and --delta below), or --noise-multiplier below.
+        plan: What is trained, and how; sampling, bound, noise and steps decide the guarantee.
+    """
+
+    run: RunOptions
+    data: ExampleDataOptions
+    model: ClassifierOptions
+    budget: BudgetOptions
+    plan: P
+
+
+def training_options(kind: type[Plan], options: Any, argv: Sequence[str], *, about: str) -> Any:
+    """The command's options: of the run to go on with, over them the settings file's, over them the flags.
+
+    Args:
+        kind: the plan's class.
+        options: the class of all options.
+        argv: the words behind the command's name.
+        about: the first paragraph of the help.
+
+    Returns:
+        an object of that class.
+
+    Raises:
+        InputError: an unknown option, a wrong type, or a folder or file to read settings from that is of no use.
+    """
+    words: list[str] = []
+    resume, config = find(argv, "resume"), find(argv, "config")
+    sources = [] if resume is None else [Path(resume) / "plan.json"]
+    if resume is not None:
+        RunFolder(resume).read_plan()  # says in its own words what is wrong with the folder
+    for file in [*sources, *([] if config is None else [Path(config)])]:
+        settings = _without_about(read_settings(file), kind, file, known=fields(options))
+        for given, other in _INSTEAD:
+            if find(argv, given) is not None and find(argv, other) is None:
+                settings.pop(other.replace("-", "_"), None)  # the command line decides
+        words += as_flags(settings, options, source=file)
+    return read_flags(options, [*words, *argv], command=kind.name, about=about)
+
+
+def _without_about(settings: dict[str, Any], kind: type[Plan], file: Path, *, known: dict[str, Any]) -> dict[str, Any]:
+    """A plan.json as settings: what it says about the data and the model beside the plan's fields."""
+    if "plan" not in settings:
+        return settings
+    if settings["plan"] != kind.name:
+        raise InputError(f"{file} is the plan of a {settings['plan']} run; use sfumato {settings['plan']}")
+    about = settings.get("about") or {}
+    rest = {name: value for name, value in settings.items() if name not in ("plan", "about")}
+    return {**{name: value for name, value in about.items() if name in known}, **rest}

@@ -1,0 +1,68 @@
+"""The kinds of records that a training command can have: their options, their reader, and the models for them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from sfumato.cli.options.backbones import build
+from sfumato.cli.options.classifiers import about_classifier, build_classifier
+from sfumato.cli.options.examples import read_example_parts
+from sfumato.cli.options.training import EmbeddingRunOptions, ExampleTraining, PrivateTraining, RunOptions, Training
+from sfumato.cli.options.users import read_parts
+from sfumato.data import ExampleDataset, UserDataset
+from sfumato.federated import Verification
+from sfumato.training import PrivatePlan, Task, TrainingPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordKind:
+    """What differs between training on users and on examples.
+
+    Attributes:
+        options: the class of all options, for a plan's class.
+        read: the parts of the data, from its options.
+        build: the model, from all options, the data and the seed.
+        about: what plan.json tells of the data, so that the model can be built again.
+        task: how a model is measured, from the options of the run; None for the plan's own way.
+    """
+
+    options: Callable[[type[TrainingPlan]], Any]
+    read: Callable[..., Any]
+    build: Callable[[Any, Any, int | None], nn.Module]
+    about: Callable[[Any], dict[str, Any]]
+    task: Callable[[RunOptions], Task | None]
+
+
+def _build_backbone(options: Any, data: UserDataset, seed: int | None) -> nn.Module:
+    run: RunOptions = options.run
+    return build(options.model, data.input_shape, seed, load=run.resume is None, quiet=run.json)
+
+
+def _build_classifier(options: Any, data: ExampleDataset, seed: int | None) -> nn.Module:
+    run: RunOptions = options.run
+    return build_classifier(options.model, data, seed, load=run.resume is None, quiet=run.json, reading=options.data)
+
+
+def _recall(run: RunOptions) -> Verification | None:
+    return Verification(fars=run.far) if isinstance(run, EmbeddingRunOptions) else None
+
+
+RECORD_KINDS = {
+    "users": RecordKind(
+        options=lambda kind: PrivateTraining[kind] if issubclass(kind, PrivatePlan) else Training[kind],  # type: ignore[valid-type]
+        read=read_parts,
+        build=_build_backbone,
+        about=lambda data: {"input_shape": data.input_shape},
+        task=_recall,
+    ),
+    "examples": RecordKind(
+        options=lambda kind: ExampleTraining[kind],  # type: ignore[valid-type]
+        read=read_example_parts,
+        build=_build_classifier,
+        about=about_classifier,
+        task=lambda run: None,
+    ),
+}
+"""By the registry's word for them."""

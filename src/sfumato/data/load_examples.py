@@ -1,0 +1,94 @@
+"""One door to every kind of data for training by example: look at what a path holds and open it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sfumato._check import InputError, one_of
+from sfumato.data.examples.dataset import ExampleDataset
+from sfumato.data.examples.from_users import examples_from_users
+from sfumato.data.image_files import OnError
+from sfumato.data.load_users import load
+from sfumato.data.readers.class_folder import class_folder
+from sfumato.data.readers.example_arrays import npy_examples, npz_examples
+from sfumato.data.readers.idx import idx_images, is_idx_folder
+from sfumato.data.readers.part import MissingPart, Part
+from sfumato.data.readers.table import is_table, table
+from sfumato.data.readers.text import looks_like_text, text_csv
+from sfumato.data.store.examples import is_example_store, open_examples
+from sfumato.data.store.users import is_store, open_store
+
+UNDERSTOOD = (
+    "a folder of pictures FOLDER/<class>/<picture>, a packed store, MNIST's idx files, .npz or a folder of .npy with "
+    "x_train and y_train (or x, y or inputs, labels), .csv or .tsv of class and text, .csv or .parquet with a schema, "
+    "or the word glyphs"
+)
+
+
+def load_examples(
+    path: Path | str,
+    part: Part = "train",
+    *,
+    size: int | Sequence[int] | None = None,
+    channels: int | None = None,
+    on_error: OnError = "refuse",
+    num_classes: int | None = None,
+    label_values: Sequence[object] | None = None,
+    vocabulary: int | Path | str = 1 << 15,
+    length: int = 128,
+    schema: Mapping[str, Any] | Path | str | None = None,
+    store: Path | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ExampleDataset:
+    """Open any data set that sfumato understands, one example a record.
+
+    Args:
+        path: see `UNDERSTOOD`.
+        part: "train" or "test", where the data come divided; else "train" is all, for `split_examples`.
+        size: for folders of pictures: side or (height, width) to bring them to.
+        channels: for folders of pictures: 1 or 3.
+        on_error: for folders of pictures: "refuse" or "skip" files that are not readable.
+        num_classes: for arrays and idx files: number of classes, declared.
+        label_values: for texts and folders: the classes, declared.
+        vocabulary: for texts: number of ids to hash into, or a public file of tokens.
+        length: for texts: ids a text.
+        schema: for tables: what is public about the columns.
+        store: for texts and tables: a new folder to keep the numbers in, so that memory does not grow with the data.
+        progress: called with (done, total or 0) where reading takes a while.
+
+    Raises:
+        InputError: there is nothing at `path`, it is none of these, or its reader refuses it.
+    """
+    one_of(("train", "test"), part=part)
+    place = Path(path)
+    if str(path) == "glyphs" and not place.exists():
+        if part != "train":
+            raise MissingPart("glyphs are not divided into train and test; use part='train' and divide them by a seed")
+        return examples_from_users(load("glyphs", size, channels, progress=progress))
+    if not place.exists():
+        raise InputError(f"there is nothing at {path}; give {UNDERSTOOD}")
+    if place.is_dir() and not (is_example_store(place) or is_store(place)):
+        if is_idx_folder(place):
+            return idx_images(place, part, num_classes=num_classes)
+        if any(place.glob("*.npy")):
+            return npy_examples(place, part, num_classes=num_classes)
+        names = None if label_values is None else [str(value) for value in label_values]
+        return class_folder(place, part, size, channels, on_error, label_names=names, progress=progress)
+    if place.suffix.lower() == ".npz":
+        return npz_examples(place, part, num_classes=num_classes)
+    if part != "train":
+        raise MissingPart(f"{path} is not divided into train and test; use part='train' and divide it by a seed")
+    if place.is_dir():
+        return open_examples(place) if is_example_store(place) else examples_from_users(open_store(place))
+    if not is_table(place):
+        raise InputError(f"{path} is none of: {UNDERSTOOD}")
+    if schema is not None:
+        return table(place, schema, store=store, progress=progress)
+    if place.suffix.lower() in (".parquet", ".pq") or not looks_like_text(place):
+        raise InputError(
+            f"{path} is a table and needs a schema (--schema FILE) that says what is public about each column (numeric "
+            "with low and high, category with buckets or values, label, drop); texts need a class and words in each row"
+        )
+    return text_csv(
+        place, vocabulary=vocabulary, length=length, label_values=label_values, store=store, progress=progress
+    )

@@ -1,0 +1,87 @@
+"""One door to every kind of data: look at what a path holds and open it with the right reader."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from sfumato._check import InputError
+from sfumato.data.image_files import LAYOUTS, Labels, OnError, image_size
+from sfumato.data.numpy_files import read_npz_keys
+from sfumato.data.readers.emnist import emnist_leaf, emnist_tff
+from sfumato.data.readers.image_folder import image_folder
+from sfumato.data.readers.omniglot import is_omniglot_folder, is_omniglot_npz, omniglot_folder, omniglot_npz
+from sfumato.data.readers.user_arrays import array_file, fitted_dataset
+from sfumato.data.store.users import is_store, open_store
+from sfumato.data.users.dataset import UserDataset
+from sfumato.data.users.glyphs import glyphs
+
+UNDERSTOOD = (
+    f"a packed store, {LAYOUTS}, Omniglot (folder or npz), npz with images or inputs, users, labels, "
+    "federated EMNIST (.h5 or LEAF's JSON), or the word glyphs"
+)
+
+
+def load(
+    path: Path | str,
+    size: int | Sequence[int] | None = None,
+    channels: int | None = None,
+    on_error: OnError = "refuse",
+    labels: Labels = "shared",
+    progress: Callable[[int, int], None] | None = None,
+) -> UserDataset:
+    """Open any data set that sfumato understands.
+
+    Args:
+        path: a packed store; a folder of pictures; Omniglot's folder or npz; an npz file of arrays; a folder of
+            federated EMNIST; or "glyphs" for the embedded data.
+        size: side or (height, width) to bring pictures to. A store has the size that it was packed with.
+        channels: 1 or 3 to convert pictures to.
+        on_error: for folders: "refuse" or "skip" files that are not readable pictures.
+        labels: for folders: "shared" or "per_user" classes.
+        progress: called with (done, total) where reading takes a while.
+
+    Raises:
+        InputError: there is nothing at `path`, it is none of these, or its reader refuses it.
+    """
+    place = Path(path)
+    if str(path) == "glyphs" and not place.exists():
+        return fitted_dataset(glyphs(progress=progress), size, channels)
+    if is_store(place):
+        return _as_packed(open_store(place), place, size, channels)
+    if not place.exists():
+        raise InputError(f"there is nothing at {path}; give {UNDERSTOOD}")
+    if place.is_dir():
+        if any(place.glob("fed_emnist*.h5")):
+            return fitted_dataset(emnist_tff(place, progress=progress), size, channels)
+        if any(place.glob("train/*.json")) or any(place.glob("*.json")):
+            return fitted_dataset(emnist_leaf(place, progress=progress), size, channels)
+        if is_omniglot_folder(place):
+            dataset = omniglot_folder(place, size=size, on_error=on_error, progress=progress)
+            return dataset if channels in (None, 1) else fitted_dataset(dataset, None, channels)
+        if any(entry.is_dir() for entry in place.iterdir()):
+            return image_folder(place, size, channels, on_error, labels, progress=progress)
+    elif place.suffix == ".npz":
+        if is_omniglot_npz(read_npz_keys(place)):
+            return fitted_dataset(omniglot_npz(place), size, channels)
+        return array_file(place, size, channels)
+    elif place.suffix in (".h5", ".json"):
+        reader = emnist_tff if place.suffix == ".h5" else emnist_leaf
+        return fitted_dataset(reader(place, progress=progress), size, channels)
+    raise InputError(f"{path} is none of: {UNDERSTOOD}")
+
+
+def _as_packed(dataset: UserDataset, path: Path, size: int | Sequence[int] | None, channels: int | None) -> UserDataset:
+    """A store as it is; another size than it was packed with is refused."""
+    if size is None and channels is None:
+        return dataset
+    shape = dataset.input_shape
+    if dataset.dtype != np.uint8 or len(shape) != 3:
+        raise InputError(f"size and channels are for pictures; {path} holds {dataset.dtype} {shape}")
+    wanted = (*(shape[:2] if size is None else image_size(size)), shape[2] if channels is None else channels)
+    if wanted != shape:
+        raise InputError(
+            f"the store {path} was packed as {shape[0]}×{shape[1]}×{shape[2]}, asked for "
+            f"{wanted[0]}×{wanted[1]}×{wanted[2]}; leave size and channels out, or pack the pictures again"
+        )
+    return dataset

@@ -1,0 +1,1 @@
+"""Readers of others' files: pictures, Omniglot, EMNIST, MNIST, arrays, texts, tables."""

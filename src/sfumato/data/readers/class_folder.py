@@ -1,0 +1,154 @@
+"""Pictures in one folder a class, as single examples: `FOLDER/<class>/<picture>`.
+
+The folders' names are the classes, in sorted order. A picture is checked when the folder is opened and decoded again
+whenever it is asked for, so memory does not grow with the folder; pack a large one (`sfumato data pack`) and open the
+store, which decodes each picture once.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from sfumato._check import InputError, non_negative, one_of
+from sfumato.data.examples.arrays import name_assumption
+from sfumato.data.examples.dataset import ExampleDataset
+from sfumato.data.examples.from_users import GatheredRows
+from sfumato.data.image_files import BadImage, OnError, Picture, decode, image_size, user_folder
+from sfumato.data.readers.image_folder import LazyImages
+from sfumato.data.readers.part import MissingPart, Part
+from sfumato.data.store.pack import refusal
+from sfumato.data.strings import Strings
+
+_LAYOUT = "FOLDER/<class>/<picture>, or FOLDER/train/<class>/<picture> and FOLDER/test/…"
+_PARTS = {"train", "test", "val", "valid", "validation"}
+
+
+def class_folder(
+    path: Path | str,
+    part: Part = "train",
+    size: int | Sequence[int] | None = None,
+    channels: int | None = None,
+    on_error: OnError = "refuse",
+    *,
+    label_names: Sequence[str] | None = None,
+    cache_bytes: int = 1 << 26,
+    progress: Callable[[int, int], None] | None = None,
+) -> ExampleDataset:
+    """Open `path/<class>/<picture>`.
+
+    Args:
+        path: the folder, or one with the folders train and test, of which `part` is opened.
+        part: "train" or "test"; a folder that is not divided is "train", divide it with `split_examples`.
+        size: side or (height, width) to bring every picture to; None if all have the same.
+        channels: 1 (grey) or 3 (RGB) to convert every picture to; None if all have the same.
+        on_error: "refuse" names the first file that is not a readable picture; "skip" leaves such files out.
+        label_names: the classes, declared; a folder that is none of them is refused. None takes the folders' names
+            (those of train, where the pictures are divided), and an assumption says so.
+        cache_bytes: memory for decoded pictures, in bytes; 0 decodes a picture whenever it is asked for.
+        progress: called with (pictures checked, pictures).
+
+    Returns:
+        inputs uint8 [N, height, width, channels].
+
+    Raises:
+        InputError: no classes, a bad file (with on_error="refuse"), folders below a class, or pictures of different
+            sizes or channels where `size` or `channels` is None.
+    """
+    one_of(("train", "test"), part=part)
+    one_of(("refuse", "skip"), on_error=on_error)
+    non_negative(cache_bytes=cache_bytes)
+    if channels is not None:
+        one_of((1, 3), channels=channels)
+    fit = None if size is None else image_size(size)
+    root = part_of(Path(path), part)
+    found = _folders(root)
+    names = list(label_names) if label_names is not None else _folders(part_of(Path(path), "train"))
+    number = {name: i for i, name in enumerate(names)}
+    files: list[tuple[int, str]] = []
+    bad: list[str] = []
+    for name in found:
+        if name not in number:
+            source = "train" if label_names is None else "the declared ones"
+            raise InputError(f"{root / name}: the class {name!r} is none of {source}; remove it or declare all classes")
+        listed = user_folder(root, name)
+        if listed.layout == "classes":
+            raise InputError(f"{root / listed.files[0][1]} lies two folders deep; needed is {_LAYOUT}")
+        if listed.strays and on_error == "refuse":
+            raise InputError(refusal(root / listed.strays[0][0], listed.strays[0][1]))
+        bad += [f"{place} ({reason})" for place, reason in listed.strays]
+        files += [(number[name], file) for _, file in listed.files]
+    labels: list[int] = []
+    kept: list[str] = []
+    first: tuple[str, Picture] | None = None
+    for done, (label, file) in enumerate(files, 1):
+        try:
+            picture = decode(root / file, fit, channels)
+        except BadImage as error:
+            if on_error == "refuse":
+                raise InputError(refusal(root / file, str(error))) from None
+            bad.append(f"{file} ({error})")
+        else:
+            first = first or (file, picture)
+            _refuse_difference(root, first, (file, picture))
+            labels.append(label)
+            kept.append(file)
+        if progress is not None:
+            progress(done, len(files))
+    if first is None:
+        raise InputError(f"{root} has no readable pictures; it needs {_LAYOUT}")
+    height, width, depth = first[1].pixels.shape
+    rows = LazyImages(root, Strings.from_list(kept), (height, width, depth), (fit, channels), False, int(cache_bytes))
+    return ExampleDataset(
+        inputs=(GatheredRows(rows),),
+        labels=np.array(labels, np.int64),
+        num_classes=len(names),
+        label_names=Strings.from_list(names),
+        assumptions=() if label_names is not None else (name_assumption(len(names), "the folders' names"),),
+        notes=(f"{len(bad):,} files were skipped, for example {bad[0]}",) if bad else (),
+    )
+
+
+def part_of(root: Path, part: Part) -> Path:
+    """The folder of a part where the pictures are divided, else the folder itself.
+
+    Raises:
+        InputError: there is no folder, or it has no such part.
+    """
+    if not root.is_dir():
+        raise InputError(f"there is no folder {root}; give one with {_LAYOUT}")
+    inside = {entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith(".")}
+    if "train" in inside and inside <= _PARTS:
+        if part not in inside:
+            raise MissingPart(f"{root} has no folder {part}; it has {', '.join(sorted(inside))}")
+        return root / part
+    if part == "test":
+        raise MissingPart(f"{root} is not divided into train and test; use part='train' and divide it by a seed")
+    return root
+
+
+def _folders(root: Path) -> list[str]:
+    """The classes' folders, sorted."""
+    try:
+        with os.scandir(root) as entries:
+            found = [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+    except OSError as error:
+        raise InputError(f"{root} cannot be read: {error.strerror}") from None
+    if not found:
+        raise InputError(f"{root} has no classes: it has no folders; put the pictures into {_LAYOUT}")
+    return sorted(found, key=os.fsencode)
+
+
+def _refuse_difference(root: Path, first: tuple[str, Picture], other: tuple[str, Picture]) -> None:
+    """Refuse two pictures that do not go into one array."""
+    (a, one), (b, two) = first, other
+    if one.pixels.shape == two.pixels.shape:
+        return
+    if one.pixels.shape[:2] != two.pixels.shape[:2]:
+        kinds = ["{}×{}".format(*picture.pixels.shape) for picture in (one, two)]
+        remedy = "bring all to one size: --size 28, or size=28"
+    else:
+        kinds = ["grey" if picture.pixels.shape[2] == 1 else "RGB" for picture in (one, two)]
+        remedy = "convert all: --channels 1 or 3, or channels=1"
+    raise InputError(f"{root / a} is {kinds[0]} and {root / b} is {kinds[1]}; {remedy}")

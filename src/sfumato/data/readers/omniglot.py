@@ -1,0 +1,145 @@
+"""Omniglot (Lake et al., Science 2015): 1,623 characters of 50 alphabets, each by 20 drawers.
+
+It comes as folders of PNG, or as arrays in one npz file. A user is a character (an identity, as in DP-FedEmb's recipes)
+or a drawer.
+"""
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from sfumato._check import InputError, one_of
+from sfumato.data.image_files import OnError, folders, user_names
+from sfumato.data.numpy_files import read_npz
+from sfumato.data.readers.image_folder import Entry, from_entries
+from sfumato.data.strings import Strings
+from sfumato.data.users.dataset import UserDataset, from_arrays
+
+OmniglotUser = Literal["character", "drawer"]
+"""Who is a user of Omniglot: each character, or each person who drew."""
+
+_OMNIGLOT_FILE = re.compile(r"\d+_(\d+)\.png")
+_OMNIGLOT_KEYS = {"images", "character", "alphabet", "drawer", "alphabet_names"}
+
+
+def omniglot_folder(
+    path: Path | str,
+    users: OmniglotUser = "character",
+    size: int | Sequence[int] | None = None,
+    on_error: OnError = "refuse",
+    *,
+    invert: bool = False,
+    cache_bytes: int = 1 << 26,
+    progress: Callable[[int, int], None] | None = None,
+) -> UserDataset:
+    """Omniglot's folders: `path/<Alphabet>/character01/0001_01.png`, the last number being the drawer.
+
+    Args:
+        path: `images_background` or `images_evaluation`.
+        users: "character" or "drawer".
+        size: side or (height, width) to scale to; None keeps 105×105.
+        on_error: "refuse" or "skip" files that are not readable or not named like this.
+        invert: False: ink is 0 and paper 255, as in the files; True: ink is 255.
+        cache_bytes: memory for decoded pictures.
+        progress: called with (pictures checked, pictures).
+
+    Returns:
+        a lazily decoded data set; a class is a character ("Greek/character01"), its group the alphabet.
+
+    Raises:
+        InputError: the folder is not laid out like this, or has bad files (with on_error="refuse").
+    """
+    one_of(("character", "drawer"), users=users)
+    root = Path(path)
+    alphabets, strays = user_names(root)
+    if "images_background" in alphabets:
+        raise InputError(f"give one of the folders in it: {root / 'images_background'} or images_evaluation")
+    entries: list[Entry] = []
+    for folder in folders(root, alphabets):
+        strays += folder.strays
+        for kind, file in folder.files:
+            match = _OMNIGLOT_FILE.fullmatch(Path(file).name)
+            if kind is None or match is None:
+                strays.append((file, "is not Omniglot's <Alphabet>/character<n>/<character>_<drawer>.png"))
+                continue
+            label = f"{folder.name}/{kind}"
+            user = label if users == "character" else f"drawer{int(match[1]):02d}"
+            entries.append(Entry(user=user, label=label, path=file))
+    entries.sort(key=lambda entry: (entry.user, entry.path))
+    return from_entries(
+        root,
+        entries,
+        users=sorted({entry.user for entry in entries}),
+        label_names=sorted({entry.label for entry in entries}),
+        group=_alphabet,
+        strays=strays,
+        size=size,
+        channels=1,
+        on_error=on_error,
+        invert=invert,
+        cache_bytes=cache_bytes,
+        progress=progress,
+    )
+
+
+def omniglot_npz(path: Path | str, users: OmniglotUser = "character", *, invert: bool = False) -> UserDataset:
+    """Omniglot as arrays: images [n, H, W] uint8, character [n], alphabet [n], drawer [n], alphabet_names.
+
+    Args:
+        path: the npz file.
+        users: "character" or "drawer".
+        invert: False: ink is 0 and paper 255, as in the file; True: ink is 255.
+
+    Returns:
+        a class is a character ("Greek/character01"), its group the alphabet; both in the file's order.
+
+    Raises:
+        InputError: the file is missing, damaged, or has other keys.
+    """
+    one_of(("character", "drawer"), users=users)
+    arrays = read_npz(path)
+    if missing := _OMNIGLOT_KEYS - set(arrays):
+        raise InputError(f"{path} is not Omniglot's npz: it has no {sorted(missing)[0]}; it has {', '.join(arrays)}")
+    character, alphabet = arrays["character"].astype(np.int64), arrays["alphabet"].astype(np.int64)
+    codes, first, label = np.unique(character, return_index=True, return_inverse=True)
+    groups = [str(arrays["alphabet_names"][alphabet[i]]) for i in first]
+    seen: dict[str, int] = {}
+    names = []
+    for group in groups:
+        seen[group] = seen.get(group, 0) + 1
+        names.append(f"{group}/character{seen[group]:02d}")
+    images = 255 - arrays["images"] if invert else arrays["images"]
+    if users == "drawer":
+        owners = np.char.add("drawer", np.char.zfill(arrays["drawer"].astype(str), 2))
+        return from_arrays(images, label, owners, Strings.from_list(names), Strings.from_list(groups))
+    order = np.argsort(label, kind="stable")
+    return UserDataset(  # users in the file's order, not by name: the alphabets come as in the paper
+        inputs=images[order][..., None],
+        labels=label[order].astype(np.int64),
+        offsets=np.concatenate([[0], np.cumsum(np.bincount(label, minlength=len(codes)))]).astype(np.int64),
+        names=Strings.from_list(names),
+        num_classes=len(codes),
+        label_names=Strings.from_list(names),
+        label_groups=Strings.from_list(groups),
+    )
+
+
+def is_omniglot_npz(keys: Sequence[str]) -> bool:
+    """Whether an npz file with these keys is Omniglot's."""
+    return set(keys) >= _OMNIGLOT_KEYS
+
+
+def is_omniglot_folder(path: Path) -> bool:
+    """Whether a folder looks like `<Alphabet>/character<n>/`."""
+    with os.scandir(path) as entries:
+        some = itertools.islice((entry.path for entry in entries if entry.is_dir()), 3)
+        return any(next(Path(folder).glob("character[0-9]*/*_[0-9]*.png"), None) is not None for folder in some)
+
+
+def _alphabet(label: str) -> str:
+    return label.rsplit("/", 1)[0]

@@ -1,0 +1,51 @@
+"""What whoever runs tells a run at its end, so that the statement can be written."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sfumato._types import Adjacency, Unit
+from sfumato.accounting import Event
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alternative:
+    """The same run under another convention.
+
+    Attributes:
+        name: what differs.
+        unit: whom the other convention protects.
+        event: what the run cost that unit; None for what it cost the statement's own.
+        method: the accountant.
+    """
+
+    name: str
+    unit: Unit
+    event: Event | None = None
+    method: Literal["auto", "rdp", "zcdp", "pld"] = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What cannot be read off the ledger.
+
+    Attributes:
+        unit: whom the statement protects.
+        adjacency: how neighbours differ.
+        population: public number of units.
+        delta: δ.
+        sampling, mechanism: phrases.
+        assumptions: sentences that the guarantee rests on, beside those of every run.
+        alternatives: the run under other conventions.
+        disclosure: answers to the questions of `accounting.statement.disclosure` that follow from what ran, beside
+            those of every run.
+    """
+
+    unit: Unit
+    adjacency: Adjacency
+    population: int
+    delta: float
+    sampling: str
+    mechanism: str
+    assumptions: tuple[str, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    disclosure: dict[str, str] = field(default_factory=dict)

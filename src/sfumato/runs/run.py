@@ -1,0 +1,275 @@
+"""A run: folder, lock, key, ledger, budget, processes, resume and statement. It knows no loop.
+
+Whatever is released from private records goes through one run, in phases: a noisy histogram, then the rounds of a
+loop, then votes. Each release is recorded before it happens (`spend`), all phases stand in one ledger, and one
+statement covers them (`finish`). Everything random is a function of the run's key, so what was not yet saved when a
+process died is repeated bit for bit, and recorded again in the same place: no noise is ever spent twice.
+
+The order of a run: `saved` reads where it stood; the caller checks what it must; `start` writes the first file. So a
+mistake in plan or data leaves no folder behind.
+
+>>> from sfumato.accounting import Laplace
+>>> facts = Facts(
+...     unit="label", adjacency="replace", population=100, delta=1e-3, sampling="everyone", mechanism="a count")
+>>> with Run.open(None, plan={"plan": "count"}, seed=1) as run:
+...     _ = run.start("the fingerprint of plan and data")
+...     count = run.release("count", Laplace(scale=2.0), lambda source: {"n": torch.tensor([41.0])})
+...     statement = run.finish(count, facts)
+>>> round(statement.epsilon, 3)
+1.0
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from sfumato._check import InputError
+from sfumato._files import write_atomic
+from sfumato._random import RandomSource
+from sfumato.accounting import Budget, Event, Ledger, Statement, compose, terms
+from sfumato.runs import checkpoint as checkpoints
+from sfumato.runs.checkpoint import Checkpoint
+from sfumato.runs.facts import Facts
+from sfumato.runs.folder import RunFolder
+from sfumato.runs.statement import make_statement
+from sfumato.runs.team import Team
+
+
+class Run:
+    """One run; open it with `Run.open`.
+
+    Attributes:
+        source: the run's randomness.
+        team: its processes.
+        folder: of its files, or None for a run in memory.
+        history: rows of metrics.jsonl.
+    """
+
+    def __init__(
+        self, *, folder: RunFolder | None, team: Team, plan: dict[str, Any], budget: Budget | None, stack: ExitStack
+    ) -> None:
+        self.folder = folder
+        self.team = team
+        self.history: list[dict[str, Any]] = []
+        self.source: RandomSource
+        self._plan, self._budget, self._stack = plan, budget, stack
+        self._ledger: Ledger | None = None
+        self._spent: dict[Event, int] = {}
+        self._releases: dict[str, dict[str, Tensor]] = {}
+        self._last: Checkpoint | None = None
+        self._fingerprint = ""
+
+    @classmethod
+    @contextmanager
+    def open(
+        cls,
+        out: Path | str | None,
+        *,
+        plan: dict[str, Any],
+        seed: int | None = None,
+        resume: bool = False,
+        budget: Budget | None = None,
+    ) -> Iterator["Run"]:
+        """A run from its key to its last file.
+
+        Args:
+            out: its folder; None keeps everything in memory.
+            plan: what plan.json holds, all of it public; "about" is no part of the comparison when a run goes on.
+            seed: repeatable randomness, for simulation only; None draws a key from the operating system.
+            resume: go on with the run in `out`.
+            budget: what all releases together may cost; a release beyond it is refused.
+
+        Raises:
+            InputError: the folder is of no use, or another process writes to it.
+        """
+        if resume and out is None:
+            raise InputError("resume needs the folder of the run; give out")
+        folder = None if out is None else RunFolder(out)
+        team = Team()
+        with ExitStack() as stack:
+            stack.callback(team.close)
+            if folder is not None:
+                stack.callback(folder.release)
+            stack.enter_context(torch.random.fork_rng(devices=[]))
+            run = cls(folder=folder, team=team, plan=plan, budget=budget, stack=stack)
+            if folder is not None and team.leads:
+                folder.claim(resume=resume)
+            run.source = run._key(seed, resume=resume)
+            yield run
+
+    def saved(self, fingerprint: str) -> Checkpoint:
+        """The checkpoint of a run that goes on, and the tensors that are not trained.
+
+        Raises:
+            InputError: there is none, or it is of another plan, model or data set.
+        """
+        assert self.folder is not None
+        saved = checkpoints.load(self.folder.checkpoint)
+        if saved.fingerprint != fingerprint:
+            raise InputError(
+                f"the checkpoint in {self.folder.path} is from another plan, model or data set{self._difference()}; "
+                "resume with the same ones, or choose another folder"
+            )
+        self._last = saved
+        self._releases = {phase: checkpoints.load_release(self.folder.checkpoint, phase) for phase in saved.phases}
+        return saved
+
+    def frozen(self) -> dict[str, Tensor]:
+        """What a run that goes on does not train."""
+        assert self.folder is not None
+        return checkpoints.read_tensors(self.folder.checkpoint / checkpoints.FROZEN)[0]
+
+    def start(self, fingerprint: str, frozen: Mapping[str, Tensor] | None = None) -> None:
+        """Begin to write: a new folder, or the ledger as the checkpoint left it.
+
+        Args:
+            fingerprint: of plan, model and data: every process must have the same.
+            frozen: tensors that are not trained, kept for a resumed run.
+
+        Raises:
+            InputError: the folder is taken, or the ledger is not the checkpoint's.
+        """
+        self._fingerprint = fingerprint
+        if self.folder is None or not self.team.leads:
+            return
+        if self._last is None:
+            self.folder.start()
+            self.folder.write_plan(self._plan)
+            checkpoints.write_key(self.folder.checkpoint, self.source)
+            checkpoints.save_frozen(self.folder.checkpoint, dict(frozen or {}))
+        # Whoever resumes repeats releases with the run's own key, so the key tells what is one release. Runs of one
+        # seed may be many things, and have no identity.
+        identity = self.source.stream("ledger").bytes(16).hex() if self.source.kind == "os" else None
+        self._ledger = self._stack.enter_context(
+            Ledger.open(self.folder.ledger, identity=identity, budget=self._budget)
+        )
+        if self._last is None:
+            self.save({}, {})
+        else:
+            self._rewind(self._ledger, self._last)
+            self.history = self.folder.keep_metrics(self._last.metrics_lines)
+
+    def spend(self, event: Event, *, phase: str | None = None, **public: Any) -> None:
+        """Record a release before it happens.
+
+        Args:
+            event: what is about to be released; for one unit.
+            phase: the part of the run that it belongs to; None for its main one.
+            public: anything else for the ledger; nothing private.
+
+        Raises:
+            BudgetExceeded: the budget does not allow it; nothing was recorded.
+        """
+        if self._ledger is not None:
+            self._ledger.append(event, **({} if phase is None else {"phase": phase}), **public)
+        for single, count in terms(event):
+            self._spent[single] = self._spent.get(single, 0) + count
+
+    def release(
+        self, phase: str, event: Event, draw: Callable[[RandomSource], dict[str, Tensor]], **public: Any
+    ) -> dict[str, Tensor]:
+        """Release something once: a run that goes on finds it, and neither pays nor draws again.
+
+        Args:
+            phase: its name, once in a run.
+            event: what it costs one unit.
+            draw: makes it from the run's randomness, in streams labelled by the phase, and from the private records.
+            public: for the ledger.
+
+        Where it comes after a loop has begun, the loop's next checkpoint keeps it; until then it is drawn again alike.
+        """
+        if phase not in self._releases:
+            self.spend(event, phase=phase, **public)
+            self._releases[phase] = draw(self.source)
+            if self.folder is not None and self.team.leads:
+                checkpoints.save_release(self.folder.checkpoint, phase, self._releases[phase])
+            if self._last is not None and not self._last.state:  # else the loop saves: its rounds go with its state
+                self.save({}, {})
+        return self._releases[phase]
+
+    def spent(self) -> Event:
+        """Everything recorded so far, composed."""
+        return compose(self._spent) if self._ledger is None else self._ledger.event()
+
+    def note(self, row: dict[str, Any]) -> None:
+        """Add a row to the metrics; what is private in it stands under "not_private"."""
+        self.history.append(row)
+        if self.folder is not None and self.team.leads:
+            self.folder.add_metrics(row)
+
+    def save(self, tensors: dict[str, Tensor], state: dict[str, Any], *, complete: bool = False) -> None:
+        """Write a checkpoint: this is where a run that is stopped goes on."""
+        if self.folder is None or not self.team.leads or self._ledger is None:
+            return
+        self._last = Checkpoint(
+            ledger_entries=len(self._ledger),
+            ledger_head=self._ledger.head,
+            metrics_lines=self.folder.metrics_lines,
+            fingerprint=self._fingerprint,
+            complete=complete,
+            phases=tuple(self._releases),
+            tensors=tensors,
+            state=state,
+        )
+        checkpoints.save(self.folder.checkpoint, self._last)
+
+    def finish(
+        self,
+        tensors: dict[str, Tensor],
+        facts: Facts,
+        *,
+        metadata: dict[str, Any] | None = None,
+        complete: bool = True,
+    ) -> Statement:
+        """Write the statement and what is released.
+
+        Args:
+            tensors: of model.safetensors.
+            facts: what the statement tells beside the ledger.
+            metadata: JSON in the header of model.safetensors; public.
+            complete: all that was planned has run; the key is deleted then.
+        """
+        statement = make_statement(self.spent(), facts, noise_source=self.source.kind) if self.team.leads else None
+        statement = self.team.from_leader(statement)
+        assert statement is not None
+        if self.folder is not None and self.team.leads:
+            statement.save(self.folder.path / "statement.json")
+            header = {"sfumato": json.dumps(metadata or {}, sort_keys=True)}
+            write_atomic(self.folder.model, lambda temporary: save_file(tensors, temporary, header))
+            if complete:
+                checkpoints.delete_key(self.folder.checkpoint)
+        return statement
+
+    def _key(self, seed: int | None, *, resume: bool) -> RandomSource:
+        if seed is not None:
+            return RandomSource.from_seed(seed)
+        source = None
+        if self.team.leads:
+            # A run that is complete has no key any more, and nothing left to draw.
+            kept = resume and self.folder is not None and not checkpoints.load(self.folder.checkpoint).complete
+            source = checkpoints.read_key(self.folder.checkpoint) if kept and self.folder else RandomSource.from_os()
+        return self.team.from_leader(source)
+
+    def _difference(self) -> str:
+        """Which fields of the plan differ, for the message."""
+        assert self.folder is not None
+        then, now = self.folder.read_plan(), json.loads(json.dumps(self._plan))
+        changed = [f"{k} {then.get(k)} → {v}" for k, v in now.items() if k != "about" and then.get(k) != v]
+        return f" ({', '.join(changed)})" if changed else ""
+
+    def _rewind(self, ledger: Ledger, saved: Checkpoint) -> None:
+        """Back to the checkpoint: releases after it are repeated with the same noise, and recorded again."""
+        if len(ledger) < saved.ledger_entries:
+            raise InputError(
+                f"the ledger has {len(ledger)} entries but the checkpoint {saved.ledger_entries}: it was cut short; "
+                "take a whole copy, or start a new run"
+            )
+        ledger.truncate(saved.ledger_entries)
+        if ledger.head != saved.ledger_head:
+            raise InputError("the ledger is not the one of the checkpoint; take the ledger.jsonl of this run")

@@ -1,0 +1,121 @@
+"""From a run to its statement: what was promised to whom, under which assumptions."""
+
+from typing import Any
+
+from sfumato._types import Unit
+from sfumato.accounting import Event, NonPrivate, Statement, guarantee, terms
+from sfumato.accounting.statement.disclosure import NOT_STATED
+from sfumato.accounting.statement.verdict import FPR
+from sfumato.runs.facts import Facts
+
+
+def make_statement(event: Event, facts: Facts, *, noise_source: str) -> Statement:
+    """The statement of everything that was released.
+
+    Args:
+        event: all of it, from the ledger; for one unit.
+        facts: what cannot be read off the ledger.
+        noise_source: "os" or "seeded".
+    """
+    cost = guarantee(event, adjacency=facts.adjacency)
+    lower, upper = cost.epsilon_interval(facts.delta)
+    private = not any(isinstance(part, NonPrivate) for part, _ in terms(event))
+    return Statement(
+        unit=facts.unit,
+        adjacency=facts.adjacency,
+        epsilon=upper,
+        delta=facts.delta,
+        epsilon_lower=lower,
+        rho=cost.rho(),
+        sampling=facts.sampling,
+        mechanism=facts.mechanism,
+        noise_source="operating system's CSPRNG" if noise_source == "os" else "seeded: simulation only",
+        assumptions=_assumptions(facts, noise_source) if private else _NO_GUARANTEE,
+        population=facts.population,
+        alternatives=tuple(_alternatives(event, facts)) if private else (),
+        disclosure=_disclosure(facts, noise_source) if private else _NOT_COVERED,
+        tpr_at_1_percent_fpr=float(cost.tpr(FPR)),
+    )
+
+
+_NO_GUARANTEE = ("No noise was added: there is no differential privacy guarantee.",)
+_NOT_COVERED = {
+    "released": "The model, the ledger and the plan; nothing is covered, as no noise was added.",
+    "verification": "That no guarantee is claimed.",
+}
+
+
+def _assumptions(facts: Facts, noise_source: str) -> tuple[str, ...]:
+    lines = [
+        f"The number of {facts.unit}s, {facts.population}, and everything in plan.json are public (where the true "
+        "number is not, a public one can be declared).",
+        _person(facts.unit),
+        "The model after every round, the ledger and the plan are covered. Metrics, evaluations on private data and "
+        "checkpoints are not.",
+        "One run is counted. Choosing settings by looking at other runs on the same records costs extra.",
+        "Sums and noise are exact up to floating-point rounding.",
+    ]
+    if noise_source == "seeded":
+        lines.append("Seeded: simulation only. Whoever knows the seed can take the noise away, so nobody is protected.")
+    return (*lines, *facts.assumptions)
+
+
+def _person(unit: Unit) -> str:
+    """Who is covered, where a person may be more than one unit."""
+    if unit == "example":
+        return (
+            "A record is one example of the data set: a person with several examples is covered for each alone, not "
+            "for all of them together."
+        )
+    return "A person is one user of the data set: whoever appears under several users is covered for each alone."
+
+
+def _several(unit: Unit) -> str:
+    if unit == "example":
+        return f"{_person(unit)} Whether anybody has several examples is {NOT_STATED}."
+    return (
+        "A person is one user of the data set. Whoever appears under several users is covered for each alone; whether "
+        f"that happens is {NOT_STATED}."
+    )
+
+
+def _disclosure(facts: Facts, noise_source: str) -> dict[str, str]:
+    """Answers that follow from what ran; what only the author of the run knows is left open."""
+    return {
+        "trust_model": "Whoever runs the training sees the records, or each client's contribution, and is trusted: "
+        "noise is added to the sum, in one place.",
+        "released": "The model after every round, the ledger and the plan; all three are covered. Metrics, evaluations "
+        "on private data and the folder checkpoint/ are not, and are marked as not private.",
+        "several_units": _several(facts.unit),
+        "hyperparameter_tuning": "One run is counted. Whether settings were chosen by other runs on the same records "
+        f"is {NOT_STATED}.",
+        "evaluation": "What was measured on the training, validation or test records has no noise and is not covered; "
+        f"whether it served to choose what is released is {NOT_STATED}.",
+        "other_releases": f"None is counted here; whether there are others is {NOT_STATED}.",
+        "cryptographic_noise": "Yes: AES-256 under a key from the operating system, deleted when the run ends."
+        if noise_source == "os"
+        else "No: seeded, for simulation only. Whoever knows the seed can take the noise away.",
+        "floating_point": "No: sums and noise are rounded to floating-point numbers, and attacks on their last bits "
+        "(Mironov 2012) are not ruled out.",
+        "verification": "ledger.jsonl holds every release in a chain of hashes; sfumato ledger verify checks it and "
+        "sfumato ledger show accounts it anew. That the code ran as it stands has to be believed.",
+        **facts.disclosure,
+    }
+
+
+def _alternatives(event: Event, facts: Facts) -> list[dict[str, Any]]:
+    """The same run under other conventions; each with its own numbers."""
+    rows = []
+    for other in facts.alternatives:
+        cost = guarantee(event if other.event is None else other.event, adjacency=facts.adjacency, method=other.method)
+        rows.append(
+            {
+                "name": other.name,
+                "unit": other.unit,
+                "adjacency": facts.adjacency,
+                "accountant": cost.tightest(facts.delta),
+                "epsilon": cost.epsilon(facts.delta),
+                "delta": facts.delta,
+            }
+        )
+    return rows

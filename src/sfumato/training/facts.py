@@ -1,0 +1,81 @@
+"""What a plan that ran tells its statement beside the ledger."""
+
+from collections.abc import Sequence
+
+from sfumato.runs import Alternative, Facts
+from sfumato.sampling import PoissonSampling, VirtualClients
+from sfumato.training.plan import Plan
+from sfumato.training.private_sum import PrivateSum
+
+
+def facts_of(
+    plan: Plan,
+    private_sum: PrivateSum,
+    *,
+    rounds: int,
+    population: int,
+    delta: float,
+    data_assumptions: Sequence[str] = (),
+) -> Facts:
+    """The facts of the rounds that ran.
+
+    Args:
+        plan: the plan that ran.
+        private_sum: its parts.
+        rounds: rounds that ran.
+        population: public number of units.
+        delta: δ.
+        data_assumptions: what is taken to be public about the data.
+    """
+    return Facts(
+        unit=plan.unit,
+        adjacency=private_sum.sampler.adjacency,
+        population=population,
+        delta=delta,
+        sampling=private_sum.sampler.describe(),
+        mechanism=_mechanism(private_sum, rounds),
+        assumptions=(*_assumptions(private_sum, rounds), *plan.assumptions(), *data_assumptions),
+        alternatives=tuple(_alternatives(plan, private_sum, rounds)),
+        disclosure={
+            "contribution": f"Each contribution is {private_sum.bound.disclose()} in every round that draws the unit, "
+            "and counts as zero if it is not finite.",
+            "sampling_as_run": "Yes: the sampler that ran is the object that the cost was derived from.",
+        },
+    )
+
+
+def _mechanism(private_sum: PrivateSum, rounds: int) -> str:
+    z = private_sum.mechanism.noise_multiplier
+    if z == 0:
+        return f"no noise: {rounds} rounds without any guarantee"
+    count = "" if private_sum.bound.quantile is None else ", with a noisy count for the norm"
+    what = private_sum.mechanism.describe()
+    return f"{rounds} {what} of contributions {private_sum.bound.describe()}, noise multiplier {z:.6g}{count}"
+
+
+def _assumptions(private_sum: PrivateSum, rounds: int) -> list[str]:
+    lines = []
+    if isinstance(private_sum.grouping, VirtualClients):
+        lines.append(
+            "Sampled users are assigned to virtual clients independently and uniformly, and one user can move the "
+            "clipped sum by twice the clip norm."
+        )
+    if rounds < private_sum.rounds:
+        lines.append(
+            f"The run was stopped after {rounds} of {private_sum.rounds} rounds, and that decision used nothing "
+            "private; otherwise the cost of all planned rounds holds."
+        )
+    return lines
+
+
+def _alternatives(plan: Plan, private_sum: PrivateSum, rounds: int) -> list[Alternative]:
+    """The same run under other conventions."""
+    found = [Alternative(name="this statement, by Rényi accounting", unit=plan.unit, method="rdp")]
+    if isinstance(private_sum.grouping, VirtualClients) and isinstance(private_sum.sampler, PoissonSampling):
+        client = private_sum.contributor_event(rounds)
+        paper = "the paper's convention: neighbours differ in a whole virtual client (Xu et al. 2022)"
+        found += [
+            Alternative(name=f"{paper}, by Rényi accounting", unit="virtual_client", event=client, method="rdp"),
+            Alternative(name=paper, unit="virtual_client", event=client),
+        ]
+    return found

@@ -1,0 +1,251 @@
+"""Fitting a plan to data: one run, from the first check to the released files."""
+
+import hashlib
+import json
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from sfumato._check import InputError
+from sfumato.accounting import Budget, Statement, guarantee
+from sfumato.runs import Run, share_cores
+from sfumato.training.contribution import Contribution
+from sfumato.training.display import Display
+from sfumato.training.facts import facts_of
+from sfumato.training.loop import Cadence, Loop
+from sfumato.training.moving_average import MovingAverage
+from sfumato.training.plan import ContributionFactory, Plan
+from sfumato.training.private_sum import PrivateSum
+from sfumato.training.server import OptimizerFactory, Server
+from sfumato.training.task import Task
+from sfumato.training.trainable import HEAD
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run leaves.
+
+    Attributes:
+        model: the trained copy of the user's module, in evaluation mode.
+        statement: what it cost whom.
+        history: rows of metrics.jsonl; what is private in them is under "not_private".
+        head: the shared head [classes, d] where the plan has one.
+        evaluation: of the untrained and the trained model on the test data, if any was given.
+        finished: False if the run was asked to stop before its last round.
+        folder: the run's folder, or None.
+    """
+
+    model: nn.Module
+    statement: Statement
+    history: list[dict[str, Any]]
+    head: Tensor | None
+    evaluation: dict[str, Any]
+    finished: bool
+    folder: Path | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan(Plan):
+    """A plan that trains a model by rounds of a private sum."""
+
+    def fit(
+        self,
+        model: nn.Module,
+        data: Any,
+        *,
+        out: str | Path | None = None,
+        resume: bool = False,
+        validation: Any = None,
+        test: Any = None,
+        cadence: Cadence | None = None,
+        progress: bool = False,
+        server_optimizer: OptimizerFactory | None = None,
+        about: dict[str, Any] | None = None,
+        device: str = "cpu",
+        budget: Budget | None = None,
+        task: Task | None = None,
+        contribution: ContributionFactory | None = None,
+    ) -> Result:
+        """Train, and say what it cost.
+
+        Args:
+            model: any torch module that gives what the plan trains; it is copied, never changed.
+            data: the private records.
+            out: folder of the run; None keeps everything in memory.
+            resume: go on from the checkpoint in `out`.
+            validation: public data to measure during the run; what it shows is not covered by the guarantee.
+            test: data to measure before the first and after the last round.
+            cadence: when to evaluate and save.
+            progress: show a progress bar on stderr.
+            server_optimizer: builds any torch optimiser from the parameters, instead of the plan's by name.
+            about: JSON that describes the model and the data, kept in plan.json.
+            device: where to train.
+            budget: what the run may cost; a round beyond it is refused.
+            task: what the data must be and how a model is measured, instead of the plan's own.
+            contribution: builds what the cohort adds, instead of the plan's own way.
+
+        Raises:
+            InputError: a mistake in the plan, the data or the folder; nothing is lost.
+        """
+        task = task or self.default_task()
+        task.check(data)
+        plan = self.for_population(self.public_population(data))
+        fit = _Fit(plan, task, data, test, validation, about or {}, device)
+        share_cores()
+        with Run.open(
+            out, plan={**plan.to_json(), "about": about or {}}, seed=plan.seed, resume=resume, budget=budget
+        ) as run:
+            return fit.go(
+                run,
+                model,
+                contribution or plan.contribution,
+                server_optimizer or plan.server,
+                cadence or Cadence(),
+                resume=resume,
+                progress=progress,
+            )
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """What stays the same while a run goes on."""
+
+    plan: Plan
+    task: Task
+    data: Any
+    test: Any
+    validation: Any
+    about: dict[str, Any]
+    device: str
+
+    def go(
+        self,
+        run: Run,
+        model: nn.Module,
+        contribute: ContributionFactory,
+        optimizer: OptimizerFactory,
+        cadence: Cadence,
+        *,
+        resume: bool,
+        progress: bool,
+    ) -> Result:
+        """The whole of it."""
+        plan, team = self.plan, run.team
+        population = plan.public_population(self.data)
+        plan.refuse_unready(population)
+        private_sum = plan.private_sum(population)
+        contribution = contribute(model, self.data, self.device, run.source.seed64("initial head"))
+        trained = contribution.trained
+        private_sum.bound.groups(trained.layout.names)  # refuses a bound that does not fit this model
+        theta = team.broadcast(trained.initial.clone())
+        frozen = {name: team.broadcast(tensor) for name, tensor in trained.frozen().items()}
+        trained.load_frozen(frozen)
+        server = _server(plan, optimizer, trained.views(theta), theta, private_sum.rounds)
+        loop = Loop(private_sum=private_sum, contribution=contribution, server=server, theta=theta, run=run)
+        fingerprint = self._fingerprint(contribution, server)
+        team.refuse_difference(fingerprint)
+        if resume:
+            loop.resume(run.saved(fingerprint))
+            trained.load_frozen(run.frozen())
+        # Before anything is written, so that a test set of no use leaves no folder behind.
+        untrained = self._measure(run, contribution, theta) if loop.round == 0 else None
+        run.start(fingerprint, frozen)
+        if untrained:
+            self._keep(run, "untrained", untrained)
+        delta = plan.delta_for(population)
+        visible = progress and team.leads
+        with Display(private_sum.rounds, loop.round, visible=visible, headline=self.task.headline) as display:
+            loop.rounds(
+                cadence,
+                epsilon_so_far=_running_epsilon(private_sum, delta),
+                evaluate=self._validator(run, contribution),
+                show=display.show,
+            )
+        final = server.released(theta)
+        trained.load(final)
+        facts = facts_of(
+            plan,
+            private_sum,
+            rounds=loop.round,
+            population=population,
+            delta=delta,
+            data_assumptions=self.task.assumptions(self.data),
+        )
+        released = trained.released()
+        public = {name: self.about[name] for name in plan.model_fields if name in self.about}
+        statement = run.finish(released, facts, metadata=public, complete=loop.finished)
+        evaluation = run.folder.evaluation() if run.folder is not None else {}
+        if untrained:
+            evaluation["untrained"] = untrained
+        if loop.finished and (row := self._measure_or_warn(run, contribution, final)):
+            evaluation["trained"] = row
+            self._keep(run, "trained", row)
+        return Result(
+            model=trained.model.eval(),
+            statement=statement,
+            history=run.history,
+            head=released.get(HEAD),
+            evaluation=evaluation,
+            finished=loop.finished,
+            folder=None if run.folder is None else run.folder.path,
+        )
+
+    def _fingerprint(self, contribution: Contribution, server: Server) -> str:
+        plan = json.dumps(self.plan.to_json(), sort_keys=True)
+        return hashlib.sha256(f"{plan} {server.describe()} {contribution.fingerprint()}".encode()).hexdigest()
+
+    def _validator(self, run: Run, contribution: Contribution) -> Callable[[int], dict[str, Any]] | None:
+        if self.validation is None:
+            return None
+
+        def measure(_: int) -> dict[str, Any]:
+            if not run.team.leads:
+                return {}
+            row = self.task.measure(contribution.trained.model, self.validation, curve=False, device=self.device)
+            return {"evaluation": "validation", **row}
+
+        return measure
+
+    def _measure(self, run: Run, contribution: Contribution, theta: Tensor) -> dict[str, Any] | None:
+        if self.test is None or not run.team.leads:
+            return None
+        contribution.trained.load(theta)
+        return self.task.measure(contribution.trained.model, self.test, curve=True, device=self.device)
+
+    def _measure_or_warn(self, run: Run, contribution: Contribution, theta: Tensor) -> dict[str, Any] | None:
+        """A model that has collapsed cannot be measured; that must not cost the run its files."""
+        try:
+            return self._measure(run, contribution, theta)
+        except InputError as error:
+            warnings.warn(f"the trained model could not be measured: {error}", stacklevel=2)
+            return None
+
+    def _keep(self, run: Run, name: str, row: dict[str, Any]) -> None:
+        if run.folder is not None and run.team.leads:
+            run.folder.add_evaluation(name, row, self.task.about_test(self.test, row))
+
+
+def _server(plan: Plan, make: OptimizerFactory, views: list[Tensor], theta: Tensor, rounds: int) -> Server:
+    decay = plan.average_decay
+    return Server(
+        make,
+        views,
+        schedule=plan.rate_schedule(rounds),
+        average=None if decay is None else MovingAverage(theta, decay=decay),
+    )
+
+
+def _running_epsilon(private_sum: PrivateSum, delta: float) -> Callable[[int], float | None]:
+    """ε after so many rounds, for the metrics: by Rényi accounting, which is cheap and an upper bound."""
+
+    def epsilon(rounds: int) -> float | None:
+        cost = guarantee(private_sum.event(rounds), adjacency=private_sum.sampler.adjacency, method="rdp")
+        value = cost.epsilon(delta)
+        return round(value, 6) if math.isfinite(value) else None
+
+    return epsilon

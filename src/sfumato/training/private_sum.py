@@ -1,0 +1,134 @@
+"""The private sum: five parts of which what runs, what is recorded and what is accounted are all made.
+
+>>> from sfumato.clipping import ConstantClipNorm
+>>> from sfumato.mechanisms import IndependentGaussian
+>>> from sfumato.sampling import PoissonSampling
+>>> rounds = PrivateSum(
+...     sampler=PoissonSampling(sampling_rate=0.01, population=1000), grouping=OwnClients(clients=10),
+...     bound=ConstantClipNorm(clip_norm=1.0), mechanism=IndependentGaussian(noise_multiplier=1.1), rounds=100)
+>>> rounds.event(100) == rounds.entry(0) * 100
+True
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sfumato._check import InputError
+from sfumato.accounting import ClipCount, Event, joint
+from sfumato.accounting.events import compose
+from sfumato.clipping import NormBound
+from sfumato.clipping.quantile import MOVED
+from sfumato.mechanisms import IndependentGaussian, Mechanism
+from sfumato.sampling import OwnClients, Sampler, VirtualClients
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateSum:
+    """The five parts of a private sum; what is accounted is derived from what runs.
+
+    Attributes:
+        sampler: who takes part.
+        grouping: how participants are put together, and by how many bounds one of them moves the sum.
+        bound: how much a contribution may weigh.
+        mechanism: the noise; its multiplier is that of the whole round.
+        rounds: how often.
+    """
+
+    sampler: Sampler
+    grouping: OwnClients | VirtualClients
+    bound: NormBound
+    mechanism: Mechanism
+    rounds: int
+
+    def __post_init__(self) -> None:
+        noise = self.mechanism.noise_multiplier
+        if noise > 0 and self.bound.start is None:
+            raise InputError(f"noise_multiplier {noise:g} needs a clip_norm: noise on an unbounded sum protects nobody")
+        _ = self.event(1)  # refuses a mechanism that nothing is proven for with this sampler or this bound
+
+    @property
+    def contributions_moved(self) -> float:
+        """By how many contributions' bounds one unit moves the sum, between neighbours."""
+        return self.grouping.contributions_moved(self.sampler.adjacency)
+
+    def event(self, rounds: int) -> Event:
+        """What the first so many rounds cost one unit; the whole run where its rounds share noise."""
+        return self._event(self._moved, rounds)
+
+    def contributor_event(self, rounds: int) -> Event:
+        """The same for one whole contribution (the convention of papers on virtual clients)."""
+        return self._event(1.0, rounds)
+
+    def entry(self, round: int) -> Event | None:
+        """What the ledger records before this round, from 0; None for nothing: the whole run is in round 0's."""
+        if self.mechanism.stream:
+            return self.event(self.rounds) if round == 0 else None
+        return self._single(self._moved, counted=self.counts(round))
+
+    def counts(self, round: int) -> bool:
+        """Whether this round also releases a noisy count, for the clip norm of the next one."""
+        return self.bound.quantile is not None and self.bound.quantile.active(round)
+
+    def sum_mechanism(self, round: int) -> Mechanism:
+        """The noise on the sum: more than the round's multiplier where a count shares the cost."""
+        if not self.counts(round):
+            return self.mechanism
+        return self._independent().beside(self.count_mechanism().noise_multiplier)
+
+    def count_mechanism(self) -> IndependentGaussian:
+        """The noise on the count, on a scale of what one contribution adds to it."""
+        return IndependentGaussian(noise_multiplier=self._count_noise_std / MOVED, label="count noise")
+
+    def record(self, round: int, clip_norm: float | None) -> dict[str, Any]:
+        """What the ledger keeps of a round beside its event: all of it public."""
+        scale = self.scale(clip_norm)
+        record: dict[str, Any] = {
+            "round": round + 1,
+            "clip_norm": clip_norm,
+            "sensitivity": None if clip_norm is None else self.contributions_moved * scale,
+            "noise_std": self.sum_mechanism(round).noise_std(scale),
+            "denominator": self.grouping.clients,
+        }
+        if self.counts(round):
+            record["count_noise_std"] = self._count_noise_std
+        return record
+
+    def scale(self, clip_norm: float | None) -> float:
+        """The norm that one contribution adds at most; 0 where there is no bound, and so no noise."""
+        return 0.0 if clip_norm is None else self.bound.sensitivity(clip_norm)
+
+    @property
+    def _moved(self) -> float:
+        """By how many bounds a unit that comes or goes moves the sum; accountants double it for replace themselves."""
+        return self.contributions_moved / (2.0 if self.sampler.adjacency == "replace" else 1.0)
+
+    @property
+    def _count_noise_std(self) -> float:
+        """Std of the noise on the count; 0 without privacy."""
+        noise, rule = self.mechanism.noise_multiplier, self.bound.quantile
+        if noise == 0 or rule is None:
+            return 0.0
+        return rule.count_noise_std(clients=self.grouping.clients, noise_multiplier=noise)
+
+    def _event(self, moved: float, rounds: int) -> Event:
+        rule = self.bound.quantile
+        if rule is None:
+            return self.mechanism.event(moved, self.sampler, rounds)
+        counted = rounds if rule.rounds is None else min(rounds, rule.rounds)
+        parts = {self._single(moved, counted=True): counted, self._single(moved, counted=False): rounds - counted}
+        return compose({event: times for event, times in parts.items() if times})
+
+    def _single(self, moved: float, *, counted: bool) -> Event:
+        """One round of independent noise, with its count or without."""
+        if not counted or self.mechanism.noise_multiplier == 0:
+            return self.mechanism.event(moved, self.sampler, 1)
+        noisy_sum = self._independent().beside(self.count_mechanism().noise_multiplier).single(moved)
+        return self.sampler.account(joint(noisy_sum, ClipCount(self._count_noise_std / moved)))
+
+    def _independent(self) -> IndependentGaussian:
+        if not isinstance(self.mechanism, IndependentGaussian):
+            raise InputError(
+                f"adaptive clipping shares the noise of a round, and {self.mechanism.describe()} share it between "
+                "rounds; use clipping=flat with a clip_norm of your own"
+            )
+        return self.mechanism

@@ -1,0 +1,93 @@
+"""A folder a class: decoded on demand in bounded memory, and bad folders are refused by name."""
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sfumato._check import InputError
+from sfumato.data import (
+    class_folder,
+    load_examples,
+    pack,
+    write_examples,
+)
+
+
+@pytest.fixture
+def animals(tmp_path: Path, picture, save) -> Path:
+    """animals/<class>/<n>.jpg|png: 3 classes with 2, 3 and 4 RGB pictures of 20×16."""
+    root = tmp_path / "animals"
+    for k, kind in enumerate(["cat", "dog", "eel"]):
+        for n in range(2 + k):
+            save(root / kind / f"{n}.{'png' if n % 2 else 'jpg'}", picture(10 * k + n, 20, 16, 3))
+    return root
+
+
+def test_a_folder_is_a_class_and_pictures_are_decoded_on_demand(animals: Path) -> None:
+    data = class_folder(animals)
+    assert list(data.label_names or ()) == ["cat", "dog", "eel"]
+    assert data.labels.tolist() == [0] * 2 + [1] * 3 + [2] * 4
+    assert "folders' names" in data.assumptions[0]
+    with Image.open(animals / "dog" / "1.png") as image:
+        np.testing.assert_array_equal(data.examples([3])[0][0][0], np.asarray(image))
+    written = write_examples(data.subset([8, 0]), animals.parent / "packed")
+    np.testing.assert_array_equal(written.examples([0])[0][0], data.examples([8])[0][0])
+    stored = load_examples(pack(animals, animals.parent / "store", 8, 1) and animals.parent / "store")
+    assert stored.input_shapes == ((8, 8, 1),)
+    assert stored.labels.tolist() == data.labels.tolist()
+
+
+def test_decoded_pictures_do_not_fill_the_memory(tmp_path: Path, picture, save) -> None:
+    for n in range(60):
+        save(tmp_path / "a" / f"{n}.png", picture(n, 64, 64, 3))
+    data = class_folder(tmp_path, cache_bytes=4 * 64 * 64 * 3)
+    data.examples([0])
+    tracemalloc.start()
+    for place in range(60):
+        data.examples([place])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20 * 64 * 64 * 3  # all 60 would take 60
+
+
+def test_test_pictures_get_the_numbers_of_the_training_classes(animals: Path, tmp_path: Path, picture, save) -> None:
+    root = tmp_path / "divided"
+    root.mkdir()
+    animals.rename(root / "train")
+    save(root / "test" / "eel" / "0.jpg", picture(1, 20, 16, 3))
+    assert load_examples(root).num_classes == 3
+    test = load_examples(root, "test")
+    assert test.labels.tolist() == [2]
+    assert list(test.label_names or ()) == ["cat", "dog", "eel"]
+    save(root / "test" / "fox" / "0.jpg", picture(1, 20, 16, 3))
+    with pytest.raises(InputError, match="class 'fox' is none of train"):
+        load_examples(root, "test")
+
+
+def test_bad_folders_are_refused_in_one_line(animals: Path, picture, save) -> None:
+    with pytest.raises(InputError, match="not divided into train and test"):
+        class_folder(animals, "test")
+    with pytest.raises(InputError, match="class 'eel' is none of the declared"):
+        class_folder(animals, label_names=["cat", "dog"])
+    assert class_folder(animals, label_names=["eel", "dog", "cat"]).assumptions == ()
+    save(animals / "cat" / "z.png", picture(1, 9, 16, 3))
+    with pytest.raises(InputError, match=r"0\.jpg is 20×16 and .*z\.png is 9×16; .*--size 28"):
+        class_folder(animals)
+    assert class_folder(animals, size=8).input_shapes == ((8, 8, 3),)
+    save(animals / "cat" / "z.png", picture(1, 20, 16, 1))
+    with pytest.raises(InputError, match=r"is RGB and .* is grey; .*--channels"):
+        class_folder(animals)
+    (animals / "cat" / "z.png").write_bytes(b"no picture")
+    with pytest.raises(InputError, match=r"z\.png is not a picture"):
+        class_folder(animals)
+    assert "z.png" in class_folder(animals, on_error="skip").notes[0]
+    save(animals / "cat" / "deep" / "a.png", picture(1))
+    with pytest.raises(InputError, match="both beside and in class folders"):
+        class_folder(animals)
+    with pytest.raises(InputError, match="no classes: it has no folders"):
+        class_folder(animals / "dog")
+    with pytest.raises(InputError, match="there is no folder"):
+        class_folder(animals / "none")

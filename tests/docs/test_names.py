@@ -1,0 +1,53 @@
+"""Modules, names and files that the documentation, the docstrings and the comments speak of are there."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("docs", "src", "tests", "recipes", "benchmarks")
+TEXTS = sorted(file for folder in FOLDERS for pattern in ("*.md", "*.py") for file in (ROOT / folder).rglob(pattern))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(file for file in TEXTS if file != Path(__file__).resolve())]
+_DOTTED = re.compile(r"(?<![\w./-])sfumato(?:\.\w+)+")
+_FILE = re.compile(r"(?<![\w./{*-])(?:[\w-]+/)+[a-z_][\w-]*\.py\b")
+
+
+def exists(dotted: str) -> bool:
+    """Whether a module, or something in one, has this name."""
+    parts = dotted.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[count:]:
+            if not hasattr(found, name):
+                return False
+            found = getattr(found, name)
+        return True
+    return False
+
+
+def test_every_name_of_ours_exists():
+    said = {(page, name) for page in PAGES for name in _DOTTED.findall(page.read_text(encoding="utf-8"))}
+    assert len(said) > 500
+    names = {name for _, name in said}
+    wrong = {name for name in names if not exists(name)}
+    assert sorted(f"{page.relative_to(ROOT)}: {name}" for page, name in said if name in wrong) == []
+
+
+def test_every_file_of_ours_exists():
+    bases = [ROOT, *(ROOT / folder for folder in FOLDERS), ROOT / "src" / "sfumato"]
+    wrong = []
+    for page in PAGES:
+        for name in _FILE.findall(page.read_text(encoding="utf-8")):
+            if not any((base / name).exists() for base in [*bases, page.parent]):
+                wrong.append(f"{page.relative_to(ROOT)}: {name}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", ["sfumato.data.users.load", "sfumato.nowhere", "sfumato.data.UserDataset.nothing"])
+def test_a_name_that_is_gone_is_found(name: str):
+    assert not exists(name)

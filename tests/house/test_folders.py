@@ -1,0 +1,103 @@
+"""Folders stay small and mirror each other; modules stay short; a package says what it holds and does nothing else."""
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "sfumato"
+TESTS = ROOT / "tests"
+PACKAGES = sorted({file.parent for file in SOURCE.rglob("*.py")})
+MODULES = sorted(file for file in SOURCE.rglob("*.py") if file.name != "__init__.py")
+
+ACROSS = {
+    "contract": "one battery for every algorithm",
+    "reference": "published numbers and other libraries",
+    "statistical": "distributions of what is drawn",
+    "adversarial": "what an attacker sees or sends",
+    "recipes": "mirrors recipes/",
+    "docs": "mirrors docs/",
+    "house": "rules of this tree",
+}
+"""Folders of tests that mirror no single package, and what they are for."""
+
+MOST_MODULES = 20
+MOST_LINES = 500
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def too_full(files: list[Path]) -> dict[str, int]:
+    """The folders with more than `MOST_MODULES` of these files; what only opens or equips a folder does not count."""
+    counts = Counter(_name(file.parent) for file in files if file.name not in ("__init__.py", "conftest.py"))
+    return {folder: count for folder, count in counts.items() if count > MOST_MODULES}
+
+
+def test_no_folder_holds_more_than_twenty_modules():
+    full = too_full([*SOURCE.rglob("*.py"), *TESTS.rglob("*.py")])
+    assert not full, f"{full}: give the modules that belong together a room of their own"
+
+
+def test_a_folder_that_is_too_full_is_found():
+    files = [SOURCE / "data" / f"m{i}.py" for i in range(20)]
+    assert too_full([*files, SOURCE / "data" / "__init__.py"]) == {}
+    assert too_full([*files, SOURCE / "data" / "one_more.py"]) == {"src/sfumato/data": 21}
+
+
+def test_no_module_is_longer_than_500_lines():
+    lengths = {_name(file): file.read_text(encoding="utf-8").count("\n") for file in [*MODULES, *TESTS.rglob("*.py")]}
+    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
+
+
+def test_every_folder_of_tests_mirrors_a_package():
+    folders = {file.parent.relative_to(TESTS) for file in TESTS.rglob("*.py")}
+    strange = [str(f) for f in folders if not (SOURCE / f).is_dir() and f.parts[0] not in ACROSS]
+    assert not strange, f"{strange}: move the tests to where the source lies, or say in ACROSS what the folder is for"
+
+
+def test_the_folders_of_tests_across_packages_are_no_packages():
+    assert [name for name in ACROSS if (SOURCE / name).exists()] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=_name)
+def test_a_package_says_what_it_holds_and_does_nothing_but_re_export(package: Path):
+    tree = _tree(package / "__init__.py")
+    assert ast.get_docstring(tree)
+    for statement in tree.body[1:]:
+        match statement:
+            case ast.ImportFrom(module=str(origin)) if origin.startswith("sfumato."):
+                pass
+            case ast.Assign(targets=[ast.Name(id="__all__" | "__version__")]):
+                pass
+            case _:
+                pytest.fail(f"{_name(package)}/__init__.py does more than re-export: {ast.unparse(statement)}")
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=_name)
+def test_what_a_package_re_exports_is_what_it_names(package: Path):
+    tree = _tree(package / "__init__.py")
+    imported = [name.asname or name.name for s in tree.body if isinstance(s, ast.ImportFrom) for name in s.names]
+    named = [s.value for s in tree.body if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == "__all__"]
+    assert sorted(imported) == sorted(ast.literal_eval(named[0]) if named else [])
+
+
+def test_no_module_comes_in_through_the_door_of_its_own_room():
+    """The contract on imports cannot see this circle: the door imports the module, and the module the door."""
+    circles = []
+    for file in MODULES:
+        for node in ast.walk(_tree(file)):
+            if not isinstance(node, ast.ImportFrom) or node.level or not node.module:
+                continue
+            room = ROOT.joinpath("src", *node.module.split("."))
+            if room != SOURCE and room in file.parents:  # sfumato itself imports nothing
+                rooms = {path.stem for path in room.iterdir()}
+                circles += [f"{_name(file)}: {ast.unparse(node)}" for name in node.names if name.name not in rooms]
+    assert circles == []
