@@ -17,7 +17,7 @@ from torch import nn
 
 from sfumato._files import read_json
 from sfumato.data import UserDataset
-from sfumato.training import Cadence, Plan
+from sfumato.training import Cadence, Plan, PrivatePlan
 
 FAR = 1e-3
 
@@ -60,6 +60,8 @@ def cell(recipe: Recipe, method: str, seed: int, folder: Path, quick: bool, data
     """Train one method with one seed, or go on with it."""
     plan = (recipe.quick if quick else recipe.plans)[method]
     train, test = recipe.data(data)
+    if isinstance(plan, PrivatePlan):  # as the papers choose it
+        plan = dataclasses.replace(plan, delta=plan.public_population(train) ** -1.1)
     torch.manual_seed(seed)
     dataclasses.replace(plan, seed=seed).fit(
         recipe.model(),

@@ -4,7 +4,7 @@ from sfumato.training.contribution import Contribution, Share
 from sfumato.training.flat_parameters import FlatParameters
 from sfumato.training.loop import Cadence, Loop, PrivateSum, Progress
 from sfumato.training.moving_average import MovingAverage
-from sfumato.training.plan import ContributionFactory, Measure, Plan, Rounds, default_delta
+from sfumato.training.plan import ContributionFactory, Measure, Plan, Rounds
 from sfumato.training.private_plan import PrivatePlan
 from sfumato.training.run import Result
 from sfumato.training.schedule import Schedule
@@ -28,5 +28,4 @@ __all__ = [
     "Server",
     "ServerOptimizer",
     "Share",
-    "default_delta",
 ]

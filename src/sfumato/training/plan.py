@@ -16,6 +16,7 @@ from torch import nn
 
 from sfumato import _check
 from sfumato._types import Unit
+from sfumato.accounting.statement.delta import default_delta
 from sfumato.training.contribution import Contribution
 from sfumato.training.loop import Cadence, PrivateSum
 from sfumato.training.run import Result, Run
@@ -186,8 +187,3 @@ class Plan:
             contribute=contribution or plan.contribution,
         )
         return run.go(resume=resume)
-
-
-def default_delta(population: int) -> float:
-    """N^-1.1, the convention of the papers."""
-    return population**-1.1

@@ -9,11 +9,12 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato.accounting import Event
 from sfumato.accounting import calibrate as calibrate_event
+from sfumato.accounting.statement.delta import default_delta, is_too_large
 from sfumato.clipping import AdaptiveClipNorm, ConstantClipNorm, NormBound
 from sfumato.mechanisms import GaussianMechanism
 from sfumato.sampling import FixedSizeSampling, OwnClients, PoissonSampling, Sampler, VirtualClients
 from sfumato.training.loop import PrivateSum
-from sfumato.training.plan import Plan, default_delta
+from sfumato.training.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class PrivatePlan(Plan):
             noise multiplier where that is larger.
         adaptive_clip_rounds: adapt in the first so many rounds only; None for all.
         population: N, the public number of units; None takes the number present.
-        delta: δ of the statement; None for N^-1.1.
+        delta: δ of the statement; None for 0.01 / N.
     """
 
     sampling: Literal["poisson", "fixed"] = "poisson"
@@ -123,7 +124,7 @@ class PrivatePlan(Plan):
 
         Args:
             epsilon: budget of the whole run, > 0.
-            delta: in (0, 1); None for population^-1.1.
+            delta: in (0, 1); None for 0.01 / population.
             population: public number of units.
 
         Raises:
@@ -161,7 +162,7 @@ class PrivatePlan(Plan):
         return self.population or len(data)
 
     def delta_for(self, population: int) -> float:
-        """The chosen δ, or N^-1.1."""
+        """The chosen δ, or 0.01 / N."""
         return default_delta(population) if self.delta is None else self.delta
 
     def refuse_unready(self, population: int) -> None:
@@ -171,5 +172,6 @@ class PrivatePlan(Plan):
                 "noise_multiplier is not set; call calibrate(epsilon=…, population=…), or use noise_multiplier=0 "
                 "for a run without privacy"
             )
-        if self.delta is not None and self.delta >= 1 / population and self.noise_multiplier:
-            warnings.warn(f"delta {self.delta:g} is not below 1/{population}; choose it well below", stacklevel=2)
+        if self.delta is not None and is_too_large(self.delta, population) and self.noise_multiplier:
+            remedy = f"leave it out for {default_delta(population):g}"
+            warnings.warn(f"delta {self.delta:g} is not well below 1/{population}; {remedy}", stacklevel=2)
