@@ -38,7 +38,7 @@ FEDAVG = FedAvg(
     server_learning_rate=0.5,
     noise_multiplier=0,
 )
-NOISE = FEDEMB.calibrate(epsilon=EPSILON, population=POPULATION).noise_multiplier
+NOISE = FEDEMB.calibrate(epsilon=EPSILON, delta=POPULATION**-1.1, population=POPULATION).noise_multiplier
 PLANS: dict[str, TrainingPlan] = {
     "centralized": Centralized(rounds=600, batch_size=128, learning_rate=0.02),
     "FedAvg": FEDAVG,
