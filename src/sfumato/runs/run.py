@@ -16,7 +16,7 @@ mistake in plan or data leaves no folder behind.
 ...     count = run.release("count", Laplace(scale=2.0), lambda source: {"n": torch.tensor([41.0])})
 ...     statement = run.finish(count, facts)
 >>> round(statement.epsilon, 3)
-1.0
+0.998
 """
 
 import json

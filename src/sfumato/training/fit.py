@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from sfumato._check import InputError
 from sfumato.accounting import Budget, Statement, guarantee
 from sfumato.runs import Run, share_cores
+from sfumato.runs.interrupt import Interrupt
 from sfumato.training.contribution import Contribution
 from sfumato.training.display import Display
 from sfumato.training.facts import facts_of
@@ -154,14 +155,16 @@ class _Fit:
             trained.load_frozen(run.frozen())
         # Before anything is written, so that a test set of no use leaves no folder behind.
         untrained = self._measure(run, contribution, theta) if loop.round == 0 else None
-        run.start(fingerprint, frozen)
-        if untrained:
-            self._keep(run, "untrained", untrained)
         delta = plan.delta_for(population)
         visible = progress and team.leads
-        with Display(private_sum.rounds, loop.round, visible=visible, headline=self.task.headline) as display:
+        display = Display(private_sum.rounds, loop.round, visible=visible, headline=self.task.headline)
+        with Interrupt() as interrupt, display:
+            run.start(fingerprint, frozen)
+            if untrained:
+                self._keep(run, "untrained", untrained)
             loop.rounds(
                 cadence,
+                interrupt=interrupt,
                 epsilon_so_far=_running_epsilon(private_sum, delta),
                 evaluate=self._validator(run, contribution),
                 show=display.show,

@@ -79,6 +79,7 @@ class Loop:
         self,
         cadence: Cadence,
         *,
+        interrupt: Interrupt,
         epsilon_so_far: Callable[[int], float | None],
         evaluate: Callable[[int], dict[str, Any]] | None,
         show: Callable[[dict[str, Any]], None],
@@ -87,35 +88,35 @@ class Loop:
 
         Args:
             cadence: when to evaluate and save.
+            interrupt: entered before the run's first checkpoint, so that a signal finds a run that can go on.
             epsilon_so_far: ε after so many rounds, for the metrics.
             evaluate: measures the model after a round; None for never.
             show: is told every row of the metrics.
         """
         saved_at = time.monotonic()
-        with Interrupt() as interrupt:  # from before the first checkpoint on: a signal finds a run that can go on
-            if not self._resumed:
-                self._evaluate(cadence, evaluate, show)
+        if not self._resumed:
+            self._evaluate(cadence, evaluate, show)
+            self._save()
+        while not self.finished and not self.stopped:
+            started = time.monotonic()
+            clip_norm = self.clip_norm
+            tally, stop = self._round(interrupt)
+            row = {
+                "round": self.round,
+                "epsilon": epsilon_so_far(self.round),
+                "clip_norm": clip_norm,
+                "cohort_planned": self._sum.grouping.clients,
+                # How long a round takes tells how many people took part.
+                "not_private": {**tally.row(), "seconds": round(time.monotonic() - started, 4)},
+            }
+            self._note(row, show)
+            self._evaluate(cadence, evaluate, show)
+            self.stopped = stop and not self.finished
+            due = cadence.checkpoint_every and self.round % cadence.checkpoint_every == 0
+            late = time.monotonic() - saved_at > 60 * cadence.checkpoint_minutes
+            if due or late or self.finished or self.stopped:
                 self._save()
-            while not self.finished and not self.stopped:
-                started = time.monotonic()
-                clip_norm = self.clip_norm
-                tally, stop = self._round(interrupt)
-                row = {
-                    "round": self.round,
-                    "epsilon": epsilon_so_far(self.round),
-                    "clip_norm": clip_norm,
-                    "cohort_planned": self._sum.grouping.clients,
-                    # How long a round takes tells how many people took part.
-                    "not_private": {**tally.row(), "seconds": round(time.monotonic() - started, 4)},
-                }
-                self._note(row, show)
-                self._evaluate(cadence, evaluate, show)
-                self.stopped = stop and not self.finished
-                due = cadence.checkpoint_every and self.round % cadence.checkpoint_every == 0
-                late = time.monotonic() - saved_at > 60 * cadence.checkpoint_minutes
-                if due or late or self.finished or self.stopped:
-                    self._save()
-                    saved_at = time.monotonic()
+                saved_at = time.monotonic()
 
     def resume(self, saved: Checkpoint) -> None:
         """Go on from a checkpoint; one from before the loop began changes nothing."""
