@@ -11,6 +11,7 @@ from sfumato import accounting as acc
 from sfumato.clipping import AdaptiveClipNorm, ClippedSum, ConstantClipNorm, QuantileRule
 from sfumato.mechanisms import IndependentGaussian
 from sfumato.runs import Facts, Run
+from sfumato.runs.interrupt import Interrupt
 from sfumato.sampling import OwnClients, PoissonSampling
 from sfumato.training import Cadence, Loop, Optimizer, PrivateSum, Server, Trainable
 
@@ -88,7 +89,14 @@ def go(out: Path | None, private_sum: PrivateSum, *, resume=False, dies_at=None,
             if dies_at == row["round"]:
                 raise Killed
 
-        loop.rounds(Cadence(checkpoint_every=2), epsilon_so_far=lambda _: None, evaluate=None, show=show)
+        with Interrupt() as interrupt:
+            loop.rounds(
+                Cadence(checkpoint_every=2),
+                interrupt=interrupt,
+                epsilon_so_far=lambda _: None,
+                evaluate=None,
+                show=show,
+            )
         if votes:
             released |= run.release(
                 "votes", acc.Gaussian(4.0), lambda source: {"v": torch.from_numpy(source.stream("v").normal(3))}
