@@ -199,7 +199,7 @@ def _conclude(result: Result, out: Path, task: Task, *, as_json: bool) -> None:
         return
     file = out / "evaluation.json"
     evaluation = read_json(file) if file.exists() else {}
-    from sfumato.report import write_report  # late: plots take a while to load
+    from sfumato.report import in_brief, write_report  # late: plots take a while to load
 
     try:
         page = write_report([out])
@@ -210,7 +210,7 @@ def _conclude(result: Result, out: Path, task: Task, *, as_json: bool) -> None:
         say_json({"run": out, "report": page, "statement": result.statement.to_json(), "evaluation": rows})
         return
     _tell(task, evaluation)
-    say(f"\n{result.statement.text()}\n\nrun: {out}\nreport: {page}")
+    say("\n" + "\n".join(in_brief(out, page)) + f"\n\nrun: {out}")
 
 
 def _tell(task: Task, evaluation: dict[str, Any]) -> None:
