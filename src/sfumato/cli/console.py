@@ -6,10 +6,14 @@ Under torchrun only the first process prints; the others speak up when something
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+_LONG = re.compile(r"\S{400,}")
+_WHOLE = 1_000_000  # columns, where there is no terminal to fit
 
 
 def leads() -> bool:
@@ -35,7 +39,8 @@ def notify(message: str) -> None:
 
 
 def _one_line(message: str) -> str:
-    return " ".join(message.split())
+    """In one line, where very long words are told by their two ends."""
+    return " ".join(_LONG.sub(lambda word: f"{word[0][:200]}…{word[0][-40:]}", message).split())
 
 
 def say(text: str = "") -> None:
@@ -45,20 +50,24 @@ def say(text: str = "") -> None:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table for people, on stdout; it keeps its columns when it goes to a file."""
+    """A table for people, on stdout: cells are wrapped to a terminal's width, a file gets whole lines."""
     if not leads():
         return
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    drawn = Table(*header, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for title in header:
+        drawn.add_column(title, overflow="fold")
     for row in rows:
         drawn.add_row(*row)
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
-        console.width = 200
-    console.print(drawn)
+        console.width = _WHOLE
+    with console.capture() as text:
+        console.print(drawn)
+    say("\n".join(line.rstrip() for line in text.get().splitlines()))
 
 
 def say_json(value: Any) -> None:

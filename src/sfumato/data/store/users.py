@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from sfumato._check import InputError
+from sfumato._files import beside
 from sfumato.data.strings import Strings
 from sfumato.data.users.dataset import UserDataset
 
@@ -75,7 +76,7 @@ def is_store(path: Path) -> bool:
 
 def partial_folder(path: Path) -> Path:
     """Where a store is written until it is whole."""
-    return path.with_name(path.name + ".partial")
+    return beside(path, after=".partial")
 
 
 def index_digest(path: Path) -> str:
