@@ -28,7 +28,7 @@ HUGE = "9" * 5000
         (("account", "@file"), "@file"),
         (("account", "--=3"), "there is no option --;"),
         (("dpsgd", "--data", ".", "--epsilon", 3), "has no classes"),
-        (("fedemb", "--data", ".", "--epsilon", 3), "no users"),
+        (("fedemb", "--data", ".", "--epsilon", 3), "is none of: a packed store"),
         (("embed", ".", "x", "--out", "."), "."),
     ],
     ids=lambda value: str(value)[:40].encode("ascii", "replace").decode(),
@@ -52,7 +52,7 @@ def test_of_an_option_that_is_given_twice_the_last_counts(sfumato):
 @pytest.mark.parametrize(
     ("name", "content", "named"),
     [
-        ("a.yaml", b"[" * 1000, "cannot be read as yaml"),
+        ("a.yaml", b"[" * 1000, "nested too deep"),
         ("a.yaml", b"{a: " * 5000, "nested too deep"),
         ("a.json", b'{"a":' * 100_000, "nested too deep"),
         ("a.yaml", b"steps:\t3\n\tdelta: 1\n", "cannot be read as yaml"),

@@ -38,6 +38,11 @@ def notify(message: str) -> None:
         print(f"sfumato: {_one_line(message)}", file=sys.stderr, flush=True)
 
 
+def is_text(word: str) -> bool:
+    """Whether a word can be a file's name and be written down in UTF-8; other bytes of a terminal cannot."""
+    return "\0" not in word and (word.isascii() or word == word.encode(errors="replace").decode())
+
+
 def _one_line(message: str) -> str:
     """In one line, where very long words are told by their two ends."""
     return " ".join(_LONG.sub(lambda word: f"{word[0][:200]}…{word[0][-40:]}", message).split())

@@ -19,7 +19,7 @@ from typing import TextIO
 
 from sfumato._check import InputError, guess
 from sfumato.cli.commands import COMMANDS
-from sfumato.cli.console import complain, leads, notify, table
+from sfumato.cli.console import complain, is_text, leads, notify, table
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,11 +89,11 @@ def _no_command(given: str) -> str:
 
 
 def _refuse_unreadable(words: list[str]) -> None:
-    """Refuse words that no file's name and no number can hold, or that cannot be written down again."""
+    """Refuse words that no file can be named by, or that cannot be written down again."""
     for place, word in enumerate(words, 1):
-        if "\0" in word or (not word.isascii() and word != word.encode(errors="replace").decode()):
+        if not is_text(word):
             raise InputError(
-                f"word {place} of the command, {word!a}, is not text in UTF-8; where it is the name of a file, "
+                f"word {place} of the command, {word[:60]!a}, is not text in UTF-8; where it is the name of a file, "
                 "rename that, or give a link to it"
             )
 

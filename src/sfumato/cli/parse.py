@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import tyro
 
 from sfumato._check import InputError, guess
+from sfumato.cli.console import is_text
 from sfumato.cli.help import MARKERS, asked, show_help
 
 T = TypeVar("T")
@@ -163,6 +164,8 @@ def as_flags(settings: Mapping[str, Any], kind: Any, *, source: Path | str) -> l
                 f"{source}: there is no option {shortened(name)}{guess(name, known)}; --help-all lists them"
             )
         flag = _flag(name, value, source=source)
+        if not all(map(is_text, flag)):
+            raise InputError(f"{source}: {name} must be text in UTF-8, got {value!a}")
         _check_type(name, known[name], value, flag, source=source)
         words += flag
     return words
@@ -231,6 +234,10 @@ def _mistake(box: str, words: Sequence[str], known: Mapping[str, Any]) -> str:
         flags = [line.split()[0] for line in paragraphs[0][1:] if re.match(r"--[a-z]|[A-Z]+\b", line)]
         return f"missing: {', '.join(flags)}"
     text = " ".join(paragraphs[0]).rstrip(".")
+    more = text.removeprefix("Unrecognized options: ")
+    if more != text:
+        first = next((word for word in words if more.startswith(word[:_SHOWN])), more)
+        return f"{shortened(first)} is one word too many"
     wrong = _NO_VALUE.match(text)
     if wrong:
         return _wrong_value(wrong[1], wrong[3], words, known) or wrong[0]
