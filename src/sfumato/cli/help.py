@@ -101,8 +101,13 @@ def _short(groups: Sequence[Group], *, command: str, about: str) -> str:
     flags = [name for name in entries if name.startswith("--")]
     names = [flag[2:].replace("-", "_") for flag in flags]
     chosen = [f"--{name.replace('_', '-')}" for name in told.shown(names)]
-    lines = [f"usage: sfumato {' '.join([command, *words])} [options]", "", textwrap.fill(about, _WIDTH), ""]
-    lines.append("  " + " \\\n      ".join(textwrap.wrap(f"$ {told.example}", _WIDTH - 8)))
+    lines = [
+        f"usage: sfumato {' '.join([command, *words])} [options]",
+        "",
+        textwrap.fill(about, _WIDTH, break_on_hyphens=False),
+        "",
+    ]
+    lines.append("  " + " \\\n      ".join(textwrap.wrap(f"$ {told.example}", _WIDTH - 8, break_on_hyphens=False)))
     lines += ["", *(line for name in (*words, *chosen) for line in entries[name]), ""]
     lines.append(f"--help-all explains all {len(flags)} options.")
     return "\n".join(lines)

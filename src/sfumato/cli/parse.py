@@ -6,6 +6,7 @@ rules, and the command line wins.
 
 import contextlib
 import dataclasses
+import functools
 import io
 import json
 import re
@@ -171,6 +172,7 @@ def as_flags(settings: Mapping[str, Any], kind: Any, *, source: Path | str) -> l
     return words
 
 
+@functools.cache
 def fields(kind: Any) -> dict[str, Any]:
     """The types of all options of a command by field name; groups are taken apart, positional words left out."""
     origin = typing.get_origin(kind) or kind
