@@ -86,11 +86,11 @@ def test_what_is_added_to_the_noisy_mean_reads_no_record() -> None:
     for seed in (1, 2):
         contribution = PLAN.contribution(Doubled(normalised()[0]), numbers(16, 6, seed=seed), "cpu", 0)
         source = RandomSource.from_seed(0)
-        groups = PLAN.grouping.group(np.arange(16), source, 0)
-        contribution.clipped_sum(contribution.initial, groups, 0, 0.1, source)
-        mean = torch.linspace(-1, 1, contribution.initial.numel(), dtype=torch.float64)
+        cohort, theta = PLAN.grouping.group(np.arange(16), 0, source), contribution.trained.initial
+        contribution.clipped_sum(theta, cohort, 0, PLAN.bound, 0.1, source, None)
+        mean = torch.linspace(-1, 1, theta.numel(), dtype=torch.float64)
         before = mean.clone()
-        contribution.complete(mean, 0, source)
+        contribution.after_noise(mean, 0, source)
         assert not torch.equal(mean, before)
         steps.append(mean)
     assert torch.equal(*steps)
