@@ -1,6 +1,5 @@
 """Options that say which examples are read, and which of them are kept out of training to test on."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Literal
 from sfumato import data as datasets
 from sfumato._check import InputError, whole
 from sfumato.cli.console import bar, say
+from sfumato.cli.options.share import refuse_share
 from sfumato.data import ExampleDataset
 
 
@@ -30,10 +30,10 @@ class ExampleDataOptions:
         store: for texts and tables: a new folder that keeps the numbers of --data, so that memory does not grow with
             them.
         test: test data from a place of their own.
-        test_share: how much is kept for the test: a share below 1, or a whole number of examples. Without it, the test
-            part that the data come with, else 0.2; 0 for no test.
+        test_share: the share kept for the test, below 1: each example goes there with this probability, so the number
+            is near the share. Without it, the test part that the data come with, else 0.2; 0 for no test.
         validation_share: the same for the validation data, which are measured during the run.
-        split_seed: chooses which examples go where.
+        split_seed: public; chooses which examples go where.
     """
 
     data: str | None = None
@@ -116,11 +116,9 @@ def read_example_parts(options: ExampleDataOptions, *, quiet: bool) -> ExamplePa
     elif share is None:
         test = _own_test(options)
         share = 0.2 if test is None else 0
+    refuse_share(test_share=share, validation_share=options.validation_share)
     split = datasets.split_examples(
-        whole_data,
-        test=_amount("test_share", share),
-        validation=_amount("validation_share", options.validation_share),
-        seed=options.split_seed,
+        whole_data, test=share, validation=options.validation_share, seed=options.split_seed
     )
     validation = split.validation if len(split.validation) else None
     test = test if test is not None else split.test if len(split.test) else None
@@ -170,13 +168,6 @@ def _part_of(path: str, options: ExampleDataOptions) -> Literal["train", "test"]
     return "test"
 
 
-def _amount(name: str, share: float) -> int | float:
-    """A share below 1, or a whole number."""
-    if not 0 <= share < math.inf or (share >= 1 and share != int(share)):
-        raise InputError(f"{name} must be a share below 1 or a whole number, got {share:g}")
-    return int(share) if share >= 1 or share == 0 else float(share)
-
-
 def _describe(
     whole: ExampleDataset, train: ExampleDataset, validation: ExampleDataset | None, test: ExampleDataset | None
 ) -> None:
@@ -187,5 +178,5 @@ def _describe(
         parts.append(f"{len(validation):,} to watch")
     parts.append("none to test on" if test is None else f"{len(test):,} never trained on, to test on")
     say(f"data: {'; '.join(parts)}")
-    for line in whole.assumptions:
-        say(f"data: taken to be public: {line}")
+    for line in train.assumptions:
+        say(f"data: assumed: {line}")

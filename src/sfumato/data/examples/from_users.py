@@ -6,6 +6,7 @@
 ExampleDataset(3 examples of (2,) float64, 2 classes)
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def examples_from_users(users: UserDataset) -> ExampleDataset:
 
 
 class GatheredRows:
-    """Rows that can only be read as slices, made to be read one by one.
+    """Rows that can only be read as slices, made to be read one by one; they keep their names.
 
     Args:
         rows: pictures that are decoded on demand.
@@ -56,6 +57,7 @@ class GatheredRows:
         self._rows = rows
         self.shape: tuple[int, ...] = tuple(rows.shape)
         self.dtype: np.dtype = np.dtype(rows.dtype)
+        self.names: Sequence[str] = rows.names
 
     def __getitem__(self, rows: Any, /) -> np.ndarray:
         """The rows at these positions, [n, *input_shape]."""

@@ -46,7 +46,7 @@ class Entry:
 
 
 class LazyImages:
-    """Rows of pictures, decoded on demand, with the latest kept in memory.
+    """Rows of pictures, decoded on demand, with the latest kept in memory; `names` are their paths in the folder.
 
     Args:
         root: the folder.
@@ -69,7 +69,7 @@ class LazyImages:
         self.shape = (len(paths), *shape)
         self.dtype = np.dtype(np.uint8)
         self._root = root
-        self._paths = paths
+        self.names = paths
         self._convert = convert
         self._invert = invert
         self._room = cache_bytes // max(1, int(np.prod(shape)))
@@ -91,7 +91,7 @@ class LazyImages:
         if place in self._kept:
             self._kept.move_to_end(place)
             return self._kept[place]
-        path = self._root / self._paths[place]
+        path = self._root / self.names[place]
         height, width, channels = self.shape[1:]
         try:
             picture = decode(path, *self._convert)

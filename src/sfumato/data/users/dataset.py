@@ -54,6 +54,7 @@ class UserDataset:
         chosen: int64 [users], the base users of this view; None = all.
         class_map: int64 [base classes], the class of this view or −1 for one that is left out; None = all as
             is.
+        assumptions: sentences that a guarantee for these users rests on, for the statement.
         notes: lines about what was skipped or converted while reading, for people.
     """
 
@@ -66,6 +67,7 @@ class UserDataset:
     label_groups: Sequence[str] | None = None
     chosen: np.ndarray | None = None
     class_map: np.ndarray | None = None
+    assumptions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
