@@ -181,7 +181,7 @@ def test_a_part_without_gradients_counts_in_the_micro_batch(pictures):
     ("changes", "named"),
     [
         ({"clip_gamma": float("nan")}, "clip_gamma must be a number, got nan"),
-        ({"layer_shares": (1.0, 2.0)}, "layer_shares are for clipping=per_layer"),
+        ({"layer_shares": (1.0, 2.0)}, "layer_shares is for clipping=per_layer"),
         ({"adaptive_clip_learning_rate": float("nan")}, "adaptive_clip_learning_rate"),
         ({"adaptive_clip_count_noise": -1.0}, "adaptive_clip_count_noise must be > 0"),
         ({"adaptive_clip_rounds": 0}, "adaptive_clip_rounds"),

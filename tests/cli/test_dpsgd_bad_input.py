@@ -33,7 +33,7 @@ def write_texts(path: Path, labels: str, header: str = "label,text\n") -> Path:
         (("--learning-rate", "1e308"), "learning_rate must be in [0, 3e+38]"),
         (("--clip-gamma", "nan"), "clip_gamma must be a number, got nan"),
         (("--adaptive-clip-learning-rate", "nan"), "adaptive_clip_learning_rate must be a number"),
-        (("--layer-shares", 1, 2), "layer_shares are for clipping=per_layer"),
+        (("--layer-shares", 1, 2), "layer_shares is for clipping=per_layer"),
         (("--checkpoint-minutes", "nan"), "checkpoint_minutes must be a number, got nan"),
         (("--checkpoint-minutes", -1), "checkpoint_minutes must be >= 0"),
         (("--test-share", "inf"), "test_share must be a share below 1 or a whole number, got inf"),

@@ -33,11 +33,11 @@ from sfumato.models import add_statistics_gradient, refuse_lazy
 from sfumato.per_example import Recording, covered
 from sfumato.per_example.memory import out_of_memory
 from sfumato.sampling import Cohort
-from sfumato.training import Trainable
+from sfumato.training import Contribution, Trainable
 from sfumato.training.dropout import seed_dropout
 
 
-class ExampleContribution:
+class ExampleContribution(Contribution):
     """The `Contribution` of DP-SGD.
 
     Args:

@@ -2,11 +2,11 @@
 
 Outputs are [n, k], or [n] or [n, 1] for one each, as the targets are; a loss of several numbers is the mean of theirs.
 
->>> cross_entropy(torch.zeros(2, 4).double(), torch.tensor([0, 3])).numpy().round(4).tolist()
+>>> [round(loss, 4) for loss in cross_entropy(torch.zeros(2, 4), torch.tensor([0, 3])).tolist()]
 [1.3863, 1.3863]
 >>> squared_error(torch.tensor([[1.0], [2.0]]), torch.tensor([3.0, 2.5])).tolist()
 [4.0, 0.25]
->>> poisson_loss(torch.tensor([[0.0], [1.0]]).double(), torch.tensor([3, 2])).numpy().round(4).tolist()
+>>> [round(loss, 4) for loss in poisson_loss(torch.tensor([[0.0], [1.0]]), torch.tensor([3, 2])).tolist()]
 [1.0, 0.7183]
 """
 

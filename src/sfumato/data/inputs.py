@@ -1,12 +1,26 @@
-"""The one check of an array of inputs, whether its rows belong to users or stand alone.
+"""What inputs are, and the one check of an array of them, whether its rows belong to users or stand alone.
 
 >>> checked_inputs(np.zeros((5, 28, 28), np.uint8)).shape    # grey pictures get their channel
 (5, 28, 28, 1)
 """
 
+from typing import Protocol
+
 import numpy as np
 
 from sfumato._check import InputError
+
+
+class Shaped(Protocol):
+    """Inputs of one shape and type."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[examples, *input_shape]."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype: ...
 
 
 def checked_inputs(inputs: np.ndarray) -> np.ndarray:

@@ -13,8 +13,7 @@ from sfumato.federated.local.batched import BatchedTrainer
 from sfumato.federated.local.heads import HeadLoss, glorot_head
 from sfumato.federated.local.one_by_one import ClientTrainer
 from sfumato.federated.local.work import ClientData, LocalTraining, order_generator, order_of_examples
-from sfumato.training import FlatParameters
-from sfumato.training.run import HEAD
+from sfumato.training import Trainable
 
 
 def clients(shared: bool) -> list[ClientData]:
@@ -30,11 +29,8 @@ def clients(shared: bool) -> list[ClientData]:
     ]
 
 
-def flat_of(model: nn.Module, shared: bool) -> FlatParameters:
-    named = list(model.named_parameters())
-    if shared:
-        named.append((HEAD, nn.Parameter(glorot_head(7, 4, torch.Generator().manual_seed(9)))))
-    return FlatParameters(named)
+def trained_of(model: nn.Module, shared: bool) -> Trainable:
+    return Trainable(model, head=glorot_head(7, 4, torch.Generator().manual_seed(9)) if shared else None)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -51,12 +47,11 @@ def flat_of(model: nn.Module, shared: bool) -> FlatParameters:
     ids=str,
 )
 def test_batched_clients_equal_one_after_the_other(tiny, shared, changes):
-    model = tiny()
-    flat = flat_of(model, shared)
-    theta = flat.vector.clone()
+    trained = trained_of(tiny(), shared)
+    theta = trained.initial
     fields = {"epochs": 2, "batch_size": 8, "learning_rate": 0.05, "head_lr_scale": 3.0, "momentum": 0.9}
     local = LocalTraining(**{**fields, **changes}, shared_head=shared)
-    one, many = ClientTrainer(local, model, flat), BatchedTrainer(local, model, flat)
+    one, many = ClientTrainer(local, trained), BatchedTrainer(local, trained)
     expected = []
     for seed, client in enumerate(clients(shared)):
         delta, loss, examples = one.delta(theta, client, seed)
@@ -73,11 +68,10 @@ def test_a_client_trains_as_plain_torch_would(tiny):
     client = clients(True)[1]
     reference = copy.deepcopy(tiny())
     head = nn.Parameter(glorot_head(7, 4, torch.Generator().manual_seed(9)))
-    model = tiny()
-    flat = flat_of(model, True)
-    theta = flat.vector.clone()
+    trained = trained_of(tiny(), True)
+    theta = trained.initial
     local = LocalTraining(epochs=1, batch_size=8, learning_rate=0.1, momentum=0.9, shared_head=True)
-    delta, _, _ = ClientTrainer(local, model, flat).delta(theta, client, 3)
+    delta, _, _ = ClientTrainer(local, trained).delta(theta, client, 3)
     order = order_of_examples(len(client), local, order_generator(3))
     optimizer = torch.optim.SGD([*reference.parameters(), head], lr=0.1, momentum=0.9)
     for start in range(0, len(order), 8):
@@ -92,10 +86,9 @@ def test_a_client_trains_as_plain_torch_would(tiny):
 
 
 def test_a_client_without_examples_contributes_nothing(tiny):
-    model = tiny()
-    flat = flat_of(model, False)
+    trained = trained_of(tiny(), False)
     empty = ClientData(np.empty((0, 8, 8, 1), np.uint8), np.empty(0, np.int64), 1)
-    delta, loss, examples = ClientTrainer(LocalTraining(), model, flat).delta(flat.vector.clone(), empty, 0)
+    delta, loss, examples = ClientTrainer(LocalTraining(), trained).delta(trained.initial, empty, 0)
     assert delta.abs().sum() == 0
     assert (loss.item(), examples) == (0, 0)
 

@@ -25,24 +25,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from sfumato._check import InputError, whole
+from sfumato.data.inputs import Shaped
 
 _BLOCK = 1 << 16  # targets looked at in one go
 _WHOLE = 1 << 28  # bytes of inputs up to which a fingerprint covers all of them
 _SAMPLED = 4096  # examples that it covers beyond that
 
 
-class ExampleRows(Protocol):
+class ExampleRows(Shaped, Protocol):
     """What each of the inputs must offer: an array does, in memory or mapped, and so does a folder of pictures."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """[examples, *input_shape]."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The type of one number."""
-        ...
 
     def __getitem__(self, rows: Any, /) -> np.ndarray:
         """The rows at int64 [n] or of a slice, shape [n, *input_shape]."""
@@ -129,7 +120,6 @@ class ExampleDataset:
             )
 
     def __len__(self) -> int:
-        """The number of examples."""
         return int(self.inputs[0].shape[0])
 
     def __repr__(self) -> str:

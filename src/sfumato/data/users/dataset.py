@@ -25,24 +25,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from sfumato._check import InputError
-from sfumato.data.inputs import checked_inputs
+from sfumato.data.inputs import Shaped, checked_inputs
 from sfumato.data.strings import Chosen, Strings
 
 _BLOCK = 1 << 16  # users looked at in one go while labels are counted; bounds the memory of a scan
 
 
-class Rows(Protocol):
+class UserRows(Shaped, Protocol):
     """What `inputs` must offer: a NumPy array does, and so does a folder that decodes on demand."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """[examples, *input_shape]."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The type of one number."""
-        ...
 
     def __getitem__(self, rows: slice, /) -> np.ndarray:
         """The rows `start:stop`, shape [stop − start, *input_shape]."""
@@ -67,7 +57,7 @@ class UserDataset:
         notes: lines about what was skipped or converted while reading, for people.
     """
 
-    inputs: Rows
+    inputs: UserRows
     labels: np.ndarray
     offsets: np.ndarray
     names: Sequence[str]
@@ -85,7 +75,6 @@ class UserDataset:
             object.__setattr__(self, "inputs", inputs)
 
     def __len__(self) -> int:
-        """The number of users."""
         return len(self.offsets) - 1 if self.chosen is None else len(self.chosen)
 
     def __repr__(self) -> str:
@@ -253,7 +242,7 @@ class UserDataset:
         present = self.classes_present()
         return self if present.all() or not present.any() else self.select_classes(np.flatnonzero(present))
 
-    def with_inputs(self, inputs: Rows) -> "UserDataset":
+    def with_inputs(self, inputs: UserRows) -> "UserDataset":
         """The same users and labels with other inputs: rows [examples of the whole, …] in the same order."""
         if inputs.shape[0] != self.inputs.shape[0]:
             raise InputError(
