@@ -74,9 +74,9 @@ ALGORITHMS: dict[str, Algorithm] = {
         plan="DPSGD",
         records="examples",
         title="SGD",
-        summary="train a classifier that hides every single example (DP-SGD)",
-        about="Train a classifier so that no single example can be told from the result (DP-SGD): each step draws a "
-        "random batch, clips every example's gradient, and adds noise to the sum.",
+        summary="train a model that hides every single example (DP-SGD)",
+        about="Train a model of classes, numbers or counts so that no single example can be told from the result "
+        "(DP-SGD): each step draws a random batch, clips every example's gradient, and adds noise to the sum.",
     ),
 }
 """By the name of the command, which is also the name of the plan."""
