@@ -24,6 +24,7 @@ import numpy as np
 
 from sfumato._check import InputError, between, whole
 from sfumato._random import RandomSource
+from sfumato.data.strings import encoded
 
 Selection = float | Sequence[str] | Sequence[int] | np.ndarray
 """What goes to a part: a share in [0, 1), or the names or positions themselves."""
@@ -103,9 +104,7 @@ def divide(
 def name_keys(names: Sequence[str], what: str, seed: int) -> np.ndarray:
     """A number in [0, 1) for each name, float64 [names]: BLAKE2b of the name under a key from the public seed."""
     key = hashlib.sha256(b"sfumato split %d " % seed + what.encode()).digest()
-    content = b"".join(
-        hashlib.blake2b(name.encode("utf-8", "surrogateescape"), key=key, digest_size=8).digest() for name in names
-    )
+    content = b"".join(hashlib.blake2b(name, key=key, digest_size=8).digest() for name in encoded(names))
     return (np.frombuffer(content, "<u8") >> np.uint64(11)) * 2.0**-53
 
 

@@ -47,7 +47,7 @@ def examples_from_users(users: UserDataset) -> ExampleDataset:
 
 
 class GatheredRows:
-    """Rows that can only be read as slices, made to be read one by one; they keep their names.
+    """Rows that can only be read as slices, made to be read one by one; they keep names and digests.
 
     Args:
         rows: pictures that are decoded on demand.
@@ -57,7 +57,8 @@ class GatheredRows:
         self._rows = rows
         self.shape: tuple[int, ...] = tuple(rows.shape)
         self.dtype: np.dtype = np.dtype(rows.dtype)
-        self.names: Sequence[str] = rows.names
+        self.names: Sequence[str] | None = getattr(rows, "names", None)
+        self.digests: np.ndarray | None = getattr(rows, "digests", None)
 
     def __getitem__(self, rows: Any, /) -> np.ndarray:
         """The rows at these positions, [n, *input_shape]."""

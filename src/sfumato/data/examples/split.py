@@ -5,7 +5,7 @@ An example with a name of its own (a picture's path in its folder) goes where a 
 that one record, in the middle it moves others, and the training part says so in `assumptions`.
 
 >>> from sfumato.data.examples.arrays import examples_from_arrays
->>> data = examples_from_arrays(np.arange(1000.0), np.zeros(1000, int), num_classes=2)
+>>> data = examples_from_arrays(range(1000), [0] * 1000, num_classes=2)
 >>> parts = split_examples(data, test=0.2, validation=0.1, seed=0)
 >>> [len(part) for part in parts]
 [681, 106, 213]
