@@ -1,4 +1,4 @@
-"""The registry of algorithms: what a new system has to say to have a command, a page and a place in the tests.
+"""The registry: what a system has to say to have a command, a page and a place in the tests.
 
 Nothing of an algorithm is imported before it is asked for, so that the overview of the commands answers at once.
 

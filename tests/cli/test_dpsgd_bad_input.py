@@ -121,7 +121,7 @@ def test_a_broken_test_part_is_told_and_not_replaced_by_training_data(sfumato, t
     pixels, labels = np.zeros((40, 16, 16), np.uint8), np.arange(40) % 3
     np.savez(tmp_path / "x.npz", x_train=pixels, y_train=labels, x_test=pixels[:9], y_test=labels[:8])
     line = sfumato("dpsgd", "--data", tmp_path / "x.npz", *RUN, "--out", tmp_path / "run").line
-    assert "9 rows of inputs and 8 labels" in line
+    assert "9 rows of inputs and 8 targets" in line
 
 
 def test_the_embedded_data_are_never_tested_on_what_was_trained(sfumato):

@@ -31,7 +31,8 @@ def test_a_run_leaves_every_file_and_tells_recall_and_statement(sfumato, people:
     assert shown.code == 0
     assert all((out / name).is_file() for name in FILES)
     statement = acc.Statement.load(out / "statement.json")
-    assert statement.text().split("\n")[0] in shown.out
+    assert f"{statement.epsilon:.3g}"[:3] in shown.out
+    assert "report.html" in shown.out
     assert re.search(r"untrained +\d\.\d+", shown.out)
     assert re.search(r"trained +\d\.\d+", shown.out)
     assert "never trained on" in shown.out

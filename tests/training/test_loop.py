@@ -11,7 +11,6 @@ from sfumato import accounting as acc
 from sfumato.clipping import AdaptiveClipNorm, ClippedSum, ConstantClipNorm, QuantileRule
 from sfumato.mechanisms import IndependentGaussian
 from sfumato.runs import Facts, Run
-from sfumato.runs.interrupt import Interrupt
 from sfumato.sampling import OwnClients, PoissonSampling
 from sfumato.training import Cadence, Loop, Optimizer, PrivateSum, Server, Trainable
 
@@ -89,14 +88,12 @@ def go(out: Path | None, private_sum: PrivateSum, *, resume=False, dies_at=None,
             if dies_at == row["round"]:
                 raise Killed
 
-        with Interrupt() as interrupt:
-            loop.rounds(
-                Cadence(checkpoint_every=2),
-                interrupt=interrupt,
-                epsilon_so_far=lambda _: None,
-                evaluate=None,
-                show=show,
-            )
+        loop.rounds(
+            Cadence(checkpoint_every=2),
+            epsilon_so_far=lambda _: None,
+            evaluate=None,
+            show=show,
+        )
         if votes:
 
             def draw(source) -> dict[str, torch.Tensor]:
