@@ -1,4 +1,4 @@
-"""Measures on held-out data: embeddings (recall at a false accept rate, ROC), classes, numbers and counts."""
+"""Measures on held-out data: embeddings (recall at a false accept rate, ROC), classes, numbers, counts."""
 
 from sfumato.metrics.classification import ClassificationCounts, ClassificationReport, classification_report, roc_auc
 from sfumato.metrics.counts import CountsReport, CountsSums, counts_report
