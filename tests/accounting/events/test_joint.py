@@ -19,7 +19,8 @@ from sfumato.accounting import (
     guarantee,
     joint,
 )
-from sfumato.clipping import AdaptiveClipNorm
+from sfumato.clipping.quantile import MOVED, QuantileRule
+from sfumato.mechanisms import IndependentGaussian
 
 noises = st.floats(0.05, 1e3)
 parts = st.lists(st.one_of(st.builds(Gaussian, noises), st.builds(ClipCount, noises)), min_size=2, max_size=5)
@@ -103,12 +104,14 @@ def test_a_clipped_sum_and_a_count_with_one_noise() -> None:
     assert replaced / noise <= event.gaussian_shift("replace")
 
 
-@pytest.mark.parametrize(("z", "clients", "noise"), [(0.62, 32, None), (1.0, 100, 3.0), (5.0, 1000, 2.6)])
+@pytest.mark.parametrize(("z", "clients", "count_noise"), [(0.62, 32, None), (1.0, 100, 3.0), (5.0, 1000, 2.6)])
 def test_the_sum_and_the_count_of_adaptive_clipping_are_one_gaussian(
-    z: float, clients: int, noise: float | None
+    z: float, clients: int, count_noise: float | None
 ) -> None:
-    clip = AdaptiveClipNorm(initial=1.0, quantile=0.5, clients=clients, noise_multiplier=z, count_noise=noise)
-    together = joint(Gaussian(clip.sum_noise_multiplier), ClipCount(clip.count_noise_std))
+    rule = QuantileRule(quantile=0.5, count_noise=count_noise)
+    count = ClipCount(rule.count_noise_std(clients=clients, noise_multiplier=z))
+    noise = IndependentGaussian(noise_multiplier=z).beside(count.noise_std / MOVED)
+    together = joint(noise.single(1.0), count)
     for adjacency in ADJACENCIES:
         assert together.gaussian_shift(adjacency) == pytest.approx(Gaussian(z).gaussian_shift(adjacency), rel=1e-12)  # pyright: ignore[reportArgumentType]
     for method in ("auto", "rdp"):
