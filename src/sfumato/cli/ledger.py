@@ -264,7 +264,7 @@ def _rows(totals: acc.Totals, phase: str | None, delta: float, adjacency: Adjace
 
 def _spent(totals: acc.Totals) -> float | None:
     try:
-        return totals.budget.cost(totals.event()) if totals.budget else None
+        return totals.spent()
     except InputError:
         return None
 
