@@ -29,6 +29,7 @@ from sfumato._types import Adjacency
 from sfumato.accounting.doubles import EPS
 from sfumato.accounting.events.bounded import BoundedLoss, require_range
 from sfumato.accounting.events.event import Event, Unknown, event_kind
+from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.pairs.finite import FinitePair
 from sfumato.accounting.pairs.pair import Pair
 
@@ -79,6 +80,9 @@ class PureDP(Claim, BoundedLoss):
     def largest_loss(self, adjacency: Adjacency) -> float:
         return group_size(self, self.adjacency, adjacency) * self.epsilon
 
+    def rank(self) -> Rank:
+        return Rank(("pure", self.adjacency), (self.epsilon,), lambda numbers: PureDP(numbers[0], self.adjacency))
+
     def _pair(self, adjacency: Adjacency) -> Pair:
         return _worst(self.largest_loss(adjacency), 0.0)
 
@@ -125,6 +129,10 @@ class ApproximateDP(Claim):
 
     def largest_loss(self, adjacency: Adjacency) -> float:
         return self.rho(adjacency)
+
+    def rank(self) -> Rank:
+        kind, numbers = ("approximate", self.adjacency), (self.epsilon, self.delta)
+        return Rank(kind, numbers, lambda numbers: ApproximateDP(numbers[0], numbers[1], self.adjacency))
 
 
 @event_kind("zcdp")

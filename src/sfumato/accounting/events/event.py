@@ -25,6 +25,7 @@ import numpy as np
 
 from sfumato._check import InputError, whole
 from sfumato._types import Adjacency
+from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.moments.bounded_pair import renyi_of_pairs, renyi_of_pure, rho_of_pure
 from sfumato.accounting.pairs.pair import Pair
 
@@ -176,6 +177,10 @@ class Event:
     def attained(self, adjacency: Adjacency) -> bool:
         """Whether one mechanism attains the pairs, so that a lower bound on their cost is one on the event's."""
         return True
+
+    def rank(self) -> Rank | None:
+        """Where the event stands among its kind; None where no order is known."""
+        return None
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary that `json` can write and `event_from_json` reads back to an equal event."""

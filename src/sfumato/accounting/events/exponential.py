@@ -25,6 +25,7 @@ from sfumato.accounting.doubles import EPS
 from sfumato.accounting.events.bounded import BoundedLoss
 from sfumato.accounting.events.claims import Claim, group_size, require_adjacency
 from sfumato.accounting.events.event import event_kind
+from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.pairs.exponential import BoundedRange
 from sfumato.accounting.pairs.pair import Pair
 
@@ -67,6 +68,13 @@ class ExponentialMechanism(Claim, BoundedLoss):
 
     def attained(self, adjacency: Adjacency) -> bool:
         return False  # each point of the pair's curve belongs to another mechanism of this range
+
+    def rank(self) -> Rank:
+        return Rank(
+            ("exponential", self.adjacency),
+            (self.epsilon,),
+            lambda numbers: ExponentialMechanism(numbers[0], self.adjacency),
+        )
 
     def _pair(self, adjacency: Adjacency) -> Pair:
         return BoundedRange(self.largest_loss(adjacency))

@@ -24,6 +24,7 @@ from sfumato._types import Adjacency
 from sfumato.accounting.doubles import round_up
 from sfumato.accounting.events.bounded import BoundedLoss
 from sfumato.accounting.events.event import Unknown, event_kind
+from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.moments.bounded_pair import renyi_from_log_excess, renyi_of_pure
 from sfumato.accounting.moments.logs import log_expm1
 from sfumato.accounting.pairs.discrete_laplace import DiscreteLaplacePair
@@ -67,6 +68,9 @@ class Laplace(BoundedLoss):
     def largest_loss(self, adjacency: Adjacency) -> float:
         inverse = 1.0 / self.scale
         return (2.0 if adjacency == "replace" else 1.0) * (inverse if inverse * self.scale == 1 else round_up(inverse))
+
+    def rank(self) -> Rank:
+        return Rank("laplace", (-self.scale,), lambda numbers: Laplace(-numbers[0]))
 
     def _pair(self, adjacency: Adjacency) -> Pair:
         return LaplacePair(self.largest_loss(adjacency))

@@ -20,6 +20,7 @@ from sfumato._types import Adjacency
 from sfumato.accounting.doubles import round_up
 from sfumato.accounting.events.bounded import BoundedLoss
 from sfumato.accounting.events.event import Unknown, event_kind
+from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.pairs.finite import FinitePair
 from sfumato.accounting.pairs.pair import Pair
 
@@ -72,6 +73,13 @@ class RandomizedResponse(BoundedLoss):
             )
         p = self.noise_parameter
         return round_up(math.log1p(self.categories * ((1 - p) / p)))
+
+    def rank(self) -> Rank:
+        return Rank(
+            ("randomized response", self.categories),
+            (-self.noise_parameter,),
+            lambda numbers: RandomizedResponse(-numbers[0], self.categories),
+        )
 
     def _pair(self, adjacency: Adjacency) -> Pair:
         loss, keep, other = self.largest_loss(adjacency), self.keep_probability, self.noise_parameter / self.categories

@@ -30,12 +30,13 @@ from sfumato.accounting.events.claims import Claim, NonPrivate
 from sfumato.accounting.events.discrete_gaussian import DiscreteGaussian
 from sfumato.accounting.events.event import Composition, Event, Unknown, derivation, event_kind, terms
 from sfumato.accounting.events.gaussian import Gaussian, combined_shift
+from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.moments.bounded_pair import renyi_from_log_excess, rho_of_pure
 from sfumato.accounting.moments.integers import log_excess_sampled_integers
 from sfumato.accounting.moments.sampled_gaussian import log_excess_replace, log_excess_sampled_gaussian
 from sfumato.accounting.pairs.pair import Pair
 from sfumato.accounting.pairs.sampled import SampledPair
-from sfumato.accounting.pairs.sampled_gaussian import SampledGaussian
+from sfumato.accounting.pairs.sampled_gaussian import SampledGaussian, grid_rate
 
 
 @event_kind("poisson")
@@ -67,6 +68,8 @@ class Poisson(Event):
         self._require_presence(adjacency)
         require_range(self, self.largest_loss(adjacency))
         pairs = self.event.pairs(adjacency)
+        if grid_rate(q) == 1:
+            return pairs
         return SampledPair("remove", q, pairs[0]), SampledPair("add", q, pairs[-1])
 
     def renyi(self, orders: np.ndarray, adjacency: Adjacency) -> np.ndarray:
@@ -92,7 +95,17 @@ class Poisson(Event):
         return sampled_loss(self.sampling_rate, loss) if known else loss
 
     def attained(self, adjacency: Adjacency) -> bool:
-        return self.event.attained(adjacency)
+        return self.event.attained(adjacency) and grid_rate(self.sampling_rate) == self.sampling_rate
+
+    def rank(self) -> Rank | None:
+        inner = self.event.rank()
+        if inner is None:
+            return None
+        return Rank(
+            ("poisson", inner.kind),
+            (self.sampling_rate, *inner.numbers),
+            lambda numbers: Poisson(inner.make(numbers[1:]), numbers[0]),
+        )
 
     def _require_presence(self, adjacency: Adjacency) -> None:
         """A Poisson sample hides whether a unit is there; more is known for Gaussian releases only."""
@@ -151,7 +164,7 @@ class WithoutReplacement(Event):
                 return SampledGaussian("remove", rate, shift), SampledGaussian("add", rate, shift)
             return (SampledGaussian("exchange", rate, shift),)
         base = self._exchanged(adjacency)
-        if self.sample_size == self.population:
+        if grid_rate(rate) == 1:
             return (base,)
         require_range(self, self.largest_loss(adjacency))
         if adjacency == "add_remove":
@@ -182,7 +195,18 @@ class WithoutReplacement(Event):
         return loss if self.sample_size == self.population else sampled_loss(self.sampling_rate, loss)
 
     def attained(self, adjacency: Adjacency) -> bool:
-        return adjacency == "add_remove" and self.event.attained("replace")
+        kept = grid_rate(self.sampling_rate) == self.sampling_rate
+        return adjacency == "add_remove" and kept and self.event.attained("replace")
+
+    def rank(self) -> Rank | None:
+        inner = self.event.rank()
+        if inner is None:
+            return None
+        return Rank(
+            ("fixed size", self.population, inner.kind),
+            (float(self.sample_size), *inner.numbers),
+            lambda numbers: WithoutReplacement(inner.make(numbers[1:]), int(numbers[0]), self.population),
+        )
 
     def _exchanged(self, adjacency: Adjacency) -> Pair:
         """The pair of a unit that enters the sample in another one's place."""
