@@ -37,6 +37,7 @@ _Bound = TypeVar("_Bound")
 _WIDTH = 1e-6  # of the interval aimed at where it is quick, relative to epsilon
 _MOST_WIDTH = 4e-4  # and where it is not
 _ROUGH_WIDTH = 1e-3  # and where that will do
+_ROUGH_DELTA = 1.1  # ratio of the bounds on delta that will do then
 _COARSE = 4.0  # how much wider the gap is with which a direction is ruled out
 _MOST_DOUBLINGS = 12  # of the gap, until a grid fits
 _LEAST_NOISE = 0.05
@@ -107,7 +108,8 @@ class PldAccountant:
         known = self._read_off(float(delta)) if delta not in self._known else self._known[delta]
         if isinstance(known, tuple):
             return known[0]
-        return min(known, max(search.lower_at(search.gap) for search in self._searches(delta)))
+        tops = [curve.top_epsilon(delta) for curve in self._curves]
+        return min(known, max(*tops, *(search.lower_at(search.gap) for search in self._searches(delta))))
 
     def epsilon_interval(self, delta: float) -> tuple[float, float]:
         """(lower, upper) bounds on the smallest epsilon of the pairs at this delta; remembered.
@@ -194,6 +196,7 @@ class PldAccountant:
                 continue
             low, high = search.interval()
             worst_low, worst_high = max(worst_low, low), max(worst_high, high)
+        worst_low = max(worst_low, *(curve.top_epsilon(delta) for curve in self._curves))
         if worst_low > cap:  # the pairs dominate the mechanism, but are worse than it
             return 0.0, cap
         high = min(cap, worst_high)
@@ -225,14 +228,14 @@ class PldAccountant:
             (new_low, new_high), used = found
             last = high - low
             low, high = max(low, new_low), min(high, new_high)
-            if high <= 1.001 * low or high < _LEAST_DELTA:
+            if high <= (_ROUGH_DELTA if self._width == _ROUGH_WIDTH else 1.001) * low or high < _LEAST_DELTA:
                 break
             if curve.count * ending.tail <= 1e-3 * high:  # the grid ends late enough, so its gap is too wide
                 if used > gap or used <= 1.4 * ending.finest or (finer and high - low > 0.7 * last):
                     break
                 gap, finer = ending.on_lattice(used / 3), True
             guess = min(high, max(low, 0.1 * high, _LEAST_DELTA))
-        return min(low, high), high
+        return min(max(low, curve.top_delta(epsilon)), high), high
 
 
 class _Search:
