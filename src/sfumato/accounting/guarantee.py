@@ -33,6 +33,7 @@ Method = Literal["auto", "pld", "prv", "buckets", "rdp", "rdp_usual_orders", "zc
 
 _COMPOSED = PldAccountant | ScheduleAccountant | PrvAccountant | BucketsAccountant
 _TWO_SIDED = _COMPOSED | GaussianAccountant
+_TWO_SIDED_IN_DELTA = PldAccountant | ScheduleAccountant | GaussianAccountant
 _SAMPLES = 500  # of a curve that is asked for point by point
 _FURTHEST = 1e100  # a shift from which on a double cannot tell Gaussian curves apart
 
@@ -115,6 +116,20 @@ class Guarantee:
             for accountant in self.accountants:
                 if isinstance(accountant, _TWO_SIDED):
                     low = max(low, accountant.epsilon_interval(delta)[0])
+        return min(low, high), high
+
+    def delta_interval(self, epsilon: float) -> tuple[float, float]:
+        """(lower, upper) bounds on the smallest delta at this epsilon; the lower one is 0 where none is known.
+
+        Args:
+            epsilon: >= 0.
+        """
+        high = self.delta(epsilon)
+        low = 0.0
+        if all(single.attained(self.adjacency) for single, _ in terms(self.event)):
+            for accountant in self.accountants:
+                if isinstance(accountant, _TWO_SIDED_IN_DELTA):
+                    low = max(low, accountant.delta_interval(float(epsilon))[0])
         return min(low, high), high
 
     def advantage(self) -> float:

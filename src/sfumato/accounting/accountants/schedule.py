@@ -25,6 +25,7 @@ from sfumato.accounting.events.rank import Rank, mildest, worst
 
 _MOST_EXACT = 64  # different steps that are composed as they are
 _MOST_GROUPS = 128
+_MOST_FOR_CURVES = 24  # of which five compositions are made in each direction
 
 _MOST_UNRANKED = 256  # different steps that cannot be compared; more of them take minutes
 _ORDERS = np.array([2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
@@ -45,6 +46,8 @@ class ScheduleAccountant:
     method = "pld"
 
     def __init__(self, event: Event, adjacency: Adjacency = "add_remove") -> None:
+        self._event = event
+        self._adjacency: Adjacency = adjacency
         worse, milder = grouped(event, adjacency)
         self._worse = PldAccountant(worse, adjacency, rough=True)
         self._milder = PldAccountant(milder, adjacency, rough=True)
@@ -74,8 +77,9 @@ class ScheduleAccountant:
         return min(self._milder.delta_interval(epsilon)[0], high), high
 
     def curve(self) -> tuple[np.ndarray, np.ndarray]:
-        """Upper bounds on delta at many epsilons >= 0, as `PldAccountant.curve`."""
-        return self._worse.curve()
+        """Upper bounds on delta at many epsilons >= 0, as `PldAccountant.curve`, from fewer groups."""
+        worse, _ = grouped(self._event, self._adjacency, _MOST_FOR_CURVES)
+        return PldAccountant(worse, self._adjacency, rough=True).curve()
 
 
 def many_different(event: Event, adjacency: Adjacency) -> bool:
@@ -83,8 +87,14 @@ def many_different(event: Event, adjacency: Adjacency) -> bool:
     return len(_different(event, adjacency)) > _MOST_EXACT
 
 
-def grouped(event: Event, adjacency: Adjacency) -> tuple[Event, Event]:
-    """The event with similar steps made equal: one that costs at least as much, and one that costs at most as much."""
+def grouped(event: Event, adjacency: Adjacency, most: int = _MOST_GROUPS) -> tuple[Event, Event]:
+    """The event with similar steps made equal: one that costs at least as much, and one that costs at most as much.
+
+    Args:
+        event: what was released.
+        adjacency: "add_remove", "replace" or "zero_out".
+        most: groups; what cannot be compared with anything is a group by itself, however many there are.
+    """
     found = _different(event, adjacency)
     ranked: dict[object, list[tuple[Rank, int]]] = {}
     kept = dict(terms(event))
@@ -95,7 +105,7 @@ def grouped(event: Event, adjacency: Adjacency) -> tuple[Event, Event]:
             del kept[single]
     order = _order(found, adjacency)
     groups = [_Group(tuple(members), order, adjacency) for members in ranked.values()]
-    room = _MOST_GROUPS - sum(single.gaussian_shift(adjacency) is None for single in kept)
+    room = most - sum(single.gaussian_shift(adjacency) is None for single in kept)
     while groups and len(groups) < room:
         groups.sort(key=lambda group: group.difference)
         if not groups[-1].difference > 0:

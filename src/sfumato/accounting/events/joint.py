@@ -67,6 +67,9 @@ class Joint(GaussianEvent):
             positive(bounds=bound, noise_std=std)
         return cls(tuple(Gaussian(std / bound) for bound, std in zip(limits, given)))
 
+    def _of_group(self, units: int) -> Event:
+        return Joint(tuple(event.for_group(units) for event in self.events))
+
     def rank(self) -> Rank:
         noise = 1.0 / self.gaussian_shift("add_remove") * (1.0 - 3 * EPS)  # the one Gaussian that it equals
         return Gaussian(noise).rank()

@@ -21,15 +21,17 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import gammaln
 
 from sfumato._check import InputError, between, whole
 from sfumato._types import Adjacency
-from sfumato.accounting.doubles import round_up
+from sfumato.accounting.doubles import EPS, round_up
 from sfumato.accounting.events.bounded import require_range
 from sfumato.accounting.events.claims import Claim, NonPrivate
 from sfumato.accounting.events.discrete_gaussian import DiscreteGaussian
 from sfumato.accounting.events.event import Composition, Event, Unknown, derivation, event_kind, terms
 from sfumato.accounting.events.gaussian import Gaussian, combined_shift
+from sfumato.accounting.events.mixture import MixtureOfGaussians
 from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.moments.bounded_pair import renyi_from_log_excess, rho_of_pure
 from sfumato.accounting.moments.integers import log_excess_sampled_integers
@@ -96,6 +98,17 @@ class Poisson(Event):
 
     def attained(self, adjacency: Adjacency) -> bool:
         return self.event.attained(adjacency) and grid_rate(self.sampling_rate) == self.sampling_rate
+
+    def _of_group(self, units: int) -> Event:
+        """How many of the group are drawn is binomial; each moves the sum as before (Ganesh 2024, arXiv 2401.10294)."""
+        shift = self.event.gaussian_shift("add_remove")
+        if shift is None:
+            return Event._of_group(self, units)
+        return MixtureOfGaussians(
+            (1.0 - 3 * EPS) / shift,
+            tuple(float(drawn) for drawn in range(units + 1)),
+            binomial(units, self.sampling_rate),
+        )
 
     def rank(self) -> Rank | None:
         inner = self.event.rank()
@@ -245,6 +258,15 @@ def fixed_size_sample(event: Event, sample_size: int, population: int) -> Event:
     if isinstance(event, NonPrivate):
         return event
     return WithoutReplacement(_single(event, "sampling without replacement"), sample_size, population)
+
+
+def binomial(trials: int, chance: float) -> tuple[float, ...]:
+    """P(0), ..., P(trials) of a binomial number, what is above zero rounded up at the cost of zero."""
+    k = np.arange(1, trials + 1)
+    logs = gammaln(trials + 1) - gammaln(k + 1) - gammaln(trials - k + 1)
+    some = np.exp(logs + k * math.log(chance) + (trials - k) * math.log1p(-chance)) * (1 + 1e-11)
+    some = np.minimum(some, 1.0)
+    return (max(0.0, 1.0 - math.fsum(some)), *some.tolist())
 
 
 def sampled_loss(rate: float, loss: float) -> float:
