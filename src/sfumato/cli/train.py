@@ -45,7 +45,7 @@ def train(name: str, argv: Sequence[str]) -> int:
     out = _folder(name, run)
     if isinstance(options.plan, PrivatePlan):
         _refuse_undecided(options)
-    parts = kind.read(options.data, quiet=run.json)
+    parts = kind.read(options, quiet=run.json)
     plan = _decided(options, options.plan.public_population(parts.train))
     if run.dry_run:
         return _dry_run(plan, parts, options)
@@ -229,7 +229,9 @@ def _cell(row: dict[str, Any], key: str) -> str:
     value: Any = row
     for part in key.split("/"):
         value = value.get(part) if isinstance(value, dict) else None
-    return "" if value is None else f"{value:.4f}"
+    if value is None:
+        return ""
+    return f"{value:.4f}" if value == 0 or 1e-2 <= abs(value) < 1e6 else f"{value:.4g}"
 
 
 def _without_curve(row: dict[str, Any]) -> dict[str, Any]:

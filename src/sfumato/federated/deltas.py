@@ -4,7 +4,6 @@ Unit: a client (a user, or a virtual client). A client's delta depends on its ow
 slot; never on who else takes part.
 """
 
-import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -129,7 +128,7 @@ class LocalContribution(Contribution):
 
     def fingerprint(self) -> str:
         """Digest of the shapes of all parameters and buffers, and of the data."""
-        return f"{self.trained.shapes()} {data_fingerprint(self.users)}"
+        return f"{self.trained.shapes()} {self.users.fingerprint()}"
 
     def behaviour(self) -> Behaviour:
         """Losses under a made-up head."""
@@ -172,24 +171,6 @@ def _refuse_changing(trained: Trainable, users: UserDataset, device: str) -> Non
     for count in (2, 1):
         trained.model(_examples(users, count).to(device))
     trained.refuse_changed()
-
-
-def data_fingerprint(users: UserDataset) -> str:
-    """Digest of the data, to refuse a run that would go on with other records under the same noise.
-
-    It covers everything where there are up to 20,000 users and 256 MiB; beyond that all sizes and the records of 4,096
-    users.
-    """
-    digest = hashlib.sha256(f"{len(users)} {users.input_shape} {users.dtype}".encode())
-    digest.update(users.sizes.astype("<i8", copy=False).data)
-    bytes_each = int(np.prod(users.input_shape)) * np.dtype(users.dtype).itemsize
-    whole = len(users) <= 20_000 and int(users.sizes.sum()) * bytes_each <= 1 << 28
-    for user in range(0, len(users), 1 if whole else -(-len(users) // 4096)):
-        inputs, labels = users.examples(user)
-        digest.update(users.user_ids[user].encode())
-        digest.update(np.ascontiguousarray(inputs).data)
-        digest.update(labels.astype("<i8").data)
-    return digest.hexdigest()
 
 
 def probe(model: nn.Module, users: UserDataset, device: str) -> int:

@@ -196,9 +196,6 @@ class Run:
         """
         if self.folder is not None and self.team.leads and self._ledger is None:
             raise RuntimeError("the run has not started: what it releases now would stand in no ledger")
-        if self._meter is not None:
-            self._meter.admit(event)
-            self._meter.spend(event)
         if self._ledger is not None:
             self._ledger.append(event, **({} if phase is None else {"phase": phase}), **public)
         elif self._meter is not None:

@@ -119,4 +119,7 @@ def _padded(clients: ClientData, order: np.ndarray, counts: np.ndarray) -> tuple
     rows[present] = order + np.repeat(clients.offsets[:-1], counts)
     inputs, labels = clients.take(rows.reshape(-1))
     inputs = inputs.flatten(1).view(inputs.shape)  # channel by channel: vmap copies anything else in every step
-    return inputs.view(*rows.shape, *inputs.shape[1:]), labels.view(rows.shape), torch.from_numpy(present)
+    there = torch.from_numpy(present)
+    inputs, labels = inputs.view(*rows.shape, *inputs.shape[1:]), labels.view(rows.shape)
+    labels[torch.from_numpy(counts == 0)] = 0  # another client's might be out of range
+    return inputs, labels, there
