@@ -50,14 +50,14 @@ class Alternating(torch.optim.SGD):
 
 def measure(name: str, plan: FedAvg, model: torch.nn.Module, users: data.UserDataset, rounds: int) -> dict[str, Any]:
     """Medians of both kinds of rounds."""
-    source, theta = RandomSource.from_seed(0), None
-    groups = plan.grouping.group(np.arange(len(users)), source, 0)
+    source = RandomSource.from_seed(0)
+    cohort = plan.grouping.group(np.arange(len(users)), 0, source)
     twin = plan.contribution(model, users, "cpu", 0)
-    theta = twin.initial.clone()
+    theta = twin.trained.initial
     made: list[Alternating] = []
 
     def make(parameters: list[torch.nn.Parameter]) -> Alternating:
-        made.append(Alternating(parameters, lambda: twin.clipped_sum(theta, groups, 0, None, source)))
+        made.append(Alternating(parameters, lambda: twin.clipped_sum(theta, cohort, 0, plan.bound, None, source, None)))
         return made[0]
 
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():

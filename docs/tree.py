@@ -55,14 +55,16 @@ def table() -> str:
 
 
 def _line(package: Path, depth: int) -> str:
-    said = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8")))
+    file = package / "__init__.py" if package.is_dir() else package.with_suffix(".py")
+    said = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
     if not said:
-        raise AssertionError(f"{package}/__init__.py has no docstring; its first line says what the package is for")
+        raise AssertionError(f"{file} has no docstring; its first line says what it is for")
     line = said.splitlines()[0].removesuffix(".")
     line = re.sub(rf"^(The )?{package.name}: ", "", line, flags=re.I)
     first = line.split()[0]
     line = first.lower() + line[len(first) :] if first[1:] == first[1:].lower() else line
-    return f"{'  ' * depth}{package.name}/".ljust(_COLUMN) + line
+    name = f"{package.name}/" if package.is_dir() else file.name
+    return f"{'  ' * depth}{name}".ljust(_COLUMN) + line
 
 
 def redrawn(page: Path) -> str:

@@ -17,7 +17,8 @@ from torch import nn
 
 from sfumato._files import read_json
 from sfumato.data import UserDataset
-from sfumato.training import Cadence, Plan
+from sfumato.federated import Verification
+from sfumato.training import Cadence, PrivatePlan, TrainingPlan
 
 FAR = 1e-3
 
@@ -40,8 +41,8 @@ class Recipe:
     dataset: str
     data: Callable[[Path | None], tuple[UserDataset, UserDataset]]
     model: Callable[[], nn.Module]
-    plans: dict[str, Plan]
-    quick: dict[str, Plan]
+    plans: dict[str, TrainingPlan]
+    quick: dict[str, TrainingPlan]
     needs_data: bool = False
 
 
@@ -60,6 +61,8 @@ def cell(recipe: Recipe, method: str, seed: int, folder: Path, quick: bool, data
     """Train one method with one seed, or go on with it."""
     plan = (recipe.quick if quick else recipe.plans)[method]
     train, test = recipe.data(data)
+    if isinstance(plan, PrivatePlan):  # as the papers choose it
+        plan = dataclasses.replace(plan, delta=plan.public_population(train) ** -1.1)
     torch.manual_seed(seed)
     dataclasses.replace(plan, seed=seed).fit(
         recipe.model(),
@@ -68,7 +71,7 @@ def cell(recipe: Recipe, method: str, seed: int, folder: Path, quick: bool, data
         resume=(folder / "checkpoint" / "state.safetensors").exists(),
         validation=test,
         test=test,
-        fars=(FAR,),
+        task=Verification(fars=(FAR,)),
         cadence=Cadence(evaluate_every=max(1, plan.rounds // 4), checkpoint_every=max(10, plan.rounds // 20)),
     )
 

@@ -53,6 +53,32 @@ def test_every_bit_of_a_word_is_fair():
         assert low <= (words >> np.uint64(bit) & np.uint64(1)).sum() <= high
 
 
+def test_a_word_at_a_place_depends_on_the_place_alone():
+    """Neither on which others are asked for, nor on how far apart they lie, nor on words that were drawn in order."""
+    rng = np.random.default_rng(0)
+    dense, sparse = np.arange(300_000), np.sort(rng.choice(10**12, 400, replace=False))
+    mixed = np.sort(np.concatenate([rng.choice(300_000, 500, replace=False), sparse, [2**40 + 1, 2**40 + 2]]))
+    asked = stream("a")
+    first = dict(zip(dense.tolist(), asked.words_at(dense).tolist()))
+    first.update(zip(sparse.tolist(), asked.words_at(sparse).tolist()))
+    asked.uint64(9)
+    again = asked.words_at(mixed).tolist()
+    assert all(first.get(place, word) == word for place, word in zip(mixed.tolist(), again))
+    assert [asked.words_at(np.array([place]))[0] for place in mixed[::50]] == again[::50]
+    assert len(set(again)) == len(mixed)
+    assert len(asked.words_at(np.empty(0, np.int64))) == 0
+
+
+def test_words_at_places_are_fair_and_none_of_those_drawn_in_order():
+    source = RandomSource.from_os()
+    words = source.stream("places").words_at(np.arange(0, 600_000, 3))
+    low, high = stats.binom.ppf([RARE / 128, 1 - RARE / 128], words.size, 0.5)
+    for bit in range(64):
+        assert low <= (words >> np.uint64(bit) & np.uint64(1)).sum() <= high
+    assert not np.isin(words, source.stream("places").uint64(600_000)).any()
+    assert not np.isin(words, source.stream("other").words_at(np.arange(600_000))).any()
+
+
 class Fixed:
     """A stream of given words."""
 

@@ -13,7 +13,7 @@ import torch
 from workload import Gate, config
 
 from sfumato._random import RandomSource
-from sfumato.mechanisms import GaussianMechanism
+from sfumato.mechanisms import IndependentGaussian
 from sfumato.per_example import Recording, covered
 
 
@@ -24,7 +24,7 @@ def main() -> None:
     model = models.model(name)
     inputs, targets = models.batch(name)
     micro = given.get("micro", models.SETTINGS[name].micro)
-    mechanism = GaussianMechanism(noise_multiplier=models.NOISE_MULTIPLIER if given["noise"] else 0.0)
+    mechanism = IndependentGaussian(noise_multiplier=models.NOISE_MULTIPLIER if given["noise"] else 0.0)
     source = RandomSource.from_os()
     optimizer = torch.optim.SGD(model.parameters(), lr=models.LEARNING_RATE / len(inputs))
     layers = covered(model)
@@ -42,7 +42,7 @@ def main() -> None:
     for step in itertools.count():
         if not gate.wait():
             break
-        mechanism.release(total.zero_(), models.CLIP_NORM, source.stream("noise", step))
+        mechanism.release(total.zero_(), scale=models.CLIP_NORM, round=step, source=source)
         for start in range(0, len(inputs), micro):
             part, wanted = inputs[start : start + micro], targets[start : start + micro]
             with Recording(layers, len(part)) as recording:

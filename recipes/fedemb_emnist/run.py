@@ -10,7 +10,7 @@ from embedding_recipe import Recipe, main
 from sfumato import models
 from sfumato.data import UserDataset, emnist_leaf, emnist_tff
 from sfumato.federated import Centralized, FedAvg, FedEmb
-from sfumato.training import Plan
+from sfumato.training import TrainingPlan
 
 NOISE = 0.62
 # Xu et al. 2022: K=32 virtual clients of m=8 writers, 200 rounds, 8 local epochs of at most 2,048 examples.
@@ -30,7 +30,7 @@ FEDEMB = FedEmb(
     noise_multiplier=0,
 )
 FEDAVG = FedAvg(**{field.name: getattr(FEDEMB, field.name) for field in dataclasses.fields(FedAvg)})
-PLANS: dict[str, Plan] = {
+PLANS: dict[str, TrainingPlan] = {
     "centralized": Centralized(rounds=20_000, batch_size=128, learning_rate=0.05),
     "FedAvg": FEDAVG,
     "FedEmb": FEDEMB,
@@ -46,7 +46,7 @@ def data(path: Path | None) -> tuple[UserDataset, UserDataset]:
     return reader(path, classes=range(36)), reader(path, classes=range(36, 62))
 
 
-def quick(plan: Plan) -> Plan:
+def quick(plan: TrainingPlan) -> TrainingPlan:
     """Two rounds of a few writers."""
     if isinstance(plan, Centralized):
         return dataclasses.replace(plan, rounds=2)

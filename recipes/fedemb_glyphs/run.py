@@ -11,7 +11,7 @@ from sfumato import models
 from sfumato._random import RandomSource
 from sfumato.data import UserDataset, glyphs, split_users
 from sfumato.federated import Centralized, FedAvg, FedEmb
-from sfumato.training import Plan
+from sfumato.training import TrainingPlan
 
 POPULATION = 1840  # four fifths of the 2,300 identities
 EPSILON = 8.0
@@ -39,8 +39,8 @@ FEDAVG = FedAvg(
     server_learning_rate=0.5,
     noise_multiplier=0,
 )
-NOISE = FEDEMB.calibrate(epsilon=EPSILON, population=POPULATION).noise_multiplier
-PLANS: dict[str, Plan] = {
+NOISE = FEDEMB.calibrate(epsilon=EPSILON, delta=POPULATION**-1.1, population=POPULATION).noise_multiplier
+PLANS: dict[str, TrainingPlan] = {
     "centralized": Centralized(rounds=600, batch_size=128, learning_rate=0.02),
     "FedAvg": FEDAVG,
     "FedEmb": FEDEMB,

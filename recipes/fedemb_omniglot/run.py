@@ -11,7 +11,7 @@ from embedding_recipe import Recipe, main
 from sfumato import models
 from sfumato.data import UserDataset, omniglot_npz, split_groups
 from sfumato.federated import Centralized, FedAvg, FedEmb
-from sfumato.training import Plan
+from sfumato.training import TrainingPlan
 
 NOISE = 0.02
 FEDEMB = FedEmb(
@@ -37,7 +37,7 @@ FEDAVG = FedAvg(
     server_learning_rate=0.1,
     noise_multiplier=0,
 )
-PLANS: dict[str, Plan] = {
+PLANS: dict[str, TrainingPlan] = {
     "centralized": Centralized(rounds=1500, batch_size=128, learning_rate=0.02),
     "FedAvg": FEDAVG,
     "FedEmb": FEDEMB,

@@ -41,7 +41,7 @@ def public_weights(data: ExampleDataset, plan: DPSGD, folder: Path) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "public.safetensors"
-    source = json.loads(json.dumps({"pictures": data.fingerprint(), "plan": plan.settled(len(data)).to_json()}))
+    source = json.loads(json.dumps({"pictures": data.fingerprint(), "plan": plan.for_population(len(data)).to_json()}))
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not file.exists():

@@ -53,7 +53,7 @@ def test_work_in_place_gives_the_result_of_work_on_copies(pictures, where):
 
 def test_whole_numbers_train_where_a_layer_takes_them_and_are_refused_where_none_does(pictures):
     numbers = np.random.default_rng(0).integers(0, 9, (40, 64))
-    data = ExampleDataset(inputs=(numbers,), labels=np.arange(40) % 3, num_classes=3)
+    data = ExampleDataset(inputs=(numbers,), targets=np.arange(40) % 3, num_classes=3)
     with pytest.raises(InputError, match=r"does not take inputs of shape \(64,\) int64 \(.*dtype.*\)"):
         PLAN.fit(Model(), data)
     as_numbers = PLAN.fit(Model(before=lambda x: x.float() / 9), data).model
@@ -181,7 +181,7 @@ def test_a_part_without_gradients_counts_in_the_micro_batch(pictures):
     ("changes", "named"),
     [
         ({"clip_gamma": float("nan")}, "clip_gamma must be a number, got nan"),
-        ({"layer_shares": (1.0, 2.0)}, "layer_shares are for clipping=per_layer"),
+        ({"layer_shares": (1.0, 2.0)}, "layer_shares is for clipping=per_layer"),
         ({"adaptive_clip_learning_rate": float("nan")}, "adaptive_clip_learning_rate"),
         ({"adaptive_clip_count_noise": -1.0}, "adaptive_clip_count_noise must be > 0"),
         ({"adaptive_clip_rounds": 0}, "adaptive_clip_rounds"),

@@ -15,6 +15,7 @@ from sfumato._random import RandomSource
 from sfumato.central import DPSGD
 from sfumato.central.augment import augmented
 from sfumato.data import ExampleDataset, to_tensor
+from sfumato.sampling import Cohort
 
 PLAN = DPSGD(steps=3, batch_size=12, learning_rate=0.5, noise_multiplier=0.8, clip_norm=0.7, seed=3)
 
@@ -34,7 +35,7 @@ def by_hand(plan: DPSGD, model: nn.Module, data: ExampleDataset, step: int) -> t
     source = RandomSource.from_seed(plan.seed)
     private_sum = plan.private_sum(len(data))
     total = torch.zeros(vector(model).numel(), dtype=torch.float64)
-    for place in private_sum.sampler.draw(len(data), source.stream("sampling", step)):
+    for place in private_sum.sampler.draw(len(data), step, source):
         (inputs,), label = data.examples([place])
         images = to_tensor(inputs)
         key = source.seed64("augmentation", step)
@@ -117,10 +118,11 @@ def test_memory_that_runs_out_makes_smaller_pieces_and_the_same_result(network, 
         result = plan.fit(Greedy(), data)
     torch.testing.assert_close(vector(result.model), vector(plan.fit(network(), data).model), atol=1e-5, rtol=1e-4)
     contribution = plan.contribution(Greedy(), data, "cpu", 0)
-    groups, source = plan.grouping.group(np.arange(60), RandomSource.from_seed(0), 0), RandomSource.from_seed(0)
+    source = RandomSource.from_seed(0)
+    groups = plan.grouping.group(np.arange(60), 0, source)
     limit = 0
     with pytest.warns(UserWarning, match="ran out"), pytest.raises(InputError, match="with a single example in a step"):
-        contribution.clipped_sum(contribution.initial, groups, 0, 1.0, source)
+        contribution.clipped_sum(contribution.trained.initial, groups, 0, plan.bound, 1.0, source, None)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +164,9 @@ class Coupled(nn.Module):
         ({"clipping": "soft"}, "clipping must be one of"),
         ({"clip_norm": None, "noise_multiplier": 0.0, "clipping": "automatic"}, "needs a clip_norm"),
         ({"clip_norm": None}, "needs a clip_norm"),
-        ({"adaptive_clip_quantile": 0.5}, "clipping=adaptive"),
+        ({"adaptive_clip_quantile": 0.9}, "clipping=adaptive"),
+        ({"adaptive_clip_rounds": 5, "clipping": "automatic"}, "adaptive_clip_rounds is for clipping=adaptive"),
+        ({"clip_gamma": 0.1}, "clip_gamma is for clipping=automatic"),
         ({"augmentations": 4}, "choose an augmentation"),
         ({"ema_decay": 1.0}, "ema_decay"),
         ({"warm_up": -1}, "warm_up"),
@@ -182,7 +186,7 @@ def test_data_that_cannot_be_trained_on_are_refused(network, pictures):
         PLAN.fit(network(), pictures(1))
     with pytest.raises(InputError, match=r"labels must be in 0 … 1, got 2 in example \d+"):
         PLAN.fit(network(), dataclasses.replace(pictures(20), num_classes=2))
-    numbers = ExampleDataset(inputs=(np.ones((20, 4), np.float32),), labels=np.zeros(20, int), num_classes=1)
+    numbers = ExampleDataset(inputs=(np.ones((20, 4), np.float32),), targets=np.zeros(20, int), num_classes=1)
     with pytest.raises(InputError, match="augmentation flip is for pictures"):
         dataclasses.replace(PLAN, augmentation="flip").fit(nn.Linear(4, 1), numbers)
 
@@ -198,7 +202,7 @@ def test_whole_numbers_go_into_embeddings_and_two_inputs_into_two_arguments():
 
     rng = np.random.default_rng(0)
     inputs = (rng.normal(size=(40, 2)).astype(np.float32), rng.integers(0, 9, (40, 3)))
-    data = ExampleDataset(inputs=inputs, labels=rng.integers(0, 2, 40), num_classes=2)
+    data = ExampleDataset(inputs=inputs, targets=rng.integers(0, 2, 40), num_classes=2)
     result = PLAN.fit(Both(), data, test=data)
     assert 0 <= result.evaluation["trained"]["accuracy"] <= 1
     outside = dataclasses.replace(data, inputs=(inputs[0], inputs[1] + (np.arange(40) > 30)[:, None] * 9))
@@ -258,7 +262,7 @@ def test_the_cosine_schedule_ends_at_nothing(network, pictures):
 def test_epochs_are_steps_for_the_public_population():
     plan = DPSGD(epochs=3, batch_size=64, noise_multiplier=1.0)
     assert plan.rounds_for(1000) == 47
-    assert plan.settled(1000).steps == 47
+    assert plan.for_population(1000).steps == 47
     calibrated = plan.calibrate(epsilon=2.0, delta=1e-5, population=1000)
     assert calibrated.private_sum(1000).rounds == 47
     # Independent of ours: the noise that dp-accounting's PLD gives for these steps.
@@ -316,8 +320,8 @@ def test_a_large_logical_batch_takes_the_memory_of_a_small_one(network, pictures
         return result
 
     contribution._recorded = watched
-    groups = PLAN.grouping.group(np.tile(np.arange(30), 4), RandomSource.from_seed(0), 0)
-    contribution.clipped_sum(contribution.initial, groups, 0, 1.0, RandomSource.from_seed(0))
+    groups, source = Cohort.of_single_units(np.tile(np.arange(30), 4)), RandomSource.from_seed(0)
+    contribution.clipped_sum(contribution.trained.initial, groups, 0, PLAN.bound, 1.0, source, None)
     assert len(alive) == 8
     assert max(alive[1:]) - min(alive[1:-1]) < 200
 

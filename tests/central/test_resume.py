@@ -75,7 +75,7 @@ def test_the_micro_batch_of_a_run_is_kept_for_its_resumption(undisturbed):
     from sfumato.runs import checkpoint
 
     saved = checkpoint.load(undisturbed / "checkpoint")
-    assert saved.numbers["contribution.micro_batch"] == 16
+    assert saved.state["contribution"]["micro_batch"] == 16
 
 
 @pytest.mark.slow

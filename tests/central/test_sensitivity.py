@@ -19,7 +19,7 @@ def wild(seed: int, scale: float, count: int = 7) -> ExampleDataset:
     rng = np.random.default_rng(seed)
     inputs = rng.normal(0, 1, (count, 3)).astype(np.float32)
     inputs[-1] *= scale
-    return ExampleDataset(inputs=(inputs,), labels=rng.integers(0, 2, count), num_classes=2)
+    return ExampleDataset(inputs=(inputs,), targets=rng.integers(0, 2, count), num_classes=2)
 
 
 def scores(seed: int) -> nn.Module:
@@ -34,9 +34,11 @@ def sums(plan: DPSGD, data: ExampleDataset, *cohorts: np.ndarray) -> list[torch.
     contribution = plan.contribution(scores(1), data, "cpu", 0)
     totals = []
     for cohort in cohorts:
-        groups = plan.grouping.group(cohort, source, 0)
-        share = contribution.clipped_sum(contribution.initial, groups, 0, plan.clip.start, source)
-        totals.append(share.clipped.total.clone())
+        groups = plan.grouping.group(cohort, 0, source)
+        share = contribution.clipped_sum(
+            contribution.trained.initial, groups, 0, plan.bound, plan.bound.start, source, None
+        )
+        totals.append(share.total)
     return totals
 
 
@@ -53,7 +55,7 @@ def test_one_example_moves_the_sum_by_at_most_the_sensitivity(clipping, seed, sc
     present = np.arange(7)
     whole, without = sums(plan, wild(seed, scale), present, present[:-1])
     private_sum = plan.private_sum(7)
-    sensitivity = private_sum.contributions_moved * private_sum.sensitivity(plan.clip.start)
+    sensitivity = private_sum.contributions_moved * private_sum.scale(plan.bound.start)
     assert sensitivity == pytest.approx(clip)
     round_off = 7 * clip * 2.0**-20  # single precision within a micro-batch
     assert (whole - without).norm().item() <= sensitivity + round_off
@@ -73,9 +75,9 @@ def test_two_examples_of_one_person_move_the_sum_by_more():
     data = wild(3, 1.0)
     inputs = np.asarray(data.inputs[0]).copy()
     inputs[-2] = inputs[-1]
-    labels = np.asarray(data.labels).copy()
+    labels = np.asarray(data.targets).copy()
     labels[-2] = labels[-1]
-    twice = ExampleDataset(inputs=(inputs,), labels=labels, num_classes=2)
+    twice = ExampleDataset(inputs=(inputs,), targets=labels, num_classes=2)
     whole, without = sums(plan, twice, np.arange(7), np.arange(5))
     assert (whole - without).norm().item() > 1.9e-3
     assert any("covered for each alone" in line for line in plan.fit(scores(1), data).statement.assumptions)
@@ -84,13 +86,13 @@ def test_two_examples_of_one_person_move_the_sum_by_more():
 def test_augmentations_of_an_example_are_clipped_together():
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (3, 8, 8, 1), dtype=np.uint8)
-    data = ExampleDataset(inputs=(pixels,), labels=np.array([0, 1, 1]), num_classes=2)
+    data = ExampleDataset(inputs=(pixels,), targets=np.array([0, 1, 1]), num_classes=2)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
     plan = DPSGD(steps=1, batch_size=2, clip_norm=1e-3, augmentation="crop_flip", augmentations=5, noise_multiplier=1.0)
     source = RandomSource.from_seed(0)
     contribution = plan.contribution(model, data, "cpu", 0)
-    groups = plan.grouping.group(np.array([1]), source, 0)
-    total = contribution.clipped_sum(contribution.initial, groups, 0, 1e-3, source).clipped.total
+    groups = plan.grouping.group(np.array([1]), 0, source)
+    total = contribution.clipped_sum(contribution.trained.initial, groups, 0, plan.bound, 1e-3, source, None).total
     assert total.norm().item() <= 1e-3
 
 
@@ -102,6 +104,6 @@ def test_the_noise_is_scaled_to_the_sensitivity_that_the_bound_tells(network, pi
         plan.fit(network(), pictures(40), out=tmp_path / clipping)
         entry = json.loads((tmp_path / clipping / "ledger.jsonl").read_text().splitlines()[0])
         assert entry["sensitivity"] == pytest.approx(0.3)
-        share = plan.clip.sum_multiplier(0.7, 0)
+        share = plan.private_sum(40).sum_mechanism(0).noise_multiplier
         assert entry["noise_std"] == pytest.approx(share * 0.3)
         assert (share > 0.7) == (clipping == "adaptive")  # the count takes its part of the budget

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato._check import InputError
-from sfumato.clipping import AdaptiveClipNorm, AutomaticClipNorm, ConstantClipNorm, PerLayerClipNorm
+from sfumato.clipping import AdaptiveClipNorm, AutomaticClipNorm, ConstantClipNorm, PerLayerClipNorm, QuantileRule
 
 BOUNDS = {
     "flat": lambda c: ConstantClipNorm(clip_norm=c),
     "automatic": lambda c: AutomaticClipNorm(clip_norm=c, gamma=0.01),
-    "adaptive": lambda c: AdaptiveClipNorm(initial=c, quantile=0.5, clients=20, noise_multiplier=0.5),
+    "adaptive": lambda c: AdaptiveClipNorm(initial=c, rule=QuantileRule(quantile=0.5)),
     "per layer": lambda c: PerLayerClipNorm(clip_norm=c),
     "per layer, shares": lambda c: PerLayerClipNorm(clip_norm=c, shares=(1.0, 5.0, 0.1)),
 }

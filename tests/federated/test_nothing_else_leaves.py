@@ -11,11 +11,9 @@ from torch import nn
 from sfumato import data
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.clipping import AdaptiveClipNorm, ConstantClipNorm
-from sfumato.federated import FedAvg, FedEmb, FedSGD
-from sfumato.mechanisms import GaussianMechanism
-from sfumato.sampling import Group, OwnClients, PoissonSampling
-from sfumato.training import Cadence, PrivateSum
+from sfumato.federated import FedAvg, FedEmb, FedSGD, Verification
+from sfumato.sampling import Cohort
+from sfumato.training import Cadence
 
 
 class RunningMean(nn.Module):
@@ -124,7 +122,7 @@ def test_resume_restores_optimiser_frozen_weights_and_history(blobs, tiny, tmp_p
     )
     factory = {} if kind == "adam" else {"server_optimizer": lambda p: Halving(p, lr=1.0)}
     cadence = Cadence(checkpoint_every=2, evaluate_every=3)
-    common = {"validation": blobs(5, seed=1), "fars": (0.1,), "cadence": cadence, **factory}
+    common = {"validation": blobs(5, seed=1), "task": Verification(fars=(0.1,)), "cadence": cadence, **factory}
     whole = plan.fit(tiny(), blobs(8), out=tmp_path / "whole", **common)
 
     class Killed(BaseException):
@@ -132,10 +130,10 @@ def test_resume_restores_optimiser_frozen_weights_and_history(blobs, tiny, tmp_p
 
     original = loop.Loop._round
 
-    def dying(self, progress, interrupt):
-        if progress.round == dies_at:
+    def dying(self):
+        if self.round == dies_at:
             raise Killed
-        return original(self, progress, interrupt)
+        return original(self)
 
     for dies_at in (0, 5):
         monkeypatch.setattr(loop.Loop, "_round", dying)
@@ -165,36 +163,6 @@ def test_a_released_model_does_not_tell_where_the_data_lay(blobs, tiny, tmp_path
     assert b"anna" not in content
 
 
-def private_sum(**changes) -> PrivateSum:
-    parts = {
-        "sampler": PoissonSampling(sampling_rate=0.1, population=100),
-        "grouping": OwnClients(clients=10),
-        "clip": ConstantClipNorm(clip_norm=1.0),
-        "mechanism": GaussianMechanism(noise_multiplier=1.0),
-        "rounds": 3,
-    }
-    return PrivateSum(**{**parts, **changes})
-
-
-def adaptive(clients: int, z: float) -> AdaptiveClipNorm:
-    return AdaptiveClipNorm(initial=1.0, quantile=0.5, clients=clients, noise_multiplier=z)
-
-
-@pytest.mark.parametrize(
-    "clip", [ConstantClipNorm(clip_norm=None), adaptive(10, 0.0), adaptive(10, 2.0), adaptive(11, 1.0)], ids=str
-)
-def test_parts_that_disagree_are_no_private_sum(clip):
-    with pytest.raises(InputError, match=r"clip"):
-        private_sum(clip=clip)
-
-
-def test_noise_on_an_unbounded_sum_is_refused():
-    with pytest.raises(InputError, match="clip_norm must be > 0"):
-        GaussianMechanism(noise_multiplier=1.0).release(
-            torch.zeros(3, dtype=torch.float64), 0.0, RandomSource.from_seed(0).stream("n")
-        )
-
-
 @pytest.mark.parametrize(
     "plan",
     [
@@ -208,12 +176,20 @@ def test_a_batch_of_clients_without_examples_is_an_ordinary_case(tiny, plan):
     users = data.from_arrays(pixels, np.arange(8), np.repeat(list("abcd"), 2))
     contribution = plan.contribution(tiny(), users, "cpu", 0)
     empty = (pixels[:0], np.empty(0, np.int64))
-    contribution.users = type("Empty", (), {"examples": lambda self, user: empty, "num_classes": 8})()
+    contribution.users = type(
+        "Empty", (), {"examples_of": lambda self, users: (*empty, np.zeros(len(users), np.int64)), "num_classes": 8}
+    )()
     share = contribution.clipped_sum(
-        contribution.initial, [Group(0, np.array([0])), Group(1, np.array([1]))], 0, 1.0, RandomSource.from_seed(0)
+        contribution.trained.initial,
+        Cohort.of_single_units(np.arange(2)),
+        0,
+        plan.bound,
+        1.0,
+        RandomSource.from_seed(0),
+        None,
     )
-    assert share.clipped.total.abs().sum() == 0
-    assert share.examples == 0
+    assert share.total.abs().sum() == 0
+    assert share.tally["examples"] == 0
 
 
 def test_a_population_that_is_too_small_is_told(blobs, tiny):

@@ -1,5 +1,7 @@
 """One user's data moves the sum by at most the sensitivity in the ledger and the statement: the heart of the matter."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from sfumato import data
+from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.federated import FedAvg, FedEmb, FedSGD
 
@@ -44,9 +47,10 @@ def moved(plan, users, seed: int) -> tuple[float, float]:
     present = np.arange(len(users))
     whole = plan.contribution(model, users, "cpu", 0)
     for cohort in (present, present[:-1]):
-        groups = private_sum.grouping.group(cohort, source, 0)
-        sums.append(whole.clipped_sum(whole.initial, groups, 0, plan.clip_norm, source).clipped.total)
-    return (sums[0] - sums[1]).norm().item(), private_sum.contributions_moved * plan.clip_norm
+        groups = private_sum.grouping.group(cohort, 0, source)
+        share = whole.clipped_sum(whole.trained.initial, groups, 0, plan.bound, plan.clip_norm, source, None)
+        sums.append(share.total)
+    return (sums[0] - sums[1]).norm().item(), private_sum.contributions_moved * private_sum.scale(plan.clip_norm)
 
 
 LOCAL = {"learning_rate": 0.5, "momentum": 0.5, "local_epochs": 2, "batch_size": 2, "noise_multiplier": 1.0}
@@ -92,6 +96,104 @@ def test_an_absent_user_leaves_no_trace_in_the_sum():
     totals = []
     for scale in (1.0, 1e6):
         contribution = plan.contribution(model, users_of(0, scale), "cpu", 0)
-        groups = plan.grouping.group(present, source, 0)
-        totals.append(contribution.clipped_sum(contribution.initial, groups, 0, 1.0, source).clipped.total)
+        groups = plan.grouping.group(present, 0, source)
+        theta = contribution.trained.initial
+        totals.append(contribution.clipped_sum(theta, groups, 0, plan.bound, 1.0, source, None).total)
     assert torch.equal(*totals)
+
+
+BOUNDED = {
+    "per layer": {"clipping": "per_layer", "layer_shares": (3.0, 1.0)},
+    "automatic": {"clipping": "automatic"},
+    "adaptive": {"clipping": "adaptive"},
+}
+"""Fields of a plan with a shared head: two layers, the backbone's and the head's."""
+
+
+@pytest.mark.parametrize("users_per_client", [1, 3])
+@pytest.mark.parametrize("name", BOUNDED)
+@settings(deadline=None, max_examples=15)
+@given(
+    seed=st.integers(0, 10**6),
+    scale=st.sampled_from([0.0, 1.0, 1e3, 1e20, float("inf"), float("nan")]),
+    clip=st.sampled_from([1e-3, 1.0, 50.0]),
+    width=st.sampled_from([1, 3]),
+)
+def test_every_kind_of_clipping_bounds_what_a_user_moves(name, users_per_client, seed, scale, clip, width):
+    plan = FedAvg(
+        clients_per_round=2,
+        users_per_client=users_per_client,
+        clip_norm=clip,
+        clients_at_once=width,
+        **{**LOCAL, "noise_multiplier": 0.1},
+        **BOUNDED[name],
+    )
+    distance, sensitivity = moved(plan, users_of(seed, scale), seed)
+    assert sensitivity == pytest.approx(clip * (1 if users_per_client == 1 else 2))
+    assert distance <= sensitivity * (1 + 1e-9) + 1e-12
+
+
+def alone(plan, scale: float = 1e3) -> list[torch.Tensor]:
+    """What one wild client adds to the sum, layer by layer."""
+    torch.manual_seed(0)
+    contribution, source = plan.contribution(Scores(), users_of(1, scale), "cpu", 0), RandomSource.from_seed(0)
+    cohort = plan.grouping.group(np.array([6]), 0, source)
+    theta = contribution.trained.initial
+    share = contribution.clipped_sum(theta, cohort, 0, plan.bound, plan.bound.start, source, None)
+    assert share.tally["units"] == 1
+    return contribution.trained.views(share.total)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("shares", [None, (3.0, 1.0), (1.0, 20.0)])
+def test_one_wild_client_adds_at_most_the_bound_of_each_layer_to_that_layer(width, shares):
+    plan = FedAvg(
+        clients_per_round=2, clip_norm=0.1, clients_at_once=width, clipping="per_layer", layer_shares=shares, **LOCAL
+    )
+    bounds = plan.bound.bounds(2, 0.1)
+    norms = [view.norm().item() for view in alone(plan)]
+    assert all(norm <= bound for norm, bound in zip(norms, bounds, strict=True))
+    assert norms == pytest.approx(bounds, rel=1e-3)  # the client is wild in both: no noise is wasted
+
+
+def test_a_backbone_alone_has_all_of_the_bound_where_the_head_stays_with_its_client():
+    plan = FedEmb(
+        clients_per_round=2, users_per_client=1, head_classes="global", clip_norm=0.1, clipping="per_layer", **LOCAL
+    )
+    (norm,) = (view.norm().item() for view in alone(plan))
+    assert norm == pytest.approx(0.1, rel=1e-3)
+    with pytest.raises(InputError, match="layer_shares has 2 numbers but the model trains 1 layers"):
+        alone(replace(plan, layer_shares=(1.0, 1.0)))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3])
+def test_automatic_clipping_brings_clients_to_one_length(scale):
+    plan = FedAvg(clients_per_round=2, clip_norm=0.1, clipping="automatic", **LOCAL)
+    total = torch.cat([view.reshape(-1) for view in alone(plan, scale)])
+    assert 0.09 < total.norm().item() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("clipping", "told", "disclosed"),
+    [
+        ("flat", "clipped to norm 0.5", "clipped to a fixed public norm"),
+        ("per_layer", "clipped layer by layer to norm 0.5 in all", "clipped to a fixed public norm in each layer"),
+        ("automatic", "normalised to norm 0.5", "normalised to a fixed public norm"),
+        ("adaptive", "clipped to an adaptive norm", "clipped to a public norm that follows a noisy count"),
+    ],
+)
+def test_the_statement_tells_the_bound_that_ran(blobs, tiny, clipping, told, disclosed):
+    plan = FedAvg(rounds=2, clients_per_round=3, clip_norm=0.5, noise_multiplier=1.0, clipping=clipping, seed=1)
+    statement = plan.fit(tiny(), blobs(8)).statement
+    assert f"of contributions {told}, noise multiplier 1" in statement.mechanism
+    assert (", with a noisy count for the norm" in statement.mechanism) == (clipping == "adaptive")
+    assert statement.disclosure["contribution"].startswith(f"Each contribution is {disclosed} in every round")
+    flat = replace(plan, clipping="flat").fit(tiny(), blobs(8)).statement
+    assert statement.epsilon == pytest.approx(flat.epsilon, rel=1e-6)
+
+
+def test_shares_that_do_not_fit_the_model_leave_no_folder(blobs, tiny, tmp_path):
+    plan = FedAvg(rounds=2, clients_per_round=3, noise_multiplier=1.0, clipping="per_layer", layer_shares=(1.0, 2.0))
+    with pytest.raises(InputError, match="layer_shares has 2 numbers but the model trains 3 layers"):
+        plan.fit(tiny(), blobs(8), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
         clients_per_round=3,
         users_per_client=2,
         noise_multiplier=options.noise,
-        adaptive_clip_quantile=0.5,
+        clipping="adaptive",
         adaptive_clip_count_noise=1.0,
         local_epochs=1,
         batch_size=4,

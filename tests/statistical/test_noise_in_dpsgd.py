@@ -55,6 +55,6 @@ def test_batches_of_a_run_appear_at_the_accounted_rate():
     plan = DPSGD(**{**FIELDS, "steps": 300}, noise_multiplier=1.0)
     result = plan.fit(nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), examples())
     units = sum(row["not_private"]["units"] for row in result.history)
-    rate = plan.private_sum(40).event().sampling_rate
+    rate = plan.private_sum(40).event(1).sampling_rate
     low, high = stats.binom.ppf([5e-7, 1 - 5e-7], 300 * 40, rate)
     assert low <= units <= high

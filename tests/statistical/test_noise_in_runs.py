@@ -28,7 +28,16 @@ def std_is(samples: np.ndarray, std: float) -> bool:
     return low < statistic < high and stats.kstest(samples / std, "norm").pvalue > 1e-6
 
 
-@pytest.mark.parametrize("changes", [{}, {"adaptive_clip_quantile": 0.5, "adaptive_clip_count_noise": 1.0}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"clipping": "per_layer"},
+        {"clipping": "automatic"},
+        {"clipping": "adaptive", "adaptive_clip_count_noise": 1.0},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("users_per_client", [1, 2])
 def test_the_noise_in_the_released_sum_has_the_std_in_the_ledger(blobs, tiny, tmp_path, changes, users_per_client):
     """Two runs with the same seed, with and without noise, differ by the noise alone."""
@@ -97,7 +106,7 @@ def test_cohorts_of_a_run_appear_at_the_accounted_rate(blobs, tiny):
     users = blobs(15)
     result = plan.fit(tiny(), users)
     units = sum(row["not_private"]["units"] for row in result.history)
-    rate = plan.private_sum(15).event().sampling_rate
+    rate = plan.private_sum(15).event(1).sampling_rate
     low, high = stats.binom.ppf([5e-7, 1 - 5e-7], 300 * 15, rate)
     assert low <= units <= high
 

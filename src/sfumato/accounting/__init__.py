@@ -41,6 +41,7 @@ from sfumato.accounting.guarantee import Guarantee, guarantee
 from sfumato.accounting.ledger import Budget, BudgetExceeded, Ledger, Totals
 from sfumato.accounting.running import RunningCost, epsilon_curve
 from sfumato.accounting.statement.statement import Statement
+from sfumato.accounting.streams.participation import Participation
 from sfumato.accounting.tradeoff import GaussianEquivalent
 from sfumato.accounting.votes import (
     DataDependentCost,
@@ -79,6 +80,7 @@ __all__ = [
     "NoisyVote",
     "NonPrivate",
     "NotPrivate",
+    "Participation",
     "Poisson",
     "PureDP",
     "RandomizedResponse",

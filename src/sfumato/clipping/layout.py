@@ -38,4 +38,4 @@ class Layout:
     def views(self, vector: Tensor) -> list[Tensor]:
         """Views of a vector [..., size] in the parameters' shapes [..., *shape]."""
         pieces = vector.split(self.sizes, dim=-1)
-        return [piece.view(*vector.shape[:-1], *shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
+        return [piece.view((*vector.shape[:-1], *shape)) for piece, shape in zip(pieces, self.shapes, strict=True)]

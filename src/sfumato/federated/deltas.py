@@ -19,11 +19,11 @@ from sfumato.federated.local.one_by_one import ClientTrainer
 from sfumato.federated.local.work import LocalTraining, gather
 from sfumato.models import refuse_batch_norm
 from sfumato.sampling import Cohort
-from sfumato.training import Trainable
+from sfumato.training import Contribution, Trainable
 from sfumato.training.trainable import copied
 
 
-class LocalContribution:
+class LocalContribution(Contribution):
     """The `Contribution` of every algorithm whose clients train locally.
 
     Args:
@@ -105,22 +105,15 @@ class LocalContribution:
         count = len(self._trainers)
         if count == 1:
             return train(self._trainers[0], cohort, out)
+        frozen = self.trained.frozen()  # a run that goes on has put its own back, after the copies were made
+        for trainer in self._trainers[1:]:
+            trainer.trained.load_frozen(frozen)
         parts = [cohort.take(slice(i, None, count)) for i in range(count)]
         # In the threads' order, not in the order in which they finish: the same sum every time.
         shares = list(self._pool.map(train, self._trainers, parts, [out] + [None] * (count - 1)))
         for share in shares[1:]:
             shares[0].merge(share)
         return shares[0]
-
-    def after_noise(self, mean: Tensor, round: int, source: RandomSource) -> None:
-        """Nothing: clients' deltas are whole."""
-
-    def settings(self) -> dict[str, int | float]:
-        """Nothing: the plan decides all."""
-        return {}
-
-    def restore_settings(self, settings: dict[str, int | float]) -> None:
-        """Nothing."""
 
     def fingerprint(self) -> str:
         """Digest of the parameters' shapes and of the data."""

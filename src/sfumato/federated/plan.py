@@ -1,7 +1,7 @@
 """Fields that all federated plans share: who contributes together, what the server does, and the loss."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 from torch import nn
 
@@ -64,6 +64,7 @@ class FederatedPlan(PrivatePlan, Rounds):
     @property
     def server(self) -> Optimizer:
         """The server's optimiser."""
+        _check.one_of(get_args(OptimizerName), server_optimizer=self.server_optimizer)
         _check.positive(server_learning_rate=self.server_learning_rate)
         _check.between(0.0, _check.LARGEST_SINGLE, server_learning_rate=self.server_learning_rate)
         _check.between(0.0, 1.0, ends="[)", server_momentum=self.server_momentum)

@@ -107,6 +107,14 @@ def write_key(folder: Path, source: RandomSource) -> None:
             os.fsync(file.fileno())
 
 
+def keeps_key(folder: Path) -> bool:
+    """Whether a run that goes on needs its key: one that is complete has none any more, and nothing left to draw.
+
+    A loop that is complete is not yet a run that is: until the key is deleted, a release after it can still come.
+    """
+    return (folder / KEY).exists() or not load(folder).complete
+
+
 def read_key(folder: Path) -> RandomSource:
     """The key of a released run that goes on."""
     try:

@@ -16,7 +16,7 @@ mistake in plan or data leaves no folder behind.
 ...     count = run.release("count", Laplace(scale=2.0), lambda source: {"n": torch.tensor([41.0])})
 ...     statement = run.finish(count, facts)
 >>> round(statement.epsilon, 3)
-1.0
+0.998
 """
 
 import json
@@ -32,11 +32,14 @@ from torch import Tensor
 from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
+from sfumato._types import Adjacency
 from sfumato.accounting import Budget, Event, Ledger, Statement, compose, terms
+from sfumato.accounting.ledger.budget import Meter
 from sfumato.runs import checkpoint as checkpoints
 from sfumato.runs.checkpoint import Checkpoint
 from sfumato.runs.facts import Facts
 from sfumato.runs.folder import RunFolder
+from sfumato.runs.interrupt import Interrupt
 from sfumato.runs.statement import make_statement
 from sfumato.runs.team import Team
 
@@ -60,10 +63,13 @@ class Run:
         self.source: RandomSource
         self._plan, self._budget, self._stack = plan, budget, stack
         self._ledger: Ledger | None = None
+        self._meter = Meter(budget, {}) if budget is not None and folder is None else None  # else the ledger has one
         self._spent: dict[Event, int] = {}
         self._releases: dict[str, dict[str, Tensor]] = {}
         self._last: Checkpoint | None = None
         self._fingerprint = ""
+        self._interrupt, self._signals = Interrupt(), stack.enter_context(ExitStack())
+        self._adjacency: Adjacency | None = None
 
     @classmethod
     @contextmanager
@@ -136,6 +142,8 @@ class Run:
             InputError: the folder is taken, or the ledger is not the checkpoint's.
         """
         self._fingerprint = fingerprint
+        # From before the first checkpoint on: a signal finds a run that can go on.
+        self._signals.enter_context(self._interrupt)
         if self.folder is None or not self.team.leads:
             return
         if self._last is None:
@@ -155,6 +163,26 @@ class Run:
             self._rewind(self._ledger, self._last)
             self.history = self.folder.keep_metrics(self._last.metrics_lines)
 
+    def between(self, adjacency: Adjacency) -> None:
+        """Say how neighbours differ, before anything is released: one run has one notion of them.
+
+        Raises:
+            InputError: the budget is for others, and would be counted too low.
+        """
+        if self._budget is not None and self._budget.adjacency != adjacency:
+            raise InputError(
+                f"the budget is for neighbours by {self._budget.adjacency} but this run's differ by {adjacency}; "
+                f'give Budget(..., adjacency="{adjacency}")'
+            )
+        if self._adjacency not in (None, adjacency):
+            raise InputError(f"one statement cannot cover neighbours by {self._adjacency} and by {adjacency}")
+        self._adjacency = adjacency
+
+    @property
+    def asked_to_stop(self) -> bool:
+        """Whether a signal asked this process to stop at the next place where the run can go on."""
+        return self._interrupt.asked
+
     def spend(self, event: Event, *, phase: str | None = None, **public: Any) -> None:
         """Record a release before it happens.
 
@@ -166,8 +194,13 @@ class Run:
         Raises:
             BudgetExceeded: the budget does not allow it; nothing was recorded.
         """
+        if self.folder is not None and self.team.leads and self._ledger is None:
+            raise RuntimeError("the run has not started: what it releases now would stand in no ledger")
         if self._ledger is not None:
             self._ledger.append(event, **({} if phase is None else {"phase": phase}), **public)
+        elif self._meter is not None:
+            self._meter.admit(event)
+            self._meter.spend(event)
         for single, count in terms(event):
             self._spent[single] = self._spent.get(single, 0) + count
 
@@ -189,8 +222,9 @@ class Run:
             self._releases[phase] = draw(self.source)
             if self.folder is not None and self.team.leads:
                 checkpoints.save_release(self.folder.checkpoint, phase, self._releases[phase])
-            if self._last is not None and not self._last.state:  # else the loop saves: its rounds go with its state
-                self.save({}, {})
+            last = self._last
+            if last is not None and (not last.state or last.complete):  # else the loop saves: its rounds go with it
+                self.save(last.tensors, last.state, complete=last.complete)
         return self._releases[phase]
 
     def spent(self) -> Event:
@@ -235,6 +269,8 @@ class Run:
             metadata: JSON in the header of model.safetensors; public.
             complete: all that was planned has run; the key is deleted then.
         """
+        self._signals.close()
+        self.between(facts.adjacency)
         statement = make_statement(self.spent(), facts, noise_source=self.source.kind) if self.team.leads else None
         statement = self.team.from_leader(statement)
         assert statement is not None
@@ -243,6 +279,8 @@ class Run:
             header = {"sfumato": json.dumps(metadata or {}, sort_keys=True)}
             write_atomic(self.folder.model, lambda temporary: save_file(tensors, temporary, header))
             if complete:
+                if self._last is not None and not self._last.complete:  # a run without a loop
+                    self.save(self._last.tensors, self._last.state, complete=True)
                 checkpoints.delete_key(self.folder.checkpoint)
         return statement
 
@@ -251,8 +289,7 @@ class Run:
             return RandomSource.from_seed(seed)
         source = None
         if self.team.leads:
-            # A run that is complete has no key any more, and nothing left to draw.
-            kept = resume and self.folder is not None and not checkpoints.load(self.folder.checkpoint).complete
+            kept = resume and self.folder is not None and checkpoints.keeps_key(self.folder.checkpoint)
             source = checkpoints.read_key(self.folder.checkpoint) if kept and self.folder else RandomSource.from_os()
         return self.team.from_leader(source)
 

@@ -17,8 +17,7 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato._random import RandomSource, Stream
 from sfumato._types import Adjacency
-from sfumato.accounting import Event
-from sfumato.accounting.streams.participation import Participation
+from sfumato.accounting import Event, Participation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +43,6 @@ class FixedSizeSampling:
     def adjacency(self) -> Adjacency:
         """Replacing one unit: the number of units is public."""
         return "replace"
-
-    @property
-    def expected_size(self) -> float:
-        """The cohort's size."""
-        return float(self.size)
 
     def draw(self, present: int, round: int, source: RandomSource) -> np.ndarray:
         """A uniform subset, sorted int64 [size]."""

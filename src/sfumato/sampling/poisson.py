@@ -16,8 +16,7 @@ import numpy as np
 from sfumato import _check
 from sfumato._random import RandomSource
 from sfumato._types import Adjacency
-from sfumato.accounting import Event
-from sfumato.accounting.streams.participation import Participation
+from sfumato.accounting import Event, Participation
 
 _CHUNK = 1 << 16  # coins tossed at a time, so that memory does not grow with the population
 
@@ -42,11 +41,6 @@ class PoissonSampling:
     def adjacency(self) -> Adjacency:
         """Adding or removing one unit; the rate does not depend on who is present."""
         return "add_remove"
-
-    @property
-    def expected_size(self) -> float:
-        """Expected cohort under the public population."""
-        return self.sampling_rate * self.population
 
     def draw(self, present: int, round: int, source: RandomSource) -> np.ndarray:
         """Toss one coin for each of the `present` units; int64 indices, sorted, possibly none."""

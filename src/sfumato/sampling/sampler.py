@@ -6,8 +6,7 @@ import numpy as np
 
 from sfumato._random import RandomSource
 from sfumato._types import Adjacency
-from sfumato.accounting import Event
-from sfumato.accounting.streams.participation import Participation
+from sfumato.accounting import Event, Participation
 
 
 class Sampler(Protocol):
@@ -16,11 +15,6 @@ class Sampler(Protocol):
     @property
     def adjacency(self) -> Adjacency:
         """The neighbouring relation under which `account` is a valid bound."""
-        ...
-
-    @property
-    def expected_size(self) -> float:
-        """Expected number of sampled units: a public number."""
         ...
 
     def draw(self, present: int, round: int, source: RandomSource) -> np.ndarray:

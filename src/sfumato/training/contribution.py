@@ -14,7 +14,7 @@ from sfumato.training.trainable import Trainable
 
 
 class Contribution(Protocol):
-    """Turns a cohort into a bounded sum.
+    """Turns a cohort into a bounded sum. Inherit from it: what is mostly nothing need not be written.
 
     Attributes:
         trained: the model and the vector that its parameters are.
@@ -54,15 +54,13 @@ class Contribution(Protocol):
 
         Post-processing of what was released: nothing private may be read here. Mostly nothing is added.
         """
-        ...
 
     def settings(self) -> dict[str, int | float]:
         """What a resumed run must do in the same way to repeat itself bit for bit, beside the plan; mostly nothing."""
-        ...
+        return {}
 
     def restore_settings(self, settings: dict[str, int | float]) -> None:
         """Go on in that way."""
-        ...
 
     def fingerprint(self) -> str:
         """Digest of the data and of the parameters' names and shapes."""

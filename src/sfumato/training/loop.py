@@ -22,7 +22,6 @@ from sfumato._check import InputError
 from sfumato.clipping import Tally
 from sfumato.clipping.quantile import MOVED
 from sfumato.runs import Checkpoint, Run
-from sfumato.runs.interrupt import Interrupt
 from sfumato.training.contribution import Contribution
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import Server
@@ -52,6 +51,7 @@ class Loop:
         server: takes the step; writes through to `theta`.
         theta: parameter vector, float [size].
         run: key, ledger, metrics and checkpoints.
+        phase: what the ledger calls these rounds, where the run releases more than them.
 
     Attributes:
         round: rounds done.
@@ -60,13 +60,22 @@ class Loop:
     """
 
     def __init__(
-        self, *, private_sum: PrivateSum, contribution: Contribution, server: Server, theta: Tensor, run: Run
+        self,
+        *,
+        private_sum: PrivateSum,
+        contribution: Contribution,
+        server: Server,
+        theta: Tensor,
+        run: Run,
+        phase: str | None = None,
     ) -> None:
         self.round = 0
         self.clip_norm = private_sum.bound.start
         self.stopped = False
+        self._resumed = False
         self._sum, self._contribution, self._server, self._theta = private_sum, contribution, server, theta
-        self._run = run
+        self._run, self._phase = run, phase
+        run.between(private_sum.sampler.adjacency)
         self._memory: Tensor | None = None
 
     @property
@@ -78,9 +87,9 @@ class Loop:
         self,
         cadence: Cadence,
         *,
-        epsilon_so_far: Callable[[int], float | None],
-        evaluate: Callable[[int], dict[str, Any]] | None,
-        show: Callable[[dict[str, Any]], None],
+        epsilon_so_far: Callable[[int], float | None] = lambda rounds: None,
+        evaluate: Callable[[int], dict[str, Any]] | None = None,
+        show: Callable[[dict[str, Any]], None] = lambda row: None,
     ) -> None:
         """Do the rounds that are left, or those until somebody asks to stop.
 
@@ -91,35 +100,35 @@ class Loop:
             show: is told every row of the metrics.
         """
         saved_at = time.monotonic()
-        with Interrupt() as interrupt:  # from before the first checkpoint on: a signal finds a run that can go on
-            if self.round == 0:
-                self._evaluate(cadence, evaluate, show)
+        if not self._resumed:
+            self._evaluate(cadence, evaluate, show)
+            self._save()
+        while not self.finished and not self.stopped:
+            started = time.monotonic()
+            clip_norm = self.clip_norm
+            tally, stop = self._round()
+            row = {
+                "round": self.round,
+                "epsilon": epsilon_so_far(self.round),
+                "clip_norm": clip_norm,
+                "cohort_planned": self._sum.grouping.clients,
+                # How long a round takes tells how many people took part.
+                "not_private": {**tally.row(), "seconds": round(time.monotonic() - started, 4)},
+            }
+            self._note(row, show)
+            self._evaluate(cadence, evaluate, show)
+            self.stopped = stop and not self.finished
+            due = cadence.checkpoint_every and self.round % cadence.checkpoint_every == 0
+            late = time.monotonic() - saved_at > 60 * cadence.checkpoint_minutes
+            if due or late or self.finished or self.stopped:
                 self._save()
-            while not self.finished and not self.stopped:
-                started = time.monotonic()
-                clip_norm = self.clip_norm
-                tally, stop = self._round(interrupt)
-                row = {
-                    "round": self.round,
-                    "epsilon": epsilon_so_far(self.round),
-                    "clip_norm": clip_norm,
-                    "cohort_planned": self._sum.grouping.clients,
-                    # How long a round takes tells how many people took part.
-                    "not_private": {**tally.row(), "seconds": round(time.monotonic() - started, 4)},
-                }
-                self._note(row, show)
-                self._evaluate(cadence, evaluate, show)
-                self.stopped = stop and not self.finished
-                due = cadence.checkpoint_every and self.round % cadence.checkpoint_every == 0
-                late = time.monotonic() - saved_at > 60 * cadence.checkpoint_minutes
-                if due or late or self.finished or self.stopped:
-                    self._save()
-                    saved_at = time.monotonic()
+                saved_at = time.monotonic()
 
     def resume(self, saved: Checkpoint) -> None:
-        """Go on from a checkpoint; one from before the first round changes nothing."""
+        """Go on from a checkpoint; one from before the loop began changes nothing."""
         if not saved.state:
             return
+        self._resumed = True
         self.round, self.clip_norm = saved.state["round"], saved.state["clip_norm"]
         self._theta.copy_(saved.tensors["theta"])
         self._server.load(saved.tensors, saved.state["server"])
@@ -141,7 +150,7 @@ class Loop:
             complete=self.finished,
         )
 
-    def _round(self, interrupt: Interrupt) -> tuple[Tally, bool]:
+    def _round(self) -> tuple[Tally, bool]:
         """One round: what is known of it privately, and whether a process was asked to stop."""
         index, clip_norm, source, team = self.round, self.clip_norm, self._run.source, self._run.team
         units = self._sum.sampler.draw(self._contribution.population, index, source)
@@ -151,10 +160,10 @@ class Loop:
         )
         total, tally = team.all_reduce(share.total), share.tally
         team.all_reduce(tally.values)
-        stop = team.all_reduce(torch.tensor([float(interrupt.asked)])).item() > 0
+        stop = team.all_reduce(torch.tensor([float(self._run.asked_to_stop)])).item() > 0
         entry = self._sum.entry(index)
         if entry is not None:
-            self._run.spend(entry, **self._sum.record(index, clip_norm))
+            self._run.spend(entry, phase=self._phase, **self._sum.record(index, clip_norm))
         scale = self._sum.scale(clip_norm)
         noisy = self._sum.sum_mechanism(index).release(total, scale=scale, round=index, source=source)
         mean = noisy.div_(self._sum.grouping.clients)

@@ -9,6 +9,7 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato.accounting import Event
 from sfumato.accounting import calibrate as calibrate_event
+from sfumato.accounting.statement.delta import default_delta, is_too_large
 from sfumato.clipping import (
     AdaptiveClipNorm,
     AutomaticClipNorm,
@@ -20,8 +21,17 @@ from sfumato.clipping import (
 from sfumato.mechanisms import IndependentGaussian
 from sfumato.sampling import FixedSizeSampling, OwnClients, PoissonSampling, Sampler, VirtualClients
 from sfumato.training.fit import TrainingPlan
-from sfumato.training.plan import default_delta
 from sfumato.training.private_sum import PrivateSum
+
+_ONLY_FOR = {
+    "layer_shares": "per_layer",
+    "clip_gamma": "automatic",
+    "adaptive_clip_quantile": "adaptive",
+    "adaptive_clip_learning_rate": "adaptive",
+    "adaptive_clip_count_noise": "adaptive",
+    "adaptive_clip_rounds": "adaptive",
+}
+"""Fields that one kind of clipping reads; with another they would do nothing, and nobody would be told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +53,7 @@ class PrivatePlan(TrainingPlan):
             contributions, or the noise multiplier where that is larger.
         adaptive_clip_rounds: adaptive clipping: adapt in the first so many rounds only; None for all.
         population: N, the public number of units; None takes the number present.
-        delta: δ of the statement; None for N^-1.1.
+        delta: δ of the statement; None for 0.01 / N.
     """
 
     sampling: Literal["poisson", "fixed"] = "poisson"
@@ -64,8 +74,6 @@ class PrivatePlan(TrainingPlan):
         _check.one_of(("poisson", "fixed"), sampling=self.sampling)
         _check.one_of(("flat", "per_layer", "automatic", "adaptive"), clipping=self.clipping)
         _check.positive(clip_gamma=self.clip_gamma)
-        if self.layer_shares is not None and self.clipping != "per_layer":
-            raise InputError(f"layer_shares are for clipping=per_layer, got clipping={self.clipping}; leave them out")
         if self.noise_multiplier is not None:
             _check.non_negative(noise_multiplier=self.noise_multiplier)
         if self.population is not None:
@@ -78,10 +86,21 @@ class PrivatePlan(TrainingPlan):
                 "for a run without privacy"
             )
         _ = self._quantile  # checks its fields, whether it is used or not
+        self._refuse_unused()
         if self.bound.quantile is not None:
             self.bound.quantile.count_noise_std(
                 clients=self.grouping.clients, noise_multiplier=self.noise_multiplier or 0.0
             )
+
+    def _refuse_unused(self) -> None:
+        """Refuse settings of another kind of clipping than the chosen one."""
+        for field in dataclasses.fields(self):
+            kind = _ONLY_FOR.get(field.name, self.clipping)
+            if kind != self.clipping and getattr(self, field.name) != field.default:
+                raise InputError(
+                    f"{field.name} is for clipping={kind}, got clipping={self.clipping}; leave it out, or choose that "
+                    "clipping"
+                )
 
     @property
     def grouping(self) -> OwnClients | VirtualClients:
@@ -146,7 +165,7 @@ class PrivatePlan(TrainingPlan):
 
         Args:
             epsilon: budget of the whole run, > 0.
-            delta: in (0, 1); None for population^-1.1.
+            delta: in (0, 1); None for 0.01 / population.
             population: public number of units.
 
         Raises:
@@ -160,7 +179,10 @@ class PrivatePlan(TrainingPlan):
         _check.between(0.0, 1.0, ends="()", delta=chosen)
         base = dataclasses.replace(self, noise_multiplier=None, delta=chosen, population=population)
         # The count's noise limits z from above; it does not change what a given z costs.
-        plain = base if base.clipping != "adaptive" else dataclasses.replace(base, clipping="flat")
+        plain = base
+        if base.clipping == "adaptive":
+            usual = {f.name: f.default for f in dataclasses.fields(base) if _ONLY_FOR.get(f.name) == "adaptive"}
+            plain = dataclasses.replace(base, clipping="flat", **usual)
 
         def event(noise_multiplier: float) -> Event:
             rounds = dataclasses.replace(plain, noise_multiplier=noise_multiplier).private_sum(population)
@@ -181,7 +203,7 @@ class PrivatePlan(TrainingPlan):
         return self.population or len(data)
 
     def delta_for(self, population: int) -> float:
-        """The chosen δ, or N^-1.1."""
+        """The chosen δ, or 0.01 / N."""
         return default_delta(population) if self.delta is None else self.delta
 
     def refuse_unready(self, population: int) -> None:
@@ -191,5 +213,6 @@ class PrivatePlan(TrainingPlan):
                 "noise_multiplier is not set; call calibrate(epsilon=…, population=…), or use noise_multiplier=0 "
                 "for a run without privacy"
             )
-        if self.delta is not None and self.delta >= 1 / population and self.noise_multiplier:
-            warnings.warn(f"delta {self.delta:g} is not below 1/{population}; choose it well below", stacklevel=2)
+        if self.delta is not None and is_too_large(self.delta, population) and self.noise_multiplier:
+            remedy = f"leave it out for {default_delta(population):g}"
+            warnings.warn(f"delta {self.delta:g} is not well below 1/{population}; {remedy}", stacklevel=2)

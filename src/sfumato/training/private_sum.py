@@ -15,7 +15,6 @@ from typing import Any
 
 from sfumato._check import InputError
 from sfumato.accounting import ClipCount, Event, joint
-from sfumato.accounting.events import compose
 from sfumato.clipping import NormBound
 from sfumato.clipping.quantile import MOVED
 from sfumato.mechanisms import IndependentGaussian, Mechanism
@@ -112,11 +111,12 @@ class PrivateSum:
 
     def _event(self, moved: float, rounds: int) -> Event:
         rule = self.bound.quantile
+        if self.mechanism.stream and rule is None:
+            return self.mechanism.event(moved, self.sampler, self.rounds) * min(rounds, 1)
         if rule is None:
-            return self.mechanism.event(moved, self.sampler, rounds)
+            return self.mechanism.event(moved, self.sampler, self.rounds if self.mechanism.stream else rounds)
         counted = rounds if rule.rounds is None else min(rounds, rule.rounds)
-        parts = {self._single(moved, counted=True): counted, self._single(moved, counted=False): rounds - counted}
-        return compose({event: times for event, times in parts.items() if times})
+        return self._single(moved, counted=True) * counted + self._single(moved, counted=False) * (rounds - counted)
 
     def _single(self, moved: float, *, counted: bool) -> Event:
         """One round of independent noise, with its count or without."""

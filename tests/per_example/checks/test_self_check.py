@@ -24,9 +24,9 @@ def batch() -> tuple[Tensor, Tensor]:
 
 
 def test_a_sound_model_passes(batch) -> None:
-    model = network(nn.Dropout(0.5), nn.LayerNorm(6))
+    model = network(nn.LayerNorm(6), nn.Dropout(0.5))
     found = self_check(model, losses_of(model), batch)
-    assert [layer.name for layer in found.layers] == ["0", "3", "4"]
+    assert [layer.name for layer in found.layers] == ["0", "2", "4"]
     assert found.largest_difference < 1e-5
     assert found.unused == []
     assert model.training
@@ -67,9 +67,9 @@ def test_coupling_is_refused_by_the_name_of_the_module(coupling: nn.Module, batc
         self_check(model, losses_of(model), batch)
 
 
-def test_coupling_that_equal_examples_hide_is_seen_in_the_gradient(batch) -> None:
+def test_coupling_is_seen_where_only_one_example_is_given(batch) -> None:
     model = network(OverTheBatch())
-    with pytest.raises(InputError, match=r"'0\.(weight|bias)'.*another one's input"):
+    with pytest.raises(InputError, match=r"layer '2'.*coupled"):
         self_check(model, losses_of(model), (batch[0][:1], batch[1][:1]))
 
 

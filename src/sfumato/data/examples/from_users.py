@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.data.examples.arrays import class_assumption, name_assumption
 from sfumato.data.examples.dataset import ExampleDataset
+from sfumato.data.examples.targets import class_assumption, name_assumption
 from sfumato.data.users.dataset import UserDataset
 
 
@@ -34,7 +34,7 @@ def examples_from_users(users: UserDataset) -> ExampleDataset:
     whole_data = users.chosen is None and len(rows) == len(labels)
     dataset = ExampleDataset(
         inputs=(users.inputs if isinstance(users.inputs, np.ndarray) else GatheredRows(users.inputs),),
-        labels=np.where(labels >= 0, labels, 0),
+        targets=np.where(labels >= 0, labels, 0),
         num_classes=users.num_classes,
         label_names=users.label_names,
         assumptions=(

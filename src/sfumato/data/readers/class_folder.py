@@ -13,9 +13,9 @@ import numpy as np
 
 from sfumato._check import InputError, non_negative, one_of
 from sfumato.data.digest import row_digest
-from sfumato.data.examples.arrays import name_assumption
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.from_users import GatheredRows
+from sfumato.data.examples.targets import name_assumption
 from sfumato.data.image_files import BadImage, OnError, Picture, decode, image_size, user_folder
 from sfumato.data.readers.image_folder import LazyImages
 from sfumato.data.readers.part import MissingPart, Part
@@ -107,7 +107,7 @@ def class_folder(
     rows = LazyImages(root, paths, shape, (fit, channels), False, int(cache_bytes), known)
     return ExampleDataset(
         inputs=(GatheredRows(rows),),
-        labels=np.array(labels, np.int64),
+        targets=np.array(labels, np.int64),
         num_classes=len(names),
         label_names=Strings.from_list(names),
         assumptions=() if label_names is not None else (name_assumption(len(names), "the folders' names"),),

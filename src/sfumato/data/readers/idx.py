@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from sfumato._check import InputError, one_of
-from sfumato.data.examples.arrays import classes_of, examples_from_arrays
+from sfumato.data.examples.arrays import examples_from_arrays
 from sfumato.data.examples.dataset import ExampleDataset
+from sfumato.data.examples.targets import classes_of
 from sfumato.data.readers.part import MissingPart, Part
 from sfumato.data.unpacked import refuse_bomb
 

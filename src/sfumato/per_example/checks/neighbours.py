@@ -1,158 +1,206 @@
 """What a bound for each example rests on, tried out: whoever else is in the batch, an example's gradient is the same.
 
 The clipped sum moves by no more than the clip norm when an example comes or goes if the gradient of every other one
-stays. Two batches of eight share three rows and differ in all others; the gradients of the three must be equal (to
-0.001 %, plus as much of the length of all gradients together; 5 % and 1 % in half precision). Equal shapes are computed
-in the same way, so round-off hides little. Where eight do not fit into memory, it is four or two.
+stays. Two dozen really different rows (see `rows`) go through the model alone, and then in company:
 
-Layers that start at zero (a last layer, the scale of a residual block) stop every gradient before them, and would hide
-what happens there. So weights are `shaken` for the time of the check: each gets Gaussian noise of a tenth of the
-parameter's own size, and 0.01.
+- in groups of two, three, five and eight, so that each row is in one (losses only);
+- all together in another order, around a row of NaN;
+- one of them beside 24 copies of another one, which overflows what has room for some;
+- in batches of equal size that share three rows of eight and differ in all others, so that round-off hides little;
+- alone again at the end, after some hundred passes, which shows what earlier ones left behind.
 
-Not seen: coupling that needs more than eight examples or other data, such as a branch on the size of the batch; parts
-that neither example reaches at such weights, as behind a ReLU that nothing passes; state in plain attributes that shows
-only after many calls; random draws that depend on the size of the batch, such as dropping exactly half of it.
+Each row's loss, and the norm of its gradient in every parameter, must be what they are alone; in batches of equal size,
+so must the gradients themselves. Where a batch does not fit into memory, its halves are tried.
 
->>> layer = nn.Linear(2, 1)
->>> before = layer.weight.detach().clone()
->>> with shaken([layer.weight]):
-...     torch.equal(before, layer.weight)
-False
->>> torch.equal(before, layer.weight)
-True
+What no such trial can see is said in `sfumato.per_example.checks.not_seen`.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch import Tensor
 
 from sfumato._check import InputError
-from sfumato.per_example.checks.same_noise import Losses, losses_of
+from sfumato.per_example.checks.changed_layer import changed_layer
+from sfumato.per_example.checks.rows import made_rows, probe_rows, rows_at, stacked, with_nan
+from sfumato.per_example.checks.trial import COUPLED, SAME_SHAPE, Tolerance, Trial
 from sfumato.per_example.coverage import name_of
 from sfumato.per_example.engine import Recording
 from sfumato.per_example.memory import out_of_memory
-from sfumato.per_example.rule import Layer
 
-COUPLED = (
-    "the examples of a batch are coupled there, and no bound on one example's gradient would hold; "
-    "let it work on each example by itself (attention, statistics and ranks over dimension 0 do not)"
-)
-
-_KEPT = {8: (0, 3, 7), 4: (0, 2), 2: (0,)}  # rows that stay, by the size: of each usual pairing a partner changes
-_SHARE, _LEAST = 0.1, 0.01  # of the noise on a weight
-_CHUNK = 1 << 22  # numbers of noise at a time
+_PROBES = 12  # rows of the data; what is made comes in addition
+_SIZES = (2, 3, 5, 8)
+_COPIES = 24
+_KEPT = (0, 3, 7)  # rows of eight that stay: of each usual pairing a partner changes
+_OTHER_OUTCOMES = 2  # of the draws, tried with some rows
+_ROWS_AN_OUTCOME = 3
 
 
-@contextmanager
-def shaken(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
-    """Parameters with some noise; on leaving they are as they were. No generator but its own is used."""
-    before = [parameter.detach().clone() for parameter in parameters]
-    generator = torch.Generator().manual_seed(0)
-    try:
-        with torch.no_grad():
-            for parameter in parameters:
-                size = _SHARE * float(torch.linalg.vector_norm(parameter)) / parameter.numel() ** 0.5 + _LEAST
-                noise = torch.randn(min(_CHUNK, parameter.numel()), generator=generator).to(parameter)
-                for piece in parameter.view(-1).split(_CHUNK):
-                    piece.add_(noise[: len(piece)], alpha=size)
-        yield
-    finally:
-        with torch.no_grad():
-            for parameter, value in zip(parameters, before, strict=True):
-                parameter.copy_(value)
+class Neighbours:
+    """Rows of the user's data, each alone and in several companies.
 
-
-@contextmanager
-def unchanged(model: nn.Module) -> Iterator[None]:
-    """Refuse a model of which a parameter or a buffer, trained or not, changes while examples go through.
-
-    Raises:
-        InputError: names it.
+    Args:
+        trial: the model and its loss.
+        pool: rows of the user's data, the more the better.
     """
-    versions = {name: parameter._version for name, parameter in model.named_parameters()}
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    yield
-    changed = [name for name, parameter in model.named_parameters() if parameter._version != versions.get(name)]
-    changed += [name for name, buffer in model.named_buffers() if not _same(buffers.get(name), buffer)]
-    if changed:
+
+    def __init__(self, trial: Trial, pool: Any) -> None:
+        self._trial = trial
+        given = [rows_at(pool, [place]) for place in probe_rows(pool, _PROBES)]
+        made = [row for row in made_rows(pool) if _runs(trial, row)]
+        losses = [_alone(trial, row) for row in [*given, *made]]
+        finite = [index for index, loss in enumerate(losses) if bool(loss.isfinite())]
+        self._rows = [[*given, *made][index] for index in finite]
+        self._losses = torch.stack([losses[index] for index in finite])
+        everyone = list(range(len(finite)))
+        nan = with_nan(self._rows[0])
+        if _runs(trial, nan):  # its place is behind all that are compared
+            everyone.append(len(finite))
+        self._batch = stacked([*self._rows, nan])
+        last = len(finite) - 1
+        self._groups = list(_groups(len(finite)))
+        self._large = [everyone[1::2] + everyone[::2], [last, *([0] * _COPIES)]]
+
+    def refuse_losses(self) -> None:
+        """Refuse a model in which an example's loss depends on who else is in the batch.
+
+        Raises:
+            InputError: names the layer where the batch shows.
+        """
+        scale = float(self._losses.abs().max())
+
+        def compare(places: Sequence[int]) -> None:
+            with torch.no_grad():
+                found = self._trial.forward(rows_at(self._batch, places)).double().cpu()
+            for index, place in enumerate(places):
+                if place < len(self._rows) and not self._trial.tolerance.holds(
+                    found[index], self._losses[place], scale
+                ):
+                    self._refuse_loss(places, index)
+
+        for places in (*self._groups, *self._large, [0, *([len(self._rows) - 1] * _COPIES)]):
+            _in_memory(compare, places)
+
+    def refuse_gradients(self) -> None:
+        """Refuse a model in which an example's gradient does.
+
+        Raises:
+            InputError: names a parameter whose gradient changed.
+        """
+        norms = torch.cat([self._trial.norms(row) for row in self._rows])
+        for places in self._large:
+            self._refuse_norms(norms, places)
+        some = self._rows[:_ROWS_AN_OUTCOME]
+        for outcome in range(1, 1 + _OTHER_OUTCOMES if self._trial.axes else 1):
+            own = torch.cat([self._trial.norms(row, outcome=outcome) for row in some])
+            self._refuse_norms(own, list(range(len(some))), outcome)
+        self._refuse_change()
+        self._refuse_differing(self._trial.norms(self._rows[0]), norms[:1], SAME_SHAPE)
+
+    def _refuse_norms(self, expected: Tensor, places: Sequence[int], outcome: int = 0) -> None:
+        """Compare the norms of rows' gradients in a company with those alone."""
+
+        def compare(some: Sequence[int]) -> None:
+            found = self._trial.norms(rows_at(self._batch, some), outcome=outcome)
+            own = [index for index, place in enumerate(some) if place < len(expected)]
+            self._refuse_differing(found[own], expected[[some[index] for index in own]], self._trial.tolerance)
+
+        _in_memory(compare, places)
+
+    def _refuse_differing(self, found: Tensor, expected: Tensor, tolerance: Tolerance) -> None:
+        """Refuse norms [n, parameters] that are not what they are alone."""
+        usable = expected.isfinite().all(dim=1)
+        if not bool(usable.any()):
+            return
+        found, expected = found[usable], expected[usable]
+        whole = expected.norm(dim=1, keepdim=True)
+        # a gradient that is nothing beside those of other examples may be round-off altogether
+        least = tolerance.floor * whole + tolerance.floor**2 * whole.max()
+        wrong = ~((found - expected).abs() <= tolerance.relative * expected + least)
+        if bool(wrong.any()):
+            self._refuse_gradient(int(wrong.any(dim=0).nonzero()[0]))
+
+    def _refuse_change(self) -> None:
+        """Compare the gradients of rows in two batches of one size that differ in all others."""
+        count = len(self._rows)
+        for shift in (0, 1):
+            kept = [(shift + step * max(1, count // 3)) % count for step in range(len(_KEPT))]
+            others = [place for place in range(count) if place not in kept] or kept
+            for size in (8, 4, 2):
+                try:
+                    self._refuse_other_company(kept, (others, kept if shift else others[::-1]), size)
+                except (RuntimeError, MemoryError) as error:
+                    if size > 2 and out_of_memory(error):
+                        continue
+                    raise
+                break
+
+    def _refuse_other_company(self, kept: Sequence[int], companies: Sequence[Sequence[int]], size: int) -> None:
+        stay = {place: kept[index] for index, place in enumerate(_KEPT) if place < size}
+        sums = []
+        for company in companies:
+            places = [stay.get(place, company[place % len(company)]) for place in range(size)]
+            with self._trial.recorded(rows_at(self._batch, places)) as recording:
+                weights = torch.zeros(size, dtype=torch.float64, device=recording.parameters[0].device)
+                for place in stay:
+                    weights[place] = 1.0 / (1 + place)  # different ones, so that changes do not cancel
+                weights[~recording.squared_norms().to(weights.device).isfinite()] = 0.0
+                sums.append(recording.weighted_sum(weights))
+        lengths = [float(torch.linalg.vector_norm(gradient)) for gradient in sums[1]]
+        whole = torch.tensor(lengths, dtype=torch.float64).norm().item()
+        for index, (one, two, length) in enumerate(zip(*sums, lengths, strict=True)):
+            allowed = SAME_SHAPE.relative * length + SAME_SHAPE.floor * whole
+            if not float(torch.linalg.vector_norm(one - two)) <= allowed:
+                self._refuse_gradient(index)
+
+    def _refuse_gradient(self, index: int) -> None:
+        name = name_of(self._trial.layers, Recording(self._trial.layers).parameters[index])
         raise InputError(
-            f"{changed[0]!r} changes when examples go through the model: it would be released without noise, and the "
-            "gradients of later examples depend on it; keep no statistics, counts or other state of the examples"
+            f"parameter {name!r}: an example's gradient changes with the rest of the batch; something in the model or "
+            f"the loss mixes them: {COUPLED}"
+        )
+
+    def _refuse_loss(self, places: Sequence[int], index: int) -> None:
+        name = changed_layer(self._trial, self._batch, places, index)
+        if name is not None:
+            raise InputError(f"layer {name!r}: its output for an example changes with the batch: {COUPLED}")
+        raise InputError(
+            f"the loss of an example changes with the batch, and no layer's output does: {COUPLED} "
+            "(look at the loss and at the model's own forward)"
         )
 
 
-def refuse_neighbours(layers: Sequence[Layer[Any]], losses: Losses, pair: Any, tolerance: tuple[float, float]) -> None:
-    """Refuse a model in which an example's gradient depends on who else is in the batch.
-
-    Args:
-        layers: how the model is covered.
-        losses: gives float [B], one loss for each example of a batch.
-        pair: two examples, in any tuples, lists and dictionaries of tensors.
-        tolerance: relative to a parameter's gradient, and to the length of all of them.
-
-    Raises:
-        InputError: names a parameter whose gradient changed.
-    """
-    pair = tree_map(_two_that_differ, pair)
-    for own in (0, 1):
-        for rows, kept in _KEPT.items():
-            try:
-                _refuse_change(layers, losses, pair, tolerance, rows=rows, kept=kept, own=own)
-            except (RuntimeError, MemoryError) as error:
-                if rows > 2 and out_of_memory(error):
-                    continue
-                raise
-            break
+def _alone(trial: Trial, row: Any) -> Tensor:
+    with torch.no_grad():
+        return trial.forward(row)[0].double().cpu()
 
 
-def _refuse_change(
-    layers: Sequence[Layer[Any]],
-    losses: Losses,
-    pair: Any,
-    tolerance: tuple[float, float],
-    *,
-    rows: int,
-    kept: tuple[int, ...],
-    own: int,
-) -> None:
-    """Compare the gradients of one of the two examples, `own`, among copies of the other one and among its own."""
-    found: list[list[Tensor]] = []
-    for other in (1 - own, own):
-        places = [own if row in kept else other for row in range(rows)]
-        with Recording(layers, examples=rows) as recording:
-            recording.backward(losses_of(losses, tree_map(lambda value, at=places: _at(value, at), pair), rows))
-        weights = torch.zeros(rows, dtype=torch.float64, device=recording.parameters[0].device)
-        for row in kept:
-            weights[row] = 1.0 / (1 + row)  # different ones, so that changes do not cancel
-        found.append(recording.weighted_sum(weights))
-    lengths = [float(torch.linalg.vector_norm(gradient)) for gradient in found[1]]
-    whole = torch.tensor(lengths, dtype=torch.float64).norm().item()
-    relative, floor = tolerance
-    for parameter, one, two, length in zip(recording.parameters, *found, lengths, strict=True):
-        if not float(torch.linalg.vector_norm(one - two)) <= relative * length + floor * whole:
-            raise InputError(
-                f"parameter {name_of(layers, parameter)!r}: an example's gradient changes with the rest of the batch; "
-                f"something in the model or the loss mixes them: {COUPLED}"
-            )
-
-
-def _at(value: Any, places: list[int]) -> Any:
-    return value[places] if isinstance(value, Tensor) and value.dim() else value
-
-
-def _two_that_differ(value: Any) -> Any:
-    """Two rows; where they are equal numbers on a scale, the second one becomes half of it."""
-    if not isinstance(value, Tensor) or not value.dim() or not value.is_floating_point():
-        return value
-    return torch.stack([value[0], value[1] / 2]) if torch.equal(value[0], value[1]) else value
-
-
-def _same(before: Tensor | None, now: Tensor) -> bool:
-    """Whether a buffer holds what it held, NaN included."""
-    if before is None or before.shape != now.shape or before.dtype != now.dtype:
+def _runs(trial: Trial, row: Any) -> bool:
+    """Whether a row that nobody gave goes through the model at all."""
+    try:
+        _alone(trial, row)
+    except Exception:  # whatever the user's own forward raises
         return False
-    return bool(((before == now) | ((before != before) & (now != now))).all())
+    return True
+
+
+def _groups(count: int) -> Iterator[list[int]]:
+    """Places of the rows that go together, by the batch."""
+    start = turn = 0
+    while start < count:
+        size = _SIZES[turn % len(_SIZES)]
+        yield [(start + step) % count for step in range(size)]
+        start, turn = start + size, turn + 1
+
+
+def _in_memory(compare: Callable[[Sequence[int]], None], places: Sequence[int]) -> None:
+    """Compare all at once, or where memory runs out in halves."""
+    try:
+        compare(places)
+    except (RuntimeError, MemoryError) as error:
+        if len(places) < 3 or not out_of_memory(error):
+            raise
+        half = len(places) // 2
+        _in_memory(compare, places[:half])
+        _in_memory(compare, places[half:])

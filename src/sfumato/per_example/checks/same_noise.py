@@ -1,8 +1,9 @@
 """The same random numbers for every example, alone or among others, so that two passes can be compared.
 
-Within `SameNoise` every draw whose dimension 0 holds the examples is made example by example from one fixed seed; the
-seed depends only on how many draws came before. So dropout and sampled noise are at work, and an example by itself
-meets the same numbers as in a batch. Fused attention keeps its own dropout. Random generators are left as they were.
+Within `SameNoise` a draw is made once, from one seed, for one place along the dimension of the examples, and every
+place gets these numbers; the seed depends only on how many draws came before. So dropout and sampled noise are at
+work, and an example by itself meets the same numbers as in any batch. What is drawn for all examples together differs
+from pass to pass, as it differs for an example when others come or go. Random generators are left as they were.
 
 >>> with SameNoise(2):
 ...     pair = torch.randn(2, 3)
@@ -10,40 +11,55 @@ meets the same numbers as in a batch. Fused attention keeps its own dropout. Ran
 ...     alone = torch.randn(1, 3)
 >>> torch.equal(pair[0], alone[0]), torch.equal(pair[1], alone[0])
 (True, True)
+>>> with SameNoise(2, number=1):
+...     one = torch.rand(1)
+>>> with SameNoise(2, number=2):
+...     other = torch.rand(1)
+>>> torch.equal(one, other)
+False
 """
 
+import random
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from sfumato._check import InputError
-
 Losses = Callable[[Any], Tensor]
 """From a batch to one loss for each example, float [B]; calls the model."""
+
+_NO_DRAW = ("attention", "rnn", "lstm", "gru")  # tagged as random for their inner dropout, which is off
 
 
 class SameNoise(TorchDispatchMode):
     """A context for passes over a batch of this many examples.
 
     Args:
-        examples: size of dimension 0, or what it is a multiple of (heads of attention).
+        examples: B.
+        axes: of each draw in turn, the dimension of the examples; without it, dimension 0 where B divides it.
+        outcome: of the draws; other numbers for another outcome.
+        number: of the pass; decides what is drawn for all examples together.
     """
 
-    def __init__(self, examples: int) -> None:
+    def __init__(self, examples: int, axes: Sequence[int | None] = (), *, outcome: int = 0, number: int = 0) -> None:
         super().__init__()
-        self._examples = examples
+        self._examples, self._axes = examples, axes
+        self._outcome, self._number = outcome, number
         self._draws = 0
-        self._fork: Any = None
+        self._held: Any = None
 
     def __enter__(self) -> "SameNoise":
         self._draws = 0
-        self._fork = torch.random.fork_rng()
-        self._fork.__enter__()
+        fork = torch.random.fork_rng()
+        fork.__enter__()
+        self._held = fork, random.getstate(), np.random.get_state()  # noqa: NPY002
+        random.seed(self._number)
+        np.random.seed(self._number)  # noqa: NPY002
         super().__enter__()
         return self
 
@@ -51,56 +67,86 @@ class SameNoise(TorchDispatchMode):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         super().__exit__(kind, error, trace)
-        self._fork.__exit__(kind, error, trace)
+        fork, of_python, of_numpy = self._held
+        np.random.set_state(of_numpy)  # noqa: NPY002
+        random.setstate(of_python)
+        fork.__exit__(kind, error, trace)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded not in func.tags or "attention" in func.__name__:
+        if not draws(func, kwargs):
             return func(*args, **kwargs)
+        place = self._draws
         self._draws += 1
-        examples = self._examples
-        rows = _rows(args)
-        if rows is None or rows % examples:
-            torch.manual_seed(self._draws)
+        shape = shape_drawn(func, args)
+        axis = self._axes[place] if place < len(self._axes) else 0
+        if (
+            shape is None
+            or axis is None
+            or axis >= len(shape)
+            or not shape[axis]
+            or (place >= len(self._axes) and shape[axis] % self._examples)
+        ):
+            axis = None
+        if axis is None or shape is None:
+            torch.manual_seed(_mixed(self._outcome, place, self._number + 1))
             return func(*args, **kwargs)
-        parts = []
-        for index in range(examples):
-            torch.manual_seed(self._draws)
-            parts.append(func(*(_part(value, rows, index, examples) for value in args), **kwargs))
-        if isinstance(args[0], Tensor) and parts[0].data_ptr() == args[0].data_ptr():
-            return args[0]  # drawn in place
-        return tree_map(lambda *some: torch.cat(some) if isinstance(some[0], Tensor) else some[0], *parts)
+        return _for_one_place(func, args, kwargs, shape, axis, _mixed(self._outcome, place, 0))
 
 
-def losses_of(losses: Losses, batch: Any, examples: int) -> Tensor:
-    """The losses of a batch of so many examples under `SameNoise`.
-
-    Raises:
-        InputError: not one for each example.
-    """
-    with SameNoise(examples):
-        found = losses(batch)
-    if found.shape != (examples,):
-        raise InputError(
-            f"the loss must give one number for each example, [{examples}], got shape {list(found.shape)}; "
-            "use reduction='none'"
-        )
-    return found
+def draws(func: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether an operation draws random numbers from torch's own generators."""
+    if torch.Tag.nondeterministic_seeded not in func.tags or kwargs.get("generator") is not None:
+        return False
+    return not any(part in func.__name__ for part in _NO_DRAW)
 
 
-def _rows(args: Sequence[Any]) -> int | None:
-    """Size of dimension 0: of the first tensor, or asked for by a list of sizes."""
+def shape_drawn(func: Any, args: Sequence[Any]) -> tuple[int, ...] | None:
+    """The shape of a draw; None for one that no dimension of which can belong to examples: an order, or a choice."""
+    if "randperm" in func.__name__:
+        return None
     for value in args:
         if isinstance(value, Tensor):
-            return len(value) if value.dim() else None
-        if isinstance(value, (list, tuple)) and value and all(isinstance(size, int) for size in value):
-            return value[0]
-    return next((len(leaf) for leaf in tree_leaves(args) if isinstance(leaf, Tensor) and leaf.dim()), None)
+            return None if "multinomial" in func.__name__ and value.dim() < 2 else tuple(value.shape)
+        if isinstance(value, (list, tuple)) and all(isinstance(size, int) for size in value):
+            return tuple(value)
+    return next((tuple(leaf.shape) for leaf in tree_leaves(args) if isinstance(leaf, Tensor)), None)
 
 
-def _part(value: Any, rows: int, index: int, examples: int) -> Any:
-    if isinstance(value, Tensor) and value.dim() and len(value) == rows:
-        return value.narrow(0, index * rows // examples, rows // examples)
-    if isinstance(value, (list, tuple)) and value and isinstance(value[0], int) and value[0] == rows:
-        return [rows // examples, *value[1:]]
-    return value
+def _mixed(outcome: int, place: int, number: int) -> int:
+    return (outcome * 1_000_003 + place) * 1_000_003 + number
+
+
+def _for_one_place(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shape: tuple[int, ...], axis: int, seed: int
+) -> Any:
+    """Draw for one place along a dimension, and give every place the same."""
+    torch.manual_seed(seed)
+    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    one = (*shape[:axis], 1, *shape[axis + 1 :])
+    name = func.overloadpacket.__name__
+    if not tensors:
+        sizes = [list(one) if isinstance(value, (list, tuple)) and tuple(value) == shape else value for value in args]
+        return func(*sizes, **kwargs).expand(shape).clone()
+    if name == "native_dropout":
+        values, share, training = args
+        if not training:
+            return func(*args, **kwargs)
+        kept = torch.empty(one, device=values.device).bernoulli_(1 - share).bool().expand(shape).clone()
+        return values * kept * (1 / (1 - share) if share < 1 else 0.0), kept
+    if len(tensors) == 1 and tensors[0] is args[0] and name.endswith(("_", "_like")):
+        piece = args[0].narrow(axis, 0, 1).clone()
+        found = func(piece, *args[1:], **kwargs).expand(shape)
+        return args[0].copy_(found) if name.endswith("_") else found.clone()
+    parts = []
+    for index in range(shape[axis]):
+        torch.manual_seed(seed)
+
+        def part(value: Any, at: int = index) -> Any:
+            fits = isinstance(value, Tensor) and value.dim() > axis and value.shape[axis] == shape[axis]
+            return value.narrow(axis, at, 1) if fits else value
+
+        parts.append(func(*map(part, args), **tree_map(part, kwargs)))
+    if name.endswith("_"):
+        return args[0]  # drawn in place
+    return tree_map(lambda *some: torch.cat(some, dim=axis) if isinstance(some[0], Tensor) else some[0], *parts)

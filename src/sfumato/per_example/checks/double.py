@@ -1,0 +1,72 @@
+"""A model and its loss in double precision, whatever they ask for, so that round-off hides no coupling.
+
+In half precision, a pass cannot tell a coupling of some percent from round-off; in single precision one of a part in a
+thousand may be hidden, and a thousand examples add up. Within `in_double` parameters and buffers are in double
+precision, and so is all that the model computes: autocast is off, and what asks for another precision gets this one.
+
+>>> layer = nn.Linear(1, 1)
+>>> with in_double(layer), torch.autocast("cpu", torch.bfloat16):
+...     layer(torch.ones(1, 1).float()).dtype
+torch.float64
+>>> layer(torch.ones(1, 1)).dtype
+torch.float32
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+
+_NARROW = (torch.float32, torch.float16, torch.bfloat16)
+_CASTS = (Tensor.float, Tensor.half, Tensor.bfloat16)
+
+
+@contextmanager
+def in_double(model: nn.Module) -> Iterator[None]:
+    """Double precision for a model, its inputs and its loss; on leaving, all tensors are those that they were."""
+    tensors = [*model.parameters(), *model.buffers()]
+    held = [(tensor, tensor.data) for tensor in tensors if tensor.dtype in _NARROW]
+    device = next((tensor.device.type for tensor in tensors), "cpu")
+    handle = model.register_forward_pre_hook(lambda _, *given: tree_map(_widened, given), with_kwargs=True)
+    default = torch.get_default_dtype()
+    try:
+        for tensor, value in held:
+            tensor.data = value.double()
+        torch.set_default_dtype(torch.float64)
+        with _Widening(device):
+            yield
+    finally:
+        torch.set_default_dtype(default)
+        handle.remove()
+        for tensor, value in held:
+            tensor.data = value
+
+
+class _Widening(TorchFunctionMode):
+    """Every operation in double precision, and none under autocast."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self._device = device
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _CASTS:
+            func = Tensor.double
+        args = tuple(_dtype(value) for value in args)
+        kwargs = {name: _dtype(value) for name, value in (kwargs or {}).items()}
+        if not torch.is_autocast_enabled(self._device):
+            return func(*args, **kwargs)
+        with torch.autocast(self._device, enabled=False):
+            return func(*args, **kwargs)
+
+
+def _dtype(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value in _NARROW else value
+
+
+def _widened(value: Any) -> Any:
+    return value.double() if isinstance(value, Tensor) and value.dtype in _NARROW else value

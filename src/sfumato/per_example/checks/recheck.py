@@ -1,0 +1,154 @@
+"""The check goes on while training: now and then, one example of a real micro-batch is computed again by itself.
+
+The self-check at the start looks at some rows, some sizes, and weights that nobody has trained yet. `Recheck` looks at
+a full micro-batch before the first step, and at real ones at the steps 1, 2, 4 … 64 and each 128th after that, which
+costs at most 14 additional micro-batches in 1,000 steps. If the loss or the gradient's norm of an example by itself is
+not what it is in the batch, the run stops before the step is released.
+
+A difference beyond round-off is confirmed before it stops a run: in double precision where the model can be run in it,
+otherwise by comparison with a batch of the same size that holds nothing but copies of the example.
+
+>>> [step for step in range(400) if Recheck.due(step)]
+[1, 2, 4, 8, 16, 32, 64, 128, 256, 384]
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._check import InputError
+from sfumato.per_example.checks.double import in_double
+from sfumato.per_example.checks.restored import as_it_was, shaken
+from sfumato.per_example.checks.same_noise import SameNoise
+from sfumato.per_example.checks.self_check import SelfCheck
+from sfumato.per_example.checks.trial import COUPLED, DOUBLE, HALF, SINGLE, Tolerance
+from sfumato.per_example.engine import Recording
+from sfumato.per_example.memory import out_of_memory
+
+Measure = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
+"""From places within a micro-batch (one may come twice) to losses [n] and squared norms [n], by a recording."""
+
+_EVERY = 128
+_GOLDEN = 0.6180339887
+_AT_THE_START = 8  # examples of the first micro-batch that are computed again
+
+
+class Recheck:
+    """Examples of a micro-batch, each again by itself.
+
+    Args:
+        model: the user's module, in the mode in which it is trained.
+        check: what the self-check found.
+    """
+
+    def __init__(self, model: nn.Module, check: SelfCheck) -> None:
+        self._model, self._check = model, check
+
+    @staticmethod
+    def due(step: int) -> bool:
+        """Whether a micro-batch of this step is looked at; steps count from 0."""
+        return step % _EVERY == 0 if step > _EVERY // 2 else step > 0 and step.bit_count() == 1
+
+    def at_start(self, examples: int, measure: Measure) -> None:
+        """Look at a full micro-batch, at weights that are shaken a little: eight of its examples by themselves.
+
+        Args:
+            examples: of the micro-batch; fewer are taken where memory runs out.
+            measure: see `Measure`.
+
+        Raises:
+            InputError: an example's loss or gradient is another one by itself.
+        """
+        with as_it_was(self._model), shaken(Recording(self._check.layers).parameters):
+            self._refuse("in a full micro-batch", examples, measure, _spread)
+
+    def while_training(self, step: int, examples: int, measure: Measure) -> None:
+        """Look at a real micro-batch if it is time: one of its examples by itself.
+
+        Args:
+            step: of the run, from 0.
+            examples: of the micro-batch.
+            measure: see `Measure`.
+
+        Raises:
+            InputError: as in `at_start`; the step must not be released.
+        """
+        if self.due(step) and examples > 1:
+            with as_it_was(self._model):
+                self._refuse(f"at step {step}", examples, measure, lambda losses: _one(losses, step))
+
+    def _refuse(self, when: str, examples: int, measure: Measure, choose: Callable[[Tensor], Iterable[int]]) -> None:
+        tolerance = HALF if self._check.half else SINGLE
+        while True:
+            try:
+                suspects = self._changed(range(examples), measure, choose, tolerance)
+                if suspects and self._confirmed(examples, suspects, measure):
+                    raise InputError(
+                        f"{when} an example's gradient changes with the rest of the batch; something in the model or "
+                        f"the loss mixes them: {COUPLED}"
+                    )
+                return
+            except (RuntimeError, MemoryError) as error:
+                if examples < 4 or not out_of_memory(error):
+                    raise
+                examples //= 2
+
+    def _confirmed(self, examples: int, suspects: list[int], measure: Measure) -> bool:
+        if self._check.double:
+            with in_double(self._model):
+                return bool(self._changed(range(examples), measure, lambda _: suspects, DOUBLE))
+        tolerance = HALF if self._check.half else SINGLE
+        together = self._measured(range(examples), measure)
+        for place in suspects:
+            copies = self._measured([place] * examples, measure)
+            if not _equal(together, place, copies, place, tolerance):
+                return True
+        return False
+
+    def _changed(
+        self,
+        places: Sequence[int],
+        measure: Measure,
+        choose: Callable[[Tensor], Iterable[int]],
+        tolerance: Tolerance,
+    ) -> list[int]:
+        """The chosen examples that are not by themselves what they are in the batch."""
+        together = self._measured(places, measure)
+        return [
+            place
+            for place in choose(together[0])
+            if not _equal(together, place, self._measured([place], measure), 0, tolerance)
+        ]
+
+    def _measured(self, places: Sequence[int], measure: Measure) -> tuple[Tensor, Tensor]:
+        with SameNoise(len(places), self._check.axes):
+            losses, squares = measure(places)
+        return losses.detach().double().cpu(), squares.detach().double().cpu().sqrt()
+
+
+def _equal(
+    together: tuple[Tensor, Tensor], place: int, alone: tuple[Tensor, Tensor], own: int, tolerance: Tolerance
+) -> bool:
+    """Whether an example's loss and norm are the same here and there; not finite must be so in both."""
+    for here, there in zip(together, alone, strict=True):
+        finite = here[here.isfinite()]
+        scale = float(finite.abs().max()) if len(finite) else 0.0
+        if bool(here[place].isfinite()) != bool(there[own].isfinite()):
+            return False
+        if not tolerance.holds(here[place], there[own], scale):
+            return False
+    return True
+
+
+def _spread(losses: Tensor) -> list[int]:
+    """Examples with the smallest and the largest losses, and some between."""
+    order = losses.nan_to_num().argsort()
+    at = torch.linspace(0, len(order) - 1, min(_AT_THE_START, len(order))).long()
+    return order[at].tolist()
+
+
+def _one(losses: Tensor, step: int) -> list[int]:
+    """An example by the rank of its loss; the ranks of successive steps are spread evenly."""
+    turn = step.bit_length() if step < _EVERY else step // _EVERY + _EVERY.bit_length() - 1
+    return [int(losses.nan_to_num().argsort()[int(turn * _GOLDEN % 1 * len(losses))])]

@@ -1,0 +1,149 @@
+"""A specimen of every algorithm: a tiny plan, tiny records and a tiny model, on which the battery tries its properties.
+
+A new algorithm of the registry needs one entry here. What the battery does not ask of it, the entry says.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from sfumato import data
+from sfumato.algorithms import ALGORITHMS
+from sfumato.training import Cadence, Result
+
+UNITS, FEATURES, CLASSES, ROUNDS = 8, 8, 4, 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Specimen:
+    """How the battery meets an algorithm.
+
+    Attributes:
+        records: from a seed, and from what the last unit's numbers are multiplied with and a seed of its own: a data
+            set of `UNITS` units that are alike but for the last.
+        cohort: the plan's fields for so many planned units a round, an even number.
+        fields: more fields of the plan.
+        rounds: the field that says how often the server steps.
+        variants: fields that change how contributions are computed.
+        command: words of a command that trains for a moment on data that it writes into a folder.
+        guarantee: whether it adds noise. What needs noise or a bound is not asked of one that does not.
+    """
+
+    records: Callable[..., Any]
+    cohort: Callable[[int], dict[str, Any]]
+    command: Callable[[Path], list[Any]]
+    fields: dict[str, Any] = field(default_factory=dict)
+    rounds: str = "rounds"
+    variants: tuple[dict[str, Any], ...] = ({},)
+    guarantee: bool = True
+
+
+def users(seed: int = 0, *, wild: float = 1.0, last: int = 0, each: int = CLASSES) -> data.UserDataset:
+    """Users with so many examples each, of different classes."""
+    inputs = _inputs(seed, (UNITS, each), wild, last).reshape(-1, FEATURES)
+    labels, owners = np.arange(len(inputs)) % CLASSES, np.arange(len(inputs)) // each
+    return data.from_arrays(inputs, labels, owners)
+
+
+def examples(seed: int = 0, *, wild: float = 1.0, last: int = 0) -> data.ExampleDataset:
+    """Single examples."""
+    labels = np.arange(UNITS) % CLASSES
+    return data.examples_from_arrays(_inputs(seed, (UNITS,), wild, last), labels, num_classes=CLASSES)
+
+
+def vectors(seed: int = 0, *, wild: float = 1.0, last: int = 0) -> np.ndarray:
+    """Bare numbers, for the toy; long, so that their noise can be measured."""
+    return _inputs(seed, (UNITS,), wild, last, features=200)
+
+
+def _inputs(seed: int, shape: tuple[int, ...], wild: float, last: int, features: int = FEATURES) -> np.ndarray:
+    inputs = np.random.default_rng(seed).normal(size=(*shape, features))
+    inputs[-1] = np.random.default_rng([seed, last]).normal(size=inputs[-1].shape) * wild
+    return inputs.astype(np.float32)
+
+
+def network(*, width: int = 16, dropout: float = 0.0) -> nn.Module:
+    """From features to classes or embeddings; its gradients grow with its inputs."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        drop = [nn.Dropout(dropout)] if dropout else []
+        return nn.Sequential(nn.Linear(FEATURES, width), nn.ReLU(), *drop, nn.Linear(width, CLASSES))
+
+
+def _user_command(folder: Path) -> list[Any]:
+    rng = np.random.default_rng(0)
+    pictures, owners = rng.integers(0, 256, (24, 12, 12), dtype=np.uint8), np.arange(24) // 3
+    np.savez(folder / "users.npz", images=pictures, users=owners, labels=owners)
+    return ["--data", folder / "users.npz", "--embedding-dim", 4, "--test-share", 0]
+
+
+def _example_command(folder: Path) -> list[Any]:
+    pictures = np.random.default_rng(0).integers(0, 256, (24, 8, 8), dtype=np.uint8)
+    np.savez(folder / "examples.npz", x=pictures, y=np.arange(24) % 3)
+    return ["--data", folder / "examples.npz", "--model", "lenet300_100", "--test-share", 0]
+
+
+_PRIVATE = {"clip_norm": 0.5, "noise_multiplier": 0.8}
+_LOCAL = {**_PRIVATE, "batch_size": 2, "learning_rate": 0.1, "momentum": 0.5, "local_epochs": 1}
+
+SPECIMENS: dict[str, Specimen] = {
+    "fedemb": Specimen(
+        records=users,
+        fields=_LOCAL,
+        cohort=lambda units: {"clients_per_round": units // 2, "users_per_client": 2},
+        variants=({}, {"clients_at_once": 3}, {"head_classes": "global"}, {"reconstruction_steps": 1}),
+        command=_user_command,
+    ),
+    "fedavg": Specimen(
+        records=users,
+        fields=_LOCAL,
+        cohort=lambda units: {"clients_per_round": units},
+        variants=({}, {"clients_at_once": 3}, {"loss": "cosface"}),
+        command=_user_command,
+    ),
+    "fedsgd": Specimen(
+        records=users,
+        fields=_PRIVATE,
+        cohort=lambda units: {"clients_per_round": units // 2, "users_per_client": 2},
+        command=_user_command,
+    ),
+    "centralized": Specimen(
+        records=partial(users, each=1),  # its unit is an example
+        cohort=lambda units: {"batch_size": units},
+        command=_user_command,
+        guarantee=False,  # no bound, no noise: sensitivity, noise and what leaves without noise are not asked
+    ),
+    "dpsgd": Specimen(
+        records=examples,
+        fields={**_PRIVATE, "micro_batch": 3, "optimizer": "adam", "learning_rate": 0.01},
+        rounds="steps",
+        cohort=lambda units: {"batch_size": units},
+        variants=({}, {"micro_batch": 1}, {"micro_batch": 16}),
+        command=_example_command,
+    ),
+}
+
+NAMES = list(ALGORITHMS)
+PRIVATE = [name for name in NAMES if name not in SPECIMENS or SPECIMENS[name].guarantee]
+
+
+def plan_of(name: str, *, units: int = 4, rounds: int = ROUNDS, **changes: Any) -> Any:
+    """The specimen's plan, with so many planned units a round."""
+    specimen = SPECIMENS[name]
+    fields = {**specimen.fields, specimen.rounds: rounds, **specimen.cohort(units), **changes}
+    return ALGORITHMS[name].load()(**fields)
+
+
+def fit(name: str, out: Path | None, *, model: nn.Module | None = None, **changes: Any) -> Result:
+    """A run of the specimen; seeded unless `seed` is given as None."""
+    options = {key: changes.pop(key) for key in ("resume", "contribution", "budget") if key in changes}
+    records = changes.pop("records", None)
+    plan = plan_of(name, **{"seed": 3, **changes})
+    records = SPECIMENS[name].records() if records is None else records
+    return plan.fit(model or network(), records, out=out, cadence=Cadence(checkpoint_every=2), **options)

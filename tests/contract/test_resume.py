@@ -1,0 +1,115 @@
+"""A run that was killed and resumed is the run that was never killed; one of two processes is the run of one."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from contract import toy
+from contract.battery import ledger_of, published
+from contract.specimens import NAMES, SPECIMENS, fit, network, vectors
+from contract.worker import DEADLY_ROUND
+from resumable import assert_equal_up_to_rounding
+from sfumato._check import InputError
+
+WORKER = str(Path(__file__).with_name("worker.py"))
+TOYS = ["toy", "toy-between-phases"]
+
+
+def worker(*command: object) -> str:
+    """What the worker printed."""
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory) -> Path:
+    """A folder with a killed run for each name."""
+    folder = tmp_path_factory.mktemp("killed")
+    told = worker(WORKER, "kill", folder, *NAMES, *TOYS).splitlines()
+    assert told == [f"{name} {signal.SIGKILL.value}" for name in (*NAMES, *TOYS)]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shared_work(tmp_path_factory) -> Path:
+    """A folder with a run by two processes for each name."""
+    folder = tmp_path_factory.mktemp("team")
+    where = ["--nnodes=1", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
+    launch = ["-m", "torch.distributed.run", *where, "--local-addr=127.0.0.1"]
+    worker(*launch, WORKER, "team", folder, *NAMES, "toy")
+    return folder
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_killed_in_mid_round_and_resumed_it_is_byte_identical(name, killed, tmp_path):
+    undisturbed = fit(name, tmp_path / "undisturbed", model=network(dropout=0.2)).folder
+    assert len(ledger_of(killed / name)) == DEADLY_ROUND + 1  # the round that nobody saw was recorded before its noise
+    assert not (killed / name / "model.safetensors").exists()
+    out = shutil.copytree(killed / name, tmp_path / "killed")
+    fit(name, out, model=network(dropout=0.2), resume=True)
+    assert published(out) == published(undisturbed)
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_phases_of_a_killed_run_are_neither_paid_nor_drawn_twice(name, killed, tmp_path):
+    toy.noisy_mean(vectors(), tmp_path / "undisturbed", seed=3)
+    before = [entry["phase"] for entry in ledger_of(killed / name)]
+    assert before == (["histogram"] if name == "toy-between-phases" else ["histogram", "mean"])
+    out = shutil.copytree(killed / name, tmp_path / "killed")
+    toy.noisy_mean(vectors(), out, seed=3, resume=True)
+    assert published(out) == published(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"rounds": 9},
+        {"seed": 4},
+        {"trainable": "2"},
+        {"records": 5},
+        {"model": 12},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_goes_on_only_as_itself(name, other, folder_of, tmp_path):
+    out = shutil.copytree(folder_of(name), tmp_path / "copy")
+    changes = dict(other)
+    if "records" in other:
+        changes["records"] = SPECIMENS[name].records(other["records"])
+    if "model" in other:
+        changes["model"] = network(width=other["model"])
+    with pytest.raises(InputError, match="from another plan, model or data set"):
+        fit(name, out, resume=True, **changes)
+    assert published(out) == published(folder_of(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_finished_run_is_not_run_again(name, folder_of, tmp_path):
+    out = shutil.copytree(folder_of(name), tmp_path / "copy")
+    with pytest.raises(InputError, match="holds a run already"):
+        fit(name, out)
+    fit(name, out, resume=True)
+    assert published(out) == published(folder_of(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_processes_give_the_result_of_one(name, shared_work, folder_of):
+    assert_equal_up_to_rounding(folder_of(name), shared_work / name)
+
+
+def test_two_processes_give_the_result_of_one_in_every_phase(shared_work, tmp_path):
+    toy.noisy_mean(vectors(), tmp_path / "one", seed=3)
+    assert_equal_up_to_rounding(tmp_path / "one", shared_work / "toy")

@@ -1,0 +1,194 @@
+"""What a round does is what its entry in the ledger says: noise, denominator, cohort, cost."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from contract.battery import (
+    SOURCE,
+    assert_an_empty_cohort_steps,
+    clipped_sum,
+    composed,
+    event_of,
+    ledger_of,
+    run_rounds,
+)
+from contract.specimens import NAMES, PRIVATE, SPECIMENS, UNITS, fit, network, plan_of
+from contract.test_bounds import CLIPPINGS, SAMPLINGS
+from sfumato._check import InputError
+from sfumato._random import RandomSource
+from sfumato.accounting import Budget, BudgetExceeded, Gaussian, guarantee
+from sfumato.clipping import ClippedSum
+from sfumato.sampling import VirtualClients
+
+ADAPTIVE_ONLY = {"adaptive": {"adaptive_clip_rounds": 2}}
+
+
+def parts_and_contribution(name, **changes):
+    plan = plan_of(name, **changes)
+    contribution = plan.contribution(network(), SPECIMENS[name].records(), "cpu", 0)
+    return plan.private_sum(contribution.population), contribution
+
+
+@pytest.mark.parametrize("clipping", CLIPPINGS)
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("name", PRIVATE)
+def test_an_empty_cohort_releases_the_stated_noise_and_steps(name, sampling, clipping, tmp_path):
+    z, clip_norm, count_noise = 0.8, 0.5, 1.5
+    parts, contribution = parts_and_contribution(
+        name,
+        sampling=sampling,
+        clipping=clipping,
+        noise_multiplier=z,
+        clip_norm=clip_norm,
+        **({"adaptive_clip_count_noise": count_noise} if clipping == "adaptive" else {}),
+    )
+    left = z if clipping != "adaptive" else (z**-2 - (2 * count_noise) ** -2) ** -0.5  # the count takes its part
+    assert_an_empty_cohort_steps(contribution, parts, tmp_path / "run", left * clip_norm)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_sum_is_divided_by_the_planned_number(name, tmp_path):
+    quiet = {"noise_multiplier": 1e-9} if name in PRIVATE else {}
+    parts, contribution = parts_and_contribution(name, rounds=1, **quiet)
+    planned = parts.grouping.clients
+    cohorts = (cohort_of(parts, contribution, seed) for seed in range(50))
+    seed = next((seed for seed, cohort in enumerate(cohorts) if 0 < len(cohort) != planned), 0)
+    done = run_rounds(contribution, replace(parts, rounds=1), tmp_path / "run", seed=seed)
+    assert done.rows[0]["not_private"]["units"] != planned  # another divisor would show
+    expected = clipped_sum(contribution, parts, cohort_of(parts, contribution, seed), seed=seed).total.numpy() / planned
+    assert np.abs(expected).max() > 1e-3
+    np.testing.assert_allclose(done.moved, expected, atol=1e-6)
+    assert done.entries[0]["denominator"] == planned
+
+
+def cohort_of(parts, contribution, seed):
+    """Who contributes in round 0."""
+    source = RandomSource.from_seed(seed)
+    return parts.grouping.group(parts.sampler.draw(contribution.population, 0, source), 0, source)
+
+
+class Watched:
+    """Notes who is drawn, and contributes nothing."""
+
+    def __init__(self, contribution, population):
+        self._contribution, self.population, self.drawn = contribution, population, []
+
+    def __getattr__(self, name):
+        return getattr(self._contribution, name)
+
+    def clipped_sum(self, theta, cohort, round, bound, clip_norm, source, out):
+        self.drawn.append(np.sort(cohort.units))
+        return ClippedSum(bound, clip_norm, self.trained.layout, out=out)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("name", PRIVATE)
+def test_the_sampling_that_is_accounted_is_the_sampling_that_ran(name, sampling, tmp_path):
+    """Counts of draws, in all and unit by unit; two-sided at a level of 1e-6 each, and the seed is fixed."""
+    population, cohort, rounds, z = 2000, 500, 40, 0.8
+    fields = {"units": cohort, "rounds": rounds, "sampling": sampling, "population": population}
+    plan, watched = plan_of(name, **fields), []
+
+    def contribution(*arguments):
+        watched.append(Watched(plan.contribution(*arguments), population))
+        return watched[0]
+
+    folder = fit(name, tmp_path / "run", contribution=contribution, noise_multiplier=z, **fields).folder
+    entries, drawn = ledger_of(folder), watched[0].drawn
+    own = not isinstance(plan.grouping, VirtualClients)
+    gaussian = Gaussian(z / (1 if own or sampling == "fixed" else 2))  # an exchange is doubled by the accountant
+    assert {event_of(entry) for entry in entries} == {plan.sampler(population).account(gaussian)}
+    assert len(drawn) == len(entries) == rounds
+    rate = event_of(entries[0]).sampling_rate
+    assert rate == pytest.approx(cohort / population, rel=1e-12)
+    assert all(len(np.unique(units)) == len(units) for units in drawn)
+    counts = np.bincount(np.concatenate(drawn), minlength=population)
+    low, high = stats.binom.ppf([5e-7, 1 - 5e-7], rounds * population, rate)
+    assert low <= counts.sum() <= high
+    spread = ((counts - rounds * rate) ** 2).sum() / (rounds * rate * (1 - rate))
+    low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], population)
+    assert low < spread < high
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_one_coin_depends_on_nobody_else(name):
+    """Under Poisson sampling, the others are drawn alike with a unit and without it."""
+    sampler = plan_of(name).sampler(UNITS)
+    for round in range(20):
+        with_it, without = (sampler.draw(present, round, SOURCE) for present in (UNITS, UNITS - 1))
+        assert with_it[with_it < UNITS - 1].tolist() == without.tolist()
+
+
+def runs(names, samplings=SAMPLINGS, clippings=CLIPPINGS):
+    """Names with the changes of a plan that decide what a round costs."""
+    private = [
+        (
+            name,
+            {
+                "sampling": sampling,
+                "clipping": clipping,
+                **({"adaptive_clip_rounds": 2} if clipping == "adaptive" else {}),
+            },
+        )
+        for name in PRIVATE
+        for sampling in samplings
+        for clipping in clippings
+        if clipping in ("flat", "adaptive")  # the others cost what the flat one costs, as the next test says
+    ]
+    return [*((name, {}) for name in names if name not in PRIVATE), *private]
+
+
+@pytest.mark.parametrize(("name", "changes"), runs(NAMES), ids=str)
+def test_the_ledger_adds_up_to_the_cost_that_is_stated(name, changes, fitted):
+    result = fitted(name, **changes)
+    plan, entries, statement = plan_of(name, **changes), ledger_of(result.folder), result.statement
+    parts = plan.private_sum(UNITS)
+    assert composed(entries) == parts.event(len(entries)) == parts.event(parts.rounds)
+    for rounds in range(1, len(entries)):
+        assert composed(entries[:rounds]) == parts.event(rounds)
+    cost = guarantee(composed(entries), adjacency=parts.sampler.adjacency)
+    assert statement.adjacency == parts.sampler.adjacency
+    assert (statement.epsilon_lower, statement.epsilon) == cost.epsilon_interval(statement.delta)
+    assert math.isfinite(statement.epsilon) == (name in PRIVATE)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("name", PRIVATE)
+def test_a_bound_costs_what_its_sensitivity_costs_and_no_less(name, sampling):
+    """Each way of clipping to C with the same noise has the same event: a count shares its round's cost."""
+    costs = set()
+    for clipping in CLIPPINGS:
+        plan = plan_of(name, sampling=sampling, clipping=clipping)
+        event = plan.private_sum(UNITS).event(3)
+        costs.add(round(guarantee(event, adjacency=plan.sampler(UNITS).adjacency).epsilon(1e-3), 6))
+    assert len(costs) == 1
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_a_budget_for_other_neighbours_is_refused_before_anything_is_written(name, tmp_path):
+    """Or the statement could say more than the budget."""
+    with pytest.raises(InputError, match=r'give Budget\(\.\.\., adjacency="replace"\)'):
+        fit(name, tmp_path / "run", sampling="fixed", budget=Budget(epsilon=100.0, delta=1e-3))
+    assert not (tmp_path / "run").exists()
+    budget = Budget(epsilon=100.0, delta=1e-3, adjacency="replace")
+    assert fit(name, None, sampling="fixed", budget=budget, delta=1e-3).statement.epsilon <= 100.0
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["in a folder", "in memory"])
+@pytest.mark.parametrize("name", PRIVATE)
+def test_a_round_beyond_the_budget_is_refused_before_it_is_released(name, kept, tmp_path):
+    plan, steps = plan_of(name), []
+    budget = Budget(epsilon=guarantee(plan.private_sum(UNITS).event(3)).epsilon(1e-3) * 1.001, delta=1e-3)
+
+    def contribution(*arguments):
+        made = plan.contribution(*arguments)
+        made.after_noise = lambda mean, round, source: steps.append(round)
+        return made
+
+    with pytest.raises(BudgetExceeded):
+        fit(name, tmp_path / "run" if kept else None, budget=budget, contribution=contribution)
+    assert steps == [0, 1, 2]

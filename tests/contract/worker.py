@@ -1,0 +1,77 @@
+"""Runs that end badly, and runs of several processes: worker.py kill|team FOLDER NAME …
+
+kill: each run is a process of its own that SIGKILL ends in round 4, when its noise is asked for, with a round since the
+last checkpoint; "toy-between-phases" dies before the first round of its second phase. team: the runs one after another
+in the processes of one torchrun.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from contract import toy
+from contract.specimens import fit, network, vectors
+from sfumato.mechanisms import IndependentGaussian
+
+DEADLY_ROUND = 3
+
+
+def die(*_: object) -> None:
+    """As when the machine is switched off."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def deadly(release):
+    """The same release, but that of one round ends the process before there is any noise."""
+
+    def dying(mechanism, total, *, round, **rest):
+        if round == DEADLY_ROUND:
+            die()
+        return release(mechanism, total, round=round, **rest)
+
+    return dying
+
+
+def start(name: str, out: Path) -> None:
+    """A run that will not end."""
+    for mechanism in (IndependentGaussian, toy.EchoingNoise):
+        mechanism.release = deadly(mechanism.release)
+    if name == "toy-between-phases":
+        toy.Loop.rounds = die
+    if name.startswith("toy"):
+        toy.noisy_mean(vectors(), out, seed=3)
+    else:
+        fit(name, out, model=network(dropout=0.2))
+
+
+def kill(folder: Path, names: list[str]) -> None:
+    """Each in a child process; nothing of torch has run here, so a fork is safe."""
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)  # loads what every child would load for itself
+    for name in names:
+        child = os.fork()
+        if child == 0:
+            start(name, folder / name)
+            os._exit(1)
+        _, status = os.waitpid(child, 0)
+        print(name, os.WTERMSIG(status) if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}", flush=True)
+
+
+def team(folder: Path, names: list[str]) -> None:
+    """Each by all processes."""
+    torch.distributed.init_process_group("gloo")
+    for name in names:
+        if name == "toy":
+            toy.noisy_mean(vectors(), folder / name, seed=3)
+        else:
+            fit(name, folder / name)
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    {"kill": kill, "team": team}[sys.argv[1]](Path(sys.argv[2]), sys.argv[3:])
