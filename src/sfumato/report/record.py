@@ -4,7 +4,6 @@ Guarantees that what is shown is what the files say: a missing or damaged file i
 chain is verified line by line, and its events are accounted again beside the statement.
 """
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,10 +11,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sfumato._check import InputError
-from sfumato._files import read_json
+from sfumato._files import parse_json, read_json
 from sfumato.accounting import Ledger, Statement, guarantee
+from sfumato.accounting.ledger import binding
 
 T = TypeVar("T")
+
+_DAMAGE = (ValueError, TypeError, KeyError, AttributeError, OverflowError)  # of reading what nobody should have written
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,14 @@ class LedgerCheck:
         head: hash of the last entry, "" for an empty ledger.
         rounds: rounds recorded.
         epsilon: what these events cost at the statement's δ, accounted anew; None if there is no telling.
+        bound: whether statement and ledger name each other, so that lines that are missing at the end would show.
     """
 
     entries: int
     head: str
     rounds: int
     epsilon: float | None
+    bound: bool
 
     def supports(self, statement: Statement) -> bool:
         """Whether the events cost no more than the statement says."""
@@ -195,7 +199,7 @@ def _load(path: Path, build: Callable[[Any], T]) -> T:
         return build(read_json(path))
     except InputError as error:
         raise InputError(f"{path} is damaged: {error}") from None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except _DAMAGE as error:
         raise InputError(f"{path} is damaged ({_reason(error)}); take a whole copy") from None
 
 
@@ -216,13 +220,16 @@ def _ledger(path: Path, statement: Statement) -> LedgerCheck:
     if not path.exists():
         raise InputError(f"{path.parent} holds no ledger.jsonl, so nothing backs its statement; take a whole copy")
     totals = Ledger.read(path)
+    bound = binding.compare(totals, statement, path.parent)
     try:
         cost = guarantee(totals.event(), adjacency=statement.adjacency)  # type: ignore[arg-type]  # Statement checked it
         epsilon = cost.epsilon(statement.delta) if statement.delta < 1 else None
     except InputError:
         epsilon = None
-    rounds = int(totals.last.get("round", totals.releases))
-    return LedgerCheck(totals.entries, totals.head if totals.entries else "", rounds, epsilon)
+    rounds = totals.last.get("round", totals.releases)
+    if not isinstance(rounds, int):
+        raise InputError(f"{path}, its last release is in round {rounds!r:.80}, which is no number; take a whole copy")
+    return LedgerCheck(totals.entries, totals.head if totals.entries else "", rounds, epsilon, bound)
 
 
 def _metrics(path: Path) -> Metrics:
@@ -230,16 +237,16 @@ def _metrics(path: Path) -> Metrics:
     for line, row in enumerate(_lines(path), start=1):
         try:
             metrics.add(row)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except _DAMAGE as error:
             raise InputError(f"{path}, line {line} is damaged ({_reason(error)}); take a whole copy") from None
     return metrics
 
 
 def _lines(path: Path) -> Iterator[Any]:
-    with open(path, encoding="utf-8", errors="replace") as file:
+    with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             try:
-                yield json.loads(line)
+                yield parse_json(line)
             except ValueError as error:
                 raise InputError(f"{path}, line {number} is damaged ({error}); take a whole copy") from None
 
