@@ -13,7 +13,17 @@ from pathlib import Path
 from typing import IO, Any
 
 from sfumato._check import InputError
-from sfumato._files import append, delete, delete_leftovers, parse_json, read_json, sync_file, write_atomic, write_json
+from sfumato._files import (
+    append,
+    delete,
+    delete_leftovers,
+    parse_json,
+    read_json,
+    sync_file,
+    sync_folder,
+    write_atomic,
+    write_json,
+)
 from sfumato.runs import checkpoint
 
 _NAMES = (
@@ -56,11 +66,14 @@ class RunFolder:
         if self.path.is_dir() and any(self.path.iterdir()):
             if (self.checkpoint / checkpoint.STATE).exists():
                 raise InputError(f"{self.path} holds a run already; resume it (--resume) or choose another folder")
-            hint = "; delete it if it is a run that was stopped at once" if self.plan.exists() else ""
+            begun = self.plan.exists() or self.checkpoint.exists()
+            hint = "; delete it if it is a run that was stopped at once" if begun else ""
             raise InputError(f"{self.path} is not empty; choose another folder for the run{hint}")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self.checkpoint.mkdir(mode=0o700, exist_ok=True)
+            sync_folder(self.path)
+            sync_folder(self.path.parent)
         except (NotADirectoryError, FileExistsError):
             raise InputError(f"{self.path} is not a folder; choose another path for the run") from None
         except OSError as error:

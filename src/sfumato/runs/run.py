@@ -105,7 +105,8 @@ class Run:
             stack.enter_context(torch.random.fork_rng(devices=[]))
             run = cls(folder=folder, team=team, plan=plan, budget=budget, stack=stack)
             if folder is not None and team.leads:
-                folder.claim(resume=resume)
+                with run._writing():
+                    folder.claim(resume=resume)
             run.source = run._key(seed, resume=resume)
             yield run
 

@@ -328,17 +328,16 @@ class Ledger:
         Raises:
             InputError: it was deleted, replaced or changed. What only this process still has is written beside it.
         """
-        try:
-            there: tuple[int, ...] = _state(os.stat(self.path))
-        except FileNotFoundError:
-            there = ()
+        there: tuple[int, ...] | None = None
+        with contextlib.suppress(FileNotFoundError):
+            there = _state(os.stat(self.path))
         if there == self._seen:
             return
         if not self.path.parent.is_dir():
             raise InputError(
                 f"{self.path.parent} was deleted while {self.path.name} was written to; start anew elsewhere"
             )
-        if there[:2] == self._seen[:2]:
+        if there is not None and there[:2] == self._seen[:2]:
             raise InputError(
                 f"{self.path} was changed by another process ({there[2]} bytes, expected {self._size}); open it again"
             )
