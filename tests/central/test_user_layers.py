@@ -18,7 +18,7 @@ PLAN = DPSGD(steps=2, batch_size=4, clip_norm=0.1, noise_multiplier=1.0, seed=1)
 def numbers(count: int, *shape: int, seed: int = 0) -> ExampleDataset:
     rng = np.random.default_rng(seed)
     inputs = rng.normal(0, 1, (count, *shape)).astype(np.float32)
-    return ExampleDataset(inputs=(inputs,), labels=rng.integers(0, 3, count), num_classes=3)
+    return ExampleDataset(inputs=(inputs,), targets=rng.integers(0, 3, count), num_classes=3)
 
 
 class OwnStatistics(nn.BatchNorm1d):
@@ -45,12 +45,15 @@ def test_layers_without_a_rule_train_and_move_the_sum_by_no_more_than_the_clip_n
     plan = dataclasses.replace(PLAN, precision=precision, micro_batch=16)
     contribution = plan.contribution(RUN_AGAIN[kind](), numbers(16, 6), "cpu", 0)
     source = RandomSource.from_seed(0)
-    groups = plan.grouping.group(np.arange(16), source, 0)
-    theta = 2 * contribution.initial
-    whole = contribution.clipped_sum(theta, groups, 0, 0.1, source).clipped.total
+    theta = 2 * contribution.trained.initial
+
+    def total(present: np.ndarray) -> torch.Tensor:
+        cohort = plan.grouping.group(present, 0, source)
+        return contribution.clipped_sum(theta, cohort, 0, plan.bound, 0.1, source, None).total
+
+    whole = total(np.arange(16))
     for absent in (0, 7, 15):
-        rest = [group for group in groups if group.slot != absent]
-        without = contribution.clipped_sum(theta, rest, 0, 0.1, source).clipped.total
+        without = total(np.delete(np.arange(16), absent))
         assert 0.01 < float((whole - without).norm()) <= 0.1
     plan.fit(RUN_AGAIN[kind](), numbers(16, 6))
 
@@ -78,7 +81,7 @@ def test_examples_for_the_check_are_looked_for_in_all_of_the_data() -> None:
     data = numbers(200, 6)
     inputs = np.asarray(data.inputs[0]).copy()
     inputs[:100] = inputs[0]
-    from sfumato.central.gradients import _two_that_differ
+    from sfumato.central.first_look import _two_that_differ
 
     first, second = _two_that_differ(dataclasses.replace(data, inputs=(inputs,)))
     assert (inputs[first] != inputs[second]).any()
@@ -95,7 +98,7 @@ def test_a_frozen_table_cannot_tell_which_words_were_seen() -> None:
             return self.head(self.table(ids).mean(dim=1))
 
     ids = np.random.default_rng(0).integers(0, 50, (16, 5))
-    data = ExampleDataset(inputs=(ids,), labels=np.arange(16) % 3, num_classes=3)
+    data = ExampleDataset(inputs=(ids,), targets=np.arange(16) % 3, num_classes=3)
     with pytest.raises(InputError, match=r"'table'.*max_norm"):
         PLAN.fit(Words(), data)
 

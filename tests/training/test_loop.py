@@ -11,9 +11,8 @@ from sfumato import accounting as acc
 from sfumato.clipping import AdaptiveClipNorm, ClippedSum, ConstantClipNorm, QuantileRule
 from sfumato.mechanisms import IndependentGaussian
 from sfumato.runs import Facts, Run
-from sfumato.runs.interrupt import Interrupt
 from sfumato.sampling import OwnClients, PoissonSampling
-from sfumato.training import Cadence, Loop, Optimizer, PrivateSum, Server, Trainable
+from sfumato.training import Cadence, Contribution, Loop, Optimizer, PrivateSum, Server, Trainable
 
 ROUNDS, UNITS = 6, 20
 FILES = ("ledger.jsonl", "statement.json", "model.safetensors")
@@ -31,7 +30,7 @@ class Killed(BaseException):
     """What a process does not survive."""
 
 
-class Rows:
+class Rows(Contribution):
     """Every unit contributes a row of its own."""
 
     population = UNITS
@@ -89,18 +88,20 @@ def go(out: Path | None, private_sum: PrivateSum, *, resume=False, dies_at=None,
             if dies_at == row["round"]:
                 raise Killed
 
-        with Interrupt() as interrupt:
-            loop.rounds(
-                Cadence(checkpoint_every=2),
-                interrupt=interrupt,
-                epsilon_so_far=lambda _: None,
-                evaluate=None,
-                show=show,
-            )
+        loop.rounds(
+            Cadence(checkpoint_every=2),
+            epsilon_so_far=lambda _: None,
+            evaluate=None,
+            show=show,
+        )
         if votes:
-            released |= run.release(
-                "votes", acc.Gaussian(4.0), lambda source: {"v": torch.from_numpy(source.stream("v").normal(3))}
-            )
+
+            def draw(source) -> dict[str, torch.Tensor]:
+                if dies_at == "within the votes":
+                    raise Killed
+                return {"v": torch.from_numpy(source.stream("v").normal(3))}
+
+            released |= run.release("votes", acc.Gaussian(4.0), draw)
             if dies_at == "votes":
                 raise Killed
         statement = run.finish({"theta": theta, **released}, FACTS)
@@ -122,7 +123,7 @@ def mechanism(request, drifting):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, indirect=True)
-@pytest.mark.parametrize("dies_at", [1, 3, 5, "votes"])
+@pytest.mark.parametrize("dies_at", [1, 3, 5, "within the votes", "votes"])
 def test_killed_in_the_loop_or_between_phases_and_resumed_it_is_the_same_run(tmp_path, mechanism, dies_at):
     go(tmp_path / "whole", rounds_of(mechanism()), votes=True)
     with pytest.raises(Killed):
@@ -132,7 +133,7 @@ def test_killed_in_the_loop_or_between_phases_and_resumed_it_is_the_same_run(tmp
     assert acc.Ledger.read(tmp_path / "killed" / "ledger.jsonl").phases() == ("histogram", "", "votes")
 
 
-@pytest.mark.parametrize("dies_at", [3, "votes"])
+@pytest.mark.parametrize("dies_at", [3, "within the votes", "votes"])
 def test_a_released_run_that_was_killed_after_its_loop_draws_its_votes_from_the_same_key(tmp_path, dies_at):
     import shutil
 
@@ -170,7 +171,7 @@ def test_independent_rounds_are_a_line_each_and_what_ran_is_what_the_sum_says(tm
     go(tmp_path / "run", private_sum)
     ledger = acc.Ledger.read(tmp_path / "run" / "ledger.jsonl")
     assert ledger.event("") == private_sum.event(ROUNDS)
-    assert ledger.entries == ROUNDS + 1
+    assert ledger.releases == ROUNDS
 
 
 def test_what_follows_from_the_noisy_mean_is_added_to_it(tmp_path):

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
@@ -33,7 +34,11 @@ from sfumato.per_example import Recording, covered
 from sfumato.per_example.memory import out_of_memory
 from sfumato.sampling import Cohort
 from sfumato.training import Contribution, Trainable
+from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of, made_up
 from sfumato.training.dropout import seed_dropout
+from sfumato.training.public_inputs import refuse_private_as_public
+
+_BLOCK = 1 << 12
 
 
 class ExampleContribution(Contribution):
@@ -55,7 +60,7 @@ class ExampleContribution(Contribution):
 
     Raises:
         InputError: a layer that couples examples or cannot be covered, nothing to train, inputs that the model does
-            not take, labels that it has no logit for.
+            not take, targets that its outputs do not fit.
     """
 
     def __init__(
@@ -82,11 +87,16 @@ class ExampleContribution(Contribution):
         self._bfloat16 = bfloat16
         self.trained = Trainable(model, trainable, device=device)
         self.model = self.trained.model
+        blocks = (slice(start, start + _BLOCK) for start in range(0, len(data), _BLOCK))
+        refuse_private_as_public(
+            self.trained, (tensors(data, np.arange(len(data))[block], torch.device("cpu"))[0] for block in blocks)
+        )
         covered(self.model)  # refuses layers by their kind, before anything runs
         self._layers = checked_layers(self.trained, data, loss, self._losses, augmentation, self._device)
         budget = default_budget(self._device) if memory_budget is None else memory_budget
         self.bytes_per_example = measured(self._try, self._device)
         self.micro_batch = suggested(self.bytes_per_example, budget) if micro_batch is None else micro_batch
+        self.trained.refuse_changed()
 
     def clipped_sum(
         self,
@@ -107,7 +117,9 @@ class ExampleContribution(Contribution):
         while start < len(examples):
             part = examples[start : start + self.micro_batch]
             seed_dropout(source.seed64("dropout", round, int(part[0])), self._device)
-            if self._micro_batch(part, key, share):
+            added = self._micro_batch(part, key, share)
+            self.trained.put_back(theta)
+            if added:
                 start += len(part)
             else:
                 self._shrink(len(part))
@@ -140,10 +152,18 @@ class ExampleContribution(Contribution):
 
     def fingerprint(self) -> str:
         """Digest of the parameters' shapes, the loss and the data."""
-        layout = self.trained.layout
-        shapes = [(name, tuple(shape)) for name, shape in zip(layout.names, layout.shapes, strict=True)]
         loss = getattr(self._loss, "__qualname__", type(self._loss).__qualname__)
-        return f"{shapes} {loss} {self.data.fingerprint()}"
+        return f"{self.trained.shapes()} {loss} {self.data.fingerprint()}"
+
+    def behaviour(self) -> Behaviour:
+        """Losses of made-up examples."""
+        inputs, targets = tensors(self.data, np.zeros(ROWS, np.int64), self._device)  # for their shapes and types
+        inputs = tuple(made_up(each) for each in inputs)
+        if self.data.num_classes is not None:
+            targets = torch.arange(ROWS, device=self._device) % self.data.num_classes
+        elif targets is not None:
+            targets = made_up(targets)
+        return behaviour_of(self.trained, lambda model: self._losses(inputs, targets, model))
 
     def _micro_batch(self, examples: np.ndarray, key: int, share: ClippedSum) -> bool:
         """Add some examples' bounded gradients to the sum; False if memory ran out before anything was added."""
@@ -179,12 +199,12 @@ class ExampleContribution(Contribution):
         self, examples: np.ndarray, key: int, watch: AbstractContextManager[Any] | None = None
     ) -> tuple[Recording, Tensor]:
         """A recorded forward pass, within `watch` if that is given, and backward pass; and the losses [n]."""
-        inputs, labels = tensors(self.data, examples, self._device)
+        inputs, targets = tensors(self.data, examples, self._device)
         with Recording(self._layers, len(examples)) as recording:
             # Several augmentations are several uses of each weight, whose gradients the recording adds up.
             with watch or nullcontext():
                 losses = [
-                    self._losses(self._augmented(inputs, examples, key, number), labels)
+                    self._losses(self._augmented(inputs, examples, key, number), targets)
                     for number in range(self._copies)
                 ]
                 mean = losses[0] if self._copies == 1 else torch.stack(losses).mean(dim=0)
@@ -196,15 +216,15 @@ class ExampleContribution(Contribution):
             return inputs
         return (augmented(inputs[0], examples, kind=self._augmentation, key=key, copy=number),)
 
-    def _losses(self, inputs: tuple[Tensor, ...], labels: Tensor) -> Tensor:
+    def _losses(self, inputs: tuple[Tensor, ...], targets: Tensor | None, model: nn.Module | None = None) -> Tensor:
         half = torch.autocast(self._device.type, torch.bfloat16) if self._bfloat16 else nullcontext()
         with half:
-            outputs = self.model(*inputs)
-        losses = self._loss(outputs.float() if self._bfloat16 else outputs, labels)
-        if losses.shape != labels.shape[:1]:
+            outputs = (model or self.model)(*inputs)
+        losses = self._loss(tree_map(_single, outputs) if self._bfloat16 else outputs, targets)
+        if losses.shape != inputs[0].shape[:1]:
             raise InputError(
-                f"the loss must give one number for each of {len(labels)} examples, got shape {tuple(losses.shape)}; "
-                "use reduction='none'"
+                f"the loss must give one number for each of {len(inputs[0])} examples, got shape "
+                f"{tuple(losses.shape)}; use reduction='none'"
             )
         return losses
 
@@ -223,3 +243,8 @@ class ExampleContribution(Contribution):
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         warnings.warn(f"memory ran out with {tried} examples at once; going on with {self.micro_batch}", stacklevel=3)
+
+
+def _single(value: Any) -> Any:
+    """A tensor of half precision in single precision; anything else as it is."""
+    return value.float() if isinstance(value, Tensor) and value.dtype == torch.bfloat16 else value

@@ -101,6 +101,13 @@ COMMANDS = {
         summary="one self-contained HTML page about one run or several",
         example="sfumato report runs/a --out a.html",
     ),
+    "close": Command(
+        module="close",
+        function="close",
+        options="CloseOptions",
+        summary="end a run that was stopped, and delete its key",
+        example="sfumato close runs/a",
+    ),
     "account": Command(
         module="account",
         function="account",

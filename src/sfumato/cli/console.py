@@ -1,6 +1,7 @@
 """What a command prints: words and tables for people, or one JSON object for machines.
 
-Under torchrun only the first process prints; the others speak up when something is wrong.
+Under torchrun only the first process prints; the others speak up when something is wrong. Characters that would steer
+a terminal (a name in a file that somebody else wrote may hold them) are shown, not sent.
 """
 
 import json
@@ -8,6 +9,7 @@ import math
 import os
 import re
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -45,13 +47,25 @@ def is_text(word: str) -> bool:
 
 def _one_line(message: str) -> str:
     """In one line, where very long words are told by their two ends."""
-    return " ".join(_LONG.sub(lambda word: f"{word[0][:200]}…{word[0][-40:]}", message).split())
+    return harmless(" ".join(_LONG.sub(lambda word: f"{word[0][:200]}…{word[0][-40:]}", message).split()))
+
+
+def harmless(text: str) -> str:
+    """Text without characters that steer a terminal or turn the direction of writing; they are shown as escapes.
+
+    >>> harmless("name \\x1b[2J and\\nnew line")
+    'name \\\\x1b[2J and\\nnew line'
+    """
+    if text.isprintable():
+        return text
+    steering = {c for c in text if c not in "\n\t" and unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+    return text.translate({ord(c): c.encode("unicode_escape").decode() for c in steering})
 
 
 def say(text: str = "") -> None:
     """Words for people, on stdout."""
     if leads():
-        print(text, flush=True)
+        print(harmless(text), flush=True)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -66,7 +80,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for title in header:
         drawn.add_column(title, overflow="fold")
     for row in rows:
-        drawn.add_row(*row)
+        drawn.add_row(*map(harmless, row))
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = _WHOLE
@@ -96,7 +110,7 @@ def plain(value: Any) -> Any:
 
 def number(value: float) -> str:
     """A number in a table: four digits, and a word for infinity."""
-    return "none" if math.isinf(value) else f"{value:.4g}"
+    return "infinite (no guarantee)" if math.isinf(value) else f"{value:.4g}"
 
 
 @contextmanager

@@ -52,7 +52,7 @@ def train(name: str, argv: Sequence[str]) -> int:
     out = _folder(name, run)
     if isinstance(options.plan, PrivatePlan):
         _refuse_undecided(options)
-    parts = kind.read(options.data, quiet=run.json)
+    parts = kind.read(options, quiet=run.json)
     plan = _decided(options, options.plan.public_population(parts.train))
     task = kind.task(run) or plan.default_task()
     model = kind.build(options, parts.train, plan.seed)
@@ -241,7 +241,9 @@ def _cell(row: dict[str, Any], key: str) -> str:
     value: Any = row
     for part in key.split("/"):
         value = value.get(part) if isinstance(value, dict) else None
-    return "" if value is None else f"{value:.4f}"
+    if value is None:
+        return ""
+    return f"{value:.4f}" if value == 0 or 1e-2 <= abs(value) < 1e6 else f"{value:.4g}"
 
 
 def _without_curve(row: dict[str, Any]) -> dict[str, Any]:

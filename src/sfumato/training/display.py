@@ -9,6 +9,8 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from sfumato._rounding import rounded_up
+
 
 class Display:
     """A context that shows the rows of the metrics as they come.
@@ -18,6 +20,7 @@ class Display:
         done: rounds done before.
         visible: False shows nothing.
         headline: a measurement in a few words; empty for a row that is none.
+        planned: ε of all rounds; None without any guarantee.
         every: seconds between lines where stderr is no terminal, > 0; a run that is shorter prints none.
     """
 
@@ -29,7 +32,9 @@ class Display:
         visible: bool,
         headline: Callable[[dict[str, Any]], str] | None = None,
         every: float = 30.0,
+        planned: float | None = None,
     ) -> None:
+        self._planned = "" if planned is None else f" of {rounded_up(planned, 3):.3g}"
         console = Console(stderr=True)
         self._lines = _Lines(rounds, done, every=every) if visible and not console.is_terminal else None
         self._progress = Progress(
@@ -63,7 +68,7 @@ class Display:
             return
         epsilon, loss = row["epsilon"], row["not_private"]["loss"]
         parts = [
-            "no guarantee" if epsilon is None else f"ε ≤ {epsilon:.3g}",
+            "no guarantee" if epsilon is None else f"ε {rounded_up(epsilon, 3):.3g}{self._planned}",
             "" if loss is None else f"loss {loss:.3g} (private)",
             self._measured,
         ]
@@ -81,7 +86,7 @@ class _Lines:
     """
 
     def __init__(self, rounds: int, done: int, *, every: float) -> None:
-        self.state = done, ""
+        self.state: tuple[int, str] = done, ""
         self._rounds, self._before, self._every = rounds, done, every
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._tell, args=(sys.stderr,), name="progress", daemon=True)

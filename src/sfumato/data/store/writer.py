@@ -22,6 +22,8 @@ from sfumato.data.store.users import (
     VERSION,
     chained,
     index_digest,
+    looks_of,
+    note_verified,
     open_store,
     partial_folder,
     seal,
@@ -199,6 +201,8 @@ class StoreWriter:
         os.rename(self.folder, self.destination)
         for name in ("state.json", "lock"):  # after the rename: a stop before it leaves all that a later run needs
             (self.destination / name).unlink()
+        if not self.resumed:  # what an earlier run wrote may have been changed since
+            note_verified(self.destination, looks_of(self.destination, self._chain.hex()))
         sync_folder(self.destination)
         sync_folder(self.destination.absolute().parent)
         self.close()
@@ -249,7 +253,9 @@ class StoreWriter:
 
 
 def refuse_full(destination: Path) -> None:
-    """Refuse a destination that is not an empty or absent folder."""
+    """Refuse a destination that is not an empty or absent folder, or is in use as the working folder."""
+    if os.path.abspath(destination) == os.getcwd():
+        raise InputError(f"{destination} is the folder you are in, which cannot be replaced; name a new one")
     if destination.exists() and not destination.is_dir():
         raise InputError(f"{destination} is a file; choose a folder that does not exist yet")
     if destination.is_dir() and any(destination.iterdir()):

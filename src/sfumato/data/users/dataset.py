@@ -17,7 +17,7 @@ UserDataset(3 users, 6 examples of (2,) float32, 3 classes)
 ([0.0, 4.0, 10.0], [0, 0, 2])
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -25,10 +25,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from sfumato._check import InputError
+from sfumato.data.digest import digest_of
 from sfumato.data.inputs import Shaped, checked_inputs
-from sfumato.data.strings import Chosen, Strings
+from sfumato.data.strings import Chosen, Strings, as_text
 
 _BLOCK = 1 << 16  # users looked at in one go while labels are counted; bounds the memory of a scan
+
+_MOST_CLASSES = 1 << 31  # a byte each is taken to look which are held
 
 
 class UserRows(Shaped, Protocol):
@@ -54,7 +57,10 @@ class UserDataset:
         chosen: int64 [users], the base users of this view; None = all.
         class_map: int64 [base classes], the class of this view or −1 for one that is left out; None = all as
             is.
+        assumptions: sentences that a guarantee for these users rests on, for the statement.
         notes: lines about what was skipped or converted while reading, for people.
+        contents: gives a digest of inputs, labels and names of the whole without reading all of them, as a store can;
+            None: they are read.
     """
 
     inputs: UserRows
@@ -66,7 +72,9 @@ class UserDataset:
     label_groups: Sequence[str] | None = None
     chosen: np.ndarray | None = None
     class_map: np.ndarray | None = None
+    assumptions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    contents: Callable[[], str] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.inputs, np.ndarray) and self.inputs.flags.writeable:
@@ -248,7 +256,24 @@ class UserDataset:
             raise InputError(
                 f"inputs must have {self.inputs.shape[0]} rows, one for each of the whole, got {inputs.shape}"
             )
-        return replace(self, inputs=inputs)
+        return replace(self, inputs=inputs, contents=None)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the data, to refuse a run that would go on with other records under the same noise.
+
+        It covers every input, label and name of the whole, also of users who are in another part, and which of them
+        this view takes.
+
+        Raises:
+            InputError: the files of a store do not hold any more what was packed.
+        """
+        if self.contents is not None:
+            whole = self.contents()
+        else:
+            names = self.names if isinstance(self.names, Strings) else Strings.from_list(self.names)
+            whole = digest_of("users", self.inputs, self.labels, self.offsets, *names.arrays)
+        view = [part for part in (self.chosen, self.class_map) if part is not None]
+        return digest_of((whole, self.num_classes, self.chosen is None, self.class_map is None), *view)
 
     def summary(self) -> list[str]:
         """Lines for people: the size of the data, users that can form no pair, and what reading skipped."""
@@ -307,13 +332,15 @@ def from_arrays(
     if len(inputs) == 0:
         raise InputError("the data has no users: inputs, labels and users are empty")
     if labels.dtype.kind in "US":
-        found, labels = np.unique(labels.astype(str), return_inverse=True)
+        found, labels = np.unique(as_text(labels, "labels"), return_inverse=True)
         label_names = label_names if label_names is not None else Strings.from_list(found.tolist())
     if labels.dtype.kind not in "iu":
         raise InputError(f"labels must be whole numbers >= 0 or strings, got {labels.dtype}; cast them to int64")
     if labels.min() < 0:
         raise InputError(f"labels must be >= 0, got {int(labels.min())}; number the classes from 0")
     num_classes = int(labels.max()) + 1
+    if num_classes > _MOST_CLASSES:
+        raise InputError(f"labels must be below {_MOST_CLASSES:,}, got {num_classes - 1:,}; number the classes from 0")
     if label_names is not None:
         if num_classes > len(label_names):
             raise InputError(f"label {num_classes - 1} has no name: label_names has {len(label_names)} entries")
@@ -322,8 +349,8 @@ def from_arrays(
         raise InputError(f"label_groups must have one entry a class ({num_classes}), got {len(label_groups)}")
     if users.dtype.kind not in "iuUS":
         raise InputError(f"users must be whole numbers or strings, got {users.dtype}")
-    if users.dtype.kind == "S":
-        users = np.char.decode(users, "utf-8")
+    if users.dtype.kind in "US":
+        users = as_text(users, "users")
     names, owner, counts = np.unique(users, return_inverse=True, return_counts=True)
     if (np.diff(owner) < 0).any():
         order = np.argsort(owner, kind="stable")
