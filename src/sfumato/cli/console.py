@@ -86,7 +86,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         console.width = _WHOLE
     with console.capture() as text:
         console.print(drawn)
-    say("\n".join(line.rstrip() for line in text.get().splitlines()))
+    print("\n".join(line.rstrip() for line in text.get().splitlines()), flush=True)  # bold stays bold
 
 
 def say_json(value: Any) -> None:
