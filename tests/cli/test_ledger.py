@@ -16,7 +16,7 @@ PRETRAIN, TRAIN = acc.Gaussian(1.1).poisson(0.01), acc.Gaussian(2.0).poisson(0.0
 def ledger(tmp_path: Path) -> Path:
     """Two phases within a budget."""
     path = tmp_path / "a.jsonl"
-    with acc.Ledger.open(path, budget=acc.Budget(epsilon=2.0, delta=1e-6)) as opened:
+    with acc.Ledger.open(path, budget=acc.Budget(epsilon=2.0, delta=1e-6, fixed_plan=True)) as opened:
         for _ in range(20):
             opened.append(PRETRAIN, phase="pretrain")
         for _ in range(5):
@@ -71,7 +71,7 @@ def test_a_released_run_has_an_identity_of_its_own(sfumato, people: Path, small,
         assert sfumato(*words).code == 0
     paths = [tmp_path / name / "ledger.jsonl" for name in ("a", "b")]
     entries = [[json.loads(line) for line in path.read_text().splitlines()] for path in paths]
-    assert [("run" in entry) for entry in entries[0]] == [True, False, False]
+    assert [("run" in entry) for entry in entries[0]] == [True, False, False, False]  # the last names the statement
     assert entries[0][0]["run"] != entries[1][0]["run"]
     with pytest.raises(acc.InputError, match="no release in common"):
         acc.Ledger.merge(paths, tmp_path / "merged.jsonl")

@@ -12,7 +12,7 @@ from sfumato.clipping import AdaptiveClipNorm, ClippedSum, ConstantClipNorm, Qua
 from sfumato.mechanisms import IndependentGaussian
 from sfumato.runs import Facts, Run
 from sfumato.sampling import OwnClients, PoissonSampling
-from sfumato.training import Cadence, Loop, Optimizer, PrivateSum, Server, Trainable
+from sfumato.training import Cadence, Contribution, Loop, Optimizer, PrivateSum, Server, Trainable
 
 ROUNDS, UNITS = 6, 20
 FILES = ("ledger.jsonl", "statement.json", "model.safetensors")
@@ -30,7 +30,7 @@ class Killed(BaseException):
     """What a process does not survive."""
 
 
-class Rows:
+class Rows(Contribution):
     """Every unit contributes a row of its own."""
 
     population = UNITS
@@ -171,7 +171,7 @@ def test_independent_rounds_are_a_line_each_and_what_ran_is_what_the_sum_says(tm
     go(tmp_path / "run", private_sum)
     ledger = acc.Ledger.read(tmp_path / "run" / "ledger.jsonl")
     assert ledger.event("") == private_sum.event(ROUNDS)
-    assert ledger.entries == ROUNDS + 1
+    assert ledger.releases == ROUNDS
 
 
 def test_what_follows_from_the_noisy_mean_is_added_to_it(tmp_path):

@@ -34,7 +34,11 @@ from sfumato.per_example import Recording, covered
 from sfumato.per_example.memory import out_of_memory
 from sfumato.sampling import Cohort
 from sfumato.training import Contribution, Trainable
+from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of, made_up
 from sfumato.training.dropout import seed_dropout
+from sfumato.training.public_inputs import refuse_private_as_public
+
+_BLOCK = 1 << 12
 
 
 class ExampleContribution(Contribution):
@@ -83,11 +87,16 @@ class ExampleContribution(Contribution):
         self._bfloat16 = bfloat16
         self.trained = Trainable(model, trainable, device=device)
         self.model = self.trained.model
+        blocks = (slice(start, start + _BLOCK) for start in range(0, len(data), _BLOCK))
+        refuse_private_as_public(
+            self.trained, (tensors(data, np.arange(len(data))[block], torch.device("cpu"))[0] for block in blocks)
+        )
         covered(self.model)  # refuses layers by their kind, before anything runs
         self._layers = checked_layers(self.trained, data, loss, self._losses, augmentation, self._device)
         budget = default_budget(self._device) if memory_budget is None else memory_budget
         self.bytes_per_example = measured(self._try, self._device)
         self.micro_batch = suggested(self.bytes_per_example, budget) if micro_batch is None else micro_batch
+        self.trained.refuse_changed()
 
     def clipped_sum(
         self,
@@ -108,7 +117,9 @@ class ExampleContribution(Contribution):
         while start < len(examples):
             part = examples[start : start + self.micro_batch]
             seed_dropout(source.seed64("dropout", round, int(part[0])), self._device)
-            if self._micro_batch(part, key, share):
+            added = self._micro_batch(part, key, share)
+            self.trained.put_back(theta)
+            if added:
                 start += len(part)
             else:
                 self._shrink(len(part))
@@ -141,10 +152,18 @@ class ExampleContribution(Contribution):
 
     def fingerprint(self) -> str:
         """Digest of the parameters' shapes, the loss and the data."""
-        layout = self.trained.layout
-        shapes = [(name, tuple(shape)) for name, shape in zip(layout.names, layout.shapes, strict=True)]
         loss = getattr(self._loss, "__qualname__", type(self._loss).__qualname__)
-        return f"{shapes} {loss} {self.data.fingerprint()}"
+        return f"{self.trained.shapes()} {loss} {self.data.fingerprint()}"
+
+    def behaviour(self) -> Behaviour:
+        """Losses of made-up examples."""
+        inputs, targets = tensors(self.data, np.zeros(ROWS, np.int64), self._device)  # for their shapes and types
+        inputs = tuple(made_up(each) for each in inputs)
+        if self.data.num_classes is not None:
+            targets = torch.arange(ROWS, device=self._device) % self.data.num_classes
+        elif targets is not None:
+            targets = made_up(targets)
+        return behaviour_of(self.trained, lambda model: self._losses(inputs, targets, model))
 
     def _micro_batch(self, examples: np.ndarray, key: int, share: ClippedSum) -> bool:
         """Add some examples' bounded gradients to the sum; False if memory ran out before anything was added."""
@@ -197,10 +216,10 @@ class ExampleContribution(Contribution):
             return inputs
         return (augmented(inputs[0], examples, kind=self._augmentation, key=key, copy=number),)
 
-    def _losses(self, inputs: tuple[Tensor, ...], targets: Tensor | None) -> Tensor:
+    def _losses(self, inputs: tuple[Tensor, ...], targets: Tensor | None, model: nn.Module | None = None) -> Tensor:
         half = torch.autocast(self._device.type, torch.bfloat16) if self._bfloat16 else nullcontext()
         with half:
-            outputs = self.model(*inputs)
+            outputs = (model or self.model)(*inputs)
         losses = self._loss(tree_map(_single, outputs) if self._bfloat16 else outputs, targets)
         if losses.shape != inputs[0].shape[:1]:
             raise InputError(

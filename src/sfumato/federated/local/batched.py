@@ -123,7 +123,8 @@ class _Steps:
         longest = int(counts.max())
         self._clients, self._size = clients, local.batch_size or max(1, longest)
         self._present = np.arange(longest) < counts[:, None]
-        self._rows = np.zeros(self._present.shape, np.int64)
+        self._empty = torch.from_numpy(counts == 0)
+        self._rows = np.repeat(np.where(counts > 0, clients.offsets[:-1], 0)[:, None], longest, axis=1)
         self._rows[self._present] = order + np.repeat(clients.offsets[:-1], counts)
         self.counts = -(-counts // self._size)
         self.examples = len(order)
@@ -134,13 +135,13 @@ class _Steps:
     def batch(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs [clients, n, …], labels [clients, n] and which of them exist, bool [clients, n].
 
-        What does not exist is zero, and so is its label: another client's would be out of range.
+        What does not exist is the client's own first example, with weight zero: a NaN of another one would not go away
+        by that. A client without any takes no step, whatever stands in its place.
         """
         part = slice(step * self._size, (step + 1) * self._size)
         rows, present = self._rows[:, part], torch.from_numpy(self._present[:, part])
         inputs, labels = self._clients.take(rows.reshape(-1))
         inputs = inputs.flatten(1).view(inputs.shape)  # channel by channel: vmap copies anything else
         inputs, labels = inputs.view(*rows.shape, *inputs.shape[1:]), labels.view(rows.shape)
-        if not present.all():
-            inputs[~present], labels[~present] = 0, 0
+        labels[self._empty] = 0  # another client's might be out of range
         return inputs, labels, present
