@@ -59,13 +59,19 @@ def unchanged(model: nn.Module, *, buffers: bool = True) -> Iterator[None]:
         InputError: names it.
     """
     before = {name: tensor.detach().clone() for name, tensor in _state(model, buffers).items()}
-    yield
+    found: InputError | None = None
+    try:
+        yield
+    except InputError as error:  # what examples leave behind may be why
+        found = error
     changed = [name for name, tensor in _state(model, buffers).items() if not _same(before.get(name), tensor.detach())]
     if changed:
         raise InputError(
             f"{changed[0]!r} changes when examples go through the model: it would be released without noise, and the "
             "gradients of later examples depend on it; keep no statistics, counts or other state of the examples"
-        )
+        ) from found
+    if found is not None:
+        raise found
 
 
 @contextmanager
