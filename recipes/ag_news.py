@@ -9,8 +9,10 @@ References:
 
 from functools import cache
 
+import numpy as np
 from cells import SHARED
 
+from sfumato._random import RandomSource
 from sfumato.data import ExampleSplit, split_examples, text_csv
 
 TEST = 1200
@@ -19,15 +21,15 @@ CLASSES = ("1", "2", "3", "4")  # world, sports, business, science and technolog
 
 
 @cache
-def ag_news(vocabulary: int, length: int, validation: int = 0) -> ExampleSplit:
+def ag_news(vocabulary: int, length: int) -> ExampleSplit:
     """The texts, title and description joined.
 
     Args:
         vocabulary: ids that words are hashed into.
         length: ids a text.
-        validation: so many of the 6,400 training texts are held out to choose settings.
     """
     texts = text_csv(
         SHARED / "ag_news_test.csv", vocabulary=vocabulary, length=length, label=0, label_values=CLASSES, header=False
     )
-    return split_examples(texts, test=TEST, validation=validation, seed=0)
+    keys = RandomSource.from_seed(0).stream("examples", "test").uniform(len(texts))
+    return split_examples(texts, test=np.sort(np.argsort(keys, kind="stable")[:TEST]))

@@ -18,7 +18,7 @@ from torch import nn
 from sfumato._files import read_json
 from sfumato.data import UserDataset
 from sfumato.federated import Verification
-from sfumato.training import Cadence, TrainingPlan
+from sfumato.training import Cadence, PrivatePlan, TrainingPlan
 
 FAR = 1e-3
 
@@ -61,6 +61,8 @@ def cell(recipe: Recipe, method: str, seed: int, folder: Path, quick: bool, data
     """Train one method with one seed, or go on with it."""
     plan = (recipe.quick if quick else recipe.plans)[method]
     train, test = recipe.data(data)
+    if isinstance(plan, PrivatePlan):  # as the papers choose it
+        plan = dataclasses.replace(plan, delta=plan.public_population(train) ** -1.1)
     torch.manual_seed(seed)
     dataclasses.replace(plan, seed=seed).fit(
         recipe.model(),

@@ -22,7 +22,6 @@ from torch import nn
 
 from sfumato.central import DPSGD
 from sfumato.models import transfer_weights
-from sfumato.training import default_delta
 
 DELTA = 1e-5
 QUICK_STEPS = 2
@@ -74,7 +73,7 @@ def plan_of(row: Row, model: nn.Module, population: int) -> DPSGD:
     )
     if row.epsilon is None:
         return plan
-    delta = DELTA if DELTA * population < 1 else default_delta(population)
+    delta = DELTA if DELTA * population < 1 else population**-1.1
     return plan.calibrate(epsilon=row.epsilon, delta=delta, population=population)
 
 

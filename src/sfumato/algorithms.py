@@ -1,4 +1,4 @@
-"""The registry of algorithms: what a new system has to say to have a command, a page and a place in the tests.
+"""The registry: what a system has to say to have a command, a page and a place in the tests.
 
 Nothing of an algorithm is imported before it is asked for, so that the overview of the commands answers at once.
 
@@ -74,9 +74,9 @@ ALGORITHMS: dict[str, Algorithm] = {
         plan="DPSGD",
         records="examples",
         title="SGD",
-        summary="train a classifier that hides every single example (DP-SGD)",
-        about="Train a classifier so that no single example can be told from the result (DP-SGD): each step draws a "
-        "random batch, clips every example's gradient, and adds noise to the sum.",
+        summary="train a model that hides every single example (DP-SGD)",
+        about="Train a model of classes, numbers or counts so that no single example can be told from the result "
+        "(DP-SGD): each step draws a random batch, clips every example's gradient, and adds noise to the sum.",
     ),
 }
 """By the name of the command, which is also the name of the plan."""

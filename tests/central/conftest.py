@@ -14,7 +14,7 @@ def pictures(examples: int, *, classes: int = 3, side: int = 8, seed: int = 0) -
     labels = rng.integers(0, classes, examples)
     centres = rng.integers(40, 216, (classes, side, side, 1))
     pixels = (centres[labels] + rng.normal(0, 20, (examples, side, side, 1))).clip(0, 255).astype(np.uint8)
-    return ExampleDataset(inputs=(pixels,), labels=labels, num_classes=classes)
+    return ExampleDataset(inputs=(pixels,), targets=labels, num_classes=classes)
 
 
 def network(seed: int = 0, *, classes: int = 3, side: int = 8) -> nn.Module:

@@ -53,7 +53,7 @@ def test_work_in_place_gives_the_result_of_work_on_copies(pictures, where):
 
 def test_whole_numbers_train_where_a_layer_takes_them_and_are_refused_where_none_does(pictures):
     numbers = np.random.default_rng(0).integers(0, 9, (40, 64))
-    data = ExampleDataset(inputs=(numbers,), labels=np.arange(40) % 3, num_classes=3)
+    data = ExampleDataset(inputs=(numbers,), targets=np.arange(40) % 3, num_classes=3)
     with pytest.raises(InputError, match=r"does not take inputs of shape \(64,\) int64 \(.*dtype.*\)"):
         PLAN.fit(Model(), data)
     as_numbers = PLAN.fit(Model(before=lambda x: x.float() / 9), data).model

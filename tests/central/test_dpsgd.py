@@ -186,7 +186,7 @@ def test_data_that_cannot_be_trained_on_are_refused(network, pictures):
         PLAN.fit(network(), pictures(1))
     with pytest.raises(InputError, match=r"labels must be in 0 … 1, got 2 in example \d+"):
         PLAN.fit(network(), dataclasses.replace(pictures(20), num_classes=2))
-    numbers = ExampleDataset(inputs=(np.ones((20, 4), np.float32),), labels=np.zeros(20, int), num_classes=1)
+    numbers = ExampleDataset(inputs=(np.ones((20, 4), np.float32),), targets=np.zeros(20, int), num_classes=1)
     with pytest.raises(InputError, match="augmentation flip is for pictures"):
         dataclasses.replace(PLAN, augmentation="flip").fit(nn.Linear(4, 1), numbers)
 
@@ -202,7 +202,7 @@ def test_whole_numbers_go_into_embeddings_and_two_inputs_into_two_arguments():
 
     rng = np.random.default_rng(0)
     inputs = (rng.normal(size=(40, 2)).astype(np.float32), rng.integers(0, 9, (40, 3)))
-    data = ExampleDataset(inputs=inputs, labels=rng.integers(0, 2, 40), num_classes=2)
+    data = ExampleDataset(inputs=inputs, targets=rng.integers(0, 2, 40), num_classes=2)
     result = PLAN.fit(Both(), data, test=data)
     assert 0 <= result.evaluation["trained"]["accuracy"] <= 1
     outside = dataclasses.replace(data, inputs=(inputs[0], inputs[1] + (np.arange(40) > 30)[:, None] * 9))

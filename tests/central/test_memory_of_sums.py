@@ -13,7 +13,7 @@ def sums(give_back: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The sums of two cohorts, and the first one as it was before the second."""
     rng = np.random.default_rng(0)
     inputs = rng.normal(0, 1, (20, 3)).astype(np.float32)
-    data = ExampleDataset(inputs=(inputs,), labels=rng.integers(0, 2, 20), num_classes=2)
+    data = ExampleDataset(inputs=(inputs,), targets=rng.integers(0, 2, 20), num_classes=2)
     plan = DPSGD(steps=1, batch_size=8, clip_norm=0.1, noise_multiplier=1.0, micro_batch=3)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -20,7 +20,7 @@ PLAN = DPSGD(steps=2, batch_size=4, clip_norm=0.1, noise_multiplier=1.0, seed=1)
 def numbers(count: int, *shape: int, seed: int = 0) -> ExampleDataset:
     rng = np.random.default_rng(seed)
     inputs = rng.normal(0, 1, (count, *shape)).astype(np.float32)
-    return ExampleDataset(inputs=(inputs,), labels=rng.integers(0, 3, count), num_classes=3)
+    return ExampleDataset(inputs=(inputs,), targets=rng.integers(0, 3, count), num_classes=3)
 
 
 def normalised() -> tuple[nn.Sequential, torch.Tensor]:
@@ -49,7 +49,7 @@ def test_a_step_with_public_batch_norm_follows_the_whole_gradient() -> None:
     plan = DPSGD(steps=1, batch_size=10, learning_rate=1.0, clip_norm=None, noise_multiplier=0.0, seed=0)
     moved = plan.fit(Doubled(inner), data).model.get_parameter("inner.0.weight").detach()
     model, public = normalised()
-    values, labels = torch.from_numpy(np.array(data.inputs[0])).double(), torch.from_numpy(np.array(data.labels))
+    values, labels = torch.from_numpy(np.array(data.inputs[0])).double(), torch.from_numpy(np.array(data.targets))
 
     def loss() -> float:
         models.refresh_statistics(model, public)

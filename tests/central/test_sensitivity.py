@@ -19,7 +19,7 @@ def wild(seed: int, scale: float, count: int = 7) -> ExampleDataset:
     rng = np.random.default_rng(seed)
     inputs = rng.normal(0, 1, (count, 3)).astype(np.float32)
     inputs[-1] *= scale
-    return ExampleDataset(inputs=(inputs,), labels=rng.integers(0, 2, count), num_classes=2)
+    return ExampleDataset(inputs=(inputs,), targets=rng.integers(0, 2, count), num_classes=2)
 
 
 def scores(seed: int) -> nn.Module:
@@ -75,9 +75,9 @@ def test_two_examples_of_one_person_move_the_sum_by_more():
     data = wild(3, 1.0)
     inputs = np.asarray(data.inputs[0]).copy()
     inputs[-2] = inputs[-1]
-    labels = np.asarray(data.labels).copy()
+    labels = np.asarray(data.targets).copy()
     labels[-2] = labels[-1]
-    twice = ExampleDataset(inputs=(inputs,), labels=labels, num_classes=2)
+    twice = ExampleDataset(inputs=(inputs,), targets=labels, num_classes=2)
     whole, without = sums(plan, twice, np.arange(7), np.arange(5))
     assert (whole - without).norm().item() > 1.9e-3
     assert any("covered for each alone" in line for line in plan.fit(scores(1), data).statement.assumptions)
@@ -86,7 +86,7 @@ def test_two_examples_of_one_person_move_the_sum_by_more():
 def test_augmentations_of_an_example_are_clipped_together():
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (3, 8, 8, 1), dtype=np.uint8)
-    data = ExampleDataset(inputs=(pixels,), labels=np.array([0, 1, 1]), num_classes=2)
+    data = ExampleDataset(inputs=(pixels,), targets=np.array([0, 1, 1]), num_classes=2)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
     plan = DPSGD(steps=1, batch_size=2, clip_norm=1e-3, augmentation="crop_flip", augmentations=5, noise_multiplier=1.0)
     source = RandomSource.from_seed(0)

@@ -18,7 +18,7 @@ PLAN = DPSGD(steps=2, batch_size=4, clip_norm=0.1, noise_multiplier=1.0, seed=1)
 def numbers(count: int, *shape: int, seed: int = 0) -> ExampleDataset:
     rng = np.random.default_rng(seed)
     inputs = rng.normal(0, 1, (count, *shape)).astype(np.float32)
-    return ExampleDataset(inputs=(inputs,), labels=rng.integers(0, 3, count), num_classes=3)
+    return ExampleDataset(inputs=(inputs,), targets=rng.integers(0, 3, count), num_classes=3)
 
 
 class OwnStatistics(nn.BatchNorm1d):
@@ -98,7 +98,7 @@ def test_a_frozen_table_cannot_tell_which_words_were_seen() -> None:
             return self.head(self.table(ids).mean(dim=1))
 
     ids = np.random.default_rng(0).integers(0, 50, (16, 5))
-    data = ExampleDataset(inputs=(ids,), labels=np.arange(16) % 3, num_classes=3)
+    data = ExampleDataset(inputs=(ids,), targets=np.arange(16) % 3, num_classes=3)
     with pytest.raises(InputError, match=r"'table'.*max_norm"):
         PLAN.fit(Words(), data)
 

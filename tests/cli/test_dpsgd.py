@@ -97,7 +97,7 @@ def test_texts_are_read_too(sfumato, tmp_path: Path):
         ((*NOISE, "--model-options", "wings=2"), "lenet5 has no option wings"),
         ((*NOISE, "--num-classes", 2), "2"),
         ((*NOISE, "--augmentations", 4), "choose an augmentation"),
-        ((*NOISE, "--test-share", 1.5), "must be a share below 1 or a whole number"),
+        ((*NOISE, "--test-share", 1.5), "must be a share >= 0 and below 1, got 1.5"),
         ((*NOISE, "--trainable", "nothing"), "names no parameter"),
         (("--epsilon", 0), "epsilon must be > 0"),
     ],

@@ -36,8 +36,8 @@ def write_texts(path: Path, labels: str, header: str = "label,text\n") -> Path:
         (("--layer-shares", 1, 2), "layer_shares is for clipping=per_layer"),
         (("--checkpoint-minutes", "nan"), "checkpoint_minutes must be a number, got nan"),
         (("--checkpoint-minutes", -1), "checkpoint_minutes must be >= 0"),
-        (("--test-share", "inf"), "test_share must be a share below 1 or a whole number, got inf"),
-        (("--validation-share", "nan"), "validation_share must be a share below 1 or a whole number, got nan"),
+        (("--test-share", "inf"), "test_share must be a share >= 0 and below 1, got inf"),
+        (("--validation-share", "nan"), "validation_share must be a share >= 0 and below 1, got nan"),
         (("--split-seed", -1), "split_seed must be a whole number >= 0"),
         (("--threads", 99999999999), "threads must be in [1, 1024]"),
         (("--steps", 2.5), "--steps must be a whole number, got 2.5"),
@@ -121,7 +121,7 @@ def test_a_broken_test_part_is_told_and_not_replaced_by_training_data(sfumato, t
     pixels, labels = np.zeros((40, 16, 16), np.uint8), np.arange(40) % 3
     np.savez(tmp_path / "x.npz", x_train=pixels, y_train=labels, x_test=pixels[:9], y_test=labels[:8])
     line = sfumato("dpsgd", "--data", tmp_path / "x.npz", *RUN, "--out", tmp_path / "run").line
-    assert "9 rows of inputs and 8 labels" in line
+    assert "9 rows of inputs and 8 targets" in line
 
 
 def test_the_embedded_data_are_never_tested_on_what_was_trained(sfumato):

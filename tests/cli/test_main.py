@@ -52,7 +52,7 @@ def _options(shown: str) -> dict[str, str]:
     flag = ""
     for line in shown.splitlines():
         text = line.strip(" │╭╮╰╯")
-        if re.match(r"--[a-z]", text):
+        if re.match(r"\W{0,3}--[a-z]", line):
             name, *rest = re.split(r"\s{2,}", text)
             flag = re.split(r"[ ,]", name)[0]
             found[flag] = " ".join(rest)

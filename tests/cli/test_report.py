@@ -15,6 +15,17 @@ def test_several_runs_come_to_one_page(sfumato, finished: Path, tmp_path: Path):
     assert "again" in page
 
 
+def test_the_terminal_says_the_verdict_of_the_page_in_at_most_eight_lines(sfumato, finished: Path, tmp_path: Path):
+    out = tmp_path / "page.html"
+    lines = sfumato("report", finished, "--out", out).out.splitlines()
+    page = out.read_text()
+    assert 3 <= len(lines) <= 8
+    assert any(line.startswith("No protection. Stated for one person") and "epsilon" in line for line in lines)
+    (said,) = (line for line in lines if line.startswith("Nobody is protected: the run was seeded"))
+    assert said in page
+    assert lines[-1].endswith(f"statement.json, {out}")
+
+
 def test_a_public_page_shows_no_loss(sfumato, finished: Path, tmp_path: Path):
     for name, words in (("own", ()), ("public", ("--public",))):
         assert sfumato("report", finished, "--out", tmp_path / f"{name}.html", *words).code == 0

@@ -24,6 +24,8 @@ from sfumato.accounting import Budget, BudgetExceeded, Gaussian, guarantee
 from sfumato.clipping import ClippedSum
 from sfumato.sampling import VirtualClients
 
+ADAPTIVE_ONLY = {"adaptive": {"adaptive_clip_rounds": 2}}
+
 
 def parts_and_contribution(name, **changes):
     plan = plan_of(name, **changes)
@@ -42,7 +44,7 @@ def test_an_empty_cohort_releases_the_stated_noise_and_steps(name, sampling, cli
         clipping=clipping,
         noise_multiplier=z,
         clip_norm=clip_norm,
-        adaptive_clip_count_noise=count_noise,
+        **({"adaptive_clip_count_noise": count_noise} if clipping == "adaptive" else {}),
     )
     left = z if clipping != "adaptive" else (z**-2 - (2 * count_noise) ** -2) ** -0.5  # the count takes its part
     assert_an_empty_cohort_steps(contribution, parts, tmp_path / "run", left * clip_norm)
@@ -124,7 +126,14 @@ def test_one_coin_depends_on_nobody_else(name):
 def runs(names, samplings=SAMPLINGS, clippings=CLIPPINGS):
     """Names with the changes of a plan that decide what a round costs."""
     private = [
-        (name, {"sampling": sampling, "clipping": clipping, "adaptive_clip_rounds": 2})
+        (
+            name,
+            {
+                "sampling": sampling,
+                "clipping": clipping,
+                **({"adaptive_clip_rounds": 2} if clipping == "adaptive" else {}),
+            },
+        )
         for name in PRIVATE
         for sampling in samplings
         for clipping in clippings

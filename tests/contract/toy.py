@@ -6,7 +6,6 @@ other round. If this file grows, the contracts have become worse.
 """
 
 import hashlib
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -37,21 +36,20 @@ class EveryOther:
         return "everyone in every other round"
 
 
-@dataclass
 class EchoingNoise:
     """w_t = z_t − w_{t−1}/2: the noise C⁻¹z of the strategy C that has 1 on its diagonal and 1/2 below it."""
 
-    noise_multiplier: float
-    last: torch.Tensor | float = 0.0
-    stream = True
+    stream, last = True, 0.0
+
+    def __init__(self, noise_multiplier):
+        self.noise_multiplier = noise_multiplier
 
     def noise_std(self, scale):
         return self.noise_multiplier * scale
 
     def release(self, total, *, scale, round, source):
-        self.last = (
-            self.noise_std(scale) * torch.tensor(source.stream("noise", round).normal(len(total))) - 0.5 * self.last
-        )
+        fresh = torch.from_numpy(source.stream("noise", round).normal(len(total))) * self.noise_std(scale)
+        self.last = fresh - 0.5 * self.last
         return total.add_(self.last)
 
     def event(self, moved, sampler, rounds):

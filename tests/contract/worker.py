@@ -1,8 +1,8 @@
 """Runs that end badly, and runs of several processes: worker.py kill|team FOLDER NAME …
 
-kill: each run is a process of its own that SIGKILL ends in the middle of round 4, after its noise was drawn and two
-rounds after its last checkpoint; "toy-between-phases" dies before the first round of its second phase. team: the runs
-one after another in the processes of one torchrun.
+kill: each run is a process of its own that SIGKILL ends in round 4, when its noise is asked for, with a round since the
+last checkpoint; "toy-between-phases" dies before the first round of its second phase. team: the runs one after another
+in the processes of one torchrun.
 """
 
 import os
@@ -15,7 +15,8 @@ import torch.distributed
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from contract import toy
-from contract.specimens import fit, network, plan_of, vectors
+from contract.specimens import fit, network, vectors
+from sfumato.mechanisms import IndependentGaussian
 
 DEADLY_ROUND = 3
 
@@ -25,29 +26,27 @@ def die(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def dies_after_noise(contribution):
-    """The same contribution; its process ends between a release and the server's step."""
+def deadly(release):
+    """The same release, but that of one round ends the process before there is any noise."""
 
-    def after_noise(mean, round, source):
+    def dying(mechanism, total, *, round, **rest):
         if round == DEADLY_ROUND:
             die()
+        return release(mechanism, total, round=round, **rest)
 
-    contribution.after_noise = after_noise
-    return contribution
+    return dying
 
 
 def start(name: str, out: Path) -> None:
     """A run that will not end."""
+    for mechanism in (IndependentGaussian, toy.EchoingNoise):
+        mechanism.release = deadly(mechanism.release)
     if name == "toy-between-phases":
         toy.Loop.rounds = die
-    if name == "toy":
-        made = toy.Mean
-        toy.Mean = lambda records: dies_after_noise(made(records))
     if name.startswith("toy"):
         toy.noisy_mean(vectors(), out, seed=3)
-        return
-    plan = plan_of(name, seed=3)
-    fit(name, out, model=network(dropout=0.2), contribution=lambda *given: dies_after_noise(plan.contribution(*given)))
+    else:
+        fit(name, out, model=network(dropout=0.2))
 
 
 def kill(folder: Path, names: list[str]) -> None:

@@ -16,7 +16,7 @@ from sfumato.data import (
 def test_the_door_knows_stores_by_user_and_refuses_the_rest(tmp_path: Path) -> None:
     users = from_arrays(np.zeros((4, 3, 3), np.uint8), [0, 1, 1, 2], ["b", "a", "b", "c"])
     write_store(users, tmp_path / "users")
-    assert load_examples(tmp_path / "users").labels.tolist() == [1, 0, 1, 2]
+    assert load_examples(tmp_path / "users").targets.tolist() == [1, 0, 1, 2]
     for name, content, message in [
         ("a.txt", b"", "is none of: a folder"),
         ("a.npz", b"zip?", "cannot be read as npz"),

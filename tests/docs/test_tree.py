@@ -19,7 +19,7 @@ def test_a_page_shows_the_tree_as_it_is(page: str):
 
 def test_every_package_is_in_one_layer():
     packages = {folder.parent.name for folder in (ROOT / "src" / "sfumato").glob("*/__init__.py")}
-    modules = {file.stem for file in (ROOT / "src" / "sfumato").glob("_*.py")} - {"__init__", "__main__"}
+    modules = {file.stem for file in (ROOT / "src" / "sfumato").glob("*.py")} - {"__init__", "__main__"}
     named = [name for layer in tree.layers() for name in layer]
     assert sorted(named) == sorted(packages | modules)
 

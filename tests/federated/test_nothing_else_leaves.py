@@ -130,10 +130,10 @@ def test_resume_restores_optimiser_frozen_weights_and_history(blobs, tiny, tmp_p
 
     original = loop.Loop._round
 
-    def dying(self, interrupt):
+    def dying(self):
         if self.round == dies_at:
             raise Killed
-        return original(self, interrupt)
+        return original(self)
 
     for dies_at in (0, 5):
         monkeypatch.setattr(loop.Loop, "_round", dying)
@@ -176,7 +176,9 @@ def test_a_batch_of_clients_without_examples_is_an_ordinary_case(tiny, plan):
     users = data.from_arrays(pixels, np.arange(8), np.repeat(list("abcd"), 2))
     contribution = plan.contribution(tiny(), users, "cpu", 0)
     empty = (pixels[:0], np.empty(0, np.int64))
-    contribution.users = type("Empty", (), {"examples": lambda self, user: empty, "num_classes": 8})()
+    contribution.users = type(
+        "Empty", (), {"examples_of": lambda self, users: (*empty, np.zeros(len(users), np.int64)), "num_classes": 8}
+    )()
     share = contribution.clipped_sum(
         contribution.trained.initial,
         Cohort.of_single_units(np.arange(2)),

@@ -49,9 +49,11 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable", on_page=True)
 
-    def open(self, path: Path, width: int) -> None:
-        """Load a file in a window of this width, and forget what was heard before."""
-        self.call("Emulation.setDeviceMetricsOverride", on_page=True, **_metrics(width))
+    def open(self, path: Path, width: int, height: int = 900, *, scheme: str = "light") -> None:
+        """Load a file in a window of this size, for a reader who prefers light or dark; forget what was heard."""
+        self.call("Emulation.setDeviceMetricsOverride", on_page=True, **_metrics(width, height))
+        preferred = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.call("Emulation.setEmulatedMedia", on_page=True, media="", features=preferred)
         self.events.clear()
         answer = self.call("Page.navigate", on_page=True, url=path.resolve().as_uri())
         assert "errorText" not in answer, answer
@@ -77,6 +79,10 @@ class Browser:
 
         shot = self.call("Page.captureScreenshot", on_page=True, captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(shot["data"]))
+
+    def print_on(self, media: str) -> None:
+        """Show the page as on "print" or "screen"."""
+        self.call("Emulation.setEmulatedMedia", on_page=True, media=media)
 
     def call(self, method: str, *, on_page: bool = False, **params: Any) -> dict[str, Any]:
         """Send a command and wait for its answer."""
@@ -122,5 +128,5 @@ def _harmless(params: dict[str, Any]) -> bool:
     return params.get("type") == "Document" or params.get("request", {}).get("url", "").startswith("data:")
 
 
-def _metrics(width: int) -> dict[str, Any]:
-    return {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+def _metrics(width: int, height: int) -> dict[str, Any]:
+    return {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}

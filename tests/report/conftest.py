@@ -17,7 +17,18 @@ Make = Callable[..., Path]
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> Make:
-    """Write a run's folder: `make_run(name="faces", rounds=40, done=40, noise=0.62, seed=None, …)` → its path.
+    """Write a run's folder, see `_maker`."""
+    return _maker(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def make_shared_run(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """The same for runs that the tests of a module only read."""
+    return _maker(tmp_path_factory.mktemp("shared"))
+
+
+def _maker(root: Path) -> Make:
+    """`make_run(name="faces", rounds=40, done=40, noise=0.62, seed=None, …)` → its path.
 
     `noise=0` is a run without guarantee; `users_per_client` > 1 has the paper's convention beside the statement;
     `done` < `rounds` was stopped early; `clip` gives the clip norm of each round.
@@ -36,7 +47,7 @@ def make_run(tmp_path: Path) -> Make:
         delta: float | None = None,
         about: dict[str, Any] | None = None,
     ) -> Path:
-        folder = tmp_path / name
+        folder = root / name
         folder.mkdir(parents=True)
         done = rounds if done is None else done
         population, clients = 3400, 32

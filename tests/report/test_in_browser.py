@@ -1,4 +1,4 @@
-"""The page in a real browser: silent, without requests, and readable on a desk and on a telephone."""
+"""The page in a real browser: silent, without requests, readable on a desk and a telephone, by day and by night."""
 
 import json
 
@@ -8,12 +8,32 @@ from sfumato.report import write_report
 
 pytestmark = pytest.mark.browser
 
-# Elements whose text is wider than their box, outside boxes that scroll on purpose.
+# Elements that reach beyond the window. No box scrolls: what does not fit is folded, never cut.
 SPILLS = """
 [...document.querySelectorAll("main *")]
-  .filter(e => !e.closest(".scroll, pre, svg"))
+  .filter(e => !e.closest("svg") && e.checkVisibility())
   .filter(e => e.getBoundingClientRect().right > document.documentElement.clientWidth + 0.5)
   .map(e => e.outerHTML.slice(0, 80))
+"""
+# Elements whose content is wider than they are.
+CUT = """
+[...document.querySelectorAll("main, main *")]
+  .filter(e => !e.closest("svg") && e.checkVisibility() && getComputedStyle(e).display != "inline")
+  .filter(e => e.scrollWidth > e.clientWidth + 1)
+  .map(e => e.outerHTML.slice(0, 80))
+"""
+# Text of charts that reaches out of its chart.
+OUTSIDE = """
+[...document.querySelectorAll("figure > svg")].flatMap(svg => {
+  const frame = svg.getBoundingClientRect();
+  return [...svg.querySelectorAll("text")]
+    .filter(e => {
+      const box = e.getBoundingClientRect();
+      const across = box.left < frame.left - 6 || box.right > frame.right + 6;
+      return across || box.top < frame.top - 1 || box.bottom > frame.bottom + 1;
+    })
+    .map(e => e.textContent);
+})
 """
 # The smallest text on the screen, charts included, in CSS pixels.
 SMALLEST = """
@@ -26,9 +46,8 @@ Math.min(...[...document.querySelectorAll("main *")]
     return parseFloat(getComputedStyle(e).fontSize) * scale;
   }))
 """
-# The weakest contrast (WCAG 2.1) between a text and the ground behind it.
-CONTRAST = """
-(() => {
+# Contrast (WCAG 2.1) between two colours, and the ground behind an element.
+_COLOURS = """
   const parts = colour => colour.match(/[\\d.]+/g).map(Number);
   const light = rgb => {
     const linear = v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
@@ -42,22 +61,35 @@ CONTRAST = """
     }
     return [255, 255, 255];
   };
+  const contrast = (e, ink) => {
+    const [bright, dark] = [light(parts(ink)), light(ground(e))].sort((x, y) => y - x);
+    return (bright + 0.05) / (dark + 0.05);
+  };
+"""
+# The weakest contrast of a text.
+CONTRAST = f"""
+(() => {{
+  {_COLOURS}
   return Math.min(...[...document.querySelectorAll("main *")]
     .filter(e => [...e.childNodes].some(n => n.nodeType == 3 && n.textContent.trim()))
     .filter(e => !["title", "desc"].includes(e.tagName))
-    .map(e => {
-      const style = getComputedStyle(e);
-      const ink = parts(e.closest("svg") ? style.fill : style.color);
-      const [bright, dark] = [light(ink), light(ground(e))].sort((x, y) => y - x);
-      return (bright + 0.05) / (dark + 0.05);
-    }));
-})()
+    .map(e => contrast(e, e.closest("svg") ? getComputedStyle(e).fill : getComputedStyle(e).color)));
+}})()
+"""
+# The contrast of each line of a chart, and of each stroke of a legend.
+STROKES = f"""
+(() => {{
+  {_COLOURS}
+  return [...document.querySelectorAll("g.line > path, svg.swatch path")]
+    .map(e => contrast(e, getComputedStyle(e).stroke));
+}})()
 """
 
 
-@pytest.fixture
-def pages(make_run):
+@pytest.fixture(scope="module")
+def pages(make_shared_run):
     """One page of each kind."""
+    make_run = make_shared_run
     plain, bare, seeded = make_run("plain"), make_run("bare", noise=0.0), make_run("seeded", seed=7, done=12)
     long = make_run("a-very-long-name-of-a-run-" * 4, about={"data": "/a/very/long/path/" * 8, "far": [0.001]})
     folder = plain.parent
@@ -68,22 +100,61 @@ def pages(make_run):
     ]
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_the_page_is_silent_and_readable(chromium, pages, width):
+def test_the_page_is_silent_and_readable(chromium, pages, width, scheme):
     for page in pages:
-        chromium.open(page, width)
+        chromium.open(page, width, scheme=scheme)
         assert chromium.heard() == []
-        assert chromium.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        chromium.evaluate("document.querySelectorAll('details').forEach(e => e.open = true)")
+        root = "document.documentElement"
+        assert chromium.evaluate(f"{root}.scrollWidth <= {root}.clientWidth")
         assert chromium.evaluate(SPILLS) == []
+        assert chromium.evaluate(CUT) == []
+        assert chromium.evaluate(OUTSIDE) == []
         assert chromium.evaluate(SMALLEST) >= 10
         assert chromium.evaluate(CONTRAST) >= 4.5
 
 
-def test_wide_tables_scroll_inside_their_box_on_a_telephone(chromium, pages):
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_verdict_epsilon_result_and_trouble_are_on_the_first_screen(chromium, pages, width, height):
+    for page in pages[:2]:
+        chromium.open(page, width, height)
+        for what in (".verdict .word", ".verdict .said", ".summary .figure-value", ".summary .figure-note"):
+            low = f"[...document.querySelectorAll({what!r})].map(e => e.getBoundingClientRect().bottom)"
+            assert all(0 < bottom <= height for bottom in chromium.evaluate(low))
+        assert "ε = " in chromium.evaluate("document.querySelector('.number').innerText")
+        links = "[...document.querySelectorAll('nav a')]"
+        assert chromium.evaluate(f"{links}.length") >= 8
+        assert chromium.evaluate(f"{links}.every(e => document.querySelector(e.getAttribute('href')))")
+
+
+def test_the_page_is_dark_in_the_dark_and_light_on_paper(chromium, pages):
+    ground = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
+    for scheme, darkest, lightest in (("light", 240, 255), ("dark", 0, 40)):
+        chromium.open(pages[0], 1280, scheme=scheme)
+        assert all(darkest <= part <= lightest for part in chromium.evaluate(ground))
+    chromium.print_on("print")
+    assert chromium.evaluate(ground) == [255, 255, 255]
+    assert chromium.evaluate(CONTRAST) >= 4.5
+    chromium.print_on("screen")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_lines_of_a_chart_stand_out_from_the_ground(chromium, pages, scheme):
+    chromium.open(pages[2], 1280, scheme=scheme)
+    strokes = chromium.evaluate(STROKES)
+    assert len(strokes) >= 20
+    assert min(strokes) >= 3.0  # WCAG 2.1, 1.4.11: graphics
+
+
+def test_a_column_keeps_its_name_on_a_telephone(chromium, pages):
     chromium.open(pages[-1], 390)
-    boxes = chromium.evaluate("[...document.querySelectorAll('.scroll')].map(e => [e.scrollWidth, e.clientWidth])")
-    assert any(inner > outer for inner, outer in boxes)
-    assert all(outer <= 390 for _, outer in boxes)
+    names = "[...document.querySelectorAll('.stacks td')].map(e => getComputedStyle(e, '::before').content)"
+    found = chromium.evaluate(names)
+    assert '"Protection"' in found
+    assert '"ε"' in found
+    assert "none" not in found
 
 
 def test_every_chart_is_drawn_with_a_size(chromium, pages):
@@ -91,7 +162,7 @@ def test_every_chart_is_drawn_with_a_size(chromium, pages):
     sizes = chromium.evaluate(
         "[...document.querySelectorAll('figure > svg')].map(e => [e.clientWidth, e.querySelectorAll('.line').length])"
     )
-    assert len(sizes) >= 5
+    assert len(sizes) >= 6
     assert all(width > 250 and lines >= 1 for width, lines in sizes)
 
 
@@ -101,3 +172,4 @@ def test_the_browser_test_would_notice_a_noisy_page(chromium, tmp_path):
     chromium.open(page, 390)
     assert json.dumps(chromium.heard()).count("missing.png") >= 1
     assert chromium.evaluate(SPILLS)
+    assert chromium.evaluate(CUT)

@@ -1,13 +1,17 @@
-"""What the words say of an attacker is what differential privacy proves, and no more."""
+"""What the words say of an attacker is what differential privacy proves, in the words of the verdict, and no more."""
 
-import math
+import json
 import re
+from dataclasses import replace
 
 import pytest
 from scipy.stats import norm
 
 from sfumato import accounting as acc
+from sfumato.accounting.statement.brief import brief
 from sfumato.report import words
+from sfumato.report.page import render
+from sfumato.report.record import RunRecord, read_run
 
 
 def statement(epsilon: float, delta: float = 1e-6, **fields) -> acc.Statement:
@@ -15,41 +19,64 @@ def statement(epsilon: float, delta: float = 1e-6, **fields) -> acc.Statement:
     return acc.Statement(**{**given, **fields, "epsilon": epsilon, "delta": delta})
 
 
-def found(epsilon: float, delta: float) -> float:
-    """The share of members that the page says a test can find at 1 false alarm in 1,000."""
-    answer = dict(words.meaning(statement(epsilon, delta)))
-    text = next(answer for question, answer in answer.items() if "share of the members" in question)
-    return 1.0 if "no useful bound" in text else float(re.search(r"at most ([\d.]+) %", text)[1]) / 100
+def one_release(make_run, noise: float) -> RunRecord:
+    """A run of one round in which everybody takes part: its best attack is known in closed form."""
+    run = make_run(rounds=1, users_per_client=1)
+    (run / "ledger.jsonl").unlink()
+    with acc.Ledger.open(run / "ledger.jsonl") as ledger:
+        ledger.append(acc.Gaussian(noise), round=1)
+    stated = acc.Statement.load(run / "statement.json")
+    replace(stated, epsilon=acc.guarantee(acc.Gaussian(noise)).epsilon(stated.delta)).save(run / "statement.json")
+    return read_run(run)
 
 
-@pytest.mark.parametrize("noise", [0.4, 1.0, 3.0, 10.0])
-@pytest.mark.parametrize("delta", [1e-2, 1e-5])
-def test_the_best_test_against_a_gaussian_finds_no_more_than_the_page_says(noise, delta):
-    epsilon = acc.guarantee(acc.Gaussian(noise)).epsilon(delta)
-    # Neyman-Pearson: the most powerful test between N(0, z²) and N(1, z²).
-    best = norm.cdf(1 / noise - norm.isf(1e-3))
-    assert best <= found(epsilon, delta)
+def shares(text: str) -> float:
+    return float(text.removesuffix(" %")) / 100
 
 
-def test_no_privacy_loss_finds_no_more_than_guessing():
-    assert found(0.0, 0.0) == pytest.approx(1e-3)
+@pytest.mark.parametrize("noise", [0.4, 1.0, 3.0])
+def test_the_best_test_against_a_gaussian_finds_what_the_page_says(make_run, noise):
+    run = one_release(make_run, noise)
+    for suspected, found in words.found(run):
+        # Neyman-Pearson: the most powerful test between N(0, z²) and N(1, z²).
+        best = norm.cdf(1 / noise - norm.isf(shares(suspected)))
+        assert best <= shares(found) <= best * 1.01
+    right = re.search(r"at most ([\d.]+) % of the time", words.meaning(run)[0][1])
+    assert shares(f"{right[1]} %") == pytest.approx(norm.cdf(0.5 / noise), rel=0.01)
 
 
-def test_even_odds_become_the_logistic_of_epsilon():
-    answers = " ".join(answer for _, answer in words.meaning(statement(1.0)))
-    shown = float(re.search(r"at most ([\d.]+) %, except", answers)[1])
-    assert 100 / (1 + math.exp(-1)) <= shown <= 73.2
+def test_page_terminal_and_statement_say_the_same_of_one_run(make_run):
+    run = read_run(make_run())
+    page = render([run]).replace("\N{NO-BREAK SPACE}", " ")
+    verdict = run.verdict
+    for said in (verdict.title, verdict.attacker):
+        assert said in page
+        assert said in " ".join(brief(run.statement, run.ledger.event))
+        assert said in replace(run.statement, tpr_at_1_percent_fpr=verdict.tpr).text()
+    for word in ("strong", "moderate", "weak", "hardly any"):
+        assert word in words.SCALE
+    assert "reasonable" not in page
 
 
-def test_without_a_guarantee_there_is_nothing_to_explain():
-    assert words.meaning(statement(math.inf)) == []
+def test_no_sentence_promises_more_than_was_proved(make_run):
+    page = render([read_run(make_run())])
+    assert "except with" not in page.lower()
+    assert "chance that the promise fails" not in page
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "tier"), [(1.0, "strong"), (1.01, "reasonable"), (10.0, "reasonable"), (11, "weak")]
-)
-def test_tiers(epsilon, tier):
-    assert tier in words.strength(epsilon)
+def test_without_a_guarantee_there_is_nothing_to_explain(make_run):
+    run = read_run(make_run(noise=0.0))
+    assert (words.meaning(run), words.found(run)) == ([], [])
+    assert words.promise(run) == [run.verdict.void]
+
+
+def test_a_delta_that_is_too_large_is_said_on_the_first_screen(make_run):
+    large, small = make_run("large"), make_run("small", delta=1e-6)
+    warning = "Delta is too large: delta times the number of users is"
+    page = render([read_run(large)])
+    assert page.index(warning) < page.index("<nav")
+    assert warning not in render([read_run(small)])
+    assert "well below 1, as it should be" in render([read_run(small)])
 
 
 def test_the_papers_convention_is_the_one_of_another_unit():
@@ -61,9 +88,20 @@ def test_the_papers_convention_is_the_one_of_another_unit():
 
 
 def test_every_alternative_keeps_its_numbers():
-    odd = {"name": "other", "unit": "user", "epsilon": math.inf, "delta": 1e-6, "orders": 64}
+    odd = {"name": "other", "unit": "user", "epsilon": float("inf"), "delta": 1e-6, "orders": 64}
     header, rows = words.alternatives(statement(8.0, alternatives=(odd,)))
     assert rows[0][header.index("ε")] == "8"
     assert rows[0][header.index("Orders")] == "–"
     assert rows[1][header.index("ε")] == "∞"
     assert rows[1][header.index("Orders")] == "64"
+
+
+def test_the_result_is_what_was_measured_before_and_after(make_run):
+    run = make_run()
+    assert words.result(read_run(run)) == ("Recall at FAR 0.001", "0.0724 → 0.189")
+    measured = json.loads((run / "evaluation.json").read_text())
+    for name, accuracy in (("untrained", 0.11), ("trained", 0.91234)):
+        measured[name]["accuracy"] = accuracy
+    (run / "evaluation.json").write_text(json.dumps(measured))
+    assert words.result(read_run(run)) == ("Accuracy", "0.11 → 0.912")
+    assert words.result(read_run(make_run("untested", tested=False))) is None

@@ -88,11 +88,20 @@ def go(out: Path | None, private_sum: PrivateSum, *, resume=False, dies_at=None,
             if dies_at == row["round"]:
                 raise Killed
 
-        loop.rounds(Cadence(checkpoint_every=2), epsilon_so_far=lambda _: None, evaluate=None, show=show)
+        loop.rounds(
+            Cadence(checkpoint_every=2),
+            epsilon_so_far=lambda _: None,
+            evaluate=None,
+            show=show,
+        )
         if votes:
-            released |= run.release(
-                "votes", acc.Gaussian(4.0), lambda source: {"v": torch.from_numpy(source.stream("v").normal(3))}
-            )
+
+            def draw(source) -> dict[str, torch.Tensor]:
+                if dies_at == "within the votes":
+                    raise Killed
+                return {"v": torch.from_numpy(source.stream("v").normal(3))}
+
+            released |= run.release("votes", acc.Gaussian(4.0), draw)
             if dies_at == "votes":
                 raise Killed
         statement = run.finish({"theta": theta, **released}, FACTS)
@@ -114,7 +123,7 @@ def mechanism(request, drifting):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, indirect=True)
-@pytest.mark.parametrize("dies_at", [1, 3, 5, "votes"])
+@pytest.mark.parametrize("dies_at", [1, 3, 5, "within the votes", "votes"])
 def test_killed_in_the_loop_or_between_phases_and_resumed_it_is_the_same_run(tmp_path, mechanism, dies_at):
     go(tmp_path / "whole", rounds_of(mechanism()), votes=True)
     with pytest.raises(Killed):
@@ -124,7 +133,7 @@ def test_killed_in_the_loop_or_between_phases_and_resumed_it_is_the_same_run(tmp
     assert acc.Ledger.read(tmp_path / "killed" / "ledger.jsonl").phases() == ("histogram", "", "votes")
 
 
-@pytest.mark.parametrize("dies_at", [3, "votes"])
+@pytest.mark.parametrize("dies_at", [3, "within the votes", "votes"])
 def test_a_released_run_that_was_killed_after_its_loop_draws_its_votes_from_the_same_key(tmp_path, dies_at):
     import shutil
 

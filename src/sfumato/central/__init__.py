@@ -3,7 +3,20 @@
 from sfumato.central.classification import Classification
 from sfumato.central.dpsgd import DPSGD
 from sfumato.central.gradients import ExampleContribution
-from sfumato.central.losses import LossPerExample, cross_entropy
+from sfumato.central.losses import LossPerExample, cross_entropy, poisson_loss, squared_error
 from sfumato.central.measure import predict
+from sfumato.central.numbers import Counts, OwnLoss, Regression
 
-__all__ = ["DPSGD", "Classification", "ExampleContribution", "LossPerExample", "cross_entropy", "predict"]
+__all__ = [
+    "DPSGD",
+    "Classification",
+    "Counts",
+    "ExampleContribution",
+    "LossPerExample",
+    "OwnLoss",
+    "Regression",
+    "cross_entropy",
+    "poisson_loss",
+    "predict",
+    "squared_error",
+]

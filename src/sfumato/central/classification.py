@@ -1,4 +1,4 @@
-"""Classifiers of single examples: labels are whole numbers, and what counts is how often the model is right."""
+"""Classifiers of single examples: targets are classes, and what counts is how often the model is right."""
 
 from typing import Any
 
@@ -6,8 +6,9 @@ import numpy as np
 from torch import nn
 
 from sfumato._check import InputError
-from sfumato.central.measure import accuracy_row
+from sfumato.central.measure import predict, refuse_few, refuse_targets
 from sfumato.data import ExampleDataset
+from sfumato.metrics import ClassificationCounts
 
 _BLOCK = 1 << 16
 
@@ -16,11 +17,13 @@ class Classification:
     """A model maps inputs to logits [n, classes]; data sets are `ExampleDataset`s."""
 
     def check(self, data: ExampleDataset) -> None:
-        """Refuse data in which nobody can hide, or whose labels are out of range."""
-        if len(data) < 2:
-            raise InputError(f"the data set has {len(data)} examples; a private sum needs at least 2")
+        """Refuse data in which nobody can hide, whose targets are no classes, or are out of range."""
+        refuse_few(data)
+        if data.targets is None or data.num_classes is None:
+            remedy = "use task=own with a loss" if data.targets is None else "use task=regression or task=counts"
+            refuse_targets(data, "classes", "class numbers", f"number the classes from 0, or {remedy}")
         for start in range(0, len(data), _BLOCK):
-            labels = np.asarray(data.labels[start : start + _BLOCK])
+            labels = np.asarray(data.targets[start : start + _BLOCK])
             wrong = (labels < 0) | (labels >= data.num_classes)
             if wrong.any():
                 raise InputError(
@@ -29,8 +32,17 @@ class Classification:
                 )
 
     def measure(self, model: nn.Module, data: ExampleDataset, *, curve: bool, device: str) -> dict[str, Any]:
-        """Accuracy and log loss."""
-        return accuracy_row(model, data, curve=curve, device=device)
+        """Accuracy, mean log loss and, for two classes, the area under the ROC curve; with `curve` the confusion."""
+        if data.num_classes is None:
+            raise InputError(f"there are no classes to measure on: {data}; give test data like those of the training")
+        counts = ClassificationCounts(data.num_classes)
+        for labels, logits in predict(model, data, device=device):
+            counts.add(logits[:, : data.num_classes], labels)
+        report = counts.report()
+        row: dict[str, Any] = report.summary()
+        if curve:
+            row["confusion"] = report.confusion.tolist()
+        return row
 
     def about_test(self, data: ExampleDataset, row: dict[str, Any]) -> dict[str, Any]:
         """Counts of examples and classes."""

@@ -1,4 +1,4 @@
-"""DP-SGD: private training of a classifier, one example at a time hidden.
+"""DP-SGD: private training of any model, one example at a time hidden.
 
 Each step draws every example with the same probability, clips each one's gradient, adds the gradients up, adds
 Gaussian noise once, divides by the planned batch size and takes a step of any optimiser. How many examples go through
@@ -25,7 +25,7 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from torch import nn
 
@@ -35,12 +35,22 @@ from sfumato._types import Unit
 from sfumato.central.augment import Augmentation
 from sfumato.central.classification import Classification
 from sfumato.central.gradients import ExampleContribution
-from sfumato.central.losses import LossPerExample, cross_entropy
+from sfumato.central.losses import LossPerExample, cross_entropy, poisson_loss, squared_error
+from sfumato.central.numbers import Counts, OwnLoss, Regression
 from sfumato.data import ExampleDataset
 from sfumato.sampling import OwnClients
-from sfumato.training import Optimizer, OptimizerName, PrivatePlan, Result, Schedule
+from sfumato.training import Optimizer, OptimizerName, PrivatePlan, Result, Schedule, Task
 
 _EPOCHS = 10.0
+
+TaskName = Literal["classes", "regression", "counts", "own"]
+
+_TASKS: dict[str, tuple[type[Classification] | type[Regression] | type[Counts], LossPerExample]] = {
+    "classes": (Classification, cross_entropy),
+    "regression": (Regression, squared_error),
+    "counts": (Counts, poisson_loss),
+}
+"""How a model is measured, and the loss that it is trained by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +58,9 @@ class DPSGD(PrivatePlan):
     """Private SGD on examples; fields beside those of `PrivatePlan`.
 
     Attributes:
+        task: what targets are: "classes" (cross entropy; accuracy), "regression" (numbers: squared error; RMSE, MAE,
+            R²), "counts" (the model gives the logarithm of a rate: Poisson loss), or "own" (anything, by a loss that is
+            given in Python).
         steps: how often the optimiser steps; None follows from epochs.
         epochs: expected passes over the data; None for 10, where steps are not given either.
         batch_size: expected examples a step: the public denominator. The sampling rate is batch_size/N.
@@ -66,6 +79,7 @@ class DPSGD(PrivatePlan):
         precision: "bfloat16" runs the model under autocast; gradients, norms and sums stay in single precision or more.
     """
 
+    task: TaskName = "classes"
     steps: int | None = None
     epochs: float | None = None
     batch_size: int = 256
@@ -88,6 +102,7 @@ class DPSGD(PrivatePlan):
     model_fields: ClassVar[tuple[str, ...]] = (
         "model",
         "classes",
+        "outputs",
         "input_shapes",
         "vocabulary_sizes",
         "normalisation",
@@ -96,6 +111,7 @@ class DPSGD(PrivatePlan):
     )
 
     def __post_init__(self) -> None:
+        _check.one_of(get_args(TaskName), task=self.task)
         _check.one_of(("none", "flip", "crop_flip"), augmentation=self.augmentation)
         _check.one_of(("float32", "bfloat16"), precision=self.precision)
         _check.whole(batch_size=self.batch_size, augmentations=self.augmentations)
@@ -163,9 +179,9 @@ class DPSGD(PrivatePlan):
         """The same plan by its steps."""
         return dataclasses.replace(self, steps=self.rounds_for(population), epochs=None)
 
-    def default_task(self) -> Classification:
-        """Accuracy and log loss."""
-        return Classification()
+    def default_task(self) -> Task:
+        """What the targets must be, and the measures of them."""
+        return OwnLoss() if self.task == "own" else _TASKS[self.task][0]()
 
     def contribution(
         self,
@@ -174,9 +190,17 @@ class DPSGD(PrivatePlan):
         device: str,
         head_seed: int,
         *,
-        loss: LossPerExample = cross_entropy,
+        loss: LossPerExample | None = None,
     ) -> ExampleContribution:
-        """Clipped gradients of examples."""
+        """Clipped gradients of examples; without a loss, by that of the task.
+
+        Raises:
+            InputError: task=own without a loss.
+        """
+        if loss is None:
+            if self.task == "own":
+                OwnLoss().check(data)  # tells what to do
+            loss = _TASKS[self.task][1]
         return ExampleContribution(
             model=model,
             data=data,
@@ -191,22 +215,35 @@ class DPSGD(PrivatePlan):
         )
 
     def fit(
-        self, model: nn.Module, data: ExampleDataset, *, loss: LossPerExample = cross_entropy, **options: Any
+        self, model: nn.Module, data: ExampleDataset, *, loss: LossPerExample | None = None, **options: Any
     ) -> Result:
         """Train, and say what it cost.
 
         Args:
-            model: maps the inputs to logits [n, classes]; it is copied, never changed.
+            model: maps the inputs to what the loss reads: logits [n, classes]; numbers or logarithms of rates [n],
+                [n, 1] or [n, k]. It is copied, never changed.
             data: the private records.
-            loss: from the model's outputs and labels int64 [n] to one loss an example, [n].
+            loss: from the model's outputs and the targets [n] or [n, k] (None where there are none) to one loss an
+                example, [n]; None takes the task's own.
             options: as for `TrainingPlan.fit`.
 
         Raises:
             InputError: a mistake in the plan, the data or the folder; nothing is lost.
         """
-        chosen = {} if loss is cross_entropy else {"contribution": partial(self.contribution, loss=loss)}
+        chosen: dict[str, Any] = {} if loss is None else {"contribution": partial(self.contribution, loss=loss)}
+        if loss is not None and self.task == "own":
+            chosen["task"] = OwnLoss(loss)
         return super().fit(model, data, **{**chosen, **options})
 
     def assumptions(self) -> list[str]:
-        """The logits rest on a public set of classes."""
-        return ["The set of classes is public: the model has an output for each."]
+        """What the outputs and the loss rest on."""
+        return {
+            "classes": ["The set of classes is public: the model has an output for each."],
+            "own": ["The loss was chosen without looking at the records."],
+        }.get(
+            self.task,
+            [
+                "The range of the targets is not assumed: whatever an example's target is, its gradient is clipped. "
+                "How many numbers a target has is public."
+            ],
+        )

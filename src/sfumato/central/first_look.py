@@ -1,6 +1,6 @@
 """Before the first step: what the model, the data and the loss say to a few examples.
 
-Shapes, labels, coupling, and the engine against autograd; whatever does not fit is refused by name.
+Shapes, targets, coupling, and the engine against autograd; whatever does not fit is refused by name.
 """
 
 import warnings
@@ -12,21 +12,26 @@ from torch import Tensor, nn
 
 from sfumato._check import InputError, first_line
 from sfumato.central.augment import Augmentation, refuse_unfit
-from sfumato.central.losses import LossPerExample, cross_entropy
+from sfumato.central.losses import LossPerExample, refuse_outputs
 from sfumato.data import ExampleDataset, to_tensor
 from sfumato.models import refuse_coupling
 from sfumato.per_example import Recording, self_check
 from sfumato.per_example.rule import Layer
 from sfumato.training import Trainable
 
-Losses = Callable[[tuple[Tensor, ...], Tensor], Tensor]
-"""From inputs and targets to one loss an example, as the contribution computes it."""
+_USUAL = 1e12  # of targets in the first look: beyond it a loss of a power of them may leave single precision
+
+Losses = Callable[[tuple[Tensor, ...], Tensor | None], Tensor]
+"""From inputs and targets (None where there are none) to one loss an example, as the contribution computes it."""
 
 
-def tensors(data: ExampleDataset, examples: np.ndarray, device: torch.device) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Inputs and targets of some examples, for the model."""
-    inputs, labels = data.examples(examples)
-    return tuple(to_tensor(each).to(device) for each in inputs), torch.from_numpy(labels).to(device)
+def tensors(
+    data: ExampleDataset, examples: np.ndarray, device: torch.device
+) -> tuple[tuple[Tensor, ...], Tensor | None]:
+    """Inputs and targets of some examples, for the model and the loss."""
+    inputs, targets = data.examples(examples)
+    read = tuple(to_tensor(each).to(device) for each in inputs)
+    return read, None if targets is None else torch.from_numpy(targets).to(device)
 
 
 def checked_layers(
@@ -40,11 +45,11 @@ def checked_layers(
     """The layers of the model, after two examples went through it.
 
     Raises:
-        InputError: inputs that the model does not take, labels that it has no output for, examples that are coupled, a
-            parameter that no layer covers, a gradient that autograd finds otherwise.
+        InputError: inputs that the model does not take, targets that its outputs do not fit, examples that are coupled,
+            a parameter that no layer covers, a gradient that autograd finds otherwise.
     """
     model = trained.model
-    inputs, labels = tensors(data, _two_that_differ(data), device)
+    inputs, targets = tensors(data, _two_that_differ(data), device)
     refuse_unfit(augmentation, inputs)
     was_training = model.training
     try:
@@ -60,24 +65,14 @@ def checked_layers(
         ) from error
     finally:
         model.train(was_training)
-    if loss is cross_entropy:
-        if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != len(labels):
-            shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-            raise InputError(
-                f"the model must give logits [n, classes] for n examples, got {shape}; flatten, or give a loss"
-            )
-        if outputs.shape[1] < data.num_classes:
-            raise InputError(
-                f"the data has {data.num_classes} classes but the model gives {outputs.shape[1]} logits; "
-                "build it for that many classes"
-            )
-    if len(labels) > 1:
+    refuse_outputs(loss, outputs, data, len(inputs[0]))
+    if len(inputs[0]) > 1:
         _refuse_coupling(model, inputs)
     try:  # each pass gets inputs of its own: a model may work on them in place
         check = self_check(
             model,
             lambda pair: losses(tuple(each.clone() for each in pair[0]), pair[1]),
-            (inputs, labels),
+            (inputs, targets),
         )
     except RuntimeError as error:
         in_place = "inplace" in str(error)
@@ -109,11 +104,13 @@ class _ByPlace(nn.Module):
 
 
 def _two_that_differ(data: ExampleDataset) -> np.ndarray:
-    """Places of an example and of another one that is not its copy, among 64 at equal distances with finite inputs."""
+    """Places of an example and of another one with other inputs, among 64 at equal distances without wild numbers."""
     places = np.unique(np.linspace(0, len(data) - 1, 64).astype(np.int64))
-    inputs, _ = data.examples(places)
+    inputs, targets = data.examples(places)
     flat = [each.reshape(len(each), -1) for each in inputs]
     usable = np.logical_and.reduce([np.isfinite(each).all(axis=1) for each in flat])
+    if targets is not None:
+        usable &= (np.abs(targets.reshape(len(places), -1)) <= _USUAL).all(axis=1)
     first = int(usable.argmax())
     differs = usable & np.logical_or.reduce([(each != each[first]).any(axis=1) for each in flat])
     return places[[first, int(differs.argmax())] if differs.any() else [first]]

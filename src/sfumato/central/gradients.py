@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
@@ -55,7 +56,7 @@ class ExampleContribution(Contribution):
 
     Raises:
         InputError: a layer that couples examples or cannot be covered, nothing to train, inputs that the model does
-            not take, labels that it has no logit for.
+            not take, targets that its outputs do not fit.
     """
 
     def __init__(
@@ -179,12 +180,12 @@ class ExampleContribution(Contribution):
         self, examples: np.ndarray, key: int, watch: AbstractContextManager[Any] | None = None
     ) -> tuple[Recording, Tensor]:
         """A recorded forward pass, within `watch` if that is given, and backward pass; and the losses [n]."""
-        inputs, labels = tensors(self.data, examples, self._device)
+        inputs, targets = tensors(self.data, examples, self._device)
         with Recording(self._layers, len(examples)) as recording:
             # Several augmentations are several uses of each weight, whose gradients the recording adds up.
             with watch or nullcontext():
                 losses = [
-                    self._losses(self._augmented(inputs, examples, key, number), labels)
+                    self._losses(self._augmented(inputs, examples, key, number), targets)
                     for number in range(self._copies)
                 ]
                 mean = losses[0] if self._copies == 1 else torch.stack(losses).mean(dim=0)
@@ -196,15 +197,15 @@ class ExampleContribution(Contribution):
             return inputs
         return (augmented(inputs[0], examples, kind=self._augmentation, key=key, copy=number),)
 
-    def _losses(self, inputs: tuple[Tensor, ...], labels: Tensor) -> Tensor:
+    def _losses(self, inputs: tuple[Tensor, ...], targets: Tensor | None) -> Tensor:
         half = torch.autocast(self._device.type, torch.bfloat16) if self._bfloat16 else nullcontext()
         with half:
             outputs = self.model(*inputs)
-        losses = self._loss(outputs.float() if self._bfloat16 else outputs, labels)
-        if losses.shape != labels.shape[:1]:
+        losses = self._loss(tree_map(_single, outputs) if self._bfloat16 else outputs, targets)
+        if losses.shape != inputs[0].shape[:1]:
             raise InputError(
-                f"the loss must give one number for each of {len(labels)} examples, got shape {tuple(losses.shape)}; "
-                "use reduction='none'"
+                f"the loss must give one number for each of {len(inputs[0])} examples, got shape "
+                f"{tuple(losses.shape)}; use reduction='none'"
             )
         return losses
 
@@ -223,3 +224,8 @@ class ExampleContribution(Contribution):
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         warnings.warn(f"memory ran out with {tried} examples at once; going on with {self.micro_batch}", stacklevel=3)
+
+
+def _single(value: Any) -> Any:
+    """A tensor of half precision in single precision; anything else as it is."""
+    return value.float() if isinstance(value, Tensor) and value.dtype == torch.bfloat16 else value

@@ -1,52 +1,63 @@
-"""How good a classifier is on a data set.
+"""What a model says of the examples of a data set, in bounded memory, and whether its task fits them.
 
-Whatever is measured here on private records is private: only public or consented data belongs in an evaluation that
-is released.
+Whatever is measured on private records is private: only public or consented data belongs in an evaluation that is
+released.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from sfumato._check import InputError
 from sfumato.data import ExampleDataset, to_tensor
-from sfumato.metrics import ClassificationCounts
 
 _BATCH = 512
 
 
-def predict(model: nn.Module, data: ExampleDataset, *, device: str = "cpu") -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Logits of all examples in bounded memory.
+def outputs_of(model: nn.Module, data: ExampleDataset, *, device: str = "cpu") -> Iterator[tuple[Any, Tensor | None]]:
+    """Outputs of all examples in bounded memory, of the model in evaluation mode.
 
     Yields:
-        labels int64 [n], logits float32 [n, classes].
+        what the model gives, and targets [n] or [n, k] or None, on the device.
     """
     was_training = model.training
     model.eval()
     try:
-        for inputs, labels in data.batches(_BATCH):
+        for inputs, targets in data.batches(_BATCH):
             with torch.inference_mode():
-                yield labels, model(*(to_tensor(x).to(device) for x in inputs)).float().cpu().numpy()
+                outputs = model(*(to_tensor(x).to(device) for x in inputs))
+            yield outputs, None if targets is None else torch.from_numpy(targets).to(device)
     finally:
         model.train(was_training)
 
 
-def accuracy_row(model: nn.Module, data: ExampleDataset, *, curve: bool = False, device: str = "cpu") -> dict[str, Any]:
-    """Accuracy, mean log loss and, for two classes, the area under the ROC curve, as plain numbers.
+def predict(model: nn.Module, data: ExampleDataset, *, device: str = "cpu") -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Targets and predictions of all examples, for a model that gives one tensor.
 
-    Args:
-        model: maps inputs to logits [n, classes].
-        data: at least one example.
-        curve: add the confusion matrix [true, predicted].
-        device: where the model lies.
+    Yields:
+        targets [n] or [n, k], outputs float32 [n, …].
+
+    Raises:
+        InputError: there are no targets.
     """
-    counts = ClassificationCounts(data.num_classes)
-    for labels, logits in predict(model, data, device=device):
-        counts.add(logits[:, : data.num_classes], labels)
-    report = counts.report()
-    row: dict[str, Any] = report.summary()
-    if curve:
-        row["confusion"] = report.confusion.tolist()
-    return row
+    for outputs, targets in outputs_of(model, data, device=device):
+        if targets is None:
+            raise InputError("the examples have no targets to measure against; give them, or task=own with a loss")
+        yield targets.cpu().numpy(), outputs.float().cpu().numpy()
+
+
+def refuse_few(data: ExampleDataset) -> None:
+    """Raise InputError if nobody can hide in the data."""
+    if len(data) < 2:
+        raise InputError(f"the data set has {len(data)} examples; a private sum needs at least 2")
+
+
+def refuse_targets(data: ExampleDataset, task: str, wanted: str, remedy: str) -> NoReturn:
+    """Raise InputError about targets that are of another kind than a task's."""
+    given = "none" if data.targets is None else f"{data.targets.dtype} {data.targets.shape}"
+    if data.num_classes is not None:
+        given = f"{data.num_classes:,} classes"
+    raise InputError(f"task={task} needs {wanted} as targets, got {given}; {remedy}")

@@ -8,7 +8,7 @@ from torch import nn
 
 from sfumato.cli.options.backbones import build
 from sfumato.cli.options.classifiers import about_classifier, build_classifier
-from sfumato.cli.options.examples import read_example_parts
+from sfumato.cli.options.examples import ExampleParts, read_example_parts
 from sfumato.cli.options.training import EmbeddingRunOptions, ExampleTraining, PrivateTraining, RunOptions, Training
 from sfumato.cli.options.users import read_parts
 from sfumato.data import ExampleDataset, UserDataset
@@ -22,7 +22,7 @@ class RecordKind:
 
     Attributes:
         options: the class of all options, for a plan's class.
-        read: the parts of the data, from its options.
+        read: the parts of the data, from all options.
         build: the model, from all options, the data and the seed.
         about: what plan.json tells of the data, so that the model can be built again.
         task: how a model is measured, from the options of the run; None for the plan's own way.
@@ -45,6 +45,10 @@ def _build_classifier(options: Any, data: ExampleDataset, seed: int | None) -> n
     return build_classifier(options.model, data, seed, load=run.resume is None, quiet=run.json, reading=options.data)
 
 
+def _read_examples(options: Any, *, quiet: bool) -> ExampleParts:
+    return read_example_parts(options.data, classes=options.plan.task == "classes", quiet=quiet)
+
+
 def _recall(run: RunOptions) -> Verification | None:
     return Verification(fars=run.far) if isinstance(run, EmbeddingRunOptions) else None
 
@@ -52,14 +56,14 @@ def _recall(run: RunOptions) -> Verification | None:
 RECORD_KINDS = {
     "users": RecordKind(
         options=lambda kind: PrivateTraining[kind] if issubclass(kind, PrivatePlan) else Training[kind],  # type: ignore[valid-type]
-        read=read_parts,
+        read=lambda options, *, quiet: read_parts(options.data, quiet=quiet),
         build=_build_backbone,
         about=lambda data: {"input_shape": data.input_shape},
         task=_recall,
     ),
     "examples": RecordKind(
         options=lambda kind: ExampleTraining[kind],  # type: ignore[valid-type]
-        read=read_example_parts,
+        read=_read_examples,
         build=_build_classifier,
         about=about_classifier,
         task=lambda run: None,

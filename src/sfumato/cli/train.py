@@ -45,7 +45,7 @@ def train(name: str, argv: Sequence[str]) -> int:
     out = _folder(name, run)
     if isinstance(options.plan, PrivatePlan):
         _refuse_undecided(options)
-    parts = kind.read(options.data, quiet=run.json)
+    parts = kind.read(options, quiet=run.json)
     plan = _decided(options, options.plan.public_population(parts.train))
     if run.dry_run:
         return _dry_run(plan, parts, options)
@@ -199,7 +199,7 @@ def _conclude(result: Result, out: Path, task: Task, *, as_json: bool) -> None:
         return
     file = out / "evaluation.json"
     evaluation = read_json(file) if file.exists() else {}
-    from sfumato.report import write_report  # late: plots take a while to load
+    from sfumato.report import in_brief, write_report  # late: plots take a while to load
 
     try:
         page = write_report([out])
@@ -210,7 +210,7 @@ def _conclude(result: Result, out: Path, task: Task, *, as_json: bool) -> None:
         say_json({"run": out, "report": page, "statement": result.statement.to_json(), "evaluation": rows})
         return
     _tell(task, evaluation)
-    say(f"\n{result.statement.text()}\n\nrun: {out}\nreport: {page}")
+    say("\n" + "\n".join(in_brief(out, page)) + f"\n\nrun: {out}")
 
 
 def _tell(task: Task, evaluation: dict[str, Any]) -> None:
@@ -229,7 +229,9 @@ def _cell(row: dict[str, Any], key: str) -> str:
     value: Any = row
     for part in key.split("/"):
         value = value.get(part) if isinstance(value, dict) else None
-    return "" if value is None else f"{value:.4f}"
+    if value is None:
+        return ""
+    return f"{value:.4f}" if value == 0 or 1e-2 <= abs(value) < 1e6 else f"{value:.4g}"
 
 
 def _without_curve(row: dict[str, Any]) -> dict[str, Any]:

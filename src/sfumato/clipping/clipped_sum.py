@@ -12,6 +12,7 @@ the weights that `weigh` gives for their norms. There is no other way to a weigh
 | ------------------- | ----------------------------- | --------------------- |
 | norm ≤ C            | what the bound leaves of it   | units, below          |
 | norm > C            | what the bound leaves of it   | units, clipped        |
+| norm > C·2^126      | nothing                       | units, clipped        |
 | has NaN or Inf      | nothing                       | units, non_finite     |
 | clip_norm is None   | itself                        | units, below          |
 

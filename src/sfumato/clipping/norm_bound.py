@@ -5,8 +5,9 @@ the same object that turned norms into weights, so they cannot disagree. The sta
 clip norm; most bounds leave it as it is, the adaptive one moves it between rounds by a `QuantileRule`.
 
 Unit: one contribution (an example's gradient, a client's delta). Whatever its norms are, `weights` scales it so that it
-adds a vector of L2 norm at most `sensitivity(clip_norm)`; a contribution that is not finite gets the weight 0. Adding
-or removing the contribution moves the sum by that much, exchanging it by twice that much.
+adds a vector of L2 norm at most `sensitivity(clip_norm)`; a contribution that is not finite gets the weight 0, and so
+does one so large (C/‖g‖ < 2^-126) that single precision cannot hold its weight. Adding or removing the contribution
+moves the sum by that much, exchanging it by twice that much.
 
 | bound              | weight of a contribution g      | L2 norm of what it adds         |
 | ------------------ | ------------------------------- | ------------------------------- |
@@ -26,6 +27,9 @@ from sfumato.clipping.quantile import QuantileRule
 
 ROUND_DOWN = 1.0 - 2.0**-14
 """Weights are rounded towards zero by this: it covers the round-off of norms and sums in single precision."""
+
+_LEAST = float(torch.finfo(torch.float32).tiny)
+"""Below it single precision holds a few bits of a weight only, which may be off by far more than `ROUND_DOWN`."""
 
 
 class NormBound(ABC):
@@ -52,12 +56,13 @@ class NormBound(ABC):
             clip_norm: the state; None leaves contributions as they are.
 
         Returns:
-            float64 [groups, n], in [0, 1] for bounds that clip; 0 for a contribution that is not finite.
+            float64 [groups, n], in [0, 1] for bounds that clip; 0 for a contribution that is not finite, or too large.
         """
         usable = torch.isfinite(norms).all(dim=0)
         if clip_norm is None:
             return usable.to(norms.dtype).expand_as(norms)
-        return torch.where(usable, self._factors(norms, clip_norm), 0.0)
+        factors = self._factors(norms, clip_norm)
+        return torch.where(usable & (factors >= _LEAST), factors, 0.0)
 
     def _factors(self, norms: Tensor, clip_norm: float) -> Tensor:
         return (clip_norm * ROUND_DOWN / norms).clamp(max=1.0)

@@ -32,6 +32,7 @@ def load_examples(
     size: int | Sequence[int] | None = None,
     channels: int | None = None,
     on_error: OnError = "refuse",
+    classes: bool = True,
     num_classes: int | None = None,
     label_values: Sequence[object] | None = None,
     vocabulary: int | Path | str = 1 << 15,
@@ -48,6 +49,7 @@ def load_examples(
         size: for folders of pictures: side or (height, width) to bring them to.
         channels: for folders of pictures: 1 or 3.
         on_error: for folders of pictures: "refuse" or "skip" files that are not readable.
+        classes: for arrays: whether whole numbers are classes; False takes them as numbers.
         num_classes: for arrays and idx files: number of classes, declared.
         label_values: for texts and folders: the classes, declared.
         vocabulary: for texts: number of ids to hash into, or a public file of tokens.
@@ -71,11 +73,11 @@ def load_examples(
         if is_idx_folder(place):
             return idx_images(place, part, num_classes=num_classes)
         if any(place.glob("*.npy")):
-            return npy_examples(place, part, num_classes=num_classes)
+            return npy_examples(place, part, classes=classes, num_classes=num_classes)
         names = None if label_values is None else [str(value) for value in label_values]
         return class_folder(place, part, size, channels, on_error, label_names=names, progress=progress)
     if place.suffix.lower() == ".npz":
-        return npz_examples(place, part, num_classes=num_classes)
+        return npz_examples(place, part, classes=classes, num_classes=num_classes)
     if part != "train":
         raise MissingPart(f"{path} is not divided into train and test; use part='train' and divide it by a seed")
     if place.is_dir():
@@ -87,7 +89,8 @@ def load_examples(
     if place.suffix.lower() in (".parquet", ".pq") or not looks_like_text(place):
         raise InputError(
             f"{path} is a table and needs a schema (--schema FILE) that says what is public about each column (numeric "
-            "with low and high, category with buckets or values, label, drop); texts need a class and words in each row"
+            "with low and high, category with buckets or values, label, target, count, drop); texts need a class and "
+            "words in each row"
         )
     return text_csv(
         place, vocabulary=vocabulary, length=length, label_values=label_values, store=store, progress=progress

@@ -8,10 +8,13 @@ both arrays may be memory-mapped files.
 (3, 'борис', ['anna', ''])
 """
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
 import numpy as np
+
+_BLOCK = 1 << 16  # strings looked at in one go
 
 
 class Strings(Sequence[str]):
@@ -38,6 +41,11 @@ class Strings(Sequence[str]):
             offsets.append(len(content))
         return cls(np.frombuffer(bytes(content), np.uint8), np.array(offsets, np.int64))
 
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """The bytes and the offsets."""
+        return self._content, self._offsets
+
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
@@ -51,6 +59,18 @@ class Strings(Sequence[str]):
         place = range(len(self))[index]
         content = self._content[self._offsets[place] : self._offsets[place + 1]]
         return content.tobytes().decode("utf-8", "surrogateescape")
+
+
+def encoded(strings: Sequence[str]) -> Iterator[bytes]:
+    """The UTF-8 bytes of each string, a block at a time where they are stored as such."""
+    if not isinstance(strings, Strings):
+        yield from (string.encode("utf-8", "surrogateescape") for string in strings)
+        return
+    content, offsets = strings.arrays
+    for first in range(0, len(strings), _BLOCK):
+        places = np.asarray(offsets[first : first + _BLOCK + 1])
+        block, ends = content[places[0] : places[-1]].tobytes(), (places - places[0]).tolist()
+        yield from (block[start:end] for start, end in itertools.pairwise(ends))
 
 
 class Chosen(Sequence[str]):

@@ -4,10 +4,8 @@ Unit: a client (a user, or a virtual client). A client's delta depends on its ow
 slot; never on who else takes part.
 """
 
-import hashlib
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -121,7 +119,7 @@ class LocalContribution(Contribution):
         """Digest of the parameters' shapes and of the data."""
         layout = self.trained.layout
         shapes = [(name, tuple(shape)) for name, shape in zip(layout.names, layout.shapes, strict=True)]
-        return f"{shapes} {data_fingerprint(self.users)}"
+        return f"{shapes} {self.users.fingerprint()}"
 
 
 def _threads(model: nn.Module, users: UserDataset, device: str, wanted: int | None, at_once: int) -> int:
@@ -162,24 +160,6 @@ def _refuse_moving_buffers(model: nn.Module, users: UserDataset, device: str) ->
             f"the model's buffer {moved[0]} changes while it trains, and would carry private records into the release "
             "without noise; use a layer without such a buffer (group norm, plain weights)"
         )
-
-
-def data_fingerprint(users: UserDataset) -> str:
-    """Digest of the data, to refuse a run that would go on with other records under the same noise.
-
-    It covers everything where there are up to 20,000 users and 256 MiB; beyond that all sizes and the records of 4,096
-    users.
-    """
-    digest = hashlib.sha256(f"{len(users)} {users.input_shape} {users.dtype}".encode())
-    digest.update(users.sizes.astype("<i8", copy=False).data)
-    bytes_each = int(np.prod(users.input_shape)) * np.dtype(users.dtype).itemsize
-    whole = len(users) <= 20_000 and int(users.sizes.sum()) * bytes_each <= 1 << 28
-    for user in range(0, len(users), 1 if whole else -(-len(users) // 4096)):
-        inputs, labels = users.examples(user)
-        digest.update(users.user_ids[user].encode())
-        digest.update(np.ascontiguousarray(inputs).data)
-        digest.update(labels.astype("<i8").data)
-    return digest.hexdigest()
 
 
 def probe(model: nn.Module, users: UserDataset, device: str) -> int:

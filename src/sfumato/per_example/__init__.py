@@ -1,4 +1,4 @@
-"""Per-example gradient norms and clipped sums in one backward pass, and checks that no example changes another's."""
+"""Per-example gradient norms and clipped sums in one backward pass; checks that examples stand alone."""
 
 from sfumato.per_example.checks.not_seen import NOT_SEEN
 from sfumato.per_example.checks.recheck import Recheck

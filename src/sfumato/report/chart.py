@@ -1,27 +1,73 @@
-"""Line charts as inline SVG: no scripts, no fonts, a title and a description for those who cannot see them.
+"""Line charts as inline SVG, drawn by matplotlib: no scripts, no fonts, a title and a description for those who cannot
+see them.
 
-Drawn small (400 units wide), so that the text stays readable when a telephone shows the chart at full width.
+Guarantees equal bytes for equal numbers, ids that are unique on a page whose charts have different names, and colours
+that follow the page: they are variables of its style sheet, so that a chart is legible in the light, in the dark and on
+paper. Drawn small (400 units wide), so that the text stays readable when a telephone shows the chart at full width.
 
 >>> chart = line_chart("c", "Loss", Axis("round"), Axis("loss"), [Series("a", [1, 2], [3.0, 1.5])])
 >>> chart.startswith('<svg viewBox="0 0 400 250"'), "a: 3 at 1, 1.5 at 2." in chart
 (True, True)
 """
 
+import io
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from html import escape
+from typing import Any
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from sfumato.report.numbers import near, power_of_ten
 
 COLOURS = ("#1f5a7a", "#b4540a", "#2f7048", "#85378a", "#7a6000", "#a8233b", "#4b5563", "#0d6f75")
-"""Dark enough for text on the page's ground; told apart by people who are colour-blind with the dashes below."""
+"""Dark enough for text on a light ground; told apart by people who are colour-blind with the dashes below."""
+DARK_COLOURS = ("#7fb8dc", "#f0a35e", "#86c79b", "#d29ad6", "#d8bf55", "#f08a9b", "#a9b4c2", "#6cc7cd")
+"""The same on a dark ground."""
 DASHES = ("", "7 3", "2 3", "9 3 2 3")
 
-_WIDTH, _HEIGHT = 400, 250
-_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 12, 26, 38
+_WIDTH, _HEIGHT, _FONT = 400, 250, 13
+_RIGHT, _TOP, _BOTTOM, _PAD, _LETTER = 18, 26, 44, 9, 8.3  # room around the lines; a digit is _LETTER wide
 _MOST_POINTS = 400
 _TINY = 1e-200
+_DECIMALS = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
+_LINK = re.compile(r"url\(#([\w-]+)\)|^#([\w-]+)$")  # to another part of the drawing
+_INK, _RULE, _GROUND = "#555d66", "#dcd8cf", "#fcfbf8"
+_VARIABLES = {
+    _INK: "var(--muted)",
+    _RULE: "var(--rule)",
+    _GROUND: "var(--ground)",
+    **{colour: f"var(--line-{i})" for i, colour in enumerate(COLOURS)},
+}
+# Text stays text, so that it can be read, found and set in the page's font; a fixed salt for equal bytes.
+_SETTINGS: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "sfumato",
+    "font.size": _FONT,
+    "axes.titlesize": _FONT,
+    "axes.labelsize": _FONT,
+    "axes.edgecolor": _INK,
+    "axes.labelcolor": _INK,
+    "axes.titlecolor": _INK,
+    "axes.autolimit_mode": "round_numbers",  # open ends go out to the next tick: the lines stay off the frame
+    "axes.xmargin": 0,
+    "axes.ymargin": 0,
+    "text.color": _INK,
+    "xtick.labelcolor": _INK,
+    "ytick.labelcolor": _INK,
+    "xtick.major.pad": 7,
+    "ytick.major.pad": 6,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "path.simplify": False,
+}
 
 
 @dataclass(frozen=True)
@@ -63,7 +109,7 @@ class Series:
 
     @property
     def hue(self) -> str:
-        """Its colour."""
+        """Its colour on a light ground."""
         return COLOURS[self.colour % len(COLOURS)]
 
     @property
@@ -72,49 +118,13 @@ class Series:
         return DASHES[self.dash % len(DASHES)]
 
 
-class _Scale:
-    """From values to positions."""
+def palette() -> str:
+    """The colours of the lines as variables of a style sheet, in the light and in the dark."""
 
-    def __init__(self, axis: Axis, values: list[float], start: float, end: float) -> None:
-        values = [v for v in values if math.isfinite(v) and (v > _TINY or not axis.log)] or [1.0]
-        low = min(values) if axis.low is None else axis.low
-        high = max(values) if axis.high is None else axis.high
-        size = max(abs(low), abs(high))
-        if axis.log and high <= low * (1 + 1e-9):
-            low, high = low / 10, low * 10
-        elif not axis.log and high - low <= max(1e-9 * size, _TINY):  # a level line: give it some room
-            room = size / 10 if size > _TINY else 1.0
-            low, high = low if axis.low is not None else low - room, high + room
-        self.log, self.start, self.end = axis.log, start, end
-        self.ticks = _decades(low, high) if axis.log else _round_steps(low, high)
-        if not axis.log and len(self.ticks) > 1:
-            # Open ends go out to the next tick, so that the lines stay off the frame.
-            step, slack = self.ticks[1] - self.ticks[0], 1e-9
-            low = low if axis.low is not None else step * math.floor(low / step + slack)
-            high = high if axis.high is not None else step * math.ceil(high / step - slack)
-            self.ticks = _round_steps(low, high)
-        self.low, self.high = self._place(low), self._place(high)
+    def variables(colours: Iterable[str]) -> str:
+        return ":root { " + " ".join(f"--line-{i}: {colour};" for i, colour in enumerate(colours)) + " }"
 
-    def _place(self, value: float) -> float:
-        return math.log10(value) if self.log else value
-
-    def __call__(self, value: float | None) -> float | None:
-        """The position; None for what cannot be shown."""
-        if value is None or not math.isfinite(value) or (self.log and value <= _TINY):
-            return None
-        return self.at(value)
-
-    def at(self, value: float) -> float:
-        """The position of a value that can be shown."""
-        share = (self._place(value) - self.low) / (self.high - self.low)
-        return self.start + min(1.0, max(0.0, share)) * (self.end - self.start)
-
-    def label(self, tick: float) -> str:
-        """Text of a tick."""
-        if self.log:
-            exponent = round(math.log10(tick))
-            return f"{tick:g}" if 0 <= exponent <= 2 else power_of_ten(exponent)
-        return f"{tick:,g}" if abs(tick) < 1e6 else near(tick, 3)
+    return f"{variables(COLOURS)}\n@media screen and (prefers-color-scheme: dark) {{ {variables(DARK_COLOURS)} }}"
 
 
 def line_chart(
@@ -129,71 +139,174 @@ def line_chart(
     """An SVG element.
 
     Args:
-        name: unique on the page; names the chart's title and description.
+        name: unique on the page; all ids begin with it.
         title: what it shows.
         x_axis, y_axis: the axes.
         series: the lines, drawn in order.
         marks: places on the x axis to draw a faint vertical line at.
     """
-    lines = [_thinned(line) for line in series]
-    x = _Scale(x_axis, [v for line in lines for v in line.x], _LEFT, _WIDTH - _RIGHT)
-    y = _Scale(y_axis, [v for line in lines for v in line.y if v is not None], _HEIGHT - _BOTTOM, _TOP)
-    parts = [
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-labelledby="{name}-title {name}-about">',
-        f'<title id="{name}-title">{escape(title)}</title>',
-        f'<desc id="{name}-about">{escape(_description(x_axis, y_axis, series))}</desc>',
-    ]
-    for tick in y.ticks:
-        at = y.at(tick)
-        parts.append(f'<path class="grid" d="M{_LEFT} {at:.1f}H{_WIDTH - _RIGHT}"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{escape(y.label(tick))}</text>')
-    for mark in marks:
-        parts.append(f'<path class="mark" d="M{x.at(mark):.1f} {_TOP}V{_HEIGHT - _BOTTOM}"/>')
-    parts.append(f'<path class="axis" d="M{_LEFT} {_HEIGHT - _BOTTOM}H{_WIDTH - _RIGHT}"/>')
-    for tick in x.ticks:
-        at = x.at(tick)
-        anchor = "end" if at > _WIDTH - _RIGHT - 12 else "middle"
-        parts.append(f'<path class="axis" d="M{at:.1f} {_HEIGHT - _BOTTOM}v4"/>')
-        parts.append(
-            f'<text x="{at:.1f}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="{anchor}">{escape(x.label(tick))}</text>'
-        )
-    parts.append(f'<text class="label" x="4" y="13">{escape(y_axis.label)}</text>')
-    parts.append(
-        f'<text class="label" x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 5}" text-anchor="end">{escape(x_axis.label)}</text>'
-    )
-    for line in lines:
-        parts.append(_drawn(line, x, y))
-    return "".join([*parts, "</svg>"])
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=(_WIDTH / 72, _HEIGHT / 72))
+        figure.patch.set_visible(False)
+        axes = figure.subplots()
+        _frame(axes, x_axis, y_axis)
+        for i, line in enumerate(series):
+            _draw(axes, _thinned(line), x_axis, y_axis, f"line-{i}")
+        _limit(axes, x_axis, y_axis)
+        labels = axes.yaxis.get_major_formatter().format_ticks(list(axes.get_yticks()))
+        left = _PAD + _LETTER * max(map(len, labels), default=1)
+        figure.subplots_adjust(left / _WIDTH, _BOTTOM / _HEIGHT, 1 - _RIGHT / _WIDTH, 1 - _TOP / _HEIGHT)
+        for mark in marks:
+            axes.axvline(mark, color=_INK, linewidth=0.8, dashes=(1, 3), clip_on=False)
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    root = ElementTree.fromstring(drawn.getvalue())
+    return _inline(root, name, title, _description(x_axis, y_axis, series))
 
 
 def swatch(series: Series) -> str:
     """A short stroke for the legend, for the eye only."""
+    hue = _VARIABLES[series.hue]
     dash = f' stroke-dasharray="{series.strokes}"' if series.strokes else ""
-    dot = _dot(series, 14, 6) if series.dots or series.loose else ""
-    stroke = f'<path d="M1 6H27" stroke="{series.hue}"{dash}/>' if len(series.x) != 1 and not series.loose else ""
+    dot = ""
+    if series.loose:
+        dot = f'<circle cx="14" cy="6" r="4" style="fill: none; stroke: {hue}; stroke-width: 2"/>'
+    elif series.dots:
+        dot = f'<circle cx="14" cy="6" r="3" style="fill: {hue}"/>'
+    joined = len(series.x) != 1 and not series.loose
+    stroke = f'<path d="M1 6H27" style="stroke: {hue}"{dash}/>' if joined else ""
     return f'<svg class="swatch" viewBox="0 0 28 12" aria-hidden="true">{stroke}{dot}</svg>'
 
 
-def _drawn(line: Series, x: _Scale, y: _Scale) -> str:
-    path, pen, dots = [], "M", []
-    for across, value in zip(line.x, line.y, strict=True):
-        at, up = x(across), y(value)
-        if at is None or up is None:
-            pen = "M"
-            continue
-        path.append(f"{pen}{at:.1f} {up:.1f}")
-        dots.append(_dot(line, at, up))
-        pen = "L"
-    dash = f' stroke-dasharray="{line.strokes}"' if line.strokes else ""
-    joined = len(path) > 1 and not line.loose
-    stroke = f'<path class="line" stroke="{line.hue}"{dash} d="{"".join(path)}"/>' if joined else ""
-    return stroke + ("".join(dots) if line.dots or not joined else "")
+def _frame(axes: Axes, x_axis: Axis, y_axis: Axis) -> None:
+    """All but the lines."""
+    axes.patch.set_visible(False)
+    axes.spines[["left", "right", "top"]].set_visible(False)
+    axes.grid(visible=True, axis="y", color=_RULE, linewidth=0.8, clip_on=False)
+    axes.set_axisbelow(True)
+    axes.set_title(y_axis.label, loc="left", pad=8)
+    axes.set_xlabel(x_axis.label, loc="right")
+    for drawn, axis, set_scale in (
+        (axes.xaxis, x_axis, axes.set_xscale),
+        (axes.yaxis, y_axis, axes.set_yscale),
+    ):
+        set_scale("log" if axis.log else "linear")
+        drawn.set_major_locator(LogLocator(numticks=7) if axis.log else MaxNLocator(5, steps=[1, 2, 5, 10]))
+        drawn.set_minor_locator(NullLocator())
+        drawn.set_major_formatter(FuncFormatter(_written_log if axis.log else _written))
 
 
-def _dot(line: Series, x: float, y: float) -> str:
-    if line.loose:
-        return f'<circle class="hollow" cx="{x:.1f}" cy="{y:.1f}" r="4" stroke="{line.hue}"/>'
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{line.hue}"/>'
+def _draw(axes: Axes, line: Series, x_axis: Axis, y_axis: Axis, gid: str) -> None:
+    x, y = _shown(line.x, x_axis), _shown(line.y, y_axis)
+    kept = np.isfinite(x) & np.isfinite(y)
+    if not kept.any():
+        return
+    joined = np.count_nonzero(kept) > 1 and not line.loose
+    dashes: Any = (0, [float(length) / 2 for length in line.strokes.split()]) if line.strokes else "solid"
+    (drawn,) = axes.plot(
+        np.where(kept, x, np.nan),
+        np.where(kept, y, np.nan),
+        color=line.hue,
+        linewidth=2,
+        linestyle=dashes if joined else "none",  # dashes count in line widths
+        marker="o" if line.dots or not joined else "none",
+        markersize=8 if line.loose else 6,
+        markeredgewidth=2 if line.loose else 0,
+        markerfacecolor=_GROUND if line.loose else line.hue,
+        clip_on=False,
+        zorder=3,
+    )
+    drawn.set_gid(gid)
+
+
+def _shown(values: Sequence[float | None], axis: Axis) -> np.ndarray:
+    """The values, moved into the limits; NaN where there is nothing to show."""
+    shown = np.array([math.nan if value is None else float(value) for value in values], dtype=np.float64)
+    shown[~np.isfinite(shown) | (axis.log & (shown <= _TINY))] = math.nan
+    return shown if axis.low is None and axis.high is None else np.clip(shown, axis.low, axis.high)
+
+
+def _limit(axes: Axes, x_axis: Axis, y_axis: Axis) -> None:
+    """The limits that are given; matplotlib finds the others, so that they end at a tick."""
+    if axes.lines:
+        x, y = (tuple(axis.get_data_interval()) for axis in (axes.xaxis, axes.yaxis))
+        ends = (
+            [end if given is None else given for end, given in zip(found, (axis.low, axis.high), strict=True)]
+            for found, axis in ((x, x_axis), (y, y_axis))
+        )
+        axes.update_datalim(np.array(list(zip(*ends, strict=True))))
+        axes.autoscale_view()
+    if x_axis.low is None or x_axis.low != x_axis.high:
+        axes.set_xlim(x_axis.low, x_axis.high)
+    if y_axis.low is None or y_axis.low != y_axis.high:
+        axes.set_ylim(y_axis.low, y_axis.high)
+
+
+def _written(tick: float, _: object) -> str:
+    return near(tick, 9)
+
+
+def _written_log(tick: float, _: object) -> str:
+    exponent = round(math.log10(tick))
+    return f"{tick:g}" if 0 <= exponent <= 2 else power_of_ten(exponent)
+
+
+def _inline(root: Element, name: str, title: str, about: str) -> str:
+    """matplotlib's drawing as a part of a page: without its own style sheet and fonts, and in the page's colours."""
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+        for attribute in list(element.attrib):
+            value = element.attrib.pop(attribute)
+            element.set(attribute.rpartition("}")[2], _DECIMALS.sub(_rounded, " ".join(value.split())))
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag in ("metadata", "style"):
+                parent.remove(child)
+    used = {"".join(link) for element in root.iter() for item in element.items() for link in _LINK.findall(item[1])}
+    for element in root.iter():
+        element.tail = None
+        element.text = element.text if element.tag == "text" else None
+        _adopt(element, name, used)
+    _prune(root)
+    root.attrib.clear()
+    head = {"viewBox": f"0 0 {_WIDTH} {_HEIGHT}", "role": "img", "aria-labelledby": f"{name}-title {name}-about"}
+    root.attrib.update(head)
+    for place, (tag, text) in enumerate((("title", title), ("desc", about))):
+        element = Element(tag, {"id": f"{name}-{'title' if tag == 'title' else 'about'}"})
+        element.text = text
+        root.insert(place, element)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _adopt(element: Element, name: str, used: set[str]) -> None:
+    """Ids of this chart, the page's font, and its colours by their names."""
+    given = element.attrib.pop("id", "")
+    drawn = given.startswith("line-")
+    if drawn or given in used:
+        element.set("id", f"{name}-{given}")
+    if drawn:
+        element.set("class", "line")
+    for attribute, value in element.attrib.items():
+        element.set(attribute, _LINK.sub(lambda found: found[0].replace("#", f"#{name}-"), value))
+    if element.get("transform", "").startswith("rotate(-0 "):
+        del element.attrib["transform"]
+    if style := element.get("style"):
+        style = re.sub(r"font-family: [^;]*; ", "", style)
+        for colour, variable in _VARIABLES.items():
+            style = style.replace(colour, variable)
+        element.set("style", style)
+
+
+def _prune(element: Element) -> None:
+    """Remove groups that hold nothing, from the leaves up."""
+    for child in list(element):
+        _prune(child)
+        if child.tag in ("g", "defs") and len(child) == 0:
+            element.remove(child)
+
+
+def _rounded(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.1f}".removesuffix(".0")
 
 
 def _description(x_axis: Axis, y_axis: Axis, series: Sequence[Series]) -> str:
@@ -215,18 +328,3 @@ def _thinned(line: Series) -> Series:
     stride = math.ceil(len(line.x) / _MOST_POINTS)
     kept = sorted({0, *range(len(line.x) - 1, -1, -stride)})
     return replace(line, x=[line.x[i] for i in kept], y=[line.y[i] for i in kept])
-
-
-def _round_steps(low: float, high: float) -> list[float]:
-    """About five ticks at 1, 2 or 5 times a power of ten."""
-    raw = (high - low) / 5
-    size = 10.0 ** math.floor(math.log10(raw))
-    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= raw * (1 - 1e-9))
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [0.0 if i == 0 else float(f"{i * step:.12g}") for i in range(first, last + 1)] or [low]
-
-
-def _decades(low: float, high: float) -> list[float]:
-    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
-    stride = max(1, (last - first) // 6 + 1) if last - first > 6 else 1
-    return [10.0**i for i in range(first, last + 1, stride)] or [low]

@@ -7,11 +7,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from sfumato.accounting.statement.verdict import FPR
 from sfumato.report.chart import Axis, Series, line_chart, swatch
 from sfumato.report.numbers import near
 from sfumato.report.record import Metrics, RunRecord, Score
 
 _STRETCHES = 200
+_LEAST_FPR = 1e-4
+_MOST_SPREAD = 1e3  # of positive values, above which only a logarithmic axis shows them all
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,28 @@ def epsilon_figure(name: str, runs: Sequence[Named]) -> Figure | None:
         lines,
         note="The running bound is by Rényi accounting. The statement uses the tightest valid accountant.",
         several=len(runs) > 1,
+    )
+
+
+def found_figure(name: str, runs: Sequence[Named]) -> Figure | None:
+    """What an attacker can find, by the trade-off curve of each run."""
+    rates = np.geomspace(_LEAST_FPR, 1.0, 61)
+    lines = [
+        Series(each.name, rates.tolist(), each.run.ledger.cost.tpr(rates).tolist(), each.colour, each.colour)
+        for each in runs
+        if each.run.guaranteed
+    ]
+    if not lines:
+        return None
+    lines.append(Series("guessing", rates.tolist(), rates.tolist(), 6, 2))
+    return _figure(
+        name,
+        "What a test finds at most, by the trade-off curve",
+        Axis("share of outsiders it suspects (log)", log=True, low=_LEAST_FPR, high=1.0),
+        Axis("share of members it finds (log)", log=True, low=_LEAST_FPR, high=1.0),
+        lines,
+        marks=[FPR],
+        note="Vertical line: 1 %, which the verdict is taken at.",
     )
 
 
@@ -182,6 +209,8 @@ def private_figures(name: str, runs: Sequence[Named]) -> list[Figure]:
                 longest = max(longest, stretch)
                 lines.append(Series(each.name, rounds, means, each.colour, each.colour))
         if lines:
+            if _spread(lines) > _MOST_SPREAD and "high" not in limits:
+                label, limits = f"{label} (log)", {"log": True}
             note = f"Each point is the mean of {longest} rounds." if longest > 1 else ""
             figure = _figure(
                 f"{name}-{column}",
@@ -212,6 +241,12 @@ def _from(line: Series, low: float) -> Series:
     """The part of a line at and above a place on the x axis."""
     kept = [i for i, x in enumerate(line.x) if x >= low]
     return replace(line, x=[line.x[i] for i in kept], y=[line.y[i] for i in kept])
+
+
+def _spread(lines: Sequence[Series]) -> float:
+    """The largest positive value over the smallest one: losses of a run that diverged span many decades."""
+    values = [value for line in lines for value in line.y if value is not None and value > 0]
+    return max(values) / min(values) if values else 1.0
 
 
 def _moved(metrics: Metrics) -> bool:

@@ -5,7 +5,7 @@
 """
 
 import math
-from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -13,6 +13,11 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 def up(value: float, digits: int = 4) -> str:
     """An upper bound to so many digits, rounded up."""
     return _written(value, Context(prec=digits, rounding=ROUND_CEILING))
+
+
+def down(value: float, digits: int = 4) -> str:
+    """A lower bound to so many digits, rounded down."""
+    return _written(value, Context(prec=digits, rounding=ROUND_FLOOR))
 
 
 def near(value: float, digits: int = 4) -> str:
@@ -33,7 +38,7 @@ def power_of_ten(exponent: int) -> str:
 def odds_factor(epsilon: float) -> str:
     """e to the power of ε, rounded up."""
     if epsilon < 700:
-        return up(math.exp(epsilon), 3 if epsilon < math.log(1e4) else 2)
+        return up(math.exp(epsilon), 4 if epsilon < math.log(1e4) else 2)
     return power_of_ten(math.ceil(epsilon / math.log(10)))
 
 

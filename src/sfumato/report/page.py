@@ -18,7 +18,7 @@ from sfumato import __version__
 from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato.report import numbers, words
-from sfumato.report.chart import Series, swatch
+from sfumato.report.chart import Series, palette, swatch
 from sfumato.report.figures import (
     Figure,
     Named,
@@ -26,11 +26,13 @@ from sfumato.report.figures import (
     clip_norm_figure,
     common_fars,
     epsilon_figure,
+    found_figure,
     private_figures,
     recall_figure,
     recall_text,
     roc_figure,
 )
+from sfumato.report.learned import trouble
 from sfumato.report.record import RunRecord, read_run
 from sfumato.report.reproduce import Reproduction, reproduction
 
@@ -45,10 +47,15 @@ class View:
     anchor: str
     run: RunRecord
     title: str
+    trouble: str
+    result: tuple[str, str] | None
+    contents: list[tuple[str, str]]
     headline: words.Convention
     paper: words.Convention | None
     promise: list[str]
     meaning: list[tuple[str, str]]
+    found: list[tuple[str, str]]
+    attack: list[Figure]
     not_covered: list[str]
     disclosure: list[tuple[str, str]]
     unanswered: str
@@ -107,12 +114,7 @@ def render(records: Sequence[RunRecord], *, public: bool = False, public_evaluat
     runs = [Named(name, run, i) for i, (name, run) in enumerate(zip(_names(records), records, strict=True))]
     views = [_view(each, f"r{i}", private=not public, measured=show_evaluation) for i, each in enumerate(runs)]
     several = len(runs) > 1
-    charts = [
-        accuracy_figure("all-accuracy", runs) if show_evaluation else None,
-        recall_figure("all-recall", runs) if show_evaluation else None,
-        roc_figure("all-roc", runs) if show_evaluation else None,
-        epsilon_figure("all-epsilon", runs),
-    ]
+    charts = _charts("all", runs, measured=show_evaluation) if several else []
     environment = Environment(
         loader=PackageLoader("sfumato.report"),
         autoescape=True,
@@ -120,20 +122,22 @@ def render(records: Sequence[RunRecord], *, public: bool = False, public_evaluat
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=_unbroken,
     )
     environment.filters["drawing"] = Markup  # charts escape their own text
     style = environment.loader.get_source(environment, "style.css")[0] if environment.loader else ""
     return environment.get_template("page.html").render(
-        style=Markup(style),
+        style=Markup(f"{style}{palette()}"),
+        scale=words.SCALE,
         views=views,
         title=f"{len(views)} runs compared" if several else f"{views[0].name}: {views[0].title}",
         public=public,
         show_evaluation=show_evaluation,
         has_evaluation=any(_measured(run) for run in records),
         has_private=any(view.private or view.private_facts for view in views),
-        comparison=_comparison(runs, measured=show_evaluation) if several else None,
+        comparison=_comparison(runs, private=not public, measured=show_evaluation) if several else None,
         caution=_caution(records) if several else "",
-        charts=[chart for chart in charts if chart] if several else [],
+        charts=charts,
         private_charts=private_figures("all", runs) if several and not public else [],
         version=__version__,
         count=numbers.count,
@@ -141,38 +145,83 @@ def render(records: Sequence[RunRecord], *, public: bool = False, public_evaluat
     )
 
 
+def _unbroken(item: Any) -> Any:
+    """No line ends between a number and its percent sign."""
+    return item.replace(" %", "\N{NO-BREAK SPACE}%") if isinstance(item, str) else item
+
+
+def _charts(name: str, runs: Sequence[Named], *, measured: bool) -> list[Figure]:
+    """All runs laid over each other."""
+    charts = [found_figure(f"{name}-found", runs), epsilon_figure(f"{name}-epsilon", runs)]
+    if measured:
+        makers = ((accuracy_figure, "accuracy"), (recall_figure, "recall"), (roc_figure, "roc"))
+        charts = [*(make(f"{name}-{about}", runs) for make, about in makers), *charts]
+    return [chart for chart in charts if chart]
+
+
 def _view(named: Named, anchor: str, *, private: bool, measured: bool) -> View:
     run = named.run
     alone = [Named("this run", run, 0)]
     cost = [epsilon_figure(f"{anchor}-epsilon", alone), clip_norm_figure(f"{anchor}-clip", alone)]
-    figures = [
-        accuracy_figure(f"{anchor}-accuracy", alone),
-        recall_figure(f"{anchor}-recall", alone),
-        roc_figure(f"{anchor}-roc", alone),
-    ]
-    reached = figures if measured else []
+    figures = (
+        (
+            accuracy_figure(f"{anchor}-accuracy", alone),
+            recall_figure(f"{anchor}-recall", alone),
+            roc_figure(f"{anchor}-roc", alone),
+        )
+        if measured
+        else ()
+    )
+    reached = [figure for figure in figures if figure]
+    attack = found_figure(f"{anchor}-found", alone)
+    shown = private_figures(anchor, alone) if private else []
+    facts = _private_facts(run) if private else []
+    cost = [figure for figure in cost if figure]
     return View(
         name=named.name,
         anchor=anchor,
         run=run,
         title=words.plan_title(run),
+        trouble=trouble(run, private=private, measured=measured),
+        result=words.result(run) if measured else None,
+        contents=_contents(run, cost=bool(cost), private=bool(shown or facts)),
         headline=words.headline(run.statement),
         paper=words.papers_convention(run.statement) if run.guaranteed else None,
         promise=words.promise(run),
-        meaning=words.meaning(run.statement),
+        meaning=words.meaning(run),
+        found=words.found(run),
+        attack=[attack] if attack else [],
         not_covered=words.not_covered(run),
         disclosure=words.disclosure(run.statement),
         unanswered=words.unanswered(run.statement),
         alternatives=words.alternatives(run.statement),
-        cost=[figure for figure in cost if figure],
-        reached=[figure for figure in reached if figure],
+        cost=cost,
+        reached=reached,
         recall=_recall(run) if measured else [],
         evaluated=_evaluated(run) if measured else [],
-        private=private_figures(anchor, alone) if private else [],
-        private_facts=_private_facts(run) if private else [],
+        private=shown,
+        private_facts=facts,
         reproduction=reproduction(run, named.name),
         statement=json.dumps(run.statement.to_json(), indent=2, sort_keys=True, ensure_ascii=False),
     )
+
+
+def _contents(run: RunRecord, *, cost: bool, private: bool) -> list[tuple[str, str]]:
+    """(end of the anchor, title) of the sections that this run has, in their order."""
+    several = run.guaranteed and bool(run.statement.alternatives)
+    sections = [
+        ("promise", "The promise", True),
+        ("reached", "What it reached", True),
+        ("not-covered", "What is not covered", True),
+        ("rests", "What it rests on" if run.guaranteed else "Remarks", bool(run.statement.assumptions)),
+        ("questions", "Questions of a disclosure", True),
+        ("cost", "Round by round", cost),
+        ("private", "Not private", private),
+        ("ledger", "The ledger", True),
+        ("conventions", "Other conventions", several),
+        ("reproduce", "How to reproduce", True),
+    ]
+    return [(anchor, title) for anchor, title, there in sections if there]
 
 
 def _names(records: Sequence[RunRecord]) -> list[str]:
@@ -241,32 +290,33 @@ def _private_facts(run: RunRecord) -> list[tuple[str, str]]:
     return facts
 
 
-def _comparison(runs: Sequence[Named], *, measured: bool) -> dict[str, Any]:
+def _comparison(runs: Sequence[Named], *, private: bool, measured: bool) -> dict[str, Any]:
     """Header and rows of the table that comes first."""
     far = next(iter(common_fars([each.run for each in runs])), None) if measured else None
     recall = [f"Recall at FAR {float(far):g}"] if far else []
     accuracy = measured and any(each.run.evaluation and _accuracy(each.run) != "–" for each in runs)
     recall += ["Accuracy"] if accuracy else []
-    header = ["Run", "Method", "ε", "for", "δ", *recall, "Paper’s\N{NO-BREAK SPACE}ε", "Noise", "Rounds", "In the data"]
+    header = ["Run", "Method", "Protection", "ε", "for", "δ", *recall, "Noise", "Rounds", "In the data"]
     rows = []
     for i, each in enumerate(runs):
         run, statement = each.run, each.run.statement
-        paper = words.papers_convention(statement) if run.guaranteed else None
         cells = [
             words.plan_title(run),
+            run.verdict.word,
             numbers.up(statement.epsilon),
             _whom(run),
             numbers.up(statement.delta, 3) if run.guaranteed else "–",
             *([_before_and_after(run, far)] if far else []),
             *([_accuracy(run)] if accuracy else []),
-            paper.epsilon if paper else "–",
             numbers.near(run.plan["noise_multiplier"], 3) if run.plan.get("noise_multiplier") else "none",
             f"{run.ledger.rounds:,}" + ("" if run.finished else f" of {run.rounds_planned:,}"),
             _population(run),
         ]
         key = swatch(Series(each.name, [0, 1], [0, 1], each.colour, each.colour))
         flags = [] if run.finished else ["stopped early"]
-        flags += [] if run.ledger.supports(statement) else ["the ledger costs more"]
+        flags += ["the ledger costs more"] if run.verdict.contradicted else []
+        flags += ["δ too large"] if run.verdict.delta_too_large else []
+        flags += ["learned nothing"] if trouble(run, private=private, measured=measured) else []
         rows.append({"name": each.name, "anchor": f"r{i}", "swatch": key, "cells": cells, "flags": flags})
     return {"header": header, "rows": rows}
 

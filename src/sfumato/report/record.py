@@ -7,13 +7,16 @@ chain is verified line by line, and its events are accounted again beside the st
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sfumato._check import InputError
 from sfumato._files import read_json
-from sfumato.accounting import Ledger, Statement, guarantee
+from sfumato._types import Adjacency
+from sfumato.accounting import Event, Guarantee, Ledger, Statement, guarantee
+from sfumato.accounting.statement.verdict import Verdict, promised
 
 T = TypeVar("T")
 
@@ -26,17 +29,17 @@ class LedgerCheck:
         entries: lines of the ledger; their chain of hashes is whole.
         head: hash of the last entry, "" for an empty ledger.
         rounds: rounds recorded.
-        epsilon: what these events cost at the statement's δ, accounted anew; None if there is no telling.
+        event: what was released, all together.
+        epsilon: what it costs at the statement's δ, accounted anew; None if there is no telling.
+        cost: the guarantee that follows from it, or from the statement alone where there is no telling.
     """
 
     entries: int
     head: str
     rounds: int
+    event: Event
     epsilon: float | None
-
-    def supports(self, statement: Statement) -> bool:
-        """Whether the events cost no more than the statement says."""
-        return self.epsilon is None or self.epsilon <= statement.epsilon * (1 + 1e-6) + 1e-9
+    cost: Guarantee
 
 
 @dataclass
@@ -148,7 +151,15 @@ class RunRecord:
     @property
     def seeded(self) -> bool:
         """Whether its randomness can be repeated, which is for simulation only."""
-        return self.plan.get("seed") is not None or self.statement.noise_source.startswith("seeded")
+        return self.plan.get("seed") is not None or self.statement.seeded
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What an attacker gains, by the ledger; the statement is held against it."""
+        statement = self.statement
+        if self.seeded and not statement.seeded:  # plan.json knows the seed that the statement keeps silent about
+            statement = replace(statement, noise_source="seeded: simulation only")
+        return statement.verdict(self.ledger.event)
 
     @property
     def covered(self) -> bool:
@@ -216,13 +227,15 @@ def _ledger(path: Path, statement: Statement) -> LedgerCheck:
     if not path.exists():
         raise InputError(f"{path.parent} holds no ledger.jsonl, so nothing backs its statement; take a whole copy")
     totals = Ledger.read(path)
+    adjacency = cast(Adjacency, statement.adjacency)  # the statement has checked it
     try:
-        cost = guarantee(totals.event(), adjacency=statement.adjacency)  # type: ignore[arg-type]  # Statement checked it
+        cost = guarantee(totals.event(), adjacency)
         epsilon = cost.epsilon(statement.delta) if statement.delta < 1 else None
     except InputError:
-        epsilon = None
+        cost, epsilon = promised(statement.epsilon, statement.delta, adjacency), None
     rounds = int(totals.last.get("round", totals.releases))
-    return LedgerCheck(totals.entries, totals.head if totals.entries else "", rounds, epsilon)
+    head = totals.head if totals.entries else ""
+    return LedgerCheck(totals.entries, head, rounds, totals.event(), epsilon, cost)
 
 
 def _metrics(path: Path) -> Metrics:

@@ -3,19 +3,22 @@
 Written for a privacy officer: no symbol without its meaning, the promise to one unit first, and where there is no
 promise, the first sentence says so.
 
+How much an attacker gains is said by `sfumato.accounting.statement.verdict`, in one scale for page and terminal.
+
 References:
-    Ponomareva et al.: How to DP-fy ML. JAIR 77, 2023 (tiers of ε).
     Kairouz, Oh, Viswanath: The Composition Theorem for Differential Privacy. 2015 (tests and their power).
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from sfumato.accounting import Statement
+from sfumato.accounting.statement.delta import is_too_large, published
 from sfumato.accounting.statement.disclosure import NOT_STATED, QUESTIONS
+from sfumato.accounting.statement.verdict import FPR, percent
+from sfumato.accounting.statement.verdict import SCALE as _SCALE
 from sfumato.algorithms import ALGORITHMS
-from sfumato.report.numbers import near, odds_factor, up
+from sfumato.report.numbers import down, near, odds_factor, up
 from sfumato.report.record import RunRecord
 
 _UNITS = {
@@ -31,7 +34,13 @@ _TOOK_PART = {
     "replace": "whether {unit} took part or another one in its place",
     "zero_out": "whether {unit} contributed or contributed nothing",
 }
-_SOLVED_FPR = 1e-3
+_FPRS = (0.001, FPR, 0.1)
+SCALE = (
+    "The words for the protection follow from what a test finds that suspects 1 % of the outsiders: "
+    + ", ".join(f"{word} up to {percent(most)}" if most < 1 else f"{word} above" for most, word in _SCALE)
+    + "."
+)
+"""The scale of the verdict in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -80,72 +89,75 @@ def promise(run: RunRecord) -> list[str]:
     """Paragraphs: what is promised, to whom."""
     statement = run.statement
     if not run.guaranteed:
-        return [
-            "There is no differential privacy guarantee: ε is infinite. What was released may reveal who took part, "
-            "and what their records are. Treat the model as if it were the data itself."
-        ]
+        return [run.verdict.void]
     unit, explained = _UNITS[statement.unit]
     hidden = _TOOK_PART[statement.adjacency].format(unit=unit)
-    would = "would promise" if run.seeded else "promises"
+    would = "would hide" if run.seeded else "hides"
     told = (
-        f"The released model {would} to hide {hidden}. Whatever anyone sees in it, they would have seen about as "
-        f"likely in either case: the odds between the two change by a factor of at most "
-        f"{odds_factor(statement.epsilon)} (e to the power of ε), except with a probability of about "
-        f"{up(statement.delta, 3)}."
+        f"The released model {would} {hidden}. A test of this that is wrong in one case with probability p is right in "
+        f"the other one with probability at most {odds_factor(statement.epsilon)} p + {up(statement.delta, 3)}: e to "
+        "the power of ε, times p, plus δ. It holds for every test, whatever else its author knows."
     )
-    return [told, explained, strength(statement.epsilon)]
+    return [told, explained]
 
 
-def strength(epsilon: float) -> str:
-    """Where ε stands in the tiers of Ponomareva et al. (2023)."""
-    tiers = "in the tiers of Ponomareva et al. (2023)"
-    if epsilon <= 1:
-        return f"ε is at most 1: a strong formal guarantee, {tiers}."
-    if epsilon <= 10:
-        return f"ε is between 1 and 10: a reasonable formal guarantee, {tiers}."
-    return (
-        f"ε is above 10: weak to no formal guarantee, {tiers}. The model may still resist the attacks that are known, "
-        "but this statement does not show it: a determined attacker may well succeed."
-    )
-
-
-def meaning(statement: Statement) -> list[tuple[str, str]]:
+def meaning(run: RunRecord) -> list[tuple[str, str]]:
     """(question, answer) pairs that put the numbers into an attacker's hands; empty without a guarantee."""
-    epsilon, delta = statement.epsilon, statement.delta
-    if math.isinf(epsilon):
+    statement, cost = run.statement, run.ledger.cost
+    if not run.guaranteed:
         return []
     unit = unit_name(statement.unit)
-    found = min(
-        1.0,
-        math.exp(min(epsilon, 700.0)) * _SOLVED_FPR + delta,
-        1 - math.exp(-epsilon) * max(0.0, 1 - delta - _SOLVED_FPR),
-    )
+    right = percent((1 + cost.advantage()) / 2)
     rows = [
         (
-            f"An attacker thinks it even odds that {unit} took part. How sure can the model make them?",
-            _at_most(1 / (1 + math.exp(-epsilon)), "as good as certain") + ", except with the probability δ",
-        ),
-        (
-            "A test for membership accuses 1 in 1,000 outsiders wrongly. What share of the members can it find?",
-            _at_most(found, "all of them"),
-        ),
+            f"Somebody thinks it even odds that {unit} took part. How often can they be right, with the model?",
+            f"at most {right} of the time; without it, 50 %",
+        )
     ]
     if statement.population:
-        expected = delta * statement.population
-        remark = "well below 1, as it should be" if expected < 0.1 else "should be well below 1"
+        told = up(published(statement.delta, statement.population), 2)
+        large = is_too_large(statement.delta, statement.population)
+        remark = "too large, it should be below 0.1" if large else "well below 1, as it should be"
         rows.append(
             (
-                f"δ is the chance that the promise fails. How does it compare with 1 in {statement.population:,}?",
-                f"δ times the number of {statement.unit}s is {up(expected, 3)}: {remark}",
+                f"δ allows each record to be published in full with this probability. Of {statement.population:,}, how "
+                "many is that on average?",
+                f"{told}: {remark}",
             )
         )
     if statement.rho is not None:
         rows.append(("The same run in zero-concentrated differential privacy:", f"ρ = {up(statement.rho)}"))
     if statement.epsilon_lower is not None:
         rows.append(
-            ("No accounting of the same mechanism can show an ε below:", near(statement.epsilon_lower)),
+            ("No accounting of the same mechanism can show an ε below:", down(statement.epsilon_lower)),
         )
     return rows
+
+
+def found(run: RunRecord) -> list[tuple[str, str]]:
+    """(share of outsiders that a test suspects, largest share of members that it finds); empty without a guarantee."""
+    if not run.guaranteed:
+        return []
+    return [(percent(fpr), percent(float(run.ledger.cost.tpr(fpr)))) for fpr in _FPRS]
+
+
+def result(run: RunRecord) -> tuple[str, str] | None:
+    """(what was measured on test data, before and after); None where nothing was."""
+    if run.evaluation is None:
+        return None
+    before, after = run.evaluation.untrained, run.evaluation.trained
+    fars = sorted({far for score in (before, after) if score for far in score.recall}, key=float)
+    scores = (before, after)
+    if any(score and score.accuracy is not None for score in scores):
+        name, values = "Accuracy", [score.accuracy if score else None for score in scores]
+    elif fars:
+        name, values = (
+            f"Recall at FAR {float(fars[0]):g}",
+            [score.recall.get(fars[0]) if score else None for score in scores],
+        )
+    else:
+        return None
+    return name, " → ".join("–" if value is None else near(value, 3) for value in values)
 
 
 def not_covered(run: RunRecord) -> list[str]:
@@ -212,7 +224,3 @@ def _cell(name: str, item: Any) -> str:
     if isinstance(item, int | float) and not isinstance(item, bool):
         return up(item, 3 if name == "delta" else 4) if name in ("epsilon", "delta") else near(item, 6)
     return str(item).replace("_", " / " if name == "adjacency" else " ")
-
-
-def _at_most(share: float, otherwise: str) -> str:
-    return f"{otherwise} (no useful bound)" if share > 0.9999 else f"at most {up(100 * share, 3)} %"

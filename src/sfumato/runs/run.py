@@ -39,6 +39,7 @@ from sfumato.runs import checkpoint as checkpoints
 from sfumato.runs.checkpoint import Checkpoint
 from sfumato.runs.facts import Facts
 from sfumato.runs.folder import RunFolder
+from sfumato.runs.interrupt import Interrupt
 from sfumato.runs.statement import make_statement
 from sfumato.runs.team import Team
 
@@ -67,6 +68,7 @@ class Run:
         self._releases: dict[str, dict[str, Tensor]] = {}
         self._last: Checkpoint | None = None
         self._fingerprint = ""
+        self._interrupt, self._signals = Interrupt(), stack.enter_context(ExitStack())
         self._adjacency: Adjacency | None = None
 
     @classmethod
@@ -140,6 +142,8 @@ class Run:
             InputError: the folder is taken, or the ledger is not the checkpoint's.
         """
         self._fingerprint = fingerprint
+        # From before the first checkpoint on: a signal finds a run that can go on.
+        self._signals.enter_context(self._interrupt)
         if self.folder is None or not self.team.leads:
             return
         if self._last is None:
@@ -174,6 +178,11 @@ class Run:
             raise InputError(f"one statement cannot cover neighbours by {self._adjacency} and by {adjacency}")
         self._adjacency = adjacency
 
+    @property
+    def asked_to_stop(self) -> bool:
+        """Whether a signal asked this process to stop at the next place where the run can go on."""
+        return self._interrupt.asked
+
     def spend(self, event: Event, *, phase: str | None = None, **public: Any) -> None:
         """Record a release before it happens.
 
@@ -187,9 +196,6 @@ class Run:
         """
         if self.folder is not None and self.team.leads and self._ledger is None:
             raise RuntimeError("the run has not started: what it releases now would stand in no ledger")
-        if self._meter is not None:
-            self._meter.admit(event)
-            self._meter.spend(event)
         if self._ledger is not None:
             self._ledger.append(event, **({} if phase is None else {"phase": phase}), **public)
         elif self._meter is not None:
@@ -263,6 +269,7 @@ class Run:
             metadata: JSON in the header of model.safetensors; public.
             complete: all that was planned has run; the key is deleted then.
         """
+        self._signals.close()
         self.between(facts.adjacency)
         statement = make_statement(self.spent(), facts, noise_source=self.source.kind) if self.team.leads else None
         statement = self.team.from_leader(statement)

@@ -11,7 +11,7 @@ docs/explanation/virtual-clients.md, with the reason why groups of exactly m use
 >>> from sfumato._random import RandomSource
 >>> cohort = VirtualClients(clients=2).group(np.arange(4), 0, RandomSource.from_seed(1))
 >>> [(int(slot), cohort.members(i).tolist()) for i, slot in enumerate(cohort.slots)]
-[(0, [1, 2]), (1, [0, 3])]
+[(0, [3]), (1, [0, 1, 2])]
 >>> VirtualClients(clients=2).contributions_moved("add_remove")
 2.0
 """

@@ -5,7 +5,7 @@ from sfumato.training.fit import Result, TrainingPlan
 from sfumato.training.loop import Cadence, Loop
 from sfumato.training.moving_average import MovingAverage
 from sfumato.training.optimizer import Optimizer, OptimizerName
-from sfumato.training.plan import ContributionFactory, Plan, Rounds, default_delta
+from sfumato.training.plan import ContributionFactory, Plan, Rounds
 from sfumato.training.private_plan import PrivatePlan
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.schedule import Schedule
@@ -32,5 +32,4 @@ __all__ = [
     "Task",
     "Trainable",
     "TrainingPlan",
-    "default_delta",
 ]

@@ -154,12 +154,13 @@ class _Fit:
             trained.load_frozen(run.frozen())
         # Before anything is written, so that a test set of no use leaves no folder behind.
         untrained = self._measure(run, contribution, theta) if loop.round == 0 else None
-        run.start(fingerprint, frozen)
-        if untrained:
-            self._keep(run, "untrained", untrained)
         delta = plan.delta_for(population)
         visible = progress and team.leads
-        with Display(private_sum.rounds, loop.round, visible=visible, headline=self.task.headline) as display:
+        display = Display(private_sum.rounds, loop.round, visible=visible, headline=self.task.headline)
+        with display:
+            run.start(fingerprint, frozen)
+            if untrained:
+                self._keep(run, "untrained", untrained)
             loop.rounds(
                 cadence,
                 epsilon_so_far=_running_epsilon(private_sum, delta),

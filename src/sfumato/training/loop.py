@@ -22,7 +22,6 @@ from sfumato._check import InputError
 from sfumato.clipping import Tally
 from sfumato.clipping.quantile import MOVED
 from sfumato.runs import Checkpoint, Run
-from sfumato.runs.interrupt import Interrupt
 from sfumato.training.contribution import Contribution
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import Server
@@ -101,30 +100,29 @@ class Loop:
             show: is told every row of the metrics.
         """
         saved_at = time.monotonic()
-        with Interrupt() as interrupt:  # from before the first checkpoint on: a signal finds a run that can go on
-            if not self._resumed:
-                self._evaluate(cadence, evaluate, show)
+        if not self._resumed:
+            self._evaluate(cadence, evaluate, show)
+            self._save()
+        while not self.finished and not self.stopped:
+            started = time.monotonic()
+            clip_norm = self.clip_norm
+            tally, stop = self._round()
+            row = {
+                "round": self.round,
+                "epsilon": epsilon_so_far(self.round),
+                "clip_norm": clip_norm,
+                "cohort_planned": self._sum.grouping.clients,
+                # How long a round takes tells how many people took part.
+                "not_private": {**tally.row(), "seconds": round(time.monotonic() - started, 4)},
+            }
+            self._note(row, show)
+            self._evaluate(cadence, evaluate, show)
+            self.stopped = stop and not self.finished
+            due = cadence.checkpoint_every and self.round % cadence.checkpoint_every == 0
+            late = time.monotonic() - saved_at > 60 * cadence.checkpoint_minutes
+            if due or late or self.finished or self.stopped:
                 self._save()
-            while not self.finished and not self.stopped:
-                started = time.monotonic()
-                clip_norm = self.clip_norm
-                tally, stop = self._round(interrupt)
-                row = {
-                    "round": self.round,
-                    "epsilon": epsilon_so_far(self.round),
-                    "clip_norm": clip_norm,
-                    "cohort_planned": self._sum.grouping.clients,
-                    # How long a round takes tells how many people took part.
-                    "not_private": {**tally.row(), "seconds": round(time.monotonic() - started, 4)},
-                }
-                self._note(row, show)
-                self._evaluate(cadence, evaluate, show)
-                self.stopped = stop and not self.finished
-                due = cadence.checkpoint_every and self.round % cadence.checkpoint_every == 0
-                late = time.monotonic() - saved_at > 60 * cadence.checkpoint_minutes
-                if due or late or self.finished or self.stopped:
-                    self._save()
-                    saved_at = time.monotonic()
+                saved_at = time.monotonic()
 
     def resume(self, saved: Checkpoint) -> None:
         """Go on from a checkpoint; one from before the loop began changes nothing."""
@@ -152,7 +150,7 @@ class Loop:
             complete=self.finished,
         )
 
-    def _round(self, interrupt: Interrupt) -> tuple[Tally, bool]:
+    def _round(self) -> tuple[Tally, bool]:
         """One round: what is known of it privately, and whether a process was asked to stop."""
         index, clip_norm, source, team = self.round, self.clip_norm, self._run.source, self._run.team
         units = self._sum.sampler.draw(self._contribution.population, index, source)
@@ -162,7 +160,7 @@ class Loop:
         )
         total, tally = team.all_reduce(share.total), share.tally
         team.all_reduce(tally.values)
-        stop = team.all_reduce(torch.tensor([float(interrupt.asked)])).item() > 0
+        stop = team.all_reduce(torch.tensor([float(self._run.asked_to_stop)])).item() > 0
         entry = self._sum.entry(index)
         if entry is not None:
             self._run.spend(entry, phase=self._phase, **self._sum.record(index, clip_norm))

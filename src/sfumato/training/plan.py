@@ -13,6 +13,7 @@ from torch import nn
 
 from sfumato import _check
 from sfumato._types import Unit
+from sfumato.accounting.statement.delta import default_delta
 from sfumato.training.contribution import Contribution
 from sfumato.training.optimizer import Optimizer
 from sfumato.training.private_sum import PrivateSum
@@ -103,8 +104,3 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """All fields, with the plan's name."""
         return {"plan": self.name, **dataclasses.asdict(self)}
-
-
-def default_delta(population: int) -> float:
-    """N^-1.1, the convention of the papers."""
-    return population**-1.1

@@ -9,6 +9,7 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato.accounting import Event
 from sfumato.accounting import calibrate as calibrate_event
+from sfumato.accounting.statement.delta import default_delta, is_too_large
 from sfumato.clipping import (
     AdaptiveClipNorm,
     AutomaticClipNorm,
@@ -20,7 +21,6 @@ from sfumato.clipping import (
 from sfumato.mechanisms import IndependentGaussian
 from sfumato.sampling import FixedSizeSampling, OwnClients, PoissonSampling, Sampler, VirtualClients
 from sfumato.training.fit import TrainingPlan
-from sfumato.training.plan import default_delta
 from sfumato.training.private_sum import PrivateSum
 
 _ONLY_FOR = {
@@ -53,7 +53,7 @@ class PrivatePlan(TrainingPlan):
             contributions, or the noise multiplier where that is larger.
         adaptive_clip_rounds: adaptive clipping: adapt in the first so many rounds only; None for all.
         population: N, the public number of units; None takes the number present.
-        delta: δ of the statement; None for N^-1.1.
+        delta: δ of the statement; None for 0.01 / N.
     """
 
     sampling: Literal["poisson", "fixed"] = "poisson"
@@ -165,7 +165,7 @@ class PrivatePlan(TrainingPlan):
 
         Args:
             epsilon: budget of the whole run, > 0.
-            delta: in (0, 1); None for population^-1.1.
+            delta: in (0, 1); None for 0.01 / population.
             population: public number of units.
 
         Raises:
@@ -203,7 +203,7 @@ class PrivatePlan(TrainingPlan):
         return self.population or len(data)
 
     def delta_for(self, population: int) -> float:
-        """The chosen δ, or N^-1.1."""
+        """The chosen δ, or 0.01 / N."""
         return default_delta(population) if self.delta is None else self.delta
 
     def refuse_unready(self, population: int) -> None:
@@ -213,5 +213,6 @@ class PrivatePlan(TrainingPlan):
                 "noise_multiplier is not set; call calibrate(epsilon=…, population=…), or use noise_multiplier=0 "
                 "for a run without privacy"
             )
-        if self.delta is not None and self.delta >= 1 / population and self.noise_multiplier:
-            warnings.warn(f"delta {self.delta:g} is not below 1/{population}; choose it well below", stacklevel=2)
+        if self.delta is not None and is_too_large(self.delta, population) and self.noise_multiplier:
+            remedy = f"leave it out for {default_delta(population):g}"
+            warnings.warn(f"delta {self.delta:g} is not well below 1/{population}; {remedy}", stacklevel=2)

@@ -95,6 +95,7 @@ def test_what_protects_nobody_is_no_protection():
     seeded = replace(STATED, noise_source="seeded: simulation only", tpr_at_1_percent_fpr=0.011)
     none = replace(STATED, epsilon=math.inf)
     false = spent(2.0).verdict(Gaussian(2.0) * 100)
+    assert replace(none, delta=0.1, population=1000).verdict().delta_too_large == ""
     for verdict in (seeded.verdict(), none.verdict(), false):
         assert verdict.word == "no"
         assert verdict.sentence == verdict.void

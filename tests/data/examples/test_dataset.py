@@ -20,7 +20,7 @@ def test_a_subset_of_a_subset_reads_the_records_that_it_names(pictures) -> None:
     (inputs,), classes = view.examples([1, 0, 1])
     np.testing.assert_array_equal(inputs[..., 0], images[[40, 17, 40]])
     np.testing.assert_array_equal(classes, labels[[40, 17, 40]])
-    np.testing.assert_array_equal(view.labels, labels[[17, 40]])
+    np.testing.assert_array_equal(view.targets, labels[[17, 40]])
     assert classes.dtype == np.int64
     assert view.input_shapes == ((6, 5, 1),)
 
@@ -59,11 +59,11 @@ def test_what_was_not_declared_is_an_assumption(pictures) -> None:
     names = np.array(["ant", "bee", "cow", "dog"])
     found = examples_from_arrays(images, names[labels])
     assert "names of the 4 classes were taken from the records" in found.assumptions[0]
-    np.testing.assert_array_equal(found.labels, labels)
+    np.testing.assert_array_equal(found.targets, labels)
     declared = examples_from_arrays(images, names[labels], label_names=["dog", "cow", "bee", "ant", "eel"])
     assert declared.assumptions == ()
     assert declared.num_classes == 5
-    np.testing.assert_array_equal(declared.labels, 3 - labels)
+    np.testing.assert_array_equal(declared.targets, 3 - labels)
 
 
 def test_the_fingerprint_changes_with_any_record_label_and_declaration(pictures) -> None:
@@ -88,7 +88,7 @@ def test_nobody_can_change_the_records_by_accident(pictures) -> None:
     images, labels = pictures
     data = examples_from_arrays(images, labels, num_classes=4)
     with pytest.raises(ValueError, match="read-only"):
-        data.labels[0] = 1
+        data.targets[0] = 1
     data.examples([0])[0][0][:] = 7
     np.testing.assert_array_equal(data.examples([0])[0][0][0, ..., 0], images[0])
 
@@ -111,19 +111,19 @@ def test_examples_of_users_are_those_of_the_view(pictures) -> None:
             np.zeros((2, 3)),
             [0, 5],
             {"num_classes": 3},
-            r"labels must be in 0 … 2 \(num_classes=3\), got 5 at position 1",
+            r"targets must be in 0 … 2 \(num_classes=3\), got 5 at position 1",
         ),
         (np.zeros((2, 3)), [0, -1], {}, r"got -1 at position 1; number the classes from 0"),
-        (np.zeros((2, 3)), [0.0, 1.0], {}, "whole numbers >= 0 or strings, got float64; cast"),
-        (np.zeros((2, 3)), [True, False], {}, "whole numbers >= 0 or strings, got bool"),
-        (np.zeros((2, 3)), np.eye(2, dtype=int), {}, r"got \(2, 2\); give class numbers: labels.argmax"),
-        (np.zeros((2, 3)), [0, 1, 1], {}, "got 2 rows of inputs and 3 labels"),
-        ((np.zeros((2, 3)), np.zeros((3, 1))), [0, 1], {}, "got 2 rows of inputs, 3 rows of inputs and 2 labels"),
+        (np.zeros((2, 3)), [0.0, 1.0], {"num_classes": 2}, r"got numbers, float64 \(2,\); cast class numbers to int64"),
+        (np.zeros((2, 3)), [True, False], {}, "numbers or text, got bool; cast them"),
+        (np.zeros((2, 3)), np.eye(2, dtype=int), {"num_classes": 2}, r"\(2, 2\); give class numbers: targets.argmax"),
+        (np.zeros((2, 3)), [0, 1, 1], {}, "got 2 rows of inputs and 3 targets"),
+        ((np.zeros((2, 3)), np.zeros((3, 1))), [0, 1], {}, "got 2 rows of inputs, 3 rows of inputs and 2 targets"),
         (np.zeros((0, 3)), [], {}, "no examples"),
         (np.zeros((2, 3), object), [0, 1], {}, "inputs must be numbers, got object"),
         (np.zeros((2, 4, 4, 5), np.uint8), [0, 1], {}, r"1 or 3 channels, got shape \(2, 4, 4, 5\)"),
         (np.float64(3), [0], {}, "one row an example, got a single number"),
-        (np.zeros((2, 3)), ["a", "b"], {"label_names": ["a"]}, "label 'b' at position 1 is none of label_names"),
+        (np.zeros((2, 3)), ["a", "b"], {"label_names": ["a"]}, "target 'b' at position 1 is none of label_names"),
         (np.zeros((2, 3)), [0, 1], {"num_classes": 0}, "num_classes must be a whole number >= 1, got 0"),
         (np.zeros((2, 3)), [0, 1], {"num_classes": 2, "label_names": ["a"]}, "one name a class"),
     ],

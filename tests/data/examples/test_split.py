@@ -17,20 +17,19 @@ def members(part: ExampleDataset) -> set[int]:
     return set(part.examples(np.arange(len(part)))[0][0].tolist())
 
 
-amounts = st.one_of(st.integers(0, 20), st.floats(0, 0.4))
+amounts = st.floats(0, 0.4)
 
 
 @settings(max_examples=60, deadline=None)
 @given(count=st.integers(50, 200), test=amounts, validation=amounts, seed=st.integers(0, 2**31))
-def test_one_record_more_moves_at_most_one_record_into_training(count, test, validation, seed) -> None:
+def test_one_record_more_at_the_end_moves_no_other(count, test, validation, seed) -> None:
     def split(n: int) -> list[set[int]]:
         return [members(part) for part in split_examples(numbered(n), test=test, validation=validation, seed=seed)]
 
     before, after = split(count), split(count + 1)
     assert set.union(*before) == set(range(count))
     assert sum(map(len, before)) == count
-    assert before[0] <= after[0], "no record leaves the training part"
-    assert len(after[0] - before[0]) <= 1
+    assert [part - {count} for part in after] == before
 
 
 def test_a_record_more_stays_alone_also_behind_the_first_block_of_the_stream() -> None:
@@ -38,22 +37,29 @@ def test_a_record_more_stays_alone_also_behind_the_first_block_of_the_stream() -
     assert after - {40_000} == before
 
 
-def test_counts_are_exact_and_shares_are_near() -> None:
-    parts = split_examples(numbered(5000), test=1000, validation=0.25, seed=3)
-    assert len(parts.test) == 1000
-    assert abs(len(parts.validation) - 1000) < 6 * np.sqrt(4000 * 0.25 * 0.75)  # six standard deviations: 2e-9
-    same = split_examples(numbered(5000), test=1000, validation=0.25, seed=3)
-    other = split_examples(numbered(5000), test=1000, validation=0.25, seed=4)
+def test_shares_are_near_and_a_seed_repeats_itself() -> None:
+    parts = split_examples(numbered(5000), test=0.2, validation=0.25, seed=3)
+    for part, share in ((parts.test, 0.2), (parts.validation, 0.25)):
+        assert abs(len(part) - 5000 * share) < 6 * np.sqrt(5000 * share * (1 - share))  # 6 standard deviations: 2e-9
+    same = split_examples(numbered(5000), test=0.2, validation=0.25, seed=3)
+    other = split_examples(numbered(5000), test=0.2, validation=0.25, seed=4)
     assert members(parts.train) == members(same.train) != members(other.train)
+
+
+def test_a_division_by_position_is_an_assumption_of_the_training_part() -> None:
+    (said,) = split_examples(numbered(100), test=0.2).train.assumptions
+    assert "the examples were divided by their position" in said
+    assert split_examples(numbered(100), test=0).train.assumptions == ()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"test": 10}, "10 examples cannot be divided"),
+        ({"test": range(10)}, "10 examples cannot be split into 10 for test"),
         ({"test": 1.0}, r"test must be in \[0, 1\)"),
-        ({"test": -1}, "test must be a whole number >= 0"),
-        ({"validation": True}, "validation must be a whole number"),
+        ({"test": 3}, "for an exact number of examples name them"),
+        ({"test": -1}, r"test must be in \[0, 1\), got -1"),
+        ({"validation": True}, "validation must be a share"),
         ({"seed": -1}, "seed must be a whole number >= 0"),
     ],
 )

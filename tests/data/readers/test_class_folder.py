@@ -29,7 +29,7 @@ def animals(tmp_path: Path, picture, save) -> Path:
 def test_a_folder_is_a_class_and_pictures_are_decoded_on_demand(animals: Path) -> None:
     data = class_folder(animals)
     assert list(data.label_names or ()) == ["cat", "dog", "eel"]
-    assert data.labels.tolist() == [0] * 2 + [1] * 3 + [2] * 4
+    assert data.targets.tolist() == [0] * 2 + [1] * 3 + [2] * 4
     assert "folders' names" in data.assumptions[0]
     with Image.open(animals / "dog" / "1.png") as image:
         np.testing.assert_array_equal(data.examples([3])[0][0][0], np.asarray(image))
@@ -37,7 +37,7 @@ def test_a_folder_is_a_class_and_pictures_are_decoded_on_demand(animals: Path) -
     np.testing.assert_array_equal(written.examples([0])[0][0], data.examples([8])[0][0])
     stored = load_examples(pack(animals, animals.parent / "store", 8, 1) and animals.parent / "store")
     assert stored.input_shapes == ((8, 8, 1),)
-    assert stored.labels.tolist() == data.labels.tolist()
+    assert stored.targets.tolist() == data.targets.tolist()
 
 
 def test_decoded_pictures_do_not_fill_the_memory(tmp_path: Path, picture, save) -> None:
@@ -60,7 +60,7 @@ def test_test_pictures_get_the_numbers_of_the_training_classes(animals: Path, tm
     save(root / "test" / "eel" / "0.jpg", picture(1, 20, 16, 3))
     assert load_examples(root).num_classes == 3
     test = load_examples(root, "test")
-    assert test.labels.tolist() == [2]
+    assert test.targets.tolist() == [2]
     assert list(test.label_names or ()) == ["cat", "dog", "eel"]
     save(root / "test" / "fox" / "0.jpg", picture(1, 20, 16, 3))
     with pytest.raises(InputError, match="class 'fox' is none of train"):

@@ -30,8 +30,8 @@ def test_both_parts_of_an_npz_number_their_classes_alike(tmp_path: Path) -> None
     x = np.zeros((3, 2))
     np.savez(tmp_path / "a.npz", x_train=x, y_train=["b", "c", "d"], x_test=x, y_test=["a", "d", "d"])
     train, test = npz_examples(tmp_path / "a.npz"), npz_examples(tmp_path / "a.npz", "test")
-    assert train.labels.tolist() == [1, 2, 3]
-    assert test.labels.tolist() == [0, 3, 3]
+    assert train.targets.tolist() == [1, 2, 3]
+    assert test.targets.tolist() == [0, 3, 3]
     assert list(train.label_names or ()) == list(test.label_names or ()) == ["a", "b", "c", "d"]
 
 
@@ -50,4 +50,4 @@ def test_mnist_is_read_as_published(shared: Path) -> None:
     assert train.input_shapes == ((28, 28, 1),)
     assert train.num_classes == 10
     assert train.class_counts()[:3].tolist() == [5923, 6742, 5958]  # as counted by LeCun et al.
-    assert train.labels[:5].tolist() == [5, 0, 4, 1, 9]
+    assert train.targets[:5].tolist() == [5, 0, 4, 1, 9]

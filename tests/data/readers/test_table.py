@@ -126,7 +126,7 @@ def test_classes_that_are_not_declared_are_an_assumption(tmp_path: Path) -> None
     data = table(tmp_path / "t.csv", {**SCHEMA, "bought": {"kind": "label"}})
     assert "schema" in data.assumptions[0]
     assert "names of the 2 classes were taken from the records" in data.assumptions[1]
-    assert data.labels.tolist() == [1, 0, 0]
+    assert data.targets.tolist() == [1, 0, 0]
 
 
 def test_a_table_of_categories_alone_has_an_empty_array_of_numbers(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_declaration_that_makes_no_sense_is_refused(declared: object, message:
 
 
 def test_schemas_need_one_label_and_something_to_learn_from(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"one column of .*label.*, got 0"):
+    with pytest.raises(InputError, match=r"one column of .*label.*; got 0 labels, 0 targets"):
         read_schema({"x": SCHEMA["age"]})
     with pytest.raises(InputError, match="at least one numeric or category column"):
         read_schema({"y": {"kind": "label"}})

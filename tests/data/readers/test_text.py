@@ -22,7 +22,7 @@ def test_texts_are_found_with_or_without_a_header(tmp_path: Path, header: str) -
     lines = [",".join('"' + row[i].replace('"', '""') + '"' for i in order) for row in rows]
     (tmp_path / "t.csv").write_text(header + "\n".join(lines) + "\n")
     data = load_examples(tmp_path / "t.csv", length=8, vocabulary=1000)
-    assert data.labels.tolist() == [1, 0]
+    assert data.targets.tolist() == [1, 0]
     assert list(data.label_names or ()) == ["1", "3"]
     assert data.vocabulary_sizes == (1000,)
     words = ["fears", ",", "for", "pension", "after", "talks"]
@@ -33,7 +33,7 @@ def test_labels_found_in_order_of_their_numbers_and_declared_ones_in_theirs(tmp_
     (tmp_path / "t.tsv").write_text("".join(f"{label}\ta few words here\n" for label in (10, 2, 10, 1)))
     assert list(text_csv(tmp_path / "t.tsv").label_names or ()) == ["1", "2", "10"]
     data = text_csv(tmp_path / "t.tsv", label_values=[10, 2, 1, 0])
-    assert data.labels.tolist() == [0, 1, 0, 2]
+    assert data.targets.tolist() == [0, 1, 0, 2]
     assert data.num_classes == 4
     assert data.assumptions == ()
     with pytest.raises(InputError, match=r"t\.tsv line 2: the label '2' is none of 10, 1; add it"):
@@ -47,7 +47,7 @@ def test_texts_written_to_a_store_are_those_in_memory(tmp_path: Path) -> None:
     stored = text_csv(tmp_path / "t.csv.gz", length=6, store=tmp_path / "store")
     assert stored.fingerprint() == memory.fingerprint() == open_examples(tmp_path / "store").fingerprint()
     assert load_examples(tmp_path / "store").vocabulary_sizes == (1 << 15,)
-    assert memory.labels[:4].tolist() == [1, 2, 0, 1]
+    assert memory.targets[:4].tolist() == [1, 2, 0, 1]
     assert not (tmp_path / "store.writing").exists()
 
 
@@ -99,7 +99,7 @@ def test_a_failed_reading_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_fields_longer_than_the_csv_module_allows_are_read_and_blank_lines_passed_over(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("1," + "a " * 100_000 + "\n" + "\n" * 5000 + "2,b\n")
-    assert text_csv(tmp_path / "t.csv", length=3).labels.tolist() == [0, 1]
+    assert text_csv(tmp_path / "t.csv", length=3).targets.tolist() == [0, 1]
 
 
 @pytest.mark.shared

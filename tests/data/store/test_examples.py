@@ -28,8 +28,8 @@ def test_a_written_folder_gives_the_same_records(tmp_path: Path, pictures) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
     with pytest.raises(InputError, match="not empty"):
         write_examples(data, tmp_path / "store")
-    (tmp_path / "store" / "labels.npy").unlink()
-    with pytest.raises(InputError, match=r"no file .*labels\.npy"):
+    (tmp_path / "store" / "targets.npy").unlink()
+    with pytest.raises(InputError, match=r"no file .*targets\.npy"):
         open_examples(tmp_path / "store")
 
 

@@ -1,6 +1,7 @@
 """The embedded data: the same seed gives the same bytes, identities differ; a bad cache only costs time."""
 
 import hashlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,7 @@ def test_another_process_with_other_threads_draws_the_same_bytes(small: UserData
         "OPENBLAS_NUM_THREADS": "2",
         "PYTHONHASHSEED": "7",
         "HOME": "/nonexistent",
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
     }
     other = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert other.stdout.strip() == hashlib.sha256(_all(small).tobytes()).hexdigest()

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from sfumato._check import InputError
@@ -45,32 +45,25 @@ def _partition(parts: Split, whole: UserDataset) -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    users=st.integers(3, 60), test=st.one_of(st.integers(0, 20), st.floats(0, 0.6)), seed=st.integers(0, 99),
-    validation=st.one_of(st.integers(0, 20), st.floats(0, 0.3)),
-)  # fmt: skip
-def test_users_are_parted_by_the_amounts_asked_for(users: int, test: float, validation: float, seed: int) -> None:
+@given(users=st.integers(3, 60), test=st.floats(0, 0.6), validation=st.floats(0, 0.3), seed=st.integers(0, 99))
+def test_users_are_parted_the_same_way_every_time(users: int, test: float, validation: float, seed: int) -> None:
     dataset = from_arrays(np.arange(float(users))[:, None], np.arange(users), np.arange(users))
-    amounts = [
-        part if isinstance(part, int) else max(1, round(users * part)) if part else 0 for part in (test, validation)
-    ]
-    if sum(amounts) >= users:
-        with pytest.raises(InputError, match="take fewer"):
-            split_users(dataset, test=test, validation=validation, seed=seed)
-        return
-    parts = split_users(dataset, test=test, validation=validation, seed=seed)
+    try:
+        parts = split_users(dataset, test=test, validation=validation, seed=seed)
+    except InputError:  # all of a few users may be sent to the test
+        reject()
     _partition(parts, dataset)
-    assert [len(parts.test), len(parts.validation)] == amounts
     again = split_users(dataset, test=test, validation=validation, seed=seed)
     assert [_rows(part) for part in parts] == [_rows(part) for part in again]
 
 
-def test_seeds_choose_differently_and_none_takes_the_last(people: UserDataset) -> None:
-    chosen = {tuple(split_users(people, test=5, seed=seed).test.user_ids) for seed in range(8)}
-    assert len(chosen) == 8
-    last = split_users(people, test=2, validation=3, seed=None)
-    assert list(last.test.user_ids) == ["p18", "p19"]
-    assert list(last.validation.user_ids) == ["p15", "p16", "p17"]
+def test_nothing_is_kept_back_at_a_share_of_zero(people: UserDataset) -> None:
+    parts = split_users(people, test=0, validation=0.0)
+    assert [len(part) for part in parts] == [20, 0, 0]
+
+
+def test_seeds_choose_differently(people: UserDataset) -> None:
+    assert len({tuple(split_users(people, test=0.4, seed=seed).test.user_ids) for seed in range(8)}) == 8
 
 
 def test_identities_are_numbered_anew_in_each_part_and_keep_their_names(people: UserDataset) -> None:
@@ -88,13 +81,13 @@ def test_identities_are_numbered_anew_in_each_part_and_keep_their_names(people: 
 
 def test_shared_classes_are_told_once_and_keep_their_numbers(writers: UserDataset) -> None:
     with pytest.warns(UserWarning, match=r"10 of 10 classes .* not be on unseen classes") as told:
-        parts = split_users(writers, test=3)
+        parts = split_users(writers, test=0.3)
     assert len(told) == 1
     assert parts.test.num_classes == writers.num_classes
     _partition(parts, writers)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        split_users(writers, test=3, shared_labels=True)
+        split_users(writers, test=0.3, shared_labels=True)
 
 
 def test_classes_are_parted_whoever_holds_them(writers: UserDataset) -> None:
@@ -105,29 +98,34 @@ def test_classes_are_parted_whoever_holds_them(writers: UserDataset) -> None:
 
 
 def test_groups_are_parted_whole(people: UserDataset) -> None:
-    parts = split_groups(people, test=2, seed=None)
+    parts = split_groups(people, test=people.groups[-2:])
     assert parts.test.groups == ("g3", "g4")
     assert parts.train.groups == ("g0", "g1", "g2")
     assert len(parts.validation) == 0
     _partition(parts, people)
-    named = split_groups(people, test=["g1"], validation=1, seed=3)
+    named = split_groups(people, test=["g1"], validation=0.4, seed=3)
     assert named.test.groups == ("g1",)
     assert not set(named.validation.groups) & {"g1", *named.train.groups}
+    assert named.validation.groups
     _partition(named, people)
 
 
 def test_names_and_amounts_combine(people: UserDataset) -> None:
-    parts = split_users(people, test=["p03", "p11"], validation=4, seed=1)
+    parts = split_users(people, test=["p03", "p11"], validation=0.3, seed=1)
     assert list(parts.test.user_ids) == ["p03", "p11"]
-    assert len(parts.validation) == 4
+    without = split_users(people, test=0, validation=0.3, seed=1).validation
+    assert set(parts.validation.user_ids) == set(without.user_ids) - {"p03", "p11"}
     _partition(parts, people)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"test": 20}, "20 users cannot be split into 20 for test"),
-        ({"test": 1.5}, "a float below 1"),
+        ({"test": [f"p{u:02}" for u in range(20)]}, "20 users cannot be split into 20 for test"),
+        ({"test": 5}, r"test must be in \[0, 1\), got 5; for an exact number of users name them"),
+        ({"test": 1.5}, r"test must be in \[0, 1\), got 1.5"),
+        ({"test": 0.5, "validation": 0.5}, "must leave something to train on, got 0.5 and 0.5"),
+        ({"test": True}, "share"),
         ({"test": -1}, "got -1"),
         ({"test": ["nobody"]}, "there is no user 'nobody'; for example: p00"),
         ({"test": "p00"}, "list of names"),
@@ -145,6 +143,6 @@ def test_a_split_that_cannot_be_is_one_line(people: UserDataset, arguments: dict
 
 def test_one_user_and_missing_groups_are_one_line(people: UserDataset, writers: UserDataset) -> None:
     with pytest.raises(InputError, match="1 user cannot be split"):
-        split_users(people.subset([3]))
+        split_users(people.subset([3]), test=["p03"])
     with pytest.raises(InputError, match="no groups"):
         split_groups(writers)

@@ -12,21 +12,34 @@ from sfumato.data import to_tensor
 from sfumato.federated.local.batched import BatchedTrainer
 from sfumato.federated.local.heads import HeadLoss, glorot_head
 from sfumato.federated.local.one_by_one import ClientTrainer
-from sfumato.federated.local.work import ClientData, LocalTraining, order_generator, order_of_examples
+from sfumato.federated.local.work import ClientData, LocalTraining, orders_of_examples
 from sfumato.training import Trainable
+
+
+def of_one(inputs, labels, classes) -> ClientData:
+    return ClientData(inputs, labels, np.array([0, len(labels)]), np.array([classes]))
 
 
 def clients(shared: bool) -> list[ClientData]:
     rng = np.random.default_rng(0)
     sizes = [(20, 5), (33, 7), (3, 2), (1, 1)]
     return [
-        ClientData(
+        of_one(
             rng.integers(0, 256, (count, 8, 8, 1), dtype=np.uint8),
             rng.integers(0, classes, count),
             7 if shared else classes,
         )
         for count, classes in sizes
     ]
+
+
+def together(each: list[ClientData]) -> ClientData:
+    return ClientData(
+        np.concatenate([one.inputs for one in each]),
+        np.concatenate([one.labels for one in each]),
+        np.cumsum([0, *(len(one.labels) for one in each)]),
+        np.concatenate([one.classes for one in each]),
+    )
 
 
 def trained_of(model: nn.Module, shared: bool) -> Trainable:
@@ -56,7 +69,7 @@ def test_batched_clients_equal_one_after_the_other(tiny, shared, changes):
     for seed, client in enumerate(clients(shared)):
         delta, loss, examples = one.delta(theta, client, seed)
         expected.append((delta.clone(), loss, examples))
-    deltas, losses, examples = many.deltas(theta, clients(shared), list(range(4)))
+    deltas, losses, examples = many.deltas(theta, together(clients(shared)), list(range(4)))
     assert examples == sum(row[2] for row in expected)
     for row, delta, loss in zip(expected, deltas, losses, strict=True):
         torch.testing.assert_close(delta, row[0], atol=2e-6, rtol=2e-4)
@@ -72,7 +85,7 @@ def test_a_client_trains_as_plain_torch_would(tiny):
     theta = trained.initial
     local = LocalTraining(epochs=1, batch_size=8, learning_rate=0.1, momentum=0.9, shared_head=True)
     delta, _, _ = ClientTrainer(local, trained).delta(theta, client, 3)
-    order = order_of_examples(len(client), local, order_generator(3))
+    order, _ = orders_of_examples(np.array([33]), local, np.array([3]))
     optimizer = torch.optim.SGD([*reference.parameters(), head], lr=0.1, momentum=0.9)
     for start in range(0, len(order), 8):
         index = order[start : start + 8]
@@ -87,7 +100,7 @@ def test_a_client_trains_as_plain_torch_would(tiny):
 
 def test_a_client_without_examples_contributes_nothing(tiny):
     trained = trained_of(tiny(), False)
-    empty = ClientData(np.empty((0, 8, 8, 1), np.uint8), np.empty(0, np.int64), 1)
+    empty = of_one(np.empty((0, 8, 8, 1), np.uint8), np.empty(0, np.int64), 1)
     delta, loss, examples = ClientTrainer(LocalTraining(), trained).delta(trained.initial, empty, 0)
     assert delta.abs().sum() == 0
     assert (loss.item(), examples) == (0, 0)
@@ -95,11 +108,21 @@ def test_a_client_without_examples_contributes_nothing(tiny):
 
 def test_the_cap_bounds_processed_examples_and_each_pass_has_a_new_order():
     local = LocalTraining(epochs=3, max_examples=25)
-    order = order_of_examples(10, local, torch.Generator().manual_seed(0))
-    assert len(order) == 25
+    order, counts = orders_of_examples(np.array([10]), local, np.array([0]))
+    assert counts.tolist() == [len(order)] == [25]
     first, second = order[:10].tolist(), order[10:20].tolist()
     assert sorted(first) == sorted(second) == list(range(10))
     assert first != second
+
+
+def test_a_clients_order_depends_on_its_own_seed_and_size_alone():
+    local = LocalTraining(epochs=2, max_examples=15)
+    sizes, seeds = np.array([4, 0, 9, 12]), np.array([5, 6, 2**62, 8])
+    order, counts = orders_of_examples(sizes, local, seeds)
+    assert counts.tolist() == [8, 0, 15, 15]
+    for i, part in enumerate(np.split(order, np.cumsum(counts)[:-1])):
+        alone, _ = orders_of_examples(sizes[i : i + 1], local, seeds[i : i + 1])
+        assert part.tolist() == alone.tolist()
 
 
 @pytest.mark.parametrize("kind", ["cosine", "cosface", "arcface"])

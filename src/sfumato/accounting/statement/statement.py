@@ -110,7 +110,7 @@ class Statement:
         object.__setattr__(self, "alternatives", tuple(_native(other) for other in self.alternatives))
 
     def _warnings(self) -> list[str]:
-        told = too_large_delta(self.delta, self.unit, self.population)
+        told = too_large_delta(self.epsilon, self.delta, self.unit, self.population)
         warned = any(line.startswith("Warning: delta") for line in self.assumptions)  # also by another version
         return [f"Warning: {told[0].lower()}{told[1:]}"] if told and not warned else []
 

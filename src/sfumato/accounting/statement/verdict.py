@@ -68,7 +68,7 @@ class Verdict:
     """What an attacker gains; made by `judge`.
 
     Attributes:
-        unit, adjacency, delta, population: of the statement.
+        unit, adjacency, epsilon, delta, population: of the statement.
         tpr: the largest true positive rate of a test at a false positive rate of `FPR`, an upper bound.
         advantage: the most by which a true positive rate exceeds its false positive rate, an upper bound.
         void: why nobody may rely on the promise, a sentence; "" if nothing speaks against it.
@@ -77,6 +77,7 @@ class Verdict:
 
     unit: str
     adjacency: str
+    epsilon: float
     delta: float
     population: int | None
     tpr: float
@@ -112,7 +113,7 @@ class Verdict:
     @property
     def delta_too_large(self) -> str:
         """A sentence where delta is not well below 1 / population; "" where it is, or where the number is unknown."""
-        return too_large_delta(self.delta, self.unit, self.population)
+        return too_large_delta(self.epsilon, self.delta, self.unit, self.population)
 
 
 def promised(epsilon: float, delta: float, adjacency: Adjacency) -> Guarantee:
@@ -173,6 +174,7 @@ def judge(
     return Verdict(
         unit=unit,
         adjacency=adjacency,
+        epsilon=epsilon,
         delta=delta,
         population=population,
         tpr=finds,
@@ -194,9 +196,9 @@ def attacker_finds(unit: str, adjacency: str, fpr: float, tpr: float) -> str:
     return f"An attacker who suspects {percent(fpr)} of the {_UNITS[unit]} {outside} finds {found} of those {inside}."
 
 
-def too_large_delta(delta: float, unit: str, population: int | None) -> str:
-    """A sentence where delta is not well below 1 / population, else ""."""
-    if not population or not is_too_large(delta, population):
+def too_large_delta(epsilon: float, delta: float, unit: str, population: int | None) -> str:
+    """A sentence where delta is not well below 1 / population, else ""; beside an infinite epsilon it says nothing."""
+    if math.isinf(epsilon) or not population or not is_too_large(delta, population):
         return ""
     expected = f"{rounded_up(published(delta, population), 2):.2g}"
     return f"Delta is too large: delta times the number of {_UNITS[unit]} is {expected}, and should be below {MOST:g}."

@@ -1,4 +1,4 @@
-"""Options that say which classifier is trained, and how a run's classifier is built again."""
+"""Options that say which model of examples is trained, and how a run's model is built again."""
 
 import json
 from collections.abc import Sequence
@@ -22,11 +22,12 @@ PICTURES = ("lenet5", "vgg", "resnet18", "resnet20", "wrn16_4", "scatternet")
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierOptions:
-    """The classifier.
+    """The model.
 
     Attributes:
         model: lenet5, lenet300_100, vgg, resnet18, resnet20, wrn16_4 or scatternet for pictures, bilstm or transformer
-            for texts, ctr for tables. Any other torch module can be trained from Python.
+            for texts, ctr for tables, lenet300_100 for numbers alone. It gets an output for each class, or for each
+            number of a target. Any other torch module can be trained from Python.
         normalisation: none, layer, group or public_batch, where the model has the choice; None for its own.
         model_options: more of the model's own settings as name=value, for example hidden=64.
         public_inputs: for public_batch: data whose first 128 examples are public; they are never private records.
@@ -76,12 +77,21 @@ def build_classifier(
     chosen = _sizes(options.model, data.vocabulary_sizes) | chosen
     _refuse_unlike_pictures(options.model, data)
     _refuse_ids(options.model, data)
-    model = models.classifier(options.model, data.num_classes, data.input_shapes, generator=generator, **chosen)
+    model = models.classifier(options.model, _outputs(data), data.input_shapes, generator=generator, **chosen)
     if options.pretrained is not None and load:
         fresh = models.transfer_weights(model, options.pretrained)
         if not quiet:
             say(f"weights: all tensors of {options.pretrained}" + (f" but {', '.join(fresh)}" if fresh else ""))
     return model
+
+
+def _outputs(data: ExampleDataset) -> int:
+    """One for each class, or for each number of a target."""
+    if data.num_classes is not None:
+        return data.num_classes
+    if data.targets is None:
+        raise InputError("the examples have no targets, so nothing tells how many outputs a model needs; use Python")
+    return 1 if data.targets.ndim == 1 else data.targets.shape[1]
 
 
 def _refuse_unlike_pictures(name: str, data: ExampleDataset) -> None:
@@ -113,6 +123,7 @@ def about_classifier(data: ExampleDataset) -> dict[str, Any]:
     """What is needed beside the options to build the classifier again."""
     return {
         "classes": data.num_classes,
+        "outputs": _outputs(data),
         "input_shapes": data.input_shapes,
         "vocabulary_sizes": data.vocabulary_sizes,
     }

@@ -1,6 +1,5 @@
 """Options that say which examples are read, and which of them are kept out of training to test on."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Literal
 from sfumato import data as datasets
 from sfumato._check import InputError, whole
 from sfumato.cli.console import bar, say
+from sfumato.cli.options.share import refuse_share
 from sfumato.data import ExampleDataset
 
 
@@ -19,21 +19,23 @@ class ExampleDataOptions:
     Attributes:
         data: a folder of pictures (FOLDER/<class>/<picture>), MNIST's idx files, .npz or a folder of .npy with x_train
             and y_train (or x and y), .csv or .tsv of class and text, a table (.csv or .parquet) with --schema, a packed
-            store, or the word glyphs for the embedded data.
+            store, or the word glyphs for the embedded data. With a --task other than classes, whole numbers in arrays
+            are numbers.
         num_classes: number of classes, where the data do not declare it.
         size: bring pictures to this side, or to this height and width; needed where they differ.
         channels: convert pictures to grey (1) or RGB (3); needed where they differ.
         on_error: what to do with files that are no readable pictures: refuse them and stop, or skip and count them.
         vocabulary: for texts: ids to hash words into.
         length: for texts: words of each that are read.
-        schema: for tables: a JSON file that says what is public about each column.
+        schema: for tables: a YAML or JSON file that says what is public about each column, and which one is the label,
+            the target or the count to predict.
         store: for texts and tables: a new folder that keeps the numbers of --data, so that memory does not grow with
             them.
         test: test data from a place of their own.
-        test_share: how much is kept for the test: a share below 1, or a whole number of examples. Without it, the test
-            part that the data come with, else 0.2; 0 for no test.
+        test_share: the share kept for the test, below 1: each example goes there with this probability, so the number
+            is near the share. Without it, the test part that the data come with, else 0.2; 0 for no test.
         validation_share: the same for the validation data, which are measured during the run.
-        split_seed: chooses which examples go where.
+        split_seed: public; chooses which examples go where.
     """
 
     data: str | None = None
@@ -65,6 +67,8 @@ def read_examples(
     options: ExampleDataOptions,
     part: Literal["train", "test"] = "train",
     label_values: Sequence[str] | None = None,
+    *,
+    classes: bool = True,
 ) -> ExampleDataset:
     """Open a data set as the options say.
 
@@ -73,6 +77,7 @@ def read_examples(
         options: how it is read.
         part: of data that come divided.
         label_values: the classes, where they are known; texts and folders are read by them.
+        classes: whether whole numbers in arrays are classes.
 
     Raises:
         InputError: it is not there, not understood, or holds something that is refused.
@@ -84,6 +89,7 @@ def read_examples(
             size=options.size,
             channels=options.channels,
             on_error=options.on_error,
+            classes=classes,
             num_classes=options.num_classes,
             label_values=label_values,
             vocabulary=options.vocabulary,
@@ -94,11 +100,12 @@ def read_examples(
         )
 
 
-def read_example_parts(options: ExampleDataOptions, *, quiet: bool) -> ExampleParts:
+def read_example_parts(options: ExampleDataOptions, *, classes: bool = True, quiet: bool) -> ExampleParts:
     """Open the records and split them.
 
     Args:
         options: what to read and how to split it.
+        classes: whether whole numbers in arrays are classes.
         quiet: tell nothing on stdout.
 
     Raises:
@@ -109,18 +116,17 @@ def read_example_parts(options: ExampleDataOptions, *, quiet: bool) -> ExamplePa
         raise InputError("which records? give --data PATH, or --data glyphs for the embedded data")
     if options.test is not None and options.test_share:
         raise InputError("give --test or --test-share, not both")
-    whole_data = read_examples(options.data, options)
+    whole_data = read_examples(options.data, options, classes=classes)
     test, share = None, options.test_share
     if options.test is not None:
-        test, share = read_examples(options.test, options, _part_of(options.test, options), whole_data.label_names), 0
+        part, names = _part_of(options.test, options, classes), whole_data.label_names
+        test, share = read_examples(options.test, options, part, names, classes=classes), 0
     elif share is None:
-        test = _own_test(options)
+        test = _own_test(options, classes)
         share = 0.2 if test is None else 0
+    refuse_share(test_share=share, validation_share=options.validation_share)
     split = datasets.split_examples(
-        whole_data,
-        test=_amount("test_share", share),
-        validation=_amount("validation_share", options.validation_share),
-        seed=options.split_seed,
+        whole_data, test=share, validation=options.validation_share, seed=options.split_seed
     )
     validation = split.validation if len(split.validation) else None
     test = test if test is not None else split.test if len(split.test) else None
@@ -130,14 +136,17 @@ def read_example_parts(options: ExampleDataOptions, *, quiet: bool) -> ExamplePa
             "bring them to one shape"
         )
     if test is not None:
-        _refuse_other_classes(whole_data, test)
+        _refuse_other_targets(whole_data, test)
     if not quiet:
         _describe(whole_data, split.train, validation, test)
     return ExampleParts(train=split.train, validation=validation, test=test)
 
 
-def _refuse_other_classes(train: ExampleDataset, test: ExampleDataset) -> None:
+def _refuse_other_targets(train: ExampleDataset, test: ExampleDataset) -> None:
     """A class must have one number in both parts, else the accuracy would be that of other classes."""
+    kinds = [(part.num_classes is None, part.targets is not None and part.targets.shape[1:]) for part in (train, test)]
+    if kinds[0] != kinds[1]:
+        raise InputError(f"the training data are {train}, the test data {test}; give both the same kind of targets")
     names = [None if part.label_names is None else list(part.label_names) for part in (train, test)]
     if None not in names and names[0] != names[1]:
         differ = sorted(set(names[0] or ()) ^ set(names[1] or ()))[:3]
@@ -145,36 +154,29 @@ def _refuse_other_classes(train: ExampleDataset, test: ExampleDataset) -> None:
             f"the training data and the test data have other classes ({', '.join(differ) or 'in another order'}); give "
             "both the same ones"
         )
-    if test.num_classes > train.num_classes:
+    if train.num_classes is not None and test.num_classes is not None and test.num_classes > train.num_classes:
         raise InputError(
             f"the test data have {test.num_classes} classes, the training data {train.num_classes}; give both the "
             "same ones, or --num-classes"
         )
 
 
-def _own_test(options: ExampleDataOptions) -> ExampleDataset | None:
+def _own_test(options: ExampleDataOptions, classes: bool) -> ExampleDataset | None:
     """The test part that the data come with, if they do."""
     assert options.data is not None
     try:
-        return read_examples(options.data, options, "test")
+        return read_examples(options.data, options, "test", classes=classes)
     except datasets.MissingPart:
         return None
 
 
-def _part_of(path: str, options: ExampleDataOptions) -> Literal["train", "test"]:
+def _part_of(path: str, options: ExampleDataOptions, classes: bool) -> Literal["train", "test"]:
     """The part to test on of a place that may be divided itself."""
     try:
-        read_examples(path, options, "test")
+        read_examples(path, options, "test", classes=classes)
     except datasets.MissingPart:
         return "train"
     return "test"
-
-
-def _amount(name: str, share: float) -> int | float:
-    """A share below 1, or a whole number."""
-    if not 0 <= share < math.inf or (share >= 1 and share != int(share)):
-        raise InputError(f"{name} must be a share below 1 or a whole number, got {share:g}")
-    return int(share) if share >= 1 or share == 0 else float(share)
 
 
 def _describe(
@@ -187,5 +189,5 @@ def _describe(
         parts.append(f"{len(validation):,} to watch")
     parts.append("none to test on" if test is None else f"{len(test):,} never trained on, to test on")
     say(f"data: {'; '.join(parts)}")
-    for line in whole.assumptions:
-        say(f"data: taken to be public: {line}")
+    for line in train.assumptions:
+        say(f"data: assumed: {line}")

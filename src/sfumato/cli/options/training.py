@@ -111,12 +111,12 @@ class PrivateTraining(Generic[P]):
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleTraining(Generic[P]):
-    """Options of a plan that trains a classifier of examples.
+    """Options of a plan that trains a model of examples.
 
     Attributes:
         run: Where the run goes, and how it is watched and saved.
         data: The records, and which of them are kept out of training to test on.
-        model: The classifier.
+        model: The model.
         budget: How private the run is: --epsilon (and --delta below), or --noise-multiplier below.
         plan: What is trained, and how; sampling, bound, noise and steps decide the guarantee.
     """

@@ -1,14 +1,15 @@
 """Options that say which records are read, and which of them are kept out of training to test on."""
 
 import dataclasses
-import math
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from sfumato import data as datasets
 from sfumato._check import InputError
 from sfumato.cli.console import bar, say
+from sfumato.cli.options.share import refuse_share
 from sfumato.data import Split, UserDataset
 
 
@@ -28,10 +29,12 @@ class DataOptions:
         test: test data from a place of their own, instead of a share of --data.
         split_by: what the split keeps together: whole users, whole classes (label), or groups of classes such as
             alphabets (group).
-        test_share: how much is kept for the test: a share below 1, or a whole number of users, classes or groups.
-            0.2 unless --test is given; 0 for no test.
-        validation_share: the same for the validation data, which are measured during the run.
-        split_seed: chooses who goes where; None takes the last ones for the test.
+        test_share: the share kept for the test, below 1. Each user (class, group) goes there with this probability, by
+            a hash of the own name, so the number is near the share and nobody moves when somebody else joins. 0.2
+            unless --test or --test-names is given; 0 for no test.
+        test_names: a text file that names those kept for the test, one a line, for an exact number of them.
+        validation_share: the same share for the validation data, which are measured during the run.
+        split_seed: public; chooses who goes where.
     """
 
     data: str | None = None
@@ -42,8 +45,9 @@ class DataOptions:
     test: str | None = None
     split_by: Literal["user", "label", "group"] = "user"
     test_share: float | None = None
+    test_names: Path | None = None
     validation_share: float = 0.0
-    split_seed: int | None = 0
+    split_seed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +85,10 @@ def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
     if len(whole) < 2:
         raise InputError(f"{options.data} has {_users(len(whole))}; a private sum needs at least 2")
     share = options.test_share
+    if sum((options.test is not None, options.test_names is not None, bool(share))) > 1:
+        raise InputError("give one of --test, --test-names and --test-share, not both")
     if share is None:
         share = 0.2 if options.test is None else 0.0
-    elif share and options.test is not None:
-        raise InputError("give --test or --test-share, not both")
     split = _split(whole, options, share)
     if len(split.train) < 2:
         raise InputError(
@@ -103,19 +107,20 @@ def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
 
 def _split(whole: UserDataset, options: DataOptions, share: float) -> Split:
     by = {"user": datasets.split_users, "label": datasets.split_labels, "group": datasets.split_groups}
-    test, validation = _part(share, "test_share"), _part(options.validation_share, "validation_share")
-    return by[options.split_by](whole, test=test, validation=validation, seed=options.split_seed)
+    refuse_share(test_share=share, validation_share=options.validation_share)
+    test = share if options.test_names is None else _names(options.test_names)
+    return by[options.split_by](whole, test=test, validation=options.validation_share, seed=options.split_seed)
 
 
-def _part(share: float, name: str) -> int | float:
-    """A share below 1, or a whole number."""
-    if share < 1:
-        if share < 0:
-            raise InputError(f"{name} must be >= 0, got {share:g}; 0 keeps nobody back")
-        return share if share else 0
-    if not math.isfinite(share) or share != int(share):
-        raise InputError(f"{name} must be a share below 1 or a whole number, got {share:g}")
-    return int(share)
+def _names(file: Path) -> list[str]:
+    """The lines of a file of names."""
+    try:
+        names = [line.strip() for line in file.read_text("utf-8-sig", "surrogateescape").splitlines() if line.strip()]
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}; it needs one name a line") from None
+    if not names:
+        raise InputError(f"{file} holds no names; it needs one a line, or leave it out with --test-share 0")
+    return names
 
 
 def _like(whole: UserDataset, options: DataOptions) -> DataOptions:
@@ -149,11 +154,12 @@ def _describe(whole: UserDataset, split: Split, test: UserDataset | None, option
     if len(split.validation):
         parts.append(f"{_users(len(split.validation))} to watch")
     if test is None:
-        parts.append("nobody to test on")
+        parts.append("nobody to test on" + (", by the chance of this --split-seed" if share else ""))
     elif options.test is not None:
         parts.append(f"{_users(len(test))} of {options.test} to test on")
     else:
-        chosen = f" ({share:.0%}; --test-share or --test chooses another test)" if options.test_share is None else ""
+        default = options.test_share is None and options.test_names is None
+        chosen = f" (each with probability {share:g}; --test-share or --test chooses another test)" if default else ""
         what = _users(len(test)) if options.split_by == "user" else f"{test.num_classes:,} classes"
         parts.append(f"{what} never trained on, to test on{chosen}")
     say(f"data: {'; '.join(parts)}")

@@ -1,4 +1,4 @@
-"""A data set whose privacy unit is one example: inputs, labels, and what about them is taken to be public.
+"""A data set whose privacy unit is one example: inputs, targets, and what about them is taken to be public.
 
 Every record stands alone: nothing here groups records by person, so what is promised later is promised for one
 example. A person with several records pays for each of them; where records are grouped, use `UserDataset`.
@@ -7,12 +7,14 @@ Reading must not learn from private records. Whatever was taken from them and no
 the names of the classes) is written down in `assumptions`, one sentence each, for the statement of a run.
 
 >>> images = np.zeros((6, 4, 4, 1), np.uint8)
->>> data = ExampleDataset(inputs=(images,), labels=np.array([0, 1, 2, 0, 1, 2]), num_classes=3)
+>>> data = ExampleDataset(inputs=(images,), targets=np.array([0, 1, 2, 0, 1, 2]), num_classes=3)
 >>> data
 ExampleDataset(6 examples of (4, 4, 1) uint8, 3 classes)
->>> (inputs,), labels = data.subset([5, 0]).examples(np.array([0, 1]))
->>> inputs.shape, labels.tolist()
+>>> (inputs,), targets = data.subset([5, 0]).examples(np.array([0, 1]))
+>>> inputs.shape, targets.tolist()
 ((2, 4, 4, 1), [2, 0])
+>>> ExampleDataset(inputs=(images,), targets=np.linspace(0, 1, 6, dtype=np.float32))
+ExampleDataset(6 examples of (4, 4, 1) uint8, a number each)
 """
 
 import hashlib
@@ -25,7 +27,7 @@ import numpy as np
 from sfumato._check import InputError, whole
 from sfumato.data.inputs import Shaped
 
-_BLOCK = 1 << 16  # labels looked at in one go
+_BLOCK = 1 << 16  # targets looked at in one go
 _WHOLE = 1 << 28  # bytes of inputs up to which a fingerprint covers all of them
 _SAMPLED = 4096  # examples that it covers beyond that
 
@@ -61,15 +63,16 @@ class TakenRows:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ExampleDataset:
-    """Examples and their labels. Build one with `examples_from_arrays` or `load_examples`.
+    """Examples and their targets. Build one with `examples_from_arrays` or `load_examples`.
 
     A model is called with one tensor for each of `inputs`, after `to_tensor`.
 
     Attributes:
         inputs: one or more of rows [N, …]: images uint8 [N, H, W, C]; token ids [N, T]; for tables float32 [N, a] and
             ids [N, b], of which one that would be empty is left out.
-        labels: int64 [N], in 0 … num_classes − 1.
-        num_classes: number of classes, ≥ 1.
+        targets: what a model shall say of each example: a class, int64 [N] in 0 … num_classes − 1; a whole number,
+            int64 [N]; a number, float32 [N]; several of either, [N, k]; or None for no targets.
+        num_classes: number of classes, ≥ 1; None where targets are no classes.
         label_names: a name for each class, or None.
         vocabulary_sizes: how many ids there are: (V,) for text, one number a column of ids for tables, () without ids.
         columns: the names of the columns of each of the inputs, or ().
@@ -79,8 +82,8 @@ class ExampleDataset:
     """
 
     inputs: tuple[ExampleRows, ...]
-    labels: np.ndarray
-    num_classes: int
+    targets: np.ndarray | None = None
+    num_classes: int | None = None
     label_names: Sequence[str] | None = None
     vocabulary_sizes: tuple[int, ...] = ()
     columns: tuple[tuple[str, ...], ...] = ()
@@ -91,26 +94,47 @@ class ExampleDataset:
         lengths = [int(rows.shape[0]) for rows in self.inputs]
         if not lengths:
             raise InputError("an example needs at least one input, got none")
-        if set(lengths) != {len(self.labels)}:
-            given = ", ".join(f"{length:,} rows of inputs" for length in lengths)
+        counts = [] if self.targets is None else [len(self.targets)]
+        if len({*lengths, *counts}) > 1:
+            given = [f"{length:,} rows of inputs" for length in lengths] + [f"{count:,} targets" for count in counts]
             raise InputError(
-                f"each example needs its inputs and one label, got {given} and {len(self.labels):,} labels"
+                f"each example needs its inputs and its targets, got {', '.join(given[:-1])} and {given[-1]}"
             )
-        whole(num_classes=self.num_classes)
-        if self.label_names is not None and len(self.label_names) != self.num_classes:
-            raise InputError(
-                f"label_names must have one name a class ({self.num_classes}), got {len(self.label_names)}"
-            )
+        self._refuse_targets()
         object.__setattr__(self, "inputs", tuple(read_only(rows) for rows in self.inputs))
-        object.__setattr__(self, "labels", read_only(self.labels))
+        object.__setattr__(self, "targets", read_only(self.targets))
+
+    def _refuse_targets(self) -> None:
+        """Refuse targets of a type or shape that is none of those above, and classes that do not fit."""
+        targets, classes = self.targets, self.num_classes
+        if targets is not None and (targets.ndim not in (1, 2) or targets.dtype.kind not in "iuf"):
+            raise InputError(f"targets must be numbers [N] or [N, k], got {targets.dtype} {targets.shape}")
+        if classes is not None:
+            whole(num_classes=classes)
+            if targets is None or targets.ndim != 1 or targets.dtype.kind == "f":
+                given = "none" if targets is None else f"{targets.dtype} {targets.shape}"
+                raise InputError(f"num_classes={classes} needs class numbers as targets, int64 [N], got {given}")
+        if self.label_names is not None and len(self.label_names) != classes:
+            raise InputError(
+                f"label_names must have one name a class ({classes or 'there are none'}), got {len(self.label_names)}"
+            )
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return int(self.inputs[0].shape[0])
 
     def __repr__(self) -> str:
-        """One line: examples, shapes, types, classes."""
+        """One line: examples, shapes, types, targets."""
         shapes = " + ".join(f"{tuple(rows.shape[1:])} {rows.dtype}" for rows in self.inputs)
-        return f"ExampleDataset({len(self):,} examples of {shapes}, {self.num_classes:,} classes)"
+        return f"ExampleDataset({len(self):,} examples of {shapes}, {self._told_targets()})"
+
+    def _told_targets(self) -> str:
+        """The targets in a few words."""
+        if self.targets is None:
+            return "no targets"
+        if self.num_classes is not None:
+            return f"{self.num_classes:,} classes"
+        kind = "whole number" if self.target_dtype == np.int64 else "number"
+        return f"{self.targets.shape[1]:,} {kind}s each" if self.targets.ndim == 2 else f"a {kind} each"
 
     @property
     def input_shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -122,14 +146,21 @@ class ExampleDataset:
         """The type of each of the inputs as `examples` gives it."""
         return tuple(np.dtype(np.int64) if _is_ids(rows) else rows.dtype for rows in self.inputs)
 
-    def examples(self, indices: Sequence[int] | np.ndarray) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    @property
+    def target_dtype(self) -> np.dtype | None:
+        """The type of the targets as `examples` gives them: int64 or float32, None without targets."""
+        if self.targets is None:
+            return None
+        return np.dtype(np.float32 if self.targets.dtype.kind == "f" else np.int64)
+
+    def examples(self, indices: Sequence[int] | np.ndarray) -> tuple[tuple[np.ndarray, ...], np.ndarray | None]:
         """Some examples, in time that does not depend on the size of the data.
 
         Args:
             indices: int64 [n], positions 0 … N − 1; n may be 0, and a position may come twice.
 
         Returns:
-            one array [n, …] for each of the inputs, ids as int64; and labels int64 [n].
+            one array [n, …] for each of the inputs, ids as int64; and targets [n] or [n, k], int64 or float32, or None.
 
         Raises:
             IndexError: there is no such example.
@@ -138,9 +169,12 @@ class ExampleDataset:
         if places.size and (places.min() < 0 or places.max() >= len(self)):
             raise IndexError(f"examples must be positions 0 … {len(self) - 1}")
         inputs = tuple(np.asarray(rows[places], dtype) for rows, dtype in zip(self.inputs, self.dtypes, strict=True))
-        return inputs, np.asarray(self.labels[places], np.int64)
+        return inputs, self._targets_at(places)
 
-    def batches(self, size: int) -> Iterator[tuple[tuple[np.ndarray, ...], np.ndarray]]:
+    def _targets_at(self, places: np.ndarray | slice) -> np.ndarray | None:
+        return None if self.targets is None else np.asarray(self.targets[places], self.target_dtype)
+
+    def batches(self, size: int) -> Iterator[tuple[tuple[np.ndarray, ...], np.ndarray | None]]:
         """All examples in order, `size` at a time: for evaluation, never for private training.
 
         Raises:
@@ -174,24 +208,34 @@ class ExampleDataset:
             values, counts = np.unique(places, return_counts=True)
             raise InputError(f"each example may be listed once, got {int(values[counts > 1][0])} twice")
         inputs = tuple(TakenRows(rows, places) for rows in self.inputs)
-        return replace(self, inputs=inputs, labels=np.asarray(self.labels[places], np.int64))
+        return replace(self, inputs=inputs, targets=self._targets_at(places))
 
     def class_counts(self) -> np.ndarray:
-        """Examples of each class, int64 [num_classes]. Not private."""
+        """Examples of each class, int64 [num_classes]. Not private.
+
+        Raises:
+            InputError: the targets are no classes.
+        """
+        if self.targets is None or self.num_classes is None:
+            raise InputError(f"there are no classes to count: {self}")
         counts = np.zeros(self.num_classes, np.int64)
         for start in range(0, len(self), _BLOCK):
-            counts += np.bincount(self.labels[start : start + _BLOCK], minlength=self.num_classes)
+            counts += np.bincount(self.targets[start : start + _BLOCK], minlength=self.num_classes)
         return counts
 
     def fingerprint(self) -> str:
         """SHA-256 of the data, to refuse a run that would go on with other records under the same noise.
 
-        It covers all labels, and all inputs up to 256 MiB; beyond that those of 4,096 examples at equal distances.
+        It covers all targets, and all inputs up to 256 MiB; beyond that those of 4,096 examples at equal distances.
         """
-        facts = (len(self), self.input_shapes, [str(d) for d in self.dtypes], self.num_classes, self.vocabulary_sizes)
+        shapes = (*self.input_shapes, None if self.targets is None else self.targets.shape[1:])
+        dtypes = [str(each) for each in (*self.dtypes, self.target_dtype)]
+        facts = (len(self), shapes, dtypes, self.num_classes, self.vocabulary_sizes)
         digest = hashlib.sha256(repr(facts).encode())
         for start in range(0, len(self), _BLOCK):
-            digest.update(np.ascontiguousarray(self.labels[start : start + _BLOCK], "<i8").data)
+            targets = self._targets_at(slice(start, start + _BLOCK))
+            if targets is not None:
+                digest.update(_little(targets))
         if len(self) == 0:
             return digest.hexdigest()
         each = sum(int(np.prod(s)) * d.itemsize for s, d in zip(self.input_shapes, self.dtypes, strict=True))
@@ -200,8 +244,7 @@ class ExampleDataset:
         at_once = max(1, (1 << 24) // max(each, 1))
         for start in range(0, len(places), at_once):
             for array in self.examples(places[start : start + at_once])[0]:
-                little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-                digest.update(np.ascontiguousarray(little).tobytes())
+                digest.update(_little(array))
         return digest.hexdigest()
 
     def summary(self) -> list[str]:
@@ -215,6 +258,11 @@ def read_only(rows: Any) -> Any:
         rows = rows.view()
         rows.flags.writeable = False
     return rows
+
+
+def _little(array: np.ndarray) -> bytes:
+    """The numbers of an array in the order and the byte order that are the same everywhere."""
+    return np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).tobytes()
 
 
 def _is_ids(rows: ExampleRows) -> bool:

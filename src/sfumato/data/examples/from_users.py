@@ -6,12 +6,13 @@
 ExampleDataset(3 examples of (2,) float64, 2 classes)
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from sfumato.data.examples.arrays import class_assumption, name_assumption
 from sfumato.data.examples.dataset import ExampleDataset
+from sfumato.data.examples.targets import class_assumption, name_assumption
 from sfumato.data.users.dataset import UserDataset
 
 
@@ -33,7 +34,7 @@ def examples_from_users(users: UserDataset) -> ExampleDataset:
     whole_data = users.chosen is None and len(rows) == len(labels)
     dataset = ExampleDataset(
         inputs=(users.inputs if isinstance(users.inputs, np.ndarray) else GatheredRows(users.inputs),),
-        labels=np.where(labels >= 0, labels, 0),
+        targets=np.where(labels >= 0, labels, 0),
         num_classes=users.num_classes,
         label_names=users.label_names,
         assumptions=(
@@ -46,7 +47,7 @@ def examples_from_users(users: UserDataset) -> ExampleDataset:
 
 
 class GatheredRows:
-    """Rows that can only be read as slices, made to be read one by one.
+    """Rows that can only be read as slices, made to be read one by one; they keep names and digests.
 
     Args:
         rows: pictures that are decoded on demand.
@@ -56,6 +57,8 @@ class GatheredRows:
         self._rows = rows
         self.shape: tuple[int, ...] = tuple(rows.shape)
         self.dtype: np.dtype = np.dtype(rows.dtype)
+        self.names: Sequence[str] | None = getattr(rows, "names", None)
+        self.digests: np.ndarray | None = getattr(rows, "digests", None)
 
     def __getitem__(self, rows: Any, /) -> np.ndarray:
         """The rows at these positions, [n, *input_shape]."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sfumato._check import InputError
-from sfumato.data.examples.arrays import name_assumption
+from sfumato.data.examples.targets import name_assumption
 
 
 class LabelCodes:

@@ -7,7 +7,12 @@ Each column is one of
     {"kind": "category", "buckets": 100}                   hashed; id 0 is a missing value
     {"kind": "category", "values": ["Male", "Female"]}     ids 2, 3, …; 0 is a missing value and 1 every other one
     {"kind": "label", "values": ["<=50K", ">50K"]}         the class; without values they are taken from the records
+    {"kind": "target"}                                     a number to predict, as it stands; any finite one
+    {"kind": "count"}                                      a whole number >= 0 to predict
     "drop"                                                 not read
+
+What is predicted is one label, or one or more targets, or one or more counts. Targets are not scaled: divide them by a
+public number beforehand where they are far from 1, since gradients are clipped.
 
 `log` scales log(1 + x − low). `fill` is the public value of a missing number; the column then has a second one beside
 it, 1 where the value is missing and else −1. Bounds, values, buckets and fills must come from public knowledge, never
@@ -19,6 +24,8 @@ from a look at the table: minima, maxima, means and frequencies of private recor
 >>> sex = column("sex", {"kind": "category", "values": ["Female", "Male"]})
 >>> sex.size, sex.ids(["Male", "", "?x"]).tolist()
 (4, [3, 0, 1])
+>>> column("price", {"kind": "target"}).numbers(["-3.5", "1e6"], ["", ""]).tolist()
+[-3.5, 1000000.0]
 """
 
 import json
@@ -37,12 +44,15 @@ from sfumato.data.examples.tokens import hashed_id
 MISSING = frozenset({"", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"})
 """What a missing value looks like in a file of text."""
 
-KINDS = "numeric (low, high, log, fill), category (buckets or values), label (values), drop"
+KINDS = "numeric (low, high, log, fill), category (buckets or values), label (values), target, count, drop"
+_LARGEST_COUNT = 2.0**53  # beyond it doubles skip whole numbers
 _REMEMBERED = 1 << 15  # values of a column whose ids are kept while a table is read
 _FIELDS = {
     "numeric": {"low", "high", "log", "fill"},
     "category": {"buckets", "values"},
     "label": {"values"},
+    "target": set(),
+    "count": set(),
     "drop": set(),
 }
 
@@ -164,25 +174,68 @@ class LabelColumn:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TargetColumn:
+    """A number to predict.
+
+    Attributes:
+        name: the column.
+        count: whether it is a whole number >= 0.
+    """
+
+    name: str
+    count: bool = False
+
+    def numbers(self, values: Sequence[str], where: Sequence[str]) -> np.ndarray:
+        """The column as it stands, float32 [n], or int64 [n] for counts.
+
+        Args:
+            values: as text.
+            where: the place of each, for a message.
+
+        Raises:
+            InputError: a value is missing, no number, or not finite in single precision; or no whole number >= 0.
+        """
+        raw = np.empty(len(values))
+        for i, value in enumerate(values):
+            try:
+                raw[i] = float(value)
+            except ValueError:
+                raw[i] = math.nan
+        with np.errstate(over="ignore"):
+            wrong = ~np.isfinite(raw.astype(np.float32))
+        wanted = "a finite number"
+        if self.count:
+            wanted = "a whole number >= 0"
+            wrong |= (raw < 0) | (raw != np.floor(raw)) | (raw >= _LARGEST_COUNT)
+        if wrong.any():
+            at = int(wrong.argmax())
+            given = "it is missing" if values[at] in MISSING else f"got {values[at]!r}"
+            raise InputError(f"{where[at]}: {self.name!r} must be {wanted}, {given}; correct it or remove the row")
+        return raw.astype(np.int64 if self.count else np.float32)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Schema:
     """The columns of a table.
 
     Attributes:
         numeric: the numbers, in the order of the schema.
         categories: the categories.
-        label: the class.
+        label: the class, or None.
+        targets: the numbers to predict; () where there is a class.
         dropped: columns that are not read.
     """
 
     numeric: tuple[NumericColumn, ...]
     categories: tuple[CategoryColumn, ...]
-    label: LabelColumn
+    label: LabelColumn | None = None
+    targets: tuple[TargetColumn, ...] = ()
     dropped: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """All columns that the table must have."""
-        read = (*self.numeric, *self.categories, self.label)
+        read = (*self.numeric, *self.categories, *([self.label] if self.label else []), *self.targets)
         return (*(one.name for one in read), *self.dropped)
 
     def assumptions(self) -> tuple[str, ...]:
@@ -190,7 +243,7 @@ class Schema:
         parts = ["bounds and fills"] * bool(self.numeric) + ["categories and numbers of buckets"] * bool(
             self.categories
         )
-        parts += ["classes"] * (self.label.values is not None)
+        parts += ["classes"] * (self.label is not None and self.label.values is not None)
         listed = ", ".join(parts)
         return (f"The schema ({listed}) is assumed to be public: declared without looking at the records.",)
 
@@ -199,15 +252,20 @@ def read_schema(schema: Mapping[str, Any] | Path | str) -> Schema:
     """A schema from a dictionary {column: declaration}, or from a YAML or JSON file that holds one.
 
     Raises:
-        InputError: the file is missing or unreadable, a declaration is not understood, there is not exactly one label,
-            or no column to learn from.
+        InputError: the file is missing or unreadable, a declaration is not understood, there is nothing to predict
+            or too much, or no column to learn from.
     """
     if not isinstance(schema, Mapping):
         schema = _loaded(Path(schema))
     columns = [column(str(name), declared) for name, declared in schema.items()]
     labels = [one for one in columns if isinstance(one, LabelColumn)]
-    if len(labels) != 1:
-        raise InputError(f'a schema needs one column of {{"kind": "label"}}, got {len(labels)}')
+    targets = tuple(one for one in columns if isinstance(one, TargetColumn))
+    if len(labels) > 1 or (labels and targets) or not (labels or targets) or len({one.count for one in targets}) > 1:
+        counts = sum(one.count for one in targets)
+        raise InputError(
+            'a schema needs one column of {"kind": "label"}, or columns of {"kind": "target"}, or of '
+            f'{{"kind": "count"}}; got {len(labels)} labels, {len(targets) - counts} targets and {counts} counts'
+        )
     numeric = tuple(one for one in columns if isinstance(one, NumericColumn))
     categories = tuple(one for one in columns if isinstance(one, CategoryColumn))
     if not numeric and not categories:
@@ -215,12 +273,13 @@ def read_schema(schema: Mapping[str, Any] | Path | str) -> Schema:
     return Schema(
         numeric=numeric,
         categories=categories,
-        label=labels[0],
+        label=labels[0] if labels else None,
+        targets=targets,
         dropped=tuple(one for one in columns if isinstance(one, str)),
     )
 
 
-def column(name: str, declared: Any) -> NumericColumn | CategoryColumn | LabelColumn | str:
+def column(name: str, declared: Any) -> NumericColumn | CategoryColumn | LabelColumn | TargetColumn | str:
     """One column from its declaration; a dropped one is its name.
 
     Raises:
@@ -237,6 +296,8 @@ def column(name: str, declared: Any) -> NumericColumn | CategoryColumn | LabelCo
         return name
     if kind == "label":
         return LabelColumn(name=name, values=_values(name, facts))
+    if kind in ("target", "count"):
+        return TargetColumn(name=name, count=kind == "count")
     return _numeric(name, facts) if kind == "numeric" else _category(name, facts)
 
 

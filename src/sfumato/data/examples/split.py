@@ -1,24 +1,23 @@
-"""Parts of single examples, chosen by a public seed in a way that moves no other record.
+"""Parts of single examples, chosen in a way that moves no other record.
 
-A record's place in the order comes from the seed and its position alone. So a record more or less, at the end, changes
-what is trained on by that one record, and the guarantee for the training part holds for the whole collection too. (A
-shuffle of all N positions would send other records elsewhere when N changes.)
+An example with a name of its own (a picture's path in its folder) goes where a hash of the name sends it
+(`sfumato.data.parts`). One without goes by its position: a record more or less at the end changes what is trained on by
+that one record, in the middle it moves others, and the training part says so in `assumptions`.
 
 >>> from sfumato.data.examples.arrays import examples_from_arrays
->>> data = examples_from_arrays(np.arange(1000.0), np.zeros(1000, int), num_classes=2)
->>> parts = split_examples(data, test=200, validation=0.1, seed=0)
+>>> data = examples_from_arrays(range(1000), [0] * 1000, num_classes=2)
+>>> parts = split_examples(data, test=0.2, validation=0.1, seed=0)
 >>> [len(part) for part in parts]
-[723, 77, 200]
+[681, 106, 213]
+>>> len(parts.train.assumptions)
+1
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-import numpy as np
-
-from sfumato._check import InputError, between, whole
-from sfumato._random import RandomSource
 from sfumato.data.examples.dataset import ExampleDataset
+from sfumato.data.parts import Selection, divide
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,43 +40,29 @@ class ExampleSplit:
 
 
 def split_examples(
-    dataset: ExampleDataset, *, test: int | float = 0.2, validation: int | float = 0, seed: int = 0
+    dataset: ExampleDataset, *, test: Selection = 0.2, validation: Selection = 0, seed: int = 0
 ) -> ExampleSplit:
     """Divide examples at random; each part keeps the order of the whole.
 
     Args:
         dataset: what to divide.
-        test: a whole number of examples, or a share below 1 (a float): each example goes there with that probability.
-        validation: the same, of what test leaves.
+        test: the share of examples for the test, in [0, 1): each goes there with that probability. Or their names or
+            positions.
+        validation: the same for validation.
         seed: public; not the seed of the training.
 
     Raises:
-        InputError: a number is out of range, or nothing is left to train on.
+        InputError: a share is out of range, an example is in two parts, or nothing is left to train on.
     """
-    whole(seed=seed, at_least=0)
-    source = RandomSource.from_seed(seed)
-    left = np.arange(len(dataset))
-    parts = []
-    for name, amount in (("test", test), ("validation", validation)):
-        keys = source.stream("examples", name).uniform(len(dataset))[left]
-        chosen = _chosen(keys, amount, name)
-        parts.append(left[chosen])
-        left = left[~chosen]
-    if len(left) == 0:
-        raise InputError(
-            f"{len(dataset):,} examples cannot be divided into test={test} and validation={validation} "
-            "with one left to train on; take fewer"
-        )
-    return ExampleSplit(train=dataset.subset(left), validation=dataset.subset(parts[1]), test=dataset.subset(parts[0]))
+    names = names_of(dataset)
+    division = divide(len(dataset), names, "example", test=test, validation=validation, seed=seed)
+    train, validation_part, test_part = (
+        replace(view, assumptions=(*view.assumptions, *division.assumptions))
+        for view in map(dataset.subset, division.parts)
+    )
+    return ExampleSplit(train=train, validation=validation_part, test=test_part)
 
 
-def _chosen(keys: np.ndarray, amount: int | float, name: str) -> np.ndarray:
-    """Which records are in a part, boolean [n]: those with the smallest keys."""
-    if isinstance(amount, float | np.floating):
-        between(0, 1, ends="[)", remedy="a whole number is a count, a float below 1 a share", **{name: amount})
-        return keys < amount
-    if isinstance(amount, bool) or not isinstance(amount, int | np.integer) or amount < 0:
-        raise InputError(f"{name} must be a whole number >= 0, or a share below 1, got {amount}")
-    chosen = np.zeros(len(keys), bool)
-    chosen[np.argsort(keys, kind="stable")[:amount]] = True
-    return chosen
+def names_of(dataset: ExampleDataset) -> Sequence[str] | None:
+    """The examples' own names, where their inputs have some, as pictures in a folder do; else None."""
+    return getattr(dataset.inputs[0], "names", None)

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from sfumato._check import InputError, non_negative, one_of
-from sfumato.data.examples.arrays import name_assumption
+from sfumato.data.digest import row_digest
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.from_users import GatheredRows
+from sfumato.data.examples.targets import name_assumption
 from sfumato.data.image_files import BadImage, OnError, Picture, decode, image_size, user_folder
 from sfumato.data.readers.image_folder import LazyImages
 from sfumato.data.readers.part import MissingPart, Part
@@ -81,6 +82,7 @@ def class_folder(
         files += [(number[name], file) for _, file in listed.files]
     labels: list[int] = []
     kept: list[str] = []
+    digests = bytearray()
     first: tuple[str, Picture] | None = None
     for done, (label, file) in enumerate(files, 1):
         try:
@@ -94,15 +96,18 @@ def class_folder(
             _refuse_difference(root, first, (file, picture))
             labels.append(label)
             kept.append(file)
+            digests += row_digest(picture.pixels)
         if progress is not None:
             progress(done, len(files))
     if first is None:
         raise InputError(f"{root} has no readable pictures; it needs {_LAYOUT}")
     height, width, depth = first[1].pixels.shape
-    rows = LazyImages(root, Strings.from_list(kept), (height, width, depth), (fit, channels), False, int(cache_bytes))
+    known = np.frombuffer(digests, np.uint8).reshape(-1, 32)
+    paths, shape = Strings.from_list(kept), (height, width, depth)
+    rows = LazyImages(root, paths, shape, (fit, channels), False, int(cache_bytes), known)
     return ExampleDataset(
         inputs=(GatheredRows(rows),),
-        labels=np.array(labels, np.int64),
+        targets=np.array(labels, np.int64),
         num_classes=len(names),
         label_names=Strings.from_list(names),
         assumptions=() if label_names is not None else (name_assumption(len(names), "the folders' names"),),

@@ -6,20 +6,22 @@ from pathlib import Path
 import numpy as np
 
 from sfumato._check import InputError, one_of
-from sfumato.data.examples.arrays import classes_of, examples_from_arrays
+from sfumato.data.examples.arrays import examples_from_arrays
 from sfumato.data.examples.dataset import ExampleDataset
+from sfumato.data.examples.targets import classes_of
 from sfumato.data.numpy_files import mapped, read_npz, read_npz_keys
 from sfumato.data.readers.part import MissingPart, Part
 from sfumato.data.strings import Strings
 
 _INPUTS = ("x", "X", "inputs", "images", "data")
-_LABELS = ("y", "labels", "label", "targets")
+_TARGETS = ("y", "labels", "label", "targets")
 
 
 def npz_examples(
     path: Path | str,
     part: Part = "train",
     *,
+    classes: bool = True,
     num_classes: int | None = None,
     vocabulary_sizes: Sequence[int] = (),
 ) -> ExampleDataset:
@@ -28,7 +30,8 @@ def npz_examples(
     Args:
         path: the file; its arrays are read once, into memory. For data that are larger, use .npy files.
         part: "train" or "test"; a file with a single part is "train", divide it with `split_examples`.
-        num_classes: number of classes; without it, it is taken from the labels of both parts.
+        classes: whether whole numbers are classes; False takes them as numbers. Floats and vectors always are.
+        num_classes: number of classes; without it, it is taken from the targets of both parts.
         vocabulary_sizes: how many ids there are, for ids.
 
     Raises:
@@ -43,6 +46,7 @@ def npz_examples(
         arrays[x],
         arrays[y],
         arrays.get(_other(y, part)),
+        classes=classes,
         num_classes=num_classes,
         label_names=None if names is None else Strings.from_list(map(str, names)),
         vocabulary_sizes=vocabulary_sizes,
@@ -53,6 +57,7 @@ def npy_examples(
     path: Path | str,
     part: Part = "train",
     *,
+    classes: bool = True,
     num_classes: int | None = None,
     vocabulary_sizes: Sequence[int] = (),
 ) -> ExampleDataset:
@@ -61,7 +66,8 @@ def npy_examples(
     Args:
         path: the folder, for example with x_train.npy and y_train.npy.
         part: "train" or "test".
-        num_classes: number of classes; without it, it is taken from the labels of both parts.
+        classes: whether whole numbers are classes; False takes them as numbers. Floats and vectors always are.
+        num_classes: number of classes; without it, it is taken from the targets of both parts.
         vocabulary_sizes: how many ids there are, for ids.
 
     Raises:
@@ -75,6 +81,7 @@ def npy_examples(
         mapped(folder / f"{x}.npy"),
         mapped(folder / f"{y}.npy"),
         mapped(other) if other.exists() else None,
+        classes=classes,
         num_classes=num_classes,
         label_names=None,
         vocabulary_sizes=vocabulary_sizes,
@@ -82,7 +89,7 @@ def npy_examples(
 
 
 def choose_keys(keys: Sequence[str], part: Part, path: str) -> tuple[str, str]:
-    """The names of the inputs and of the labels of a part.
+    """The names of the inputs and of the targets of a part.
 
     Raises:
         InputError: there is no such part, or the names say nothing.
@@ -90,7 +97,7 @@ def choose_keys(keys: Sequence[str], part: Part, path: str) -> tuple[str, str]:
 
     def pair(ending: str) -> tuple[str, str] | None:
         x = next((f"{name}{ending}" for name in _INPUTS if f"{name}{ending}" in keys), None)
-        y = next((f"{name}{ending}" for name in _LABELS if f"{name}{ending}" in keys), None)
+        y = next((f"{name}{ending}" for name in _TARGETS if f"{name}{ending}" in keys), None)
         return (x, y) if x and y else None
 
     divided, single = pair(f"_{part}"), pair("")
@@ -113,20 +120,22 @@ def _other(key: str, part: Part) -> str:
 
 def _part_of_two(
     inputs: np.ndarray,
-    labels: np.ndarray,
+    targets: np.ndarray,
     other: np.ndarray | None,
     *,
+    classes: bool,
     num_classes: int | None,
     label_names: Sequence[str] | None,
     vocabulary_sizes: Sequence[int],
 ) -> ExampleDataset:
-    """One part, whose classes are those of both, so that the two agree on their numbers."""
+    """One part, whose classes, if it has any, are those of both, so that the two agree on their numbers."""
     said: tuple[str, ...] = ()
-    if num_classes is None and label_names is None:
-        num_classes, label_names, said = classes_of(labels, other)
+    if classes and num_classes is None and label_names is None:
+        num_classes, label_names, said = classes_of(targets, other)
     return examples_from_arrays(
         inputs,
-        labels,
+        targets,
+        classes=classes,
         num_classes=num_classes,
         label_names=label_names,
         vocabulary_sizes=vocabulary_sizes,

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from sfumato._check import InputError, one_of
-from sfumato.data.examples.arrays import classes_of, examples_from_arrays
+from sfumato.data.examples.arrays import examples_from_arrays
 from sfumato.data.examples.dataset import ExampleDataset
+from sfumato.data.examples.targets import classes_of
 from sfumato.data.readers.part import MissingPart, Part
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}

@@ -6,6 +6,7 @@ later.
 """
 
 import os
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from sfumato._check import InputError, non_negative, one_of
+from sfumato.data.digest import row_digest
 from sfumato.data.image_files import (
     LAYOUTS,
     BadImage,
@@ -46,7 +48,7 @@ class Entry:
 
 
 class LazyImages:
-    """Rows of pictures, decoded on demand, with the latest kept in memory.
+    """Rows of pictures, decoded on demand, with the latest kept in memory; `names` are their paths in the folder.
 
     Args:
         root: the folder.
@@ -55,6 +57,7 @@ class LazyImages:
         convert: the size and channels to give to `decode`.
         invert: whether black and white are exchanged.
         cache_bytes: memory for decoded pictures.
+        digests: uint8 [rows, 32], SHA-256 of each row when the folder was opened.
     """
 
     def __init__(
@@ -65,21 +68,24 @@ class LazyImages:
         convert: tuple[tuple[int, int] | None, int | None],
         invert: bool,
         cache_bytes: int,
+        digests: np.ndarray,
     ) -> None:
         self.shape = (len(paths), *shape)
         self.dtype = np.dtype(np.uint8)
         self._root = root
-        self._paths = paths
+        self.names = paths
         self._convert = convert
         self._invert = invert
         self._room = cache_bytes // max(1, int(np.prod(shape)))
+        self.digests = digests
         self._kept: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._lock = threading.Lock()  # clients train on several threads
 
     def __getitem__(self, rows: slice, /) -> np.ndarray:
         """The pictures of some rows, uint8 [rows, height, width, channels].
 
         Raises:
-            InputError: a file cannot be read any more, or changed its size.
+            InputError: a file cannot be read any more, or shows another picture than when the folder was opened.
         """
         places = range(self.shape[0])[rows]
         images = np.empty((len(places), *self.shape[1:]), np.uint8)
@@ -88,22 +94,26 @@ class LazyImages:
         return images
 
     def _row(self, place: int) -> np.ndarray:
-        if place in self._kept:
-            self._kept.move_to_end(place)
-            return self._kept[place]
-        path = self._root / self._paths[place]
+        with self._lock:
+            if place in self._kept:
+                self._kept.move_to_end(place)
+                return self._kept[place]
+        path = self._root / self.names[place]
         height, width, channels = self.shape[1:]
         try:
             picture = decode(path, *self._convert)
         except BadImage as error:
             raise InputError(f"{path} {error}, though it was readable when the folder was opened") from None
-        if picture.pixels.shape != (height, width, channels):
-            raise InputError(f"{path} changed since the folder was opened: its shape is {picture.pixels.shape} now")
         row = 255 - picture.pixels if self._invert else picture.pixels
+        if row.shape != (height, width, channels) or row_digest(row) != self.digests[place].tobytes():
+            raise InputError(
+                f"{path} changed since the folder was opened; start again and leave the pictures as they are"
+            )
         if self._room:
-            self._kept[place] = row
-            if len(self._kept) > self._room:
-                self._kept.popitem(last=False)
+            with self._lock:
+                self._kept[place] = row
+                if len(self._kept) > self._room:
+                    self._kept.popitem(last=False)
         return row
 
 
@@ -206,6 +216,7 @@ def from_entries(
     bad = [f"{path} ({reason})" for path, reason in strays]
     numbers = {name: number for number, name in enumerate(label_names or ())}
     kept: list[Entry] = []
+    digests = bytearray()
     first: tuple[Entry, Picture] | None = None
     resized = converted = 0
     for done, entry in enumerate(entries, 1):
@@ -223,6 +234,7 @@ def from_entries(
             if label_names is None:
                 numbers.setdefault(entry.label, len(numbers))
             kept.append(entry)
+            digests += row_digest(255 - picture.pixels if invert else picture.pixels)
         if progress is not None:
             progress(done, len(entries))
     if first is None:
@@ -240,6 +252,7 @@ def from_entries(
             (fit, channels),
             invert,
             int(cache_bytes),
+            np.frombuffer(digests, np.uint8).reshape(-1, 32),
         ),
         labels=np.array([numbers[entry.label] for entry in kept], np.int64),
         offsets=np.concatenate([[0], np.cumsum(list(counts.values()))]).astype(np.int64),

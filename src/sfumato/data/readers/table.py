@@ -14,7 +14,7 @@ import numpy as np
 from sfumato._check import InputError
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.labels import LabelCodes
-from sfumato.data.examples.schema import Schema, as_text, read_schema
+from sfumato.data.examples.schema import Schema, TargetColumn, as_text, read_schema
 from sfumato.data.readers.csv_rows import is_delimited, read_rows
 from sfumato.data.store.examples import ExampleWriter
 
@@ -49,11 +49,12 @@ def table(
 
     Raises:
         InputError: the file is missing or unreadable, columns and schema differ, a row has too few columns, a number
-            is missing without a fill or no number, or a label is missing or not declared.
+            is missing without a fill or no number, a label is missing or not declared, or a target is no number.
     """
     path = Path(path)
     schema = schema if isinstance(schema, Schema) else read_schema(schema)
-    codes = LabelCodes(schema.label.values, f"add it to the values of {schema.label.name!r}, or remove the row")
+    label = schema.label
+    codes = label and LabelCodes(label.values, f"add it to the values of {label.name!r}, or remove the row")
     sizes = tuple(one.size for one in schema.categories)
     names = tuple(name for one in schema.numeric for name in one.names)
     shapes: list[tuple[int, ...]] = [(len(names),)]
@@ -70,19 +71,28 @@ def table(
             inputs = [np.concatenate(numbers, 1) if numbers else np.empty((rows, 0), np.float32)]
             if sizes:
                 inputs.append(np.stack([one.ids(columns[one.name], seen[one.name]) for one in schema.categories], 1))
-            writer.add(inputs, codes.codes(columns[schema.label.name], where))
+            if label and codes:
+                writer.add(inputs, codes.codes(columns[label.name], where))
+            else:
+                writer.add(inputs, _targets(schema.targets, columns, where))
             if progress is not None:
                 progress(writer.count, 0)
-        order, found, said = codes.order()
+        order, found, said = codes.order() if codes else (None, [], ())
         categories = tuple(one.name for one in schema.categories)
         return writer.finish(
             order,
-            num_classes=max(len(found), 1),
+            num_classes=max(len(found), 1) if codes else None,
             label_names=found or None,
             vocabulary_sizes=sizes,
             columns=(names, categories) if sizes else (names,),
             assumptions=(*schema.assumptions(), *said),
         )
+
+
+def _targets(targets: Sequence[TargetColumn], columns: Columns, where: Sequence[str]) -> np.ndarray:
+    """The numbers to predict, [n], or [n, k] where there are several."""
+    numbers = [one.numbers(columns[one.name], where) for one in targets]
+    return numbers[0] if len(numbers) == 1 else np.stack(numbers, 1)
 
 
 def is_table(path: Path) -> bool:

@@ -1,7 +1,7 @@
 """Examples written as they come into a folder of .npy files, and opened mapped: memory does not grow with the data.
 
     inputs0.npy, inputs1.npy …   one file for each of the inputs
-    labels.npy                   int64
+    targets.npy                  int64 or float32, [N] or [N, k]; not there without targets
     examples.json                format, version, counts, classes, columns, assumptions, notes
 
 The folder is written beside its place and renamed when it is whole. The .npy files are NumPy's own format, so any
@@ -24,7 +24,7 @@ from sfumato.data.store.writer import refuse_full
 from sfumato.data.strings import Strings
 
 _FORMAT = "sfumato examples"
-_VERSION = 1
+_VERSION = 2
 _FILE = "examples.json"
 _BATCH = 1 << 10  # examples copied in one go
 
@@ -47,7 +47,7 @@ class ExampleWriter:
         self.count = 0
         self._shapes = [tuple(shape) for shape in shapes]
         self._dtypes = [np.dtype(dtype) for dtype in dtypes]
-        self._labels: list[np.ndarray] = []
+        self._targets: list[np.ndarray] = []
         self._blocks: list[list[np.ndarray]] = [[] for _ in shapes]
         self._folder = None if folder is None else Path(folder)
         self._files: list[Any] = []
@@ -69,22 +69,24 @@ class ExampleWriter:
         if self._folder is not None:
             shutil.rmtree(self._partial, ignore_errors=True)
 
-    def add(self, inputs: Sequence[np.ndarray], labels: np.ndarray) -> None:
-        """Append examples: one array [n, …] for each of the inputs, and labels [n]."""
+    def add(self, inputs: Sequence[np.ndarray], targets: np.ndarray | None) -> None:
+        """Append examples: one array [n, …] for each of the inputs; and int64 or float32 [n] or [n, k], or None."""
+        rows = len(inputs[0])
         for place, array in enumerate(inputs):
-            block = np.ascontiguousarray(array, self._dtypes[place]).reshape(len(labels), *self._shapes[place])
+            block = np.ascontiguousarray(array, self._dtypes[place]).reshape(rows, *self._shapes[place])
             if self._files:
                 _written(self._folder, self._files[place].write, block.tobytes())
             else:
                 self._blocks[place].append(block)
-        self._labels.append(np.array(labels, np.int64))
-        self.count += len(labels)
+        if targets is not None:
+            self._targets.append(np.array(targets))
+        self.count += rows
 
     def finish(self, numbers: np.ndarray | None = None, **facts: Any) -> ExampleDataset:
         """Seal what was written and open it.
 
         Args:
-            numbers: int64 [classes], the final number of each label as it was added; None leaves them.
+            numbers: int64 [classes], the final number of each class as it was added; None leaves targets as they are.
             facts: the other fields of the `ExampleDataset`.
 
         Raises:
@@ -92,22 +94,26 @@ class ExampleWriter:
         """
         if self.count == 0:
             raise InputError("the data has no examples")
-        labels = np.concatenate(self._labels)
-        labels = labels if numbers is None else numbers[labels]
+        targets = np.concatenate(self._targets) if self._targets else None
+        if targets is not None and numbers is not None:
+            targets = numbers[targets]
         if self._folder is None:
-            return ExampleDataset(inputs=tuple(np.concatenate(b) for b in self._blocks), labels=labels, **facts)
+            return ExampleDataset(inputs=tuple(np.concatenate(b) for b in self._blocks), targets=targets, **facts)
         for place, file in enumerate(self._files):
             _written(self._folder, file.flush)
             file.seek(0)
             self._header(place)
             _written(self._folder, file.close)
-        _written(self._folder, np.save, self._partial / "labels.npy", labels)
+        if targets is not None:
+            _written(self._folder, np.save, self._partial / "targets.npy", targets)
         names = facts.pop("label_names", None)
         content = {
             "format": _FORMAT,
             "version": _VERSION,
             "examples": self.count,
             "inputs": len(self._shapes),
+            "targets": targets is not None,
+            "num_classes": None,
             "label_names": None if names is None else list(names),
             "vocabulary_sizes": (),
             "columns": (),
@@ -145,8 +151,8 @@ def write_examples(dataset: ExampleDataset, destination: Path | str) -> ExampleD
         InputError: the destination is not empty, or the disk is full.
     """
     with ExampleWriter(dataset.input_shapes, [rows.dtype for rows in dataset.inputs], destination) as writer:
-        for inputs, labels in dataset.batches(_BATCH):
-            writer.add(inputs, labels)
+        for inputs, targets in dataset.batches(_BATCH):
+            writer.add(inputs, targets)
         return writer.finish(
             num_classes=dataset.num_classes,
             label_names=dataset.label_names,
@@ -158,7 +164,7 @@ def write_examples(dataset: ExampleDataset, destination: Path | str) -> ExampleD
 
 
 def open_examples(path: Path | str) -> ExampleDataset:
-    """Open a folder that `write_examples` or a reader's `store` wrote; nothing is read but the labels.
+    """Open a folder that `write_examples` or a reader's `store` wrote; nothing is read but the targets.
 
     Raises:
         InputError: it is not such a folder, is of a newer version, or is damaged.
@@ -170,15 +176,17 @@ def open_examples(path: Path | str) -> ExampleDataset:
         if facts["format"] != _FORMAT or facts["version"] != _VERSION:
             raise InputError(f"{path} is {facts['format']} {facts['version']}, read are {_FORMAT} {_VERSION}; {again}")
         inputs = tuple(mapped(path / f"inputs{place}.npy") for place in range(facts["inputs"]))
-        labels = np.asarray(mapped(path / "labels.npy"), np.int64)
-        if {len(array) for array in (*inputs, labels)} != {facts["examples"]}:
+        targets = np.array(mapped(path / "targets.npy")) if facts["targets"] else None
+        if {len(array) for array in (*inputs, *([] if targets is None else [targets]))} != {facts["examples"]}:
             raise InputError(f"{path} should have {facts['examples']:,} examples and does not; {again}")
-        num_classes = int(facts["num_classes"])
-        if labels.min() < 0 or labels.max() >= num_classes:
-            raise InputError(f"the labels in {path} are not in 0 … {num_classes - 1}; {again}")
+        num_classes = facts["num_classes"]
+        if targets is not None and num_classes is not None and (targets.min() < 0 or targets.max() >= num_classes):
+            raise InputError(f"the targets in {path} are not in 0 … {num_classes - 1}; {again}")
+        if targets is not None and not np.isfinite(targets).all():
+            raise InputError(f"the targets in {path} are not all finite; {again}")
         return ExampleDataset(
             inputs=inputs,
-            labels=labels,
+            targets=targets,
             num_classes=num_classes,
             label_names=None if facts["label_names"] is None else Strings.from_list(facts["label_names"]),
             vocabulary_sizes=tuple(facts["vocabulary_sizes"]),

@@ -8,26 +8,33 @@
     groups.bin, groups.offsets.bin      the classes' groups; absent without groups
     skipped.jsonl  the files that packing left out, with the reason
     store.json     format, version, shape, dtype, counts, size of each file, digests
+    verified.json  size, times and inode of inputs and labels when their digest was last known to be right
 
 Nothing is read at the start but the index (offsets and names), to check its SHA-256; pages of the rest are
 loaded when a user is asked for. All numbers are little-endian. A store is written beside its place and
 renamed when it is whole, so a folder of that name is a finished store or none.
 """
 
+import contextlib
 import hashlib
 import json
+import os
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sfumato._check import InputError
+from sfumato._files import read_json, write_json
 from sfumato.data.strings import Strings
 from sfumato.data.users.dataset import UserDataset
 
 FORMAT = "sfumato store"
 VERSION = 1
 INDEX = ("offsets", "users", "users.offsets", "classes", "classes.offsets", "groups", "groups.offsets")
+VERIFIED = "verified.json"
 _CHUNK = 1 << 22  # bytes read at a time for a digest
 
 
@@ -63,9 +70,9 @@ def open_store(path: Path | str, verify: bool = False) -> UserDataset:
         label_groups=_strings(path, "groups"),
         notes=tuple(facts["notes"]),
     )
-    if verify and content_digest(dataset) != facts["content_sha256"]:
-        raise InputError(f"inputs or labels of the store {path} were changed after packing; pack it again")
-    return dataset
+    if verify:
+        _verify(path, facts, dataset)
+    return replace(dataset, contents=partial(_verified_digest, path, facts, dataset))
 
 
 def is_store(path: Path) -> bool:
@@ -111,6 +118,42 @@ def content_digest(dataset: UserDataset) -> str:
         own = hashlib.sha256(np.ascontiguousarray(inputs).data), hashlib.sha256(labels.astype("<i8").data)
         chain = chained(chain, name, own[0].digest(), own[1].digest())
     return chain.hex()
+
+
+def note_verified(path: Path, looks: dict[str, Any]) -> None:
+    """Write down how files looked whose digest is right; if that cannot be, they are read again next time."""
+    with contextlib.suppress(OSError):
+        write_json(path / VERIFIED, looks)
+
+
+def looks_of(path: Path, content_sha256: str) -> dict[str, Any]:
+    """What a change of inputs or labels changes too: the time of the last change of an inode cannot be set back."""
+    found = {name: os.stat(path / name) for name in ("inputs.bin", "labels.bin")}
+    return {
+        "content_sha256": content_sha256,
+        "files": {name: [f.st_size, f.st_mtime_ns, f.st_ctime_ns, f.st_ino] for name, f in found.items()},
+    }
+
+
+def _verified_digest(path: Path, facts: dict[str, Any], dataset: UserDataset) -> str:
+    """The digest that packing computed. All is read again only where the files look different from when they were read.
+
+    So a copied store is read once, and one whose bytes were changed is refused. What no look shows is a change by
+    somebody who writes to the disk below the file system, or sets the clock back.
+    """
+    known = None
+    with contextlib.suppress(OSError, ValueError):
+        known = read_json(path / VERIFIED)
+    if known != looks_of(path, facts["content_sha256"]):
+        _verify(path, facts, dataset)
+    return facts["content_sha256"] + facts["index_sha256"]
+
+
+def _verify(path: Path, facts: dict[str, Any], dataset: UserDataset) -> None:
+    looks = looks_of(path, facts["content_sha256"])  # before they are read: a change in the meantime shows next time
+    if content_digest(dataset) != facts["content_sha256"]:
+        raise InputError(f"inputs or labels of the store {path} were changed after packing; pack it again")
+    note_verified(path, looks)
 
 
 def seal(facts: dict[str, Any]) -> str:

@@ -22,6 +22,8 @@ from sfumato.data.store.users import (
     VERSION,
     chained,
     index_digest,
+    looks_of,
+    note_verified,
     open_store,
     partial_folder,
     seal,
@@ -199,6 +201,8 @@ class StoreWriter:
         os.rename(self.folder, self.destination)
         for name in ("state.json", "lock"):  # after the rename: a stop before it leaves all that a later run needs
             (self.destination / name).unlink()
+        if not self.resumed:  # what an earlier run wrote may have been changed since
+            note_verified(self.destination, looks_of(self.destination, self._chain.hex()))
         sync_folder(self.destination)
         sync_folder(self.destination.absolute().parent)
         self.close()

@@ -17,7 +17,7 @@ UserDataset(3 users, 6 examples of (2,) float32, 3 classes)
 ([0.0, 4.0, 10.0], [0, 0, 2])
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -25,6 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sfumato._check import InputError
+from sfumato.data.digest import digest_of
 from sfumato.data.inputs import Shaped, checked_inputs
 from sfumato.data.strings import Chosen, Strings
 
@@ -54,7 +55,10 @@ class UserDataset:
         chosen: int64 [users], the base users of this view; None = all.
         class_map: int64 [base classes], the class of this view or −1 for one that is left out; None = all as
             is.
+        assumptions: sentences that a guarantee for these users rests on, for the statement.
         notes: lines about what was skipped or converted while reading, for people.
+        contents: gives a digest of inputs, labels and names of the whole without reading all of them, as a store can;
+            None: they are read.
     """
 
     inputs: UserRows
@@ -66,7 +70,9 @@ class UserDataset:
     label_groups: Sequence[str] | None = None
     chosen: np.ndarray | None = None
     class_map: np.ndarray | None = None
+    assumptions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    contents: Callable[[], str] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.inputs, np.ndarray) and self.inputs.flags.writeable:
@@ -248,7 +254,24 @@ class UserDataset:
             raise InputError(
                 f"inputs must have {self.inputs.shape[0]} rows, one for each of the whole, got {inputs.shape}"
             )
-        return replace(self, inputs=inputs)
+        return replace(self, inputs=inputs, contents=None)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the data, to refuse a run that would go on with other records under the same noise.
+
+        It covers every input, label and name of the whole, also of users who are in another part, and which of them
+        this view takes.
+
+        Raises:
+            InputError: the files of a store do not hold any more what was packed.
+        """
+        if self.contents is not None:
+            whole = self.contents()
+        else:
+            names = self.names if isinstance(self.names, Strings) else Strings.from_list(self.names)
+            whole = digest_of("users", self.inputs, self.labels, self.offsets, *names.arrays)
+        view = [part for part in (self.chosen, self.class_map) if part is not None]
+        return digest_of((whole, self.num_classes, self.chosen is None, self.class_map is None), *view)
 
     def summary(self) -> list[str]:
         """Lines for people: the size of the data, users that can form no pair, and what reading skipped."""

@@ -110,7 +110,7 @@ class BatchedTrainer:
 def _padded(clients: ClientData, order: np.ndarray, counts: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
     """Inputs [clients, longest, …], labels [clients, longest] and which of them exist, bool [clients, longest].
 
-    What does not exist is an example of the first client, with weight zero.
+    What does not exist is zero, and so is its label: another client's would be out of range.
     """
     longest = int(counts.max())
     present = np.arange(longest) < counts[:, None]
@@ -118,4 +118,8 @@ def _padded(clients: ClientData, order: np.ndarray, counts: np.ndarray) -> tuple
     rows[present] = order + np.repeat(clients.offsets[:-1], counts)
     inputs, labels = clients.take(rows.reshape(-1))
     inputs = inputs.flatten(1).view(inputs.shape)  # channel by channel: vmap copies anything else in every step
-    return inputs.view(*rows.shape, *inputs.shape[1:]), labels.view(rows.shape), torch.from_numpy(present)
+    there = torch.from_numpy(present)
+    inputs, labels = inputs.view(*rows.shape, *inputs.shape[1:]), labels.view(rows.shape)
+    if not present.all():
+        inputs[~there], labels[~there] = 0, 0
+    return inputs, labels, there

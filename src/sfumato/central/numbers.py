@@ -1,0 +1,141 @@
+"""Tasks whose targets are no classes: regression, counts, and whatever a loss of one's own reads.
+
+What their measures mean stands in `sfumato.metrics.regression` and `sfumato.metrics.counts`.
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from sfumato._check import InputError
+from sfumato.central.losses import LossPerExample
+from sfumato.central.measure import outputs_of, predict, refuse_few, refuse_targets
+from sfumato.data import ExampleDataset
+from sfumato.data.examples.targets import refuse_not_finite
+from sfumato.metrics import CountsSums, RegressionSums
+
+_BLOCK = 1 << 16
+
+
+class _Numbers:
+    """What the tasks have in common."""
+
+    shown: ClassVar[Sequence[tuple[str, str]]] = ()
+    """Measures in the order in which people see them: name, key of a row; the first one is the headline."""
+
+    def about_test(self, data: ExampleDataset, row: dict[str, Any]) -> dict[str, Any]:
+        """The number of examples."""
+        return {"data": "test", "examples": len(data)}
+
+    def headline(self, row: dict[str, Any]) -> str:
+        """The first of the measures."""
+        name, key = self.shown[0]
+        return f"{name} {row[key]:.4g}" if key in row else ""
+
+    def table(self, evaluation: dict[str, Any]) -> tuple[list[str], list[str], str]:
+        """All measures; one that is infinite or unknown is left out of its row."""
+        names, keys = ([each[place] for each in self.shown] for place in (0, 1))
+        return names, keys, f"on {evaluation['examples']:,} test examples"
+
+    def assumptions(self, data: ExampleDataset) -> list[str]:
+        """What was taken to be public when the data were read."""
+        return list(data.assumptions)
+
+
+class Regression(_Numbers):
+    """A model maps inputs to numbers [n, k], or [n] or [n, 1] for one each; targets are of that shape."""
+
+    shown: ClassVar = (("RMSE", "rmse"), ("MAE", "mae"), ("R²", "r2"))
+
+    def check(self, data: ExampleDataset) -> None:
+        """Refuse data in which nobody can hide, or whose targets are no numbers."""
+        _refuse_no_numbers(data, "regression")
+
+    def measure(self, model: nn.Module, data: ExampleDataset, *, curve: bool, device: str) -> dict[str, Any]:
+        """Errors, and how much of the targets' spread is explained."""
+        sums = RegressionSums()
+        for targets, outputs in predict(model, data, device=device):
+            sums.add(outputs, targets)
+        return sums.report().summary()
+
+
+class Counts(_Numbers):
+    """A model maps inputs to logarithms of rates [n, k], or [n] or [n, 1] for one each; targets are >= 0."""
+
+    shown: ClassVar = (
+        ("Poisson log loss", "poisson_log_loss"),
+        ("deviance explained", "deviance_explained"),
+        ("mean rate", "mean_rate"),
+        ("mean count", "mean_count"),
+    )
+
+    def check(self, data: ExampleDataset) -> None:
+        """Refuse data in which nobody can hide, or whose targets are no counts."""
+        targets = _refuse_no_numbers(data, "counts")
+        for start in range(0, len(targets), _BLOCK):
+            block = np.asarray(targets[start : start + _BLOCK])
+            wrong = (block < 0).reshape(len(block), -1)
+            if wrong.any():
+                row = int(wrong.any(axis=1).argmax())
+                told = block.reshape(len(block), -1)[row][wrong[row]][0]
+                raise InputError(
+                    f"task=counts needs targets >= 0, got {told:g} in example {start + row}; correct it, or use "
+                    "task=regression"
+                )
+
+    def measure(self, model: nn.Module, data: ExampleDataset, *, curve: bool, device: str) -> dict[str, Any]:
+        """The Poisson log loss, also beside that of the best constant rate; and the mean of the rates."""
+        sums = CountsSums()
+        for targets, outputs in predict(model, data, device=device):
+            sums.add(outputs, targets)
+        return sums.report().summary()
+
+
+class OwnLoss(_Numbers):
+    """A model and a loss of one's own; targets are of any kind, or there are none.
+
+    Args:
+        loss: from the model's outputs and the targets to one loss an example, [n].
+    """
+
+    shown: ClassVar = (("loss", "loss"),)
+
+    def __init__(self, loss: LossPerExample | None = None) -> None:
+        self._loss = loss
+
+    def check(self, data: ExampleDataset) -> None:
+        """Refuse data in which nobody can hide, and a task without its loss."""
+        refuse_few(data)
+        self._given()
+
+    def measure(self, model: nn.Module, data: ExampleDataset, *, curve: bool, device: str) -> dict[str, Any]:
+        """The mean loss; left out where the loss of an example is not finite."""
+        loss, total, wrong = self._given(), 0.0, 0
+        for outputs, targets in outputs_of(model, data, device=device):
+            with torch.inference_mode():
+                losses = loss(outputs, targets).double()
+            good = torch.isfinite(losses)
+            total += float(losses[good].sum())
+            wrong += int((~good).sum())
+        return {**({} if wrong else {"loss": total / len(data)}), "not_finite": wrong}
+
+    def _given(self) -> LossPerExample:
+        if self._loss is None:
+            raise InputError(
+                "task=own needs a loss: DPSGD(task='own', …).fit(model, data, loss=…) in Python; a command has "
+                "classes, regression and counts"
+            )
+        return self._loss
+
+
+def _refuse_no_numbers(data: ExampleDataset, task: str) -> np.ndarray:
+    """The targets, if they are numbers."""
+    refuse_few(data)
+    if data.targets is None or data.num_classes is not None:
+        remedy = "use task=own with a loss" if data.targets is None else "use task=classes, or read them as numbers"
+        refuse_targets(data, task, "numbers", remedy)
+    refuse_not_finite(data.targets)
+    return data.targets

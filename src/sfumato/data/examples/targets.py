@@ -1,0 +1,173 @@
+"""Targets from arrays: classes, or numbers, with what it assumes to take classes from the records.
+
+| given                       | becomes                     | is                                    |
+| --------------------------- | --------------------------- | ------------------------------------- |
+| text [N]                    | int64 [N], num_classes      | classes                               |
+| whole numbers [N]           | int64 [N], num_classes      | classes, unless told otherwise        |
+| whole numbers [N, k]        | int64 [N, k]                | several answers, counts               |
+| floats [N] or [N, k]        | float32, the same shape     | numbers                               |
+| None                        | None                        | nothing: the loss reads outputs alone |
+
+>>> checked_targets(np.array([0.5, np.inf]))
+Traceback (most recent call last):
+...
+sfumato._check.InputError: targets must be finite in single precision, got inf in example 1; correct or drop it
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sfumato._check import InputError, whole
+from sfumato.data.strings import Strings
+
+_BLOCK = 1 << 20  # targets checked in one go
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """Targets, and the fields of an `ExampleDataset` that go with them.
+
+    Attributes:
+        values: int64 or float32, [N] or [N, k].
+        num_classes: None for numbers.
+        label_names: a name for each class, or None.
+        assumptions: sentences on what was taken from the records.
+    """
+
+    values: np.ndarray
+    num_classes: int | None = None
+    label_names: Sequence[str] | None = None
+    assumptions: tuple[str, ...] = ()
+
+
+def checked_targets(
+    targets: Any, *, classes: bool = True, num_classes: int | None = None, label_names: Sequence[str] | None = None
+) -> Targets:
+    """Targets as data sets keep them; arguments as for `examples_from_arrays`.
+
+    Raises:
+        InputError: text or whole numbers that are no classes of those that are declared, a number that is not finite,
+            or another type or shape.
+    """
+    values = np.asanyarray(targets)
+    if values.ndim not in (1, 2):
+        raise InputError(f"targets must have shape [examples] or [examples, k], got {values.shape}; flatten them")
+    if values.dtype.kind not in "USiuf":
+        raise InputError(f"targets must be numbers or text, got {values.dtype}; cast them to int64 or float32")
+    if classes and values.ndim == 1 and values.dtype.kind != "f":
+        return _classes(values, num_classes, label_names)
+    if values.dtype.kind in "US":
+        raise InputError(f"targets that are text must be one class an example, got {values.shape}; give numbers")
+    if num_classes is not None or label_names is not None:
+        remedy = "give class numbers: targets.argmax(axis=1)" if values.ndim == 2 else "cast class numbers to int64"
+        if not classes:
+            remedy = "leave out classes=False, or what is said of classes"
+        raise InputError(
+            f"num_classes and label_names are for classes, got numbers, {values.dtype} {values.shape}; {remedy}"
+        )
+    if values.dtype.kind != "f":
+        return Targets(values=values if values.dtype == np.int64 else values.astype(np.int64))
+    with np.errstate(over="ignore"):  # what overflows is infinite, and refused
+        numbers = values if values.dtype == np.float32 else values.astype(np.float32)
+    refuse_not_finite(numbers, values)
+    return Targets(values=numbers)
+
+
+def refuse_not_finite(numbers: np.ndarray, given: np.ndarray | None = None) -> None:
+    """Refuse a target that is NaN or infinite.
+
+    Args:
+        numbers: float32 [N] or [N, k].
+        given: what they were before they were made single, for the message.
+
+    Raises:
+        InputError: names the first such example.
+    """
+    for start in range(0, len(numbers), _BLOCK):
+        wrong = ~np.isfinite(numbers[start : start + _BLOCK].reshape(len(numbers[start : start + _BLOCK]), -1))
+        if wrong.any():
+            row = start + int(wrong.any(axis=1).argmax())
+            told = np.atleast_1d((numbers if given is None else given)[row])[wrong[row - start].argmax()]
+            raise InputError(
+                f"targets must be finite in single precision, got {told} in example {row}; correct or drop it"
+            )
+
+
+def _classes(labels: np.ndarray, num_classes: int | None, label_names: Sequence[str] | None) -> Targets:
+    """Class numbers from whole numbers or text [N]."""
+    said: list[str] = []
+    if labels.dtype.kind in "US":
+        labels, label_names, taken = _numbered(labels.astype(str), label_names)
+        said += taken
+    if label_names is not None:
+        num_classes = len(label_names) if num_classes is None else num_classes
+    if num_classes is None:
+        num_classes, _, taken = classes_of(labels)
+        said += taken
+    num_classes = num_classes or 0  # the check refuses 0 by name
+    whole(num_classes=num_classes)
+    _refuse_outside(labels, num_classes)
+    return Targets(
+        values=labels if labels.dtype == np.int64 else labels.astype(np.int64),
+        num_classes=num_classes,
+        label_names=label_names,
+        assumptions=tuple(said),
+    )
+
+
+def class_assumption(num_classes: int) -> str:
+    """The sentence for a number of classes that nobody declared."""
+    return f"The number of classes ({num_classes:,}) was taken from the records and is assumed to be public."
+
+
+def name_assumption(num_classes: int, source: str = "the records") -> str:
+    """The sentence for names of classes that nobody declared."""
+    return f"The names of the {num_classes:,} classes were taken from {source} and are assumed to be public."
+
+
+def classes_of(*parts: np.ndarray | None) -> tuple[int | None, Sequence[str] | None, tuple[str, ...]]:
+    """The classes that the labels of all parts hold: their number, their names, and the sentence that says so.
+
+    Args:
+        parts: labels [N] of each part, or None for a part that is not there.
+
+    Returns:
+        (None, None, ()) where they are neither whole numbers [N] nor text: no classes, or what the check then refuses.
+    """
+    given = [labels for labels in parts if labels is not None and labels.ndim == 1 and labels.size]
+    if given and all(labels.dtype.kind in "US" for labels in given):
+        names = np.unique(np.concatenate([np.unique(labels).astype(str) for labels in given])).tolist()
+        return None, Strings.from_list(names), (name_assumption(len(names)),)
+    if given and all(labels.dtype.kind in "iu" for labels in given):
+        top = max(int(labels[i : i + _BLOCK].max()) for labels in given for i in range(0, len(labels), _BLOCK))
+        count = max(1, top + 1)  # negative labels are refused with their position
+        return count, None, (class_assumption(count),)
+    return None, None, ()
+
+
+def _numbered(labels: np.ndarray, names: Sequence[str] | None) -> tuple[np.ndarray, Sequence[str], list[str]]:
+    """Labels that are text as numbers, with the names and what that assumes."""
+    found, codes = np.unique(labels, return_inverse=True)
+    if names is None:
+        return codes.astype(np.int64), Strings.from_list(found.tolist()), [name_assumption(len(found))]
+    number: Mapping[str, int] = {name: i for i, name in enumerate(names)}
+    unknown = [name for name in found.tolist() if name not in number]
+    if unknown:
+        at = int(np.flatnonzero(labels == unknown[0])[0])
+        raise InputError(f"target {unknown[0]!r} at position {at} is none of label_names; add it or drop the record")
+    return np.array([number[name] for name in found.tolist()], np.int64)[codes], names, []
+
+
+def _refuse_outside(labels: np.ndarray, num_classes: int) -> None:
+    for start in range(0, len(labels), _BLOCK):
+        block = labels[start : start + _BLOCK]
+        outside = (block < 0) | (block >= num_classes)
+        if outside.any():
+            at = int(np.flatnonzero(outside)[0])
+            raise InputError(
+                f"targets must be in 0 … {num_classes - 1} (num_classes={num_classes}), got {int(block[at])} "
+                f"at position {start + at}; number the classes from 0"
+            )

@@ -1,0 +1,139 @@
+"""Regression on held-out examples: how far numbers are from the truth, and how much of its spread they explain.
+
+Batches are added as they come; memory is a few sums for each of the k numbers of an example. An example whose outputs
+are not finite makes the errors infinite, and is counted in `not_finite`: a model that diverged does not look better
+for it.
+
+These numbers are computed from the data without noise: they are not private.
+
+References:
+    Chan, Golub, LeVeque: Updating Formulae and a Pairwise Algorithm for Computing Sample Variances. 1979.
+
+>>> report = regression_report(np.array([1.0, 2.0, 4.0]), np.array([1.0, 3.0, 5.0]))
+>>> round(report.rmse, 6), round(report.mae, 6), report.r2
+(0.816497, 0.666667, 0.75)
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sfumato._check import InputError
+
+_ROUND_OFF = 1e-28  # of a variance, relative to the mean's square
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionReport:
+    """How far off a model is. Not private."""
+
+    rmse: float
+    """Root of the mean squared error over all examples and numbers, >= 0; infinite where an output is not finite."""
+    mae: float
+    """Mean absolute error, >= 0; infinite where an output is not finite."""
+    r2: float | None
+    """1 - squared error / squared distance of the targets from their mean, <= 1; with several numbers the mean of each
+    one's. None where a number does not vary."""
+    examples: int
+    not_finite: int
+    """Examples whose outputs hold NaN or infinity."""
+
+    def summary(self) -> dict[str, float | int]:
+        """The numbers alone, finite ones, for a log."""
+        return finite({"rmse": self.rmse, "mae": self.mae, "r2": self.r2, "not_finite": self.not_finite})
+
+
+class RegressionSums:
+    """Adds up batches of outputs and targets."""
+
+    def __init__(self) -> None:
+        self._examples = self._not_finite = 0
+        # Of each number: squared and absolute errors, and the targets' mean and squared distances from it.
+        self._squares = self._absolutes = self._mean = self._spread = np.zeros(0)
+
+    def add(self, outputs: Any, targets: Any) -> None:
+        """Add a batch.
+
+        Args:
+            outputs: numbers [n, k], or [n] or [n, 1] for one each.
+            targets: the same, finite.
+
+        Raises:
+            InputError: shapes that do not fit, or what are no numbers.
+        """
+        given, true = paired(outputs, targets)
+        if not len(true):
+            return
+        if not self._examples:
+            self._squares, self._absolutes, self._mean, self._spread = (np.zeros(true.shape[1]) for _ in range(4))
+        usable = np.all(np.isfinite(given), axis=1)
+        errors = given - true
+        errors[~usable] = np.inf
+        self._squares = self._squares + (errors**2).sum(axis=0)
+        self._absolutes = self._absolutes + np.abs(errors).sum(axis=0)
+        mean, count, before = true.mean(axis=0), len(true), self._examples
+        apart = mean - self._mean
+        self._spread = self._spread + ((true - mean) ** 2).sum(axis=0) + apart**2 * before * count / (before + count)
+        self._mean = self._mean + apart * count / (before + count)
+        self._examples += count
+        self._not_finite += int((~usable).sum())
+
+    def report(self) -> RegressionReport:
+        """The numbers of all batches so far.
+
+        Raises:
+            InputError: there were no examples.
+        """
+        refuse_none(self._examples)
+        # Equal numbers lie apart from their mean by round-off.
+        varied = bool((self._spread > _ROUND_OFF * self._examples * self._mean**2).all())
+        with np.errstate(divide="ignore", invalid="ignore"):
+            explained = 1 - self._squares / self._spread
+        return RegressionReport(
+            rmse=float(np.sqrt(self._squares.mean() / self._examples)),
+            mae=float(self._absolutes.mean() / self._examples),
+            r2=float(explained.mean()) if varied else None,
+            examples=self._examples,
+            not_finite=self._not_finite,
+        )
+
+
+def regression_report(outputs: Any, targets: Any) -> RegressionReport:
+    """Everything about one array of outputs, see `RegressionSums.add`.
+
+    Raises:
+        InputError: no examples, or arrays that do not fit.
+    """
+    sums = RegressionSums()
+    sums.add(outputs, targets)
+    return sums.report()
+
+
+def paired(outputs: Any, targets: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Outputs and targets as float64 [n, k].
+
+    Raises:
+        InputError: they are no numbers, or of shapes that do not fit.
+    """
+    arrays = [np.asarray(outputs), np.asarray(targets)]
+    for name, array in zip(("outputs", "targets"), arrays):
+        if array.dtype.kind not in "fiu" or array.ndim not in (1, 2):
+            raise InputError(f"{name} must be numbers [examples] or [examples, k], got {array.dtype} {array.shape}")
+    given, true = (array.astype(np.float64).reshape(len(array), -1 if array.size else 1) for array in arrays)
+    if given.shape != true.shape:
+        raise InputError(
+            f"outputs {arrays[0].shape} do not fit targets {arrays[1].shape}; the model needs one output a number"
+        )
+    return given, true
+
+
+def finite(numbers: dict[str, float | int | None]) -> dict[str, float | int]:
+    """Those of some numbers that are known and finite."""
+    return {name: value for name, value in numbers.items() if value is not None and np.isfinite(value)}
+
+
+def refuse_none(examples: int) -> None:
+    """Raise InputError if there was nothing to measure on."""
+    if examples == 0:
+        raise InputError("there are no examples to measure on; add a batch first, or keep a larger test part")
