@@ -96,8 +96,12 @@ class Recheck:
 
     def _confirmed(self, examples: int, suspects: list[int], measure: Measure) -> bool:
         if self._check.double:
-            with in_double(self._model):
-                return bool(self._changed(range(examples), measure, lambda _: suspects, DOUBLE))
+            try:
+                with in_double(self._model):
+                    return bool(self._changed(range(examples), measure, lambda _: suspects, DOUBLE))
+            except RuntimeError as error:  # targets that the loss wants in the outputs' precision
+                if out_of_memory(error):
+                    raise
         tolerance = HALF if self._check.half else SINGLE
         together = self._measured(range(examples), measure)
         for place in suspects:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._check import InputError
+from sfumato.per_example.checks.double import widened
 from sfumato.per_example.checks.rows import count_of
 from sfumato.per_example.checks.same_noise import Losses, SameNoise
 from sfumato.per_example.engine import Recording
@@ -74,7 +75,7 @@ class Trial:
         """
         examples = count_of(batch)
         with self.same_noise(examples, outcome=outcome):
-            found = self.losses(batch)
+            found = self.losses(widened(batch) if self.tolerance is DOUBLE else batch)
         if found.shape != (examples,):
             raise InputError(
                 f"the loss must give one number for each example, [{examples}], got shape {list(found.shape)}; "
