@@ -3,6 +3,7 @@
 Every case comes with a sibling that does the same for each example by itself, and that must be accepted.
 """
 
+import dataclasses
 import random
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,9 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from sfumato._check import InputError
+from sfumato._random import RandomSource
+from sfumato.central import DPSGD
+from sfumato.data import ExampleDataset
 from sfumato.per_example import Recording, covered, self_check
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -316,6 +320,54 @@ def test_coupling_is_refused(kind: str) -> None:
     model = build()
     with pytest.raises(InputError, match="coupled"):
         self_check(model, losses_of(model, loss), data())
+
+
+PLAN = DPSGD(steps=2, batch_size=8, clip_norm=1.0, noise_multiplier=1.0, seed=0)
+
+
+def as_data(batch: tuple[Tensor, Tensor]) -> ExampleDataset:
+    return ExampleDataset(inputs=(batch[0].numpy(),), targets=batch[1].numpy(), num_classes=CLASSES)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", COUPLED)
+def test_coupling_is_refused_before_the_first_step(kind: str, precision: Any) -> None:
+    build, loss, data = COUPLED[kind]
+    with pytest.raises(InputError, match="coupled"):
+        dataclasses.replace(PLAN, precision=precision).fit(build(), as_data(data()), loss=loss)
+
+
+@pytest.mark.parametrize("kind", UNCOUPLED)
+def test_its_sibling_trains(kind: str) -> None:
+    build, loss, data = UNCOUPLED[kind]
+    PLAN.fit(build(), as_data(data()), loss=loss)
+
+
+def test_a_branch_on_a_full_micro_batch_is_refused() -> None:
+    """The self-check's own batches are smaller."""
+    plan = dataclasses.replace(PLAN, micro_batch=128)
+    with pytest.raises(InputError, match=r"in a full micro-batch.*coupled"):
+        plan.fit(Dense(branch(lambda h: len(h) > 100)), as_data(numbers(200)))
+
+
+def test_what_begins_at_a_later_step_stops_the_run() -> None:
+    class Late(Dense):
+        calls = 0
+
+        def forward(self, values: Tensor) -> Tensor:
+            Late.calls += 1
+            hidden = self.one(values).tanh()
+            return self.two(hidden - hidden.mean(dim=0).detach() if Late.calls > 3000 else hidden)
+
+    plan = dataclasses.replace(PLAN, steps=100, micro_batch=8)
+    contribution = plan.contribution(Late(), as_data(numbers()), "cpu", 0)
+    source, theta = RandomSource.from_seed(0), contribution.trained.initial
+    cohort = plan.grouping.group(np.arange(48), 0, source)
+    contribution.clipped_sum(theta, cohort, 8, plan.bound, 1.0, source, None)
+    Late.calls = 3001
+    contribution.clipped_sum(theta, cohort, 9, plan.bound, 1.0, source, None)  # nobody looks
+    with pytest.raises(InputError, match=r"at step 16 .*coupled"):
+        contribution.clipped_sum(theta, cohort, 16, plan.bound, 1.0, source, None)
 
 
 @pytest.mark.parametrize("kind", UNCOUPLED)
