@@ -49,6 +49,8 @@ EXAMPLES = {
     "account": [
         "$ sfumato account --noise-multiplier 1 --sampling-rate 0.01 --steps 10000 --delta 1e-5",
         "$ sfumato account --noise-multiplier 1 --sample-size 100 --population 10000 --steps 100 --adjacency replace",
+        "# in the words of DP-SGD, for users with up to three examples each; shuffled batches are told beside",
+        "$ sfumato account --noise-multiplier 2 --examples 60000 --batch-size 600 --epochs 10 --examples-per-user 3",
         "# epsilon against steps, as a figure",
         "$ sfumato account --noise-multiplier 0.5 --sampling-rate 2e-5 --steps 1000 --delta 1e-8 --plot account.svg",
         "# any event: a file that holds what its to_json() gives",

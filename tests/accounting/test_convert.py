@@ -22,6 +22,7 @@ EVENTS = [
     acc.RandomizedResponse(0.3, 4),
     acc.MixtureOfGaussians(1.0, (0.0, 1.0, 2.0), (0.5, 0.25, 0.25)),
     acc.ZCDP(0.1),
+    acc.ZCDP(0.1, xi=0.2),
     acc.NonPrivate(),
     acc.Gaussian(2.0).without_replacement(10, 1000) * 5,
     acc.Gaussian(1.0).truncated_poisson(0.5, 2, 4),
@@ -73,7 +74,6 @@ def test_special_cases(event: dp.DpEvent, expected: acc.Event) -> None:
         dp.UnsupportedDpEvent(),
         dp.SampledWithReplacementDpEvent(100, 10, dp.GaussianDpEvent(1.0)),
         dp.RepeatAndSelectDpEvent(dp.GaussianDpEvent(1.0), 2.0, 1.0),
-        dp.ZCDpEvent(0.1, 0.2),
     ],
 )
 def test_what_has_no_counterpart_is_refused_by_name(event: dp.DpEvent) -> None:

@@ -189,3 +189,20 @@ def test_hardly_any_noise_hides_nothing_and_is_no_nan():
     promise = guarantee(Gaussian(5e-324))
     assert promise.tpr(np.array([1e-300, 0.5, 1.0])).tolist() == [1.0, 1.0, 1.0]
     assert promise.bayes_risk() == 0.0
+
+
+@pytest.mark.parametrize("event", [Gaussian(1.0) * 3, Gaussian(1.0).poisson(0.1) * 200, Laplace(2.0) * 5])
+def test_delta_lies_between_two_bounds_that_meet(event) -> None:
+    promise = guarantee(event)
+    for epsilon in (0.0, 0.5, 1.5):
+        low, high = promise.delta_interval(epsilon)
+        assert 0 < low <= high == promise.delta(epsilon)
+        assert high <= low * (1 + 2e-3)
+        assert promise.epsilon_interval(high)[0] <= epsilon + 1e-6
+
+
+def test_nothing_is_claimed_of_delta_from_below_where_no_mechanism_attains_the_pairs() -> None:
+    assert guarantee(ExponentialMechanism(1.0) * 3).delta_interval(0.5)[0] == 0.0
+    assert guarantee(NonPrivate()).delta_interval(1.0) == (0.0, 1.0)
+    with pytest.raises(InputError, match="epsilon must be"):
+        guarantee(Gaussian(1.0)).delta_interval(-1.0)

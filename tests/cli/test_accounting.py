@@ -34,7 +34,9 @@ def test_one_gaussian_costs_what_its_closed_form_says(sfumato):
 
 def test_no_noise_has_no_guarantee(sfumato):
     assert json.loads(sfumato("account", "--noise-multiplier", 0, "--json").out)["epsilon"] == "inf"
-    assert "none" in sfumato("account", "--noise-multiplier", 0).out
+    shown = sfumato("account", "--noise-multiplier", 0).out
+    assert "epsilon infinite (no guarantee)" in shown
+    assert "rdp" not in shown  # an accountant that says nothing is not listed
 
 
 def test_cohorts_of_a_fixed_size_are_not_accounted_as_poisson(sfumato):
@@ -46,10 +48,11 @@ def test_cohorts_of_a_fixed_size_are_not_accounted_as_poisson(sfumato):
 
 
 RUN = ("--noise-multiplier", 1, "--sampling-rate", 0.02, "--steps", 60)
+ALL = "--compare"
 
 
 def test_account_shows_the_accountants_side_by_side(sfumato):
-    told = json.loads(sfumato("account", *RUN, "--json").out)
+    told = json.loads(sfumato("account", *RUN, ALL, "--json").out)
     event = acc.Gaussian(1.0).poisson(0.02) * 60
     for name in ("pld", "prv", "buckets", "rdp", "rdp_usual_orders", "zcdp", "pure"):
         cost = acc.guarantee(event, method=name).epsilon(1e-5)
@@ -60,8 +63,35 @@ def test_account_shows_the_accountants_side_by_side(sfumato):
     assert "plain Gaussian" in told["unknown"]["gaussian"]
     shown = {line.split()[0]: line.split() for line in sfumato("account", *RUN).out.splitlines() if line}
     assert shown["pld"][1:] == [f"{told['lower']['pld']:.4g}", f"{told['methods']['pld']:.4g}"]
-    assert shown["gaussian"][1:] == ["-", "-"]
+    assert "gaussian" not in shown
+    assert "pure" not in shown
     assert shown["zcdp"][1] == "-"
+
+
+def test_examples_batches_and_epochs_are_a_sampling_rate_and_steps(sfumato):
+    words = ("account", "--noise-multiplier", 1.1, "--examples", 6000, "--batch-size", 60, "--epochs", 2.5)
+    told = json.loads(sfumato(*words, "--json").out)
+    event = acc.Gaussian(1.1).poisson(0.01) * 250
+    assert acc.event_from_json(told["event"]) == event
+    assert told["epsilon"] == acc.guarantee(event).epsilon(1e-5)
+    shuffled = acc.guarantee(acc.Gaussian(1.1) * 3, "zero_out").epsilon(1e-5)
+    assert told["shuffled"] == {"adjacency": "zero_out", "epsilon": shuffled}
+    assert f"without amplification (zero_out): epsilon {shuffled:.4g}" in sfumato(*words).out
+    replaced = json.loads(sfumato(*words, "--adjacency", "replace", "--json").out)["shuffled"]
+    assert replaced == {
+        "adjacency": "replace",
+        "epsilon": acc.guarantee(acc.Gaussian(1.1) * 3, "replace").epsilon(1e-5),
+    }
+
+
+def test_a_user_with_several_examples_costs_more_than_one_example(sfumato):
+    words = ("account", "--noise-multiplier", 4, "--examples", 1000, "--batch-size", 20, "--epochs", 2)
+    one, three = (
+        json.loads(sfumato(*words, "--examples-per-user", count, "--json").out)["epsilon"] for count in (1, 3)
+    )
+    assert one < three
+    event = (acc.Gaussian(4.0).poisson(0.02) * 100).for_group(3)
+    assert three == acc.guarantee(event).epsilon(1e-5)
 
 
 def test_account_tells_what_an_attack_can_find(sfumato):
@@ -127,6 +157,20 @@ def test_a_file_that_holds_no_event_is_refused(sfumato, tmp_path, text, said):
         (("--noise-multiplier", 1, "--population", 10), "--sample-size"),
         (("--noise-multiplier", 1, "--sample-size", 20, "--population", 10), "sample_size must be <= population"),
         (("--noise-multiplier", 1, "--sampling-rate", 0.1, "--sample-size", 2, "--population", 9), "--sampling-rate"),
+        (("--noise-multiplier", 1, "--examples", 10), "give --batch-size and --epochs too"),
+        (("--noise-multiplier", 1, "--examples", 10, "--epochs", 1), "give --batch-size too"),
+        (
+            ("--noise-multiplier", 1, "--examples", 9, "--batch-size", 10, "--epochs", 1),
+            "batch_size must be <= examples",
+        ),
+        (("--noise-multiplier", 1, "--examples", 9, "--batch-size", 0, "--epochs", 1), "batch_size must be a whole"),
+        (("--noise-multiplier", 1, "--examples", 9, "--batch-size", 1, "--epochs", 0), "epochs must be > 0"),
+        (("--noise-multiplier", 1, "--examples", 9, "--batch-size", 1, "--epochs", 1, "--steps", 3), "take the place"),
+        (("--noise-multiplier", 1, "--examples-per-user", 0), "examples_per_user must be a whole"),
+        (
+            ("--noise-multiplier", 1, "--sample-size", 2, "--population", 9, "--examples-per-user", 2),
+            "group is not known",
+        ),
         (("--noise-multiplier", 1, "--plot", "a.svg"), "--steps of at least 2"),
         (("--noise-multiplier", 1, "--steps", 9, "--plot", "a.txt"), ".svg, .png, .pdf"),
         (("--noise-multiplier", 1, "--steps", 9, "--plot", "nowhere/a.svg"), "no folder nowhere"),
@@ -153,7 +197,7 @@ def test_a_sampling_rate_of_one_is_no_sampling(sfumato):
 
 
 def test_ten_million_steps_have_an_answer(sfumato):
-    words = ("account", "--noise-multiplier", 2, "--sampling-rate", 1e-4, "--steps", 10_000_000, "--delta", 1e-6)
+    words = ("account", "--noise-multiplier", 2, "--sampling-rate", 1e-4, "--steps", 10_000_000, "--delta", 1e-6, ALL)
     told = json.loads(sfumato(*words, "--json").out)
     assert 0 < told["lower"]["pld"] <= told["epsilon"] <= told["methods"]["pld"] <= told["methods"]["rdp"]
     assert told["lower"]["pld"] <= told["methods"]["buckets"]
@@ -161,12 +205,12 @@ def test_ten_million_steps_have_an_answer(sfumato):
 
 
 def test_a_tiny_delta_has_an_answer_from_those_who_know_it(sfumato):
-    told = json.loads(sfumato("account", *RUN, "--delta", 1e-300, "--json").out)
+    told = json.loads(sfumato("account", *RUN, ALL, "--delta", 1e-300, "--json").out)
     assert told["epsilon"] <= told["methods"]["rdp"]
     assert 30 < told["epsilon"] < math.inf
     for name in ("prv", "buckets"):
         assert 'use "pld"' in told["unknown"][name]
-    small = json.loads(sfumato("account", *RUN, "--delta", 1e-12, "--json").out)
+    small = json.loads(sfumato("account", *RUN, ALL, "--delta", 1e-12, "--json").out)
     assert small["lower"]["pld"] <= small["methods"]["buckets"]
     assert "cannot certify" in small["unknown"]["prv"]
 

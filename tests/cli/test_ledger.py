@@ -16,7 +16,7 @@ PRETRAIN, TRAIN = acc.Gaussian(1.1).poisson(0.01), acc.Gaussian(2.0).poisson(0.0
 def ledger(tmp_path: Path) -> Path:
     """Two phases within a budget."""
     path = tmp_path / "a.jsonl"
-    with acc.Ledger.open(path, budget=acc.Budget(epsilon=2.0, delta=1e-6)) as opened:
+    with acc.Ledger.open(path, budget=acc.Budget(epsilon=2.0, delta=1e-6, fixed_plan=True)) as opened:
         for _ in range(20):
             opened.append(PRETRAIN, phase="pretrain")
         for _ in range(5):

@@ -12,7 +12,7 @@ from sfumato.clipping import AdaptiveClipNorm, ClippedSum, ConstantClipNorm, Qua
 from sfumato.mechanisms import IndependentGaussian
 from sfumato.runs import Facts, Run
 from sfumato.sampling import OwnClients, PoissonSampling
-from sfumato.training import Cadence, Loop, Optimizer, PrivateSum, Server, Trainable
+from sfumato.training import Cadence, Contribution, Loop, Optimizer, PrivateSum, Server, Trainable
 
 ROUNDS, UNITS = 6, 20
 FILES = ("ledger.jsonl", "statement.json", "model.safetensors")
@@ -30,7 +30,7 @@ class Killed(BaseException):
     """What a process does not survive."""
 
 
-class Rows:
+class Rows(Contribution):
     """Every unit contributes a row of its own."""
 
     population = UNITS

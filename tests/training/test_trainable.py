@@ -37,7 +37,7 @@ def test_a_loaded_vector_is_what_the_model_computes_with_and_what_is_released():
     theta = torch.arange(27.0)
     trained.load(theta)
     assert torch.equal(trained.vector, theta)
-    released = trained.released()
+    released = trained.released(trained.vector)
     flat = torch.cat([released[name].reshape(-1) for name in trained.layout.names])
     assert torch.equal(flat, theta)
     trained.vector.zero_()
@@ -60,14 +60,14 @@ def test_what_is_not_trained_is_frozen_and_both_together_are_the_model():
     chosen = [name for name, parameter in trained.model.named_parameters() if parameter.requires_grad]
     assert chosen == trained.layout.names
     assert set(trained.frozen()) == {"first.weight", "first.bias", "mean", "scale"}
-    assert set(trained.frozen()) | set(trained.layout.names) == set(trained.released())
+    assert set(trained.frozen()) | set(trained.layout.names) == set(trained.released(trained.vector))
 
 
 def test_frozen_tensors_that_are_put_back_stay_when_buffers_are_restored():
     source, trained = Trainable(Buffered(), r"last\..*"), Trainable(Buffered(), r"last\..*")
     source.load_frozen({name: torch.full_like(value, 9.0) for name, value in source.frozen().items()})
     trained.load_frozen(source.frozen())
-    trained.restore_buffers()
+    trained.put_back()
     assert all((value == 9.0).all() for value in trained.frozen().values())
     assert torch.equal(trained.vector, trained.initial)
 
@@ -76,7 +76,7 @@ def test_buffers_that_training_moved_are_restored():
     trained = Trainable(Buffered())
     trained.model.mean.add_(1.0)
     trained.model.scratch.add_(1.0)
-    trained.restore_buffers()
+    trained.put_back()
     assert trained.model.mean.tolist() == [0.5] * 3
     assert trained.model.scratch.tolist() == [0.0] * 2
 
@@ -87,7 +87,7 @@ def test_a_head_is_trained_last_and_released_by_its_name():
     assert trained.layout.names[-1] == HEAD
     assert torch.equal(trained.parameters[-1], head)
     trained.load(trained.initial * 2)
-    assert torch.equal(trained.released()[HEAD], head * 2)
+    assert torch.equal(trained.released(trained.vector)[HEAD], head * 2)
     assert torch.equal(head, torch.arange(6.0).view(3, 2))
     assert HEAD not in trained.frozen()
 

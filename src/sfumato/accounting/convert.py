@@ -62,9 +62,7 @@ def from_dp_event(event: Any) -> Event:
         case dp.MixtureOfGaussiansDpEvent(standard_deviation=std, sensitivities=moves, sampling_probs=shares):
             return MixtureOfGaussians(std, tuple(moves), tuple(shares)) if std else NonPrivate()
         case dp.ZCDpEvent(rho=rho, xi=xi):
-            if xi:
-                raise Unknown(f"zCDP with an offset xi={xi:g} has no counterpart; only xi=0 has")
-            return ZCDP(rho)
+            return ZCDP(rho, xi=xi)
         case dp.SelfComposedDpEvent(event=inner, count=count):
             return from_dp_event(inner) * count
         case dp.ComposedDpEvent(events=parts):
@@ -117,8 +115,8 @@ def _single(dp: "ModuleType", event: Event) -> Any:
             return dp.RandomizedResponseDpEvent(p, k)
         case MixtureOfGaussians(noise_std=std, sensitivities=moves, probabilities=shares):
             return dp.MixtureOfGaussiansDpEvent(std, list(moves), list(shares))
-        case ZCDP(claimed_rho=rho, adjacency="add_remove"):
-            return dp.ZCDpEvent(rho)
+        case ZCDP(claimed_rho=rho, adjacency="add_remove", xi=xi):
+            return dp.ZCDpEvent(rho, xi)
         case Poisson(event=inner, sampling_rate=q):
             return dp.PoissonSampledDpEvent(q, to_dp_event(inner))
         case WithoutReplacement(event=inner, sample_size=size, population=population):

@@ -27,6 +27,12 @@ def total(costs: Iterable[float]) -> float:
         return math.inf
 
 
+def divided(value: float, count: int) -> float:
+    """value / count, rounded down where it is not exact: noise that counts for several."""
+    share = value / count
+    return share if share * count == value else math.nextafter(share, 0.0)
+
+
 def round_up(value: float) -> float:
     """A number that is not below what a few operations rounded to `value` >= 0."""
     return value * (1 + 4 * EPS)

@@ -24,17 +24,18 @@ from sfumato.accounting.accountants.exact_gaussian import GaussianAccountant
 from sfumato.accounting.accountants.pld import PldAccountant
 from sfumato.accounting.accountants.pure import PureAccountant
 from sfumato.accounting.accountants.rdp import USUAL_ORDERS, RdpAccountant
+from sfumato.accounting.accountants.schedule import ScheduleAccountant, many_different
 from sfumato.accounting.accountants.zcdp import ZcdpAccountant
 from sfumato.accounting.events import Event, NonPrivate, Unknown, combined_shift, terms
 from sfumato.accounting.tradeoff import GaussianEquivalent, GaussianTradeoff, Tradeoff, TradeoffCurve
 
 Method = Literal["auto", "pld", "prv", "buckets", "rdp", "rdp_usual_orders", "zcdp", "gaussian", "pure"]
 
-_COMPOSED = PldAccountant | PrvAccountant | BucketsAccountant
+_COMPOSED = PldAccountant | ScheduleAccountant | PrvAccountant | BucketsAccountant
 _TWO_SIDED = _COMPOSED | GaussianAccountant
+_TWO_SIDED_IN_DELTA = PldAccountant | ScheduleAccountant | GaussianAccountant
 _SAMPLES = 500  # of a curve that is asked for point by point
 _FURTHEST = 1e100  # a shift from which on a double cannot tell Gaussian curves apart
-_MOST_DIFFERENT = 64  # different events up to which "auto" composes loss distributions
 
 
 class Accountant(Protocol):
@@ -115,6 +116,20 @@ class Guarantee:
             for accountant in self.accountants:
                 if isinstance(accountant, _TWO_SIDED):
                     low = max(low, accountant.epsilon_interval(delta)[0])
+        return min(low, high), high
+
+    def delta_interval(self, epsilon: float) -> tuple[float, float]:
+        """(lower, upper) bounds on the smallest delta at this epsilon; the lower one is 0 where none is known.
+
+        Args:
+            epsilon: >= 0.
+        """
+        high = self.delta(epsilon)
+        low = 0.0
+        if all(single.attained(self.adjacency) for single, _ in terms(self.event)):
+            for accountant in self.accountants:
+                if isinstance(accountant, _TWO_SIDED_IN_DELTA):
+                    low = max(low, accountant.delta_interval(float(epsilon))[0])
         return min(low, high), high
 
     def advantage(self) -> float:
@@ -261,7 +276,7 @@ def _accountants(event: Event, adjacency: Adjacency, method: Method) -> tuple[Ac
         return (GaussianAccountant(event, adjacency),)
     pure = PureAccountant(event, adjacency)
     bounded = (pure,) if math.isfinite(pure.largest_loss) else ()
-    if sum(1 for _ in terms(event)) <= _MOST_DIFFERENT and PldAccountant.suits(event, adjacency):
+    if ScheduleAccountant.suits(event, adjacency):
         attained = all(single.attained(adjacency) for single, _ in terms(event))
         # where no mechanism has the pair's curve, moments of the event itself can be below those of the pair
         moments = [] if attained else _moment_accountants(event, adjacency)[0]
@@ -285,5 +300,5 @@ def _moment_accountants(event: Event, adjacency: Adjacency) -> tuple[list[Accoun
 
 
 @lru_cache(maxsize=32)
-def _pld(event: Event, adjacency: Adjacency) -> PldAccountant:
-    return PldAccountant(event, adjacency)
+def _pld(event: Event, adjacency: Adjacency) -> PldAccountant | ScheduleAccountant:
+    return (ScheduleAccountant if many_different(event, adjacency) else PldAccountant)(event, adjacency)

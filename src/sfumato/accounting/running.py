@@ -30,6 +30,7 @@ import numpy as np
 from sfumato._check import InputError, between, non_negative, one_of, whole
 from sfumato._types import Adjacency
 from sfumato.accounting.accountants.pld import PldAccountant
+from sfumato.accounting.accountants.schedule import many_different
 from sfumato.accounting.events import Composition, Event, Unknown, combined_shift
 from sfumato.accounting.guarantee import guarantee
 
@@ -129,7 +130,7 @@ class RunningCost:
         return run if self._spent is None else self._spent + run
 
     def _cost(self, run: Event) -> float:
-        if combined_shift(run, self._adjacency) is None:
+        if combined_shift(run, self._adjacency) is None and not many_different(run, self._adjacency):
             with contextlib.suppress(Unknown):
                 return PldAccountant(run, self._adjacency).upper(self._delta)
         return guarantee(run, self._adjacency).epsilon(self._delta)

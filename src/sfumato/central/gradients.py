@@ -34,7 +34,11 @@ from sfumato.per_example import Recheck, Recording, covered
 from sfumato.per_example.memory import out_of_memory
 from sfumato.sampling import Cohort
 from sfumato.training import Contribution, Trainable
+from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of, made_up
 from sfumato.training.dropout import seed_dropout
+from sfumato.training.public_inputs import refuse_private_as_public
+
+_BLOCK = 1 << 12
 
 
 class ExampleContribution(Contribution):
@@ -83,6 +87,10 @@ class ExampleContribution(Contribution):
         self._bfloat16 = bfloat16
         self.trained = Trainable(model, trainable, device=device)
         self.model = self.trained.model
+        blocks = (slice(start, start + _BLOCK) for start in range(0, len(data), _BLOCK))
+        refuse_private_as_public(
+            self.trained, (tensors(data, np.arange(len(data))[block], torch.device("cpu"))[0] for block in blocks)
+        )
         covered(self.model)  # refuses layers by their kind, before anything runs
         check = first_look(self.trained, data, loss, self._losses, augmentation, self._device)
         self._layers = check.layers
@@ -92,6 +100,7 @@ class ExampleContribution(Contribution):
         self._recheck = Recheck(self.model, check)
         first = spread(data, self.micro_batch)
         self._recheck.at_start(len(first), lambda places: self._measured(first[list(places)], 0))
+        self.trained.refuse_changed()
 
     def clipped_sum(
         self,
@@ -116,7 +125,9 @@ class ExampleContribution(Contribution):
                     round, len(part), lambda places, at=part: self._measured(at[list(places)], key)
                 )
             seed_dropout(source.seed64("dropout", round, int(part[0])), self._device)
-            if self._micro_batch(part, key, share):
+            added = self._micro_batch(part, key, share)
+            self.trained.put_back(theta)
+            if added:
                 start += len(part)
             else:
                 self._shrink(len(part))
@@ -149,10 +160,18 @@ class ExampleContribution(Contribution):
 
     def fingerprint(self) -> str:
         """Digest of the parameters' shapes, the loss and the data."""
-        layout = self.trained.layout
-        shapes = [(name, tuple(shape)) for name, shape in zip(layout.names, layout.shapes, strict=True)]
         loss = getattr(self._loss, "__qualname__", type(self._loss).__qualname__)
-        return f"{shapes} {loss} {self.data.fingerprint()}"
+        return f"{self.trained.shapes()} {loss} {self.data.fingerprint()}"
+
+    def behaviour(self) -> Behaviour:
+        """Losses of made-up examples."""
+        inputs, targets = tensors(self.data, np.zeros(ROWS, np.int64), self._device)  # for their shapes and types
+        inputs = tuple(made_up(each) for each in inputs)
+        if self.data.num_classes is not None:
+            targets = torch.arange(ROWS, device=self._device) % self.data.num_classes
+        elif targets is not None:
+            targets = made_up(targets)
+        return behaviour_of(self.trained, lambda model: self._losses(inputs, targets, model))
 
     def _micro_batch(self, examples: np.ndarray, key: int, share: ClippedSum) -> bool:
         """Add some examples' bounded gradients to the sum; False if memory ran out before anything was added."""
@@ -206,11 +225,11 @@ class ExampleContribution(Contribution):
             return inputs
         return (augmented(inputs[0], examples, kind=self._augmentation, key=key, copy=number),)
 
-    def _losses(self, inputs: tuple[Tensor, ...], targets: Tensor | None) -> Tensor:
+    def _losses(self, inputs: tuple[Tensor, ...], targets: Tensor | None, model: nn.Module | None = None) -> Tensor:
         half = torch.autocast(self._device.type, torch.bfloat16) if self._bfloat16 else nullcontext()
         try:
             with half:
-                outputs = self.model(*inputs)
+                outputs = (model or self.model)(*inputs)
         except IndexError as error:
             raise InputError(
                 f"an example holds an id that the model has no row for ({error}); build the model for all ids"

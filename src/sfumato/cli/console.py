@@ -82,7 +82,7 @@ def plain(value: Any) -> Any:
 
 def number(value: float) -> str:
     """A number in a table: four digits, and a word for infinity."""
-    return "none" if math.isinf(value) else f"{value:.4g}"
+    return "infinite (no guarantee)" if math.isinf(value) else f"{value:.4g}"
 
 
 @contextmanager

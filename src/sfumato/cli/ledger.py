@@ -70,7 +70,7 @@ class MergeOptions(CommonOptions):
         epsilon: budget of the new ledger, with --delta; without it, the tightest of theirs.
         delta: in [0, 1); see --epsilon.
         rho: budget of the new ledger in zCDP, instead of --epsilon.
-        adjacency: how two neighbouring data sets differ, for --epsilon or --rho.
+        adjacency: how two neighbouring data sets differ, for a budget that is given here.
     """
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PATH PATH [PATH ...]")]
@@ -264,7 +264,7 @@ def _rows(totals: acc.Totals, phase: str | None, delta: float, adjacency: Adjace
 
 def _spent(totals: acc.Totals) -> float | None:
     try:
-        return totals.budget.cost(totals.event()) if totals.budget else None
+        return totals.spent()
     except InputError:
         return None
 

@@ -9,6 +9,8 @@ refuse it.
 import contextlib
 import errno
 import os
+import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,8 @@ from sfumato._check import InputError, one_of, whole
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"})
 LAYOUTS = "FOLDER/<user>/<picture> or FOLDER/<user>/<class>/<picture>"
 _ABOUT_THE_FILE = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENOTDIR}
+
+_OPENING = threading.Lock()
 
 OnError = Literal["refuse", "skip"]
 """What to do with a file that is not a readable picture."""
@@ -162,7 +166,7 @@ def decode(path: Path | str, size: tuple[int, int] | None = None, channels: int 
             disk.
     """
     try:
-        with Image.open(path) as image:
+        with _opened(path) as image:
             width, height = image.size
             if size is not None:  # a JPEG decoder scales down by 2, 4 or 8 at no cost; never below twice the size
                 image.draft(None, (2 * max(size), 2 * max(size)))
@@ -181,6 +185,13 @@ def decode(path: Path | str, size: tuple[int, int] | None = None, channels: int 
         raise BadImage(_reason(error)) from None
     own = 1 if plain.mode == "L" else 3
     return Picture(pixels=_fit(plain, size, channels), size=(height, width), channels=own)
+
+
+def _opened(path: Path | str) -> Image.Image:
+    """An image whose header was read; one of more pixels than Pillow's limit is refused before they take memory."""
+    with _OPENING, warnings.catch_warnings():  # which is global: one thread at a time
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        return Image.open(path)
 
 
 def fitted(images: np.ndarray, size: int | Sequence[int] | None, channels: int | None) -> np.ndarray:
@@ -229,6 +240,8 @@ def _reason(error: Exception) -> str:
         return f"cannot be read: {error.strerror}"
     if type(error).__name__ == "UnidentifiedImageError":
         return "is not a picture"
+    if isinstance(error, Image.DecompressionBombWarning | Image.DecompressionBombError):
+        return f"has more pixels than Pillow's limit of {Image.MAX_IMAGE_PIXELS:,} (PIL.Image.MAX_IMAGE_PIXELS)"
     return f"is broken: {' '.join(str(error).split()) or type(error).__name__}"
 
 

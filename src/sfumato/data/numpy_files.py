@@ -1,25 +1,34 @@
-"""Arrays in npz and npy files; a file that is missing, damaged or holds Python objects is refused in one line."""
+"""Arrays in npz and npy files; a file that is missing, damaged or holds Python objects is refused in one line.
+
+What a file declares is checked before memory is taken for it: an npz of 3 MB can unpack to gigabytes, and a damaged
+header can ask for any amount.
+"""
 
 import contextlib
+import math
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from sfumato._check import InputError
+from sfumato.data.strings import as_text
+from sfumato.data.unpacked import refuse_bomb
+
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def read_npz(path: Path | str) -> dict[str, np.ndarray]:
     """All arrays of an npz file.
 
     Raises:
-        InputError: the file is missing, damaged, or holds Python objects.
+        InputError: the file is missing, damaged, holds Python objects, or unpacks to far more than its size.
     """
-    with _npz(path) as file:
-        return {key: file[key] for key in file.files}
+    with _refusals(path, "npz", "numpy.savez"), zipfile.ZipFile(path) as file:
+        refuse_bomb(path, sum(entry.file_size for entry in file.infolist()))
+        return {entry.filename.removesuffix(".npy"): _array(file, entry) for entry in file.infolist()}
 
 
 def read_npz_keys(path: Path | str) -> list[str]:
@@ -28,22 +37,8 @@ def read_npz_keys(path: Path | str) -> list[str]:
     Raises:
         InputError: the file is missing or damaged.
     """
-    with _npz(path) as file:
-        return list(file.files)
-
-
-@contextlib.contextmanager
-def _npz(path: Path | str) -> Iterator[Any]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            yield file
-    except FileNotFoundError:
-        raise InputError(f"there is no file {path}") from None
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        reason = " ".join(str(error).split())
-        if "pickle" in reason:
-            reason = "it is no zip file of arrays of numbers or text"
-        raise InputError(f"{path} cannot be read as npz: {reason}; write it with numpy.savez") from None
+    with _refusals(path, "npz", "numpy.savez"), zipfile.ZipFile(path) as file:
+        return [entry.filename.removesuffix(".npy") for entry in file.infolist()]
 
 
 def mapped(file: Path) -> np.ndarray:
@@ -52,10 +47,49 @@ def mapped(file: Path) -> np.ndarray:
     Raises:
         InputError: it is missing, damaged, or holds Python objects.
     """
+    with _refusals(file, "npy", "numpy.save"):
+        with open(file, "rb") as content:
+            size = _declared(content)
+            held = file.stat().st_size - content.tell()
+        if size > held:
+            raise ValueError(f"its header declares {size:,} bytes of values, it has {held:,}")
+        array = np.load(file, mmap_mode="r" if size else None, allow_pickle=False)  # there may be nothing to map
+        return as_text(array, file.name) if array.dtype.kind in "US" else array
+
+
+def _array(file: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
+    """One array, read to the end of its entry, where its checksum is compared."""
+    with file.open(entry) as content:
+        start = _declared(content)
+        if start + content.tell() != entry.file_size:
+            raise ValueError(f"{entry.filename} has {entry.file_size:,} bytes, its header declares {start:,} of values")
+    with file.open(entry) as content:
+        array = np.lib.format.read_array(content, allow_pickle=False)
+        content.read(1)
+        return as_text(array, entry.filename) if array.dtype.kind in "US" else array
+
+
+def _declared(content: IO[bytes]) -> int:
+    """The bytes of values that a .npy header declares; the file stands behind the header."""
+    version = np.lib.format.read_magic(content)
+    if version not in _HEADERS:
+        raise ValueError(f"version {version} of the format is for records with names, not for arrays")
+    shape, _, dtype = _HEADERS[version](content)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, and reading them could run code from the file")
+    if any(isinstance(side, bool) or side < 0 for side in shape):
+        raise ValueError(f"its header declares the shape {shape}")
+    return math.prod(shape) * dtype.itemsize
+
+
+@contextlib.contextmanager
+def _refusals(path: Path | str, kind: str, remedy: str) -> Iterator[Any]:
     try:
-        array = np.load(file, mmap_mode="r", allow_pickle=False)
-        return array if array.size else np.zeros(array.shape, array.dtype)  # there is nothing to map
+        yield
     except FileNotFoundError:
-        raise InputError(f"there is no file {file}") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{file} cannot be read as npy: {' '.join(str(error).split())}") from None
+        raise InputError(f"there is no file {path}") from None
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # zip files and headers raise whatever a damaged one leads them to
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{path} cannot be read as {kind}: {reason[:200]}; write it with {remedy}") from None

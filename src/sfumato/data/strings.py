@@ -14,6 +14,8 @@ from typing import overload
 
 import numpy as np
 
+from sfumato._check import InputError
+
 _BLOCK = 1 << 16  # strings looked at in one go
 
 
@@ -59,6 +61,20 @@ class Strings(Sequence[str]):
         place = range(len(self))[index]
         content = self._content[self._offsets[place] : self._offsets[place + 1]]
         return content.tobytes().decode("utf-8", "surrogateescape")
+
+
+def as_text(values: np.ndarray, what: str) -> np.ndarray:
+    """Text in an array, or bytes of UTF-8, as an array of str.
+
+    Raises:
+        InputError: bytes that are not UTF-8, or numbers that are no characters.
+    """
+    try:
+        text = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
+        text.tolist()  # where a number that is no character shows
+        return text.astype(str)
+    except ValueError as error:
+        raise InputError(f"{what} are not text in UTF-8: {' '.join(str(error).split())}; write them anew") from None
 
 
 def encoded(strings: Sequence[str]) -> Iterator[bytes]:

@@ -5,7 +5,9 @@ slot; never on who else takes part.
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +15,7 @@ from sfumato._check import InputError, first_line
 from sfumato._random import RandomSource
 from sfumato.clipping import ClippedSum, NormBound
 from sfumato.data import UserDataset, to_tensor
+from sfumato.federated.apart import Apart
 from sfumato.federated.local.batched import BatchedTrainer
 from sfumato.federated.local.heads import glorot_head
 from sfumato.federated.local.one_by_one import ClientTrainer
@@ -20,6 +23,8 @@ from sfumato.federated.local.work import LocalTraining, gather
 from sfumato.models import refuse_batch_norm
 from sfumato.sampling import Cohort
 from sfumato.training import Contribution, Trainable
+from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of, made_up
+from sfumato.training.public_inputs import refuse_private_as_public
 from sfumato.training.trainable import copied
 
 
@@ -64,12 +69,18 @@ class LocalContribution(Contribution):
         head = None
         if local.shared_head:
             head = glorot_head(users.num_classes, dimension, torch.Generator().manual_seed(head_seed))
-        self.trained = Trainable(model, trainable, device=device, head=head)
-        threads = _threads(self.trained.model, users, device, client_threads, clients_at_once)
-        copies = [self.trained, *(Trainable(model, trainable, device=device, head=head) for _ in range(threads - 1))]
-        trainer = ClientTrainer if clients_at_once == 1 else BatchedTrainer
-        self._trainers = [trainer(local, copy) for copy in copies]
-        _refuse_moving_buffers(self.trained.model, users, device)
+        fresh = partial(Trainable, model, trainable, device=device, head=head)
+        self.trained = fresh()
+        refuse_private_as_public(self.trained, ((to_tensor(users.examples(u)[0]),) for u in range(len(users))))
+        threads = _threads(fresh().model, users, device, client_threads, clients_at_once)
+        kind = ClientTrainer if clients_at_once == 1 else BatchedTrainer
+        _refuse_changing(fresh(), users, device)
+        apart = Apart(lambda brief: kind(brief, fresh()), users, local, global_classes=global_classes)
+        apart.refuse_memory()
+        if clients_at_once > 1:
+            apart.refuse_shared_batch()
+        copies = [self.trained, *(fresh() for _ in range(threads - 1))]  # no record has gone through any of them
+        self._trainers = [kind(local, copy) for copy in copies]
         self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
 
     def clipped_sum(
@@ -98,7 +109,7 @@ class LocalContribution(Contribution):
                     deltas, losses, examples = trainer.deltas(theta, clients, seeds)
                     share.add_rows(deltas)
                     loss = losses.sum()
-                trainer.trained.restore_buffers()
+                trainer.trained.put_back()
                 share.tally.add(loss=loss, examples=examples)
             return share
 
@@ -116,10 +127,20 @@ class LocalContribution(Contribution):
         return shares[0]
 
     def fingerprint(self) -> str:
-        """Digest of the parameters' shapes and of the data."""
-        layout = self.trained.layout
-        shapes = [(name, tuple(shape)) for name, shape in zip(layout.names, layout.shapes, strict=True)]
-        return f"{shapes} {self.users.fingerprint()}"
+        """Digest of the shapes of all parameters and buffers, and of the data."""
+        return f"{self.trained.shapes()} {self.users.fingerprint()}"
+
+    def behaviour(self) -> Behaviour:
+        """Losses under a made-up head."""
+        like = to_tensor(np.zeros((ROWS, *self.users.input_shape), self.users.dtype))
+        device = self.trained.initial.device
+
+        def losses(model: nn.Module) -> Tensor:
+            embeddings = model(made_up(like).to(device))
+            head = made_up(torch.empty(ROWS, embeddings.shape[1], dtype=embeddings.dtype), seed=1).to(device)
+            return self.local.loss(embeddings, head, torch.arange(ROWS, device=device))
+
+        return behaviour_of(self.trained, losses)
 
 
 def _threads(model: nn.Module, users: UserDataset, device: str, wanted: int | None, at_once: int) -> int:
@@ -145,21 +166,11 @@ def _draws(model: nn.Module, users: UserDataset) -> bool:
     return not torch.equal(before, torch.get_rng_state())
 
 
-def _refuse_moving_buffers(model: nn.Module, users: UserDataset, device: str) -> None:
-    """A buffer that changes in a training step (running statistics, power iterations) would leave without noise."""
-    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    if not before:
-        return
-    with torch.no_grad():
-        model(_examples(users, 2).to(device))
-    moved = [name for name, buffer in model.named_buffers() if not torch.equal(buffer, before[name])]
-    for name, buffer in model.named_buffers():
-        buffer.copy_(before[name])
-    if moved:
-        raise InputError(
-            f"the model's buffer {moved[0]} changes while it trains, and would carry private records into the release "
-            "without noise; use a layer without such a buffer (group norm, plain weights)"
-        )
+def _refuse_changing(trained: Trainable, users: UserDataset, device: str) -> None:
+    """What forward passes write (running statistics, power iterations, a first batch's scale) would leave unnoised."""
+    for count in (2, 1):
+        trained.model(_examples(users, count).to(device))
+    trained.refuse_changed()
 
 
 def probe(model: nn.Module, users: UserDataset, device: str) -> int:

@@ -34,7 +34,7 @@ from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato._types import Adjacency
 from sfumato.accounting import Budget, Event, Ledger, Statement, compose, terms
-from sfumato.accounting.ledger.budget import Meter
+from sfumato.accounting.ledger.meter import meter
 from sfumato.runs import checkpoint as checkpoints
 from sfumato.runs.checkpoint import Checkpoint
 from sfumato.runs.facts import Facts
@@ -63,7 +63,7 @@ class Run:
         self.source: RandomSource
         self._plan, self._budget, self._stack = plan, budget, stack
         self._ledger: Ledger | None = None
-        self._meter = Meter(budget, {}) if budget is not None and folder is None else None  # else the ledger has one
+        self._meter = meter(budget, {}) if budget is not None and folder is None else None  # else the ledger has one
         self._spent: dict[Event, int] = {}
         self._releases: dict[str, dict[str, Tensor]] = {}
         self._last: Checkpoint | None = None

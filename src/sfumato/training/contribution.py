@@ -10,6 +10,7 @@ from torch import Tensor
 from sfumato._random import RandomSource
 from sfumato.clipping import ClippedSum, NormBound
 from sfumato.sampling import Cohort
+from sfumato.training.behaviour import Behaviour
 from sfumato.training.trainable import Trainable
 
 
@@ -65,3 +66,7 @@ class Contribution(Protocol):
     def fingerprint(self) -> str:
         """Digest of the data and of the parameters' names and shapes."""
         ...
+
+    def behaviour(self) -> Behaviour | None:
+        """What the model and its loss compute, in numbers that another one would not give; None where both are ours."""
+        return None

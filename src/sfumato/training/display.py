@@ -1,10 +1,12 @@
-"""A progress bar on stderr: rounds, ε so far, loss."""
+"""A progress bar on stderr: rounds, ε so far and of all rounds, loss."""
 
 from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from sfumato._rounding import rounded_up
 
 
 class Display:
@@ -15,11 +17,19 @@ class Display:
         done: rounds done before.
         visible: False shows nothing.
         headline: a measurement in a few words; empty for a row that is none.
+        planned: ε of all rounds; None without any guarantee.
     """
 
     def __init__(
-        self, rounds: int, done: int, *, visible: bool, headline: Callable[[dict[str, Any]], str] | None = None
+        self,
+        rounds: int,
+        done: int,
+        *,
+        visible: bool,
+        headline: Callable[[dict[str, Any]], str] | None = None,
+        planned: float | None = None,
     ) -> None:
+        self._planned = "" if planned is None else f" of {rounded_up(planned, 3):.3g}"
         self._progress = Progress(
             TextColumn("round"),
             MofNCompleteColumn(),
@@ -47,7 +57,7 @@ class Display:
             return
         epsilon, loss = row["epsilon"], row["not_private"]["loss"]
         parts = [
-            "no guarantee" if epsilon is None else f"ε ≤ {epsilon:.3g}",
+            "no guarantee" if epsilon is None else f"ε {rounded_up(epsilon, 3):.3g}{self._planned}",
             "" if loss is None else f"loss {loss:.3g} (private)",
             self._measured,
         ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from sfumato.per_example import NOT_SEEN
 from sfumato.runs import Alternative, Facts
 from sfumato.sampling import PoissonSampling, VirtualClients
 from sfumato.training.plan import Plan
@@ -34,7 +35,7 @@ def facts_of(
         delta=delta,
         sampling=private_sum.sampler.describe(),
         mechanism=_mechanism(private_sum, rounds),
-        assumptions=(*_assumptions(private_sum, rounds), *plan.assumptions(), *data_assumptions),
+        assumptions=(*_assumptions(plan, private_sum, rounds), *plan.assumptions(), *data_assumptions),
         alternatives=tuple(_alternatives(plan, private_sum, rounds)),
         disclosure={
             "contribution": f"Each contribution is {private_sum.bound.disclose()} in every round that draws the unit, "
@@ -53,8 +54,23 @@ def _mechanism(private_sum: PrivateSum, rounds: int) -> str:
     return f"{rounds} {what} of contributions {private_sum.bound.describe()}, noise multiplier {z:.6g}{count}"
 
 
-def _assumptions(private_sum: PrivateSum, rounds: int) -> list[str]:
-    lines = []
+_GIVEN = (
+    "What the training began with is public or has a statement of its own: starting weights and buffers that were "
+    "given, and inputs that norm layers were given as public. What they tell of the records is not counted here."
+)
+_SPLIT = (
+    "Which records were trained on was decided without looking at what they hold. Those that were kept for validation "
+    "and test are not covered by the noise; what was measured on them is private as they are."
+)
+_CLIENTS = (
+    "No client changes another one's contribution: this was tried out before the first round, on clients of the data. "
+    "Not seen by such a trial is what a model begins to keep only later or with other records, outside of its weights "
+    "and buffers."
+)
+
+
+def _assumptions(plan: Plan, private_sum: PrivateSum, rounds: int) -> list[str]:
+    lines = [NOT_SEEN if plan.unit == "example" else _CLIENTS, _GIVEN, _SPLIT]
     if isinstance(private_sum.grouping, VirtualClients):
         lines.append(
             "Sampled users are assigned to virtual clients independently and uniformly, and one user can move the "
@@ -62,8 +78,9 @@ def _assumptions(private_sum: PrivateSum, rounds: int) -> list[str]:
         )
     if rounds < private_sum.rounds:
         lines.append(
-            f"The run was stopped after {rounds} of {private_sum.rounds} rounds, and that decision used nothing "
-            "private; otherwise the cost of all planned rounds holds."
+            f"The run was stopped after {rounds} of {private_sum.rounds} rounds, and that was decided without looking "
+            "at anything private. If it was decided by the released models, the cost of all planned rounds holds; if "
+            "by losses or other metrics of private records, no figure here covers what the choice tells."
         )
     return lines
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,15 +11,16 @@ from typing import Any
 from torch import Tensor, nn
 
 from sfumato._check import InputError
-from sfumato.accounting import Budget, Statement, guarantee
+from sfumato.accounting import Budget, Statement
 from sfumato.runs import Run, share_cores
 from sfumato.training.contribution import Contribution
+from sfumato.training.cost_so_far import CostSoFar, before_rounds
 from sfumato.training.display import Display
 from sfumato.training.facts import facts_of
+from sfumato.training.learned import columns, trouble
 from sfumato.training.loop import Cadence, Loop
 from sfumato.training.moving_average import MovingAverage
 from sfumato.training.plan import ContributionFactory, Plan
-from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import OptimizerFactory, Server
 from sfumato.training.task import Task
 from sfumato.training.trainable import HEAD
@@ -38,6 +38,8 @@ class Result:
         evaluation: of the untrained and the trained model on the test data, if any was given.
         finished: False if the run was asked to stop before its last round.
         folder: the run's folder, or None.
+        trouble: why the model is of no use, a sentence; "" where nothing speaks against it. Not private: it follows
+            from losses and counts without noise.
     """
 
     model: nn.Module
@@ -47,6 +49,7 @@ class Result:
     evaluation: dict[str, Any]
     finished: bool
     folder: Path | None
+    trouble: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,25 +153,28 @@ class _Fit:
         fingerprint = self._fingerprint(contribution, server)
         team.refuse_difference(fingerprint)
         if resume:
-            loop.resume(run.saved(fingerprint))
+            saved = run.saved(fingerprint)
             trained.load_frozen(run.frozen())
+            loop.resume(saved)
         # Before anything is written, so that a test set of no use leaves no folder behind.
         untrained = self._measure(run, contribution, theta) if loop.round == 0 else None
         delta = plan.delta_for(population)
         visible = progress and team.leads
-        display = Display(private_sum.rounds, loop.round, visible=visible, headline=self.task.headline)
+        run.start(fingerprint, frozen)
+        cost = CostSoFar(private_sum, delta, before_rounds(run.spent(), private_sum, loop.round))
+        display = Display(
+            private_sum.rounds, loop.round, visible=visible, headline=self.task.headline, planned=cost.planned
+        )
         with display:
-            run.start(fingerprint, frozen)
             if untrained:
                 self._keep(run, "untrained", untrained)
             loop.rounds(
                 cadence,
-                epsilon_so_far=_running_epsilon(private_sum, delta),
+                epsilon_so_far=cost.after,
                 evaluate=self._validator(run, contribution),
                 show=display.show,
             )
         final = server.released(theta)
-        trained.load(final)
         facts = facts_of(
             plan,
             private_sum,
@@ -177,7 +183,7 @@ class _Fit:
             delta=delta,
             data_assumptions=self.task.assumptions(self.data),
         )
-        released = trained.released()
+        released = trained.released(final)
         public = {name: self.about[name] for name in plan.model_fields if name in self.about}
         statement = run.finish(released, facts, metadata=public, complete=loop.finished)
         evaluation = run.folder.evaluation() if run.folder is not None else {}
@@ -187,13 +193,14 @@ class _Fit:
             evaluation["trained"] = row
             self._keep(run, "trained", row)
         return Result(
-            model=trained.model.eval(),
+            model=trained.released_model(final),
             statement=statement,
             history=run.history,
             head=released.get(HEAD),
             evaluation=evaluation,
             finished=loop.finished,
             folder=None if run.folder is None else run.folder.path,
+            trouble=trouble(columns(run.history), evaluation),
         )
 
     def _fingerprint(self, contribution: Contribution, server: Server) -> str:
@@ -215,8 +222,8 @@ class _Fit:
     def _measure(self, run: Run, contribution: Contribution, theta: Tensor) -> dict[str, Any] | None:
         if self.test is None or not run.team.leads:
             return None
-        contribution.trained.load(theta)
-        return self.task.measure(contribution.trained.model, self.test, curve=True, device=self.device)
+        model = contribution.trained.released_model(theta)
+        return self.task.measure(model, self.test, curve=True, device=self.device)
 
     def _measure_or_warn(self, run: Run, contribution: Contribution, theta: Tensor) -> dict[str, Any] | None:
         """A model that has collapsed cannot be measured; that must not cost the run its files."""
@@ -239,14 +246,3 @@ def _server(plan: Plan, make: OptimizerFactory, views: list[Tensor], theta: Tens
         schedule=plan.rate_schedule(rounds),
         average=None if decay is None else MovingAverage(theta, decay=decay),
     )
-
-
-def _running_epsilon(private_sum: PrivateSum, delta: float) -> Callable[[int], float | None]:
-    """ε after so many rounds, for the metrics: by Rényi accounting, which is cheap and an upper bound."""
-
-    def epsilon(rounds: int) -> float | None:
-        cost = guarantee(private_sum.event(rounds), adjacency=private_sum.sampler.adjacency, method="rdp")
-        value = cost.epsilon(delta)
-        return round(value, 6) if math.isfinite(value) else None
-
-    return epsilon

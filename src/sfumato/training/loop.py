@@ -22,7 +22,9 @@ from sfumato._check import InputError
 from sfumato.clipping import Tally
 from sfumato.clipping.quantile import MOVED
 from sfumato.runs import Checkpoint, Run
+from sfumato.training.behaviour import Behaviour, refuse_other
 from sfumato.training.contribution import Contribution
+from sfumato.training.learned import Watch
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import Server
 
@@ -77,6 +79,7 @@ class Loop:
         self._run, self._phase = run, phase
         run.between(private_sum.sampler.adjacency)
         self._memory: Tensor | None = None
+        self._behaviour: Behaviour | None = None
 
     @property
     def finished(self) -> bool:
@@ -99,7 +102,7 @@ class Loop:
             evaluate: measures the model after a round; None for never.
             show: is told every row of the metrics.
         """
-        saved_at = time.monotonic()
+        saved_at, watch = time.monotonic(), Watch()
         if not self._resumed:
             self._evaluate(cadence, evaluate, show)
             self._save()
@@ -116,6 +119,8 @@ class Loop:
                 "not_private": {**tally.row(), "seconds": round(time.monotonic() - started, 4)},
             }
             self._note(row, show)
+            if (told := watch.add(row)) and self._run.team.leads:
+                warnings.warn(told, stacklevel=2)
             self._evaluate(cadence, evaluate, show)
             self.stopped = stop and not self.finished
             due = cadence.checkpoint_every and self.round % cadence.checkpoint_every == 0
@@ -125,9 +130,17 @@ class Loop:
                 saved_at = time.monotonic()
 
     def resume(self, saved: Checkpoint) -> None:
-        """Go on from a checkpoint; one from before the loop began changes nothing."""
+        """Go on from a checkpoint; one from before the loop began changes nothing.
+
+        Raises:
+            InputError: the model or its loss computes something else than when the run began.
+        """
         if not saved.state:
             return
+        then, now = saved.state["behaviour"], self._contribution.behaviour()
+        if then is not None and now is not None:
+            refuse_other(then, now, processes_then=saved.state["processes"], processes_now=self._run.team.size)
+        self._behaviour = then
         self._resumed = True
         self.round, self.clip_norm = saved.state["round"], saved.state["clip_norm"]
         self._theta.copy_(saved.tensors["theta"])
@@ -137,6 +150,10 @@ class Loop:
         self._sum.mechanism.load(mine)
 
     def _save(self) -> None:
+        if self._run.folder is None:
+            return
+        if self.round == 0:
+            self._behaviour = self._contribution.behaviour()
         tensors, numbers = self._server.state()
         noise = {f"mechanism.{name}": tensor for name, tensor in self._sum.mechanism.state().items()}
         self._run.save(
@@ -146,6 +163,8 @@ class Loop:
                 "clip_norm": self.clip_norm,
                 "server": numbers,
                 "contribution": self._contribution.settings(),
+                "behaviour": self._behaviour,
+                "processes": self._run.team.size,
             },
             complete=self.finished,
         )
@@ -204,6 +223,8 @@ class Loop:
                     raise
                 warnings.warn(f"round {self.round} could not be measured: {error}", stacklevel=2)
                 return
+            finally:
+                self._contribution.trained.put_back()
             self._note({"round": self.round, **row}, show)
 
     def _note(self, row: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> None:

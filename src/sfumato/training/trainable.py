@@ -2,6 +2,11 @@
 
 Copying, subtracting and clipping a model are single operations on the vector. It belongs to a copy of the user's
 module whose trained parameters are views of it; the user's own module is never touched.
+
+What is not trained is kept as it was before any record was seen, and is released from there: whatever forward passes
+write into parameters, buffers or attributes of the copy (an initialisation by the first batch, a moving average, a
+power iteration), nothing of it leaves. `put_back` undoes it, so that no contribution meets another one's traces.
+Statistics of public inputs follow the weights; for a release, a fresh copy computes them.
 """
 
 import copy
@@ -11,7 +16,7 @@ from torch import Tensor, nn
 
 from sfumato._check import InputError, first_line
 from sfumato.clipping import Layout
-from sfumato.models import refresh_statistics, trainable_parameters
+from sfumato.models import PublicBatchNorm, refresh_statistics, trainable_parameters
 from sfumato.models.layers.public_batch_norm import public_inputs_of
 
 HEAD = "head.weight"
@@ -22,7 +27,7 @@ class Trainable:
     """A copy of a module in training mode; only the chosen parameters require a gradient.
 
     Args:
-        model: the user's module.
+        model: the user's module; what is released is a copy of it, so it has to stay as it is until the run ends.
         spec: which parameters are trained; see `sfumato.models.trainable_parameters`.
         device: where the copy lies.
         head: float [classes, d], one more trained parameter that is no part of the module; None for none.
@@ -41,6 +46,7 @@ class Trainable:
     def __init__(
         self, model: nn.Module, spec: str = "all", *, device: torch.device | str = "cpu", head: Tensor | None = None
     ) -> None:
+        self._source = model
         self.model = copied(model).to(device).train()
         bare = head is not None and not any(True for _ in self.model.parameters())
         named = [] if bare else _chosen(self.model, spec)
@@ -50,10 +56,15 @@ class Trainable:
         self.parameters = [parameter for _, parameter in named]
         self.layout = Layout([name for name, _ in named], [parameter.shape for parameter in self.parameters])
         self.vector = torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters])
-        for parameter, view in zip(self.parameters, self.views(self.vector), strict=True):
+        self._views = self.views(self.vector)
+        for parameter, view in zip(self.parameters, self._views, strict=True):
             parameter.data = view
         self.initial = self.vector.clone()
-        self._keep_buffers()
+        self._registered = [(part, dict(part._parameters), dict(part._buffers)) for part in self.model.modules()]
+        self._names = {id(part): name for name, part in self.model.named_modules()}
+        self._untrained = self._named_untrained()
+        self._kept = {name: tensor.detach().clone() for name, tensor in self._untrained.items()}
+        self._follow = self._public_statistics()
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """Views of a vector [..., size] in the parameters' shapes [..., *shape]."""
@@ -66,37 +77,125 @@ class Trainable:
             for parameter, view in zip(self.parameters, self.views(theta), strict=True):
                 parameter.copy_(view)
 
-    def released(self) -> dict[str, Tensor]:
-        """The tensors to release after `load`: the model's, with statistics of public inputs as of these weights."""
-        for part in self.with_public_inputs():
-            self.model.eval()
-            refresh_statistics(part, *(public_inputs_of(part) or ()))
-        tensors = {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
+    def released(self, theta: Tensor) -> dict[str, Tensor]:
+        """The tensors to release with the parameters `theta`, float [size]: they and what is not trained."""
+        state = self.released_model(theta).state_dict()
+        tensors = {name: value.detach().cpu().clone() for name, value in state.items() if isinstance(value, Tensor)}
         if self._head:
-            tensors[HEAD] = self.parameters[-1].detach().cpu().clone()
+            tensors[HEAD] = self.views(theta)[-1].detach().cpu().clone()
         return tensors
 
+    def released_model(self, theta: Tensor) -> nn.Module:
+        """A fresh copy of the user's module with the parameters `theta`, in evaluation mode; it has seen no record."""
+        model = copied(self._source).to(theta.device).eval()
+        values = {id(tensor): self._kept[name] for name, tensor in self._untrained.items()}
+        values |= {id(parameter): view for parameter, view in zip(self.parameters, self.views(theta), strict=True)}
+        with torch.no_grad():
+            for fresh, (_, *registered) in zip(model.modules(), self._registered, strict=True):
+                for targets, tensors in zip((fresh._parameters, fresh._buffers), registered, strict=True):
+                    for name, tensor in tensors.items():
+                        target = targets[name]
+                        if tensor is not None and target is not None:
+                            target.copy_(values[id(tensor)])
+        for part in _with_public_inputs(model):
+            refresh_statistics(part, *(public_inputs_of(part) or ()))
+        return model
+
+    def shapes(self) -> str:
+        """Names and shapes, of what is trained and of what is not, to tell one model from another."""
+        trained = [(name, tuple(shape)) for name, shape in zip(self.layout.names, self.layout.shapes, strict=True)]
+        return f"{trained} {[(name, tuple(value.shape)) for name, value in self._kept.items()]}"
+
     def frozen(self) -> dict[str, Tensor]:
-        """Tensors of the model that are not trained."""
-        trained = set(self.layout.names)
-        return {name: value for name, value in self.model.state_dict().items() if name not in trained}
+        """Tensors of the model that are saved and not trained, as they were before any record was seen."""
+        parts = self.model.named_modules()
+        passing = {_joined(name, each) for name, part in parts for each in part._non_persistent_buffers_set}
+        return {name: value for name, value in self._kept.items() if name not in passing}
 
     def load_frozen(self, tensors: dict[str, Tensor]) -> None:
         """Put the tensors that are not trained back."""
-        self.model.load_state_dict(tensors, strict=False)
-        self._keep_buffers()
+        for name, tensor in tensors.items():
+            self._kept[name].copy_(tensor)
+        self.put_back(everything=True)
 
-    def restore_buffers(self) -> None:
-        """Undo what training did to buffers: they are not released, and no contribution may see another's."""
-        for buffer, kept in self._buffers:
-            buffer.copy_(kept)
+    def put_back(self, theta: Tensor | None = None, *, everything: bool = False) -> list[str]:
+        """Undo what forward passes wrote: it is not released, and no contribution may see another's.
+
+        Args:
+            theta: float [size], what the trained parameters have to be; None leaves them.
+            everything: also statistics of public inputs, which otherwise follow the weights by themselves.
+
+        Returns:
+            names of what was found changed.
+        """
+        changed = []
+        for part, parameters, buffers in self._registered:
+            for now, then in ((part._parameters, parameters), (part._buffers, buffers)):
+                if list(now) != list(then) or any(now[name] is not tensor for name, tensor in then.items()):
+                    names = [n for n in (*then, *now) if n not in now or n not in then or now[n] is not then[n]]
+                    changed += [_joined(self._names[id(part)], names[0])]
+                    now.clear()
+                    now.update(then)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        for parameter, view in zip(self.parameters, self._views, strict=True):
+            if parameter.data_ptr() != view.data_ptr():
+                parameter.data = view
+        with torch.no_grad():
+            for name, tensor in self._untrained.items():
+                if (everything or name not in self._follow) and not _same(tensor, self._kept[name]):
+                    changed.append(name)
+                    if tensor.shape == self._kept[name].shape:
+                        tensor.copy_(self._kept[name])
+                    else:
+                        tensor.data = self._kept[name].clone()
+        if theta is not None and not _same(self.vector, theta):
+            ours = zip(self.layout.names, self._views, self.views(theta), strict=True)
+            changed += [name for name, one, other in ours if not _same(one, other)]
+            self.load(theta)
+        return changed
+
+    def refuse_changed(self) -> None:
+        """Refuse a model into which what was tried before the first round has written; all of it is put back.
+
+        Raises:
+            InputError: names the parameter or buffer.
+        """
+        changed = self.put_back(self.initial)
+        if changed:
+            what = "parameter" if changed[0] in dict(self.model.named_parameters()) else "buffer"
+            raise InputError(
+                f"the model's {what} {changed[0]} changes while it trains, and would carry private records into the "
+                "release without noise; use a layer that keeps nothing of what it sees (group norm, plain weights), "
+                "or let public inputs go through the model first where only the first batch decides"
+            )
 
     def with_public_inputs(self) -> list[nn.Module]:
         """The model, or the parts of it, that have public inputs for their norm layers."""
-        return [part for part in self.model.modules() if public_inputs_of(part) is not None]
+        return _with_public_inputs(self.model)
 
-    def _keep_buffers(self) -> None:
-        self._buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
+    def _named_untrained(self) -> dict[str, Tensor]:
+        """Parameters and buffers that are not trained, one that is shared under its first name."""
+        found, seen = {}, {id(parameter) for parameter in self.parameters}
+        for part, parameters, buffers in self._registered:
+            for name, tensor in (*parameters.items(), *buffers.items()):
+                if tensor is not None and id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    found[_joined(self._names[id(part)], name)] = tensor
+        return found
+
+    def _public_statistics(self) -> set[str]:
+        """Names of buffers that are computed from public inputs and the weights."""
+        layers = {
+            id(layer)
+            for part in self.with_public_inputs()
+            for layer in part.modules()
+            if isinstance(layer, PublicBatchNorm)
+        }
+        return {
+            _joined(name, buffer)
+            for name, layer in self.model.named_modules()
+            if id(layer) in layers
+            for buffer in ("mean", "variance")
+        }
 
 
 def copied(model: nn.Module) -> nn.Module:
@@ -124,3 +223,18 @@ def _chosen(model: nn.Module, spec: str) -> list[tuple[str, nn.Parameter]]:
     for parameter in model.parameters():
         parameter.requires_grad_(id(parameter) in chosen)
     return named
+
+
+def _with_public_inputs(model: nn.Module) -> list[nn.Module]:
+    return [part for part in model.modules() if public_inputs_of(part) is not None]
+
+
+def _joined(part: str, name: str) -> str:
+    return f"{part}.{name}" if part else name
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Whether both hold the same values, NaN included; a version counter would not see what is written to `.data`."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())

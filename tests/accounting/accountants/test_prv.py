@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from sfumato.accounting import Gaussian, InputError
+from sfumato.accounting import ApproximateDP, Gaussian, InputError, guarantee
 from sfumato.accounting.accountants.comparison.prv import PrvAccountant, _nearest, reach
 from sfumato.accounting.accountants.pld import PldAccountant
 from sfumato.accounting.pairs import SampledGaussian
@@ -107,3 +107,9 @@ def test_a_long_run_has_a_coarser_mesh_and_still_a_bound() -> None:
 def test_an_error_that_is_none_is_refused(error: float) -> None:
     with pytest.raises(InputError, match="epsilon_error must be"):
         PrvAccountant(Gaussian(1.0), epsilon_error=error)
+
+
+@pytest.mark.parametrize("method", ["prv", "buckets"])
+def test_an_event_without_a_finite_loss_is_refused_by_name(method) -> None:
+    with pytest.raises(InputError, match="infinite losses only"):
+        guarantee(ApproximateDP(2.0, 0.7), "replace", method)

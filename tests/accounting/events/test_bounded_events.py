@@ -412,3 +412,30 @@ def test_delta_beyond_all_finite_losses_is_the_infinite_mass() -> None:
     claims = ApproximateDP(0.0, 0.3) * 2
     assert guarantee(claims).delta(1e300) == pytest.approx(1 - 0.7**2)
     assert PldAccountant(claims).delta_interval(float("inf"))[1] == pytest.approx(1 - 0.7**2)
+
+
+@pytest.mark.parametrize(("noise", "categories"), [(0.5, 2), (0.1, 2), (0.001, 10), (1e-9, 3)])
+@pytest.mark.parametrize("count", [1, 2, 10, 100])
+def test_next_to_the_largest_loss_both_bounds_are_what_the_likeliest_reports_show(noise, categories, count) -> None:
+    """From the second largest loss on, the best test waits for all reports to be true."""
+    response = RandomizedResponse(noise, categories)
+    cost = guarantee(response * count, "replace")
+    keep, largest = response.keep_probability**count, count * response.largest_loss("replace")
+    for share in (1e-3, 0.2, 0.5):
+        epsilon = largest + math.log1p(-share)
+        low, high = cost.epsilon_interval(keep * share)
+        assert low == pytest.approx(epsilon, rel=1e-5)
+        assert high == pytest.approx(epsilon, rel=1e-5)
+        low, high = PldAccountant(response * count, "replace").delta_interval(epsilon)
+        assert low <= keep * share * (1 + 1e-6)
+        assert low == pytest.approx(keep * share, rel=1e-5)
+
+
+def test_largest_losses_of_different_events_have_a_lower_bound() -> None:
+    run = RandomizedResponse(0.1, 2) * 3 + RandomizedResponse(0.7, 3) * 2
+    parts = [(RandomizedResponse(0.1, 2), 3), (RandomizedResponse(0.7, 3), 2)]
+    keep = math.prod(event.keep_probability**count for event, count in parts)
+    largest = sum(count * event.largest_loss("replace") for event, count in parts)
+    low, high = guarantee(run, "replace").epsilon_interval(keep * 0.3)
+    assert low == pytest.approx(largest + math.log(0.7), rel=1e-9)
+    assert low <= high < 1.02 * low

@@ -12,6 +12,7 @@ from sfumato.accounting import (
     Gaussian,
     InputError,
     Joint,
+    Ledger,
     NonPrivate,
     Poisson,
     Unknown,
@@ -19,7 +20,8 @@ from sfumato.accounting import (
     guarantee,
     joint,
 )
-from sfumato.clipping import AdaptiveClipNorm
+from sfumato.clipping.quantile import MOVED, QuantileRule
+from sfumato.mechanisms import IndependentGaussian
 
 noises = st.floats(0.05, 1e3)
 parts = st.lists(st.one_of(st.builds(Gaussian, noises), st.builds(ClipCount, noises)), min_size=2, max_size=5)
@@ -103,18 +105,45 @@ def test_a_clipped_sum_and_a_count_with_one_noise() -> None:
     assert replaced / noise <= event.gaussian_shift("replace")
 
 
-@pytest.mark.parametrize(("z", "clients", "noise"), [(0.62, 32, None), (1.0, 100, 3.0), (5.0, 1000, 2.6)])
+@pytest.mark.parametrize(("z", "clients", "count_noise"), [(0.62, 32, None), (1.0, 100, 3.0), (5.0, 1000, 2.6)])
 def test_the_sum_and_the_count_of_adaptive_clipping_are_one_gaussian(
-    z: float, clients: int, noise: float | None
+    z: float, clients: int, count_noise: float | None
 ) -> None:
-    clip = AdaptiveClipNorm(initial=1.0, quantile=0.5, clients=clients, noise_multiplier=z, count_noise=noise)
-    together = joint(Gaussian(clip.sum_noise_multiplier), ClipCount(clip.count_noise_std))
+    rule = QuantileRule(quantile=0.5, count_noise=count_noise)
+    count = ClipCount(rule.count_noise_std(clients=clients, noise_multiplier=z))
+    noise = IndependentGaussian(noise_multiplier=z).beside(count.noise_std / MOVED)
+    together = joint(noise.single(1.0), count)
     for adjacency in ADJACENCIES:
         assert together.gaussian_shift(adjacency) == pytest.approx(Gaussian(z).gaussian_shift(adjacency), rel=1e-12)  # pyright: ignore[reportArgumentType]
     for method in ("auto", "rdp"):
         runs = (event.poisson(0.01) * 500 for event in (together, Gaussian(z)))
         ours, theirs = (guarantee(run, method=method).epsilon(1e-6) for run in runs)  # pyright: ignore[reportArgumentType]
         assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("z", [0.6, 1.1, 7.0])
+def test_a_round_with_a_noisy_count_of_clipped_contributions_is_one_event(z: float, adjacency: str, tmp_path) -> None:
+    """Andrew et al. 2021, Theorem 1: z^-2 = z_sum^-2 + (2 sigma_b)^-2, on one and the same sample."""
+    std = 5.0
+    z_sum = (z**-2 - (2 * std) ** -2) ** -0.5
+    both, one = joint(Gaussian(z_sum), ClipCount(noise_std=std)), Gaussian(z)
+    assert both.gaussian_shift(adjacency) == pytest.approx(one.gaussian_shift(adjacency), rel=1e-12)
+    for sampled in (
+        lambda event: event,
+        lambda event: event.poisson(0.01),
+        lambda event: event.without_replacement(10, 1000),
+        lambda event: event.truncated_poisson(0.01, 20, 1000),
+        lambda event: event.min_separation(100, 9),
+    ):
+        run, same = sampled(both) * 50, sampled(one) * 50
+        assert guarantee(run, adjacency).epsilon(1e-6) == pytest.approx(
+            guarantee(same, adjacency).epsilon(1e-6), rel=1e-9
+        )
+        assert guarantee(run, adjacency).rho() == pytest.approx(guarantee(same, adjacency).rho(), rel=1e-12)
+        with Ledger.open(tmp_path / f"{type(run).__name__}-{hash(run)}.jsonl") as ledger:
+            ledger.append(run)
+            assert Ledger.read(ledger.path).event() == run
 
 
 def test_the_sensitivity_of_the_count_is_what_bits_can_do() -> None:

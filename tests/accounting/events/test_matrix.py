@@ -1,5 +1,7 @@
 import dataclasses
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -210,3 +212,30 @@ def test_a_strategy_of_no_numbers_is_refused_in_one_line(make):
     with pytest.raises(InputError) as refusal:
         make()
     assert "\n" not in str(refusal.value)
+
+
+def test_a_digest_without_its_parameters_proves_nothing() -> None:
+    forged = dataclasses.replace(LARGE, digest="0" * 64, squared_sensitivity=1e-6)
+    read = event_from_json(json.loads(json.dumps(forged.to_json())))
+    for event in (forged, read):
+        for method in ("auto", "rdp", "zcdp"):
+            with pytest.raises(Unknown, match="verify"):
+                guarantee(event, "zero_out", method)
+    with pytest.raises(InputError, match="does not follow"):
+        guarantee(dataclasses.replace(LARGE, squared_sensitivity=LARGE.squared_sensitivity / 2), "zero_out")
+    code = """
+import json, sys
+import numpy as np
+from sfumato.accounting import InputError, event_from_json, guarantee
+event = event_from_json(json.loads(sys.argv[1]))
+try:
+    guarantee(event, "zero_out")
+except InputError as refusal:
+    print("verify" in str(refusal))
+event.verify(1 / np.sqrt(np.arange(1, 10_001)))
+print(guarantee(event, "zero_out").epsilon(1e-6))
+"""
+    command = [sys.executable, "-c", code, json.dumps(LARGE.to_json())]
+    refused, epsilon = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert refused == "True"
+    assert float(epsilon) == guarantee(LARGE, "zero_out").epsilon(1e-6)

@@ -234,3 +234,22 @@ def test_rare_samples_keep_their_precision(rate: float) -> None:
         atoms = from_above(pair, 1e-3 * rate, pair.bulk())
         on_the_grid = float((atoms.masses * np.maximum(-np.expm1(loss - atoms.losses), 0)).sum())
         assert curve_of(pair, loss) * (1 - 1e-6) <= on_the_grid <= curve_of(pair, loss) * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("rate", [5e-324, 1e-300, 1e-20, 1 - 1e-16])
+@pytest.mark.parametrize(
+    "event",
+    [Gaussian(1.0), Gaussian(0.06), Laplace(1.0), ApproximateDP(1.0, 1e-6), ApproximateDP(0.0, 0.3)],
+)
+@pytest.mark.filterwarnings("error")
+def test_rates_next_to_zero_and_to_one_have_an_answer_to_every_question(event, rate) -> None:
+    for count in (1, 2, 50):
+        cost = guarantee(event.poisson(rate) * count)
+        unsampled = guarantee(event * count)
+        for delta in (1e-5, 0.5):
+            low, high = cost.epsilon_interval(delta)
+            assert 0 <= low <= high <= unsampled.epsilon(delta) * (1 + 1e-3) + 1e-9  # the width of an interval
+        assert 0 <= cost.delta(1.0) <= unsampled.delta(1.0) * (1 + 1e-3) + 1e-12
+        assert 0 <= cost.advantage() <= 1
+        assert cost.gdp().mu >= 0
+        assert 0 <= cost.bayes_risk() <= 0.5

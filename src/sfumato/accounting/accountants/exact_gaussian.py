@@ -51,6 +51,12 @@ class GaussianAccountant:
         between(0, math.inf, epsilon=epsilon)
         return gaussian_delta_interval(self.mu, epsilon)[1]
 
+    def delta_interval(self, epsilon: float) -> tuple[float, float]:
+        """(lower, upper): the exact value lies between them, as for `epsilon_interval`."""
+        between(0, math.inf, epsilon=epsilon)
+        low, high = gaussian_delta_interval(self.mu, epsilon)
+        return low if self._attained else 0.0, high
+
     def epsilon_interval(self, delta: float) -> tuple[float, float]:
         """(lower, upper): the exact value lies between them, a rounding error apart.
 

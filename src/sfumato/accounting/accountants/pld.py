@@ -36,6 +36,8 @@ from sfumato.accounting.pairs import Pair, SampledGaussian
 _Bound = TypeVar("_Bound")
 _WIDTH = 1e-6  # of the interval aimed at where it is quick, relative to epsilon
 _MOST_WIDTH = 4e-4  # and where it is not
+_ROUGH_WIDTH = 1e-3  # and where that will do
+_ROUGH_DELTA = 1.1  # ratio of the bounds on delta that will do then
 _COARSE = 4.0  # how much wider the gap is with which a direction is ruled out
 _MOST_DOUBLINGS = 12  # of the gap, until a grid fits
 _LEAST_NOISE = 0.05
@@ -57,6 +59,7 @@ class PldAccountant:
     Args:
         event: what was released.
         adjacency: "add_remove", "replace" or "zero_out".
+        rough: aim at intervals of epsilon that are a thousandth wide, and leave out the Renyi bounds that hold beside.
 
     Raises:
         InputError: the pair of an event is not known, or its noise is too small for a grid.
@@ -64,11 +67,11 @@ class PldAccountant:
 
     method = "pld"
 
-    def __init__(self, event: Event, adjacency: Adjacency = "add_remove") -> None:
-        self._event = event
+    def __init__(self, event: Event, adjacency: Adjacency = "add_remove", *, rough: bool = False) -> None:
+        self._event, self._width = event, _ROUGH_WIDTH if rough else _WIDTH
         self._adjacency: Adjacency = adjacency
         self._curves = [Curve(tuple(parts)) for parts in directions(event, adjacency)]
-        self._renyi = _renyi(event, adjacency)
+        self._renyi = None if rough else _renyi(event, adjacency)
         self._largest = math.fsum(count * single.largest_loss(adjacency) for single, count in terms(event))
         if math.isinf(self._largest) and not any(curve.infinity for curve in self._curves):
             self._largest = self._largest_finite()[1]
@@ -98,6 +101,15 @@ class PldAccountant:
             if not worst or search.upper_at(_COARSE * search.gap) > worst:
                 worst = max(worst, search.upper_at(search.gap))
         return min(known, worst)
+
+    def lower(self, delta: float) -> float:
+        """A lower bound on the smallest epsilon of the pairs, for less work, as `upper`."""
+        between(0, 1, delta=delta)
+        known = self._read_off(float(delta)) if delta not in self._known else self._known[delta]
+        if isinstance(known, tuple):
+            return known[0]
+        tops = [curve.top_epsilon(delta) for curve in self._curves]
+        return min(known, max(*tops, *(search.lower_at(search.gap) for search in self._searches(delta))))
 
     def epsilon_interval(self, delta: float) -> tuple[float, float]:
         """(lower, upper) bounds on the smallest epsilon of the pairs at this delta; remembered.
@@ -184,23 +196,29 @@ class PldAccountant:
                 continue
             low, high = search.interval()
             worst_low, worst_high = max(worst_low, low), max(worst_high, high)
+        worst_low = max(worst_low, *(curve.top_epsilon(delta) for curve in self._curves))
         if worst_low > cap:  # the pairs dominate the mechanism, but are worse than it
             return 0.0, cap
         high = min(cap, worst_high)
         return min(worst_low, high), high
 
     def _searches(self, delta: float) -> "list[_Search]":
-        return sorted((_Search(curve, delta) for curve in self._curves), key=lambda search: -search.guess)
+        return sorted((_Search(curve, delta, self._width) for curve in self._curves), key=lambda search: -search.guess)
 
     def _delta(self, curve: Curve, epsilon: float, cap: float) -> tuple[float, float]:
         """Bounds on delta of one direction, refined until they are close."""
         if curve.count == 1:
             return _single_delta(curve.parts[0][0], epsilon)
+        largest = math.fsum(count * pair.span()[1] for pair, count in curve.parts)
+        if epsilon >= largest * (1 + 1e-9) and all(_ends(pair) for pair, _ in curve.parts):
+            return curve.infinity, curve.infinity  # beyond all finite losses
         low, high, gap, finer = 0.0, min(cap, 1.0), None, False
         guess = min(high, max(math.exp(curve.sketch.log_delta(epsilon)) + curve.infinity, _LEAST_DELTA))
         for _ in range(6):
             ending = curve.ending(guess)
-            if gap is None:
+            if gap is not None:
+                gap = max(gap, ending.finest)  # a smaller delta needs a longer grid
+            else:
                 tilt = ending.sketch.tilt_at(epsilon)
                 relative = 1 / max(tilt, 1 / max(epsilon, 1e-3))
                 gap = ending.gap(tilt, 1e-3 * relative, 1e-2 * relative)
@@ -210,25 +228,25 @@ class PldAccountant:
             (new_low, new_high), used = found
             last = high - low
             low, high = max(low, new_low), min(high, new_high)
-            if high <= 1.001 * low or high < _LEAST_DELTA:
+            if high <= (_ROUGH_DELTA if self._width == _ROUGH_WIDTH else 1.001) * low or high < _LEAST_DELTA:
                 break
             if curve.count * ending.tail <= 1e-3 * high:  # the grid ends late enough, so its gap is too wide
                 if used > gap or used <= 1.4 * ending.finest or (finer and high - low > 0.7 * last):
                     break
                 gap, finer = ending.on_lattice(used / 3), True
             guess = min(high, max(low, 0.1 * high, _LEAST_DELTA))
-        return min(low, high), high
+        return min(max(low, curve.top_delta(epsilon)), high), high
 
 
 class _Search:
     """Narrowing the epsilon of one direction at one delta."""
 
-    def __init__(self, curve: Curve, delta: float) -> None:
+    def __init__(self, curve: Curve, delta: float, width: float) -> None:
         self._curve, self._delta = curve.ending(delta), delta
         tilt, guess = self._curve.sketch.saddle(math.log(max(delta - curve.infinity, 1e-300)))
         self.guess = max(guess, 0.0)
         aim = max(self.guess, 1e-12)
-        self.gap = self._curve.gap(tilt, _WIDTH * aim, _MOST_WIDTH * aim)
+        self.gap = self._curve.gap(tilt, width * aim, max(width, _MOST_WIDTH) * aim)
 
     def upper_at(self, gap: float) -> float:
         """An upper bound at this gap; inf where it does not fit."""
@@ -236,6 +254,13 @@ class _Search:
             return self._curve.epsilon(self._delta, self._curve.on_lattice(gap), True, self.guess)[0]
         except TooFine:
             return math.inf
+
+    def lower_at(self, gap: float) -> float:
+        """A lower bound at this gap; 0 where it does not fit."""
+        try:
+            return self._curve.epsilon(self._delta, self._curve.on_lattice(gap), False, self.guess)[0]
+        except TooFine:
+            return 0.0
 
     def interval(self) -> tuple[float, float]:
         """(lower, upper), refined until it is narrow or the grid cannot be finer."""

@@ -30,20 +30,22 @@ class ZcdpAccountant:
     method = "zcdp"
 
     def __init__(self, event: Event, adjacency: Adjacency = "add_remove") -> None:
-        self._rho = total(count * single.rho(adjacency) for single, count in terms(event))
+        parts = [(single.concentrated(adjacency), count) for single, count in terms(event)]
+        self._xi = total(count * xi for (xi, _), count in parts)
+        self._rho = total(count * rho for (_, rho), count in parts)
 
     def rho(self) -> float:
-        """The total rho, >= 0; inf where there is no guarantee."""
-        return self._rho
+        """The total rho, >= 0; inf where there is no guarantee, or none by rho alone."""
+        return self._rho if self._xi == 0 else math.inf
 
     def epsilon(self, delta: float) -> float:
         """Epsilon for this delta; 0 <= epsilon <= inf."""
-        return rho_to_epsilon(self._rho, delta)
+        return rho_to_epsilon(self._rho, delta, self._xi)
 
     def delta(self, epsilon: float) -> float:
         """Delta for this epsilon; 0 <= delta <= 1."""
-        rho = self._rho
-        if rho == 0.0:
+        rho, xi = self._rho, self._xi
+        if rho == xi == 0.0:
             return 0.0
         if math.isinf(rho):
             return 1.0
@@ -52,26 +54,25 @@ class ZcdpAccountant:
 
         def log_delta(log_excess: float) -> float:
             excess = math.exp(log_excess)  # the order is 1 + excess
-            return excess * (rho * (1 + excess) - epsilon - math.log1p(1 / excess)) - math.log1p(excess)
+            return excess * (xi + rho * (1 + excess) - epsilon - math.log1p(1 / excess)) - math.log1p(excess)
 
-        return min(math.exp(min(0.0, _minimum(log_delta))), math.sqrt(-math.expm1(-rho)))
+        return min(math.exp(min(0.0, _minimum(log_delta))), math.sqrt(-math.expm1(-rho - xi)))
 
 
-def rho_to_epsilon(rho: float, delta: float) -> float:
-    """The smallest epsilon that rho-zCDP implies at this delta (Proposition 12, order optimised over the
-    reals).
+def rho_to_epsilon(rho: float, delta: float, xi: float = 0.0) -> float:
+    """The smallest epsilon that (xi, rho)-zCDP implies at this delta (Proposition 12, order optimised over the reals).
 
     >>> round(rho_to_epsilon(0.81, 1e-10), 4)
     8.9222
     """
-    if rho == 0.0 or delta >= 1.0 or delta >= math.sqrt(-math.expm1(-rho)):
+    if rho == xi == 0.0 or delta >= 1.0 or delta >= math.sqrt(-math.expm1(-rho - xi)):
         return 0.0
     if delta <= 0.0 or math.isinf(rho):
         return math.inf
 
     def candidate(log_excess: float) -> float:
         excess = math.exp(log_excess)
-        return rho * (1 + excess) - math.log1p(1 / excess) - (math.log(delta) + math.log1p(excess)) / excess
+        return xi + rho * (1 + excess) - math.log1p(1 / excess) - (math.log(delta) + math.log1p(excess)) / excess
 
     return max(0.0, _minimum(candidate))
 

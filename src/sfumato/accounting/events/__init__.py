@@ -14,6 +14,7 @@ from sfumato.accounting.events.min_separation import MinSeparation
 from sfumato.accounting.events.mixture import MixtureOfGaussians
 from sfumato.accounting.events.randomized_response import RandomizedResponse
 from sfumato.accounting.events.sampling import Poisson, WithoutReplacement
+from sfumato.accounting.events.selection import PrivateSelection
 from sfumato.accounting.events.tree import TreeAggregation
 from sfumato.accounting.events.truncated_poisson import TruncatedPoisson
 from sfumato.accounting.events.vote import NoisyVote, VoteThreshold, honest_noise_std
@@ -36,6 +37,7 @@ __all__ = [
     "NoisyVote",
     "NonPrivate",
     "Poisson",
+    "PrivateSelection",
     "PureDP",
     "RandomizedResponse",
     "Repeated",

@@ -26,9 +26,10 @@ from scipy.special import expit
 
 from sfumato._check import between, non_negative, one_of, positive
 from sfumato._types import Adjacency
-from sfumato.accounting.doubles import EPS
+from sfumato.accounting.doubles import EPS, round_up
 from sfumato.accounting.events.bounded import BoundedLoss, require_range
 from sfumato.accounting.events.event import Event, Unknown, event_kind
+from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.pairs.finite import FinitePair
 from sfumato.accounting.pairs.pair import Pair
 
@@ -39,6 +40,9 @@ class NonPrivate(Event):
     """A release without any guarantee: epsilon is infinite. For runs without noise."""
 
     unsampled = ""
+
+    def _of_group(self, units: int) -> Event:
+        return self
 
     def renyi(self, orders: np.ndarray, adjacency: Adjacency) -> np.ndarray:
         return np.full(len(orders), np.inf)
@@ -78,6 +82,12 @@ class PureDP(Claim, BoundedLoss):
 
     def largest_loss(self, adjacency: Adjacency) -> float:
         return group_size(self, self.adjacency, adjacency) * self.epsilon
+
+    def _of_group(self, units: int) -> Event:
+        return PureDP(self.epsilon * units, self.adjacency)
+
+    def rank(self) -> Rank:
+        return Rank(("pure", self.adjacency), (self.epsilon,), lambda numbers: PureDP(numbers[0], self.adjacency))
 
     def _pair(self, adjacency: Adjacency) -> Pair:
         return _worst(self.largest_loss(adjacency), 0.0)
@@ -126,37 +136,69 @@ class ApproximateDP(Claim):
     def largest_loss(self, adjacency: Adjacency) -> float:
         return self.rho(adjacency)
 
+    def _of_group(self, units: int) -> Event:
+        """Vadhan 2017, "The Complexity of Differential Privacy", Lemma 2.2: delta grows by the sum of e^(i epsilon)."""
+        epsilon, delta = self.epsilon * units, self.delta * units
+        if self.epsilon > 0:
+            grown = math.expm1(min(epsilon, 700.0)) / math.expm1(self.epsilon)
+            delta = self.delta * grown * (1 + 8 * EPS)
+        return ApproximateDP(epsilon, delta, self.adjacency) if delta < 1 else NonPrivate()
+
+    def rank(self) -> Rank:
+        kind, numbers = ("approximate", self.adjacency), (self.epsilon, self.delta)
+        return Rank(kind, numbers, lambda numbers: ApproximateDP(numbers[0], numbers[1], self.adjacency))
+
 
 @event_kind("zcdp")
 @dataclass(frozen=True, slots=True)
 class ZCDP(Claim):
-    """A mechanism that is rho-zero-concentrated differentially private.
+    """A mechanism that is (xi, rho)-zero-concentrated differentially private: D_a <= xi + rho a at every order a > 1.
 
     Attributes:
         claimed_rho: rho > 0.
-        adjacency: the one for which the claim holds. A claim for add_remove is 4 rho for replace (Bun and Steinke 2016,
-            Proposition 1.9).
+        adjacency: the one for which the claim holds. A claim for add_remove is (3 xi, 4 rho) for replace (Bun and
+            Steinke 2016, Proposition 1.9: k units are (k xi (1 + 1/2 + ... + 1/k), k^2 rho)).
+        xi: offset >= 0; 0 for what is called rho-zCDP.
     """
 
     claimed_rho: float
     adjacency: Adjacency = "add_remove"
+    xi: float = 0.0
 
     unsampled = "zCDP has no amplification by sampling; sample the mechanism itself"
 
     def __post_init__(self) -> None:
         positive(rho=self.claimed_rho, remedy="leave out what costs nothing; for no guarantee use NonPrivate()")
         require_adjacency(self.adjacency)
+        non_negative(xi=self.xi)
         object.__setattr__(self, "claimed_rho", float(self.claimed_rho))
+        object.__setattr__(self, "xi", float(self.xi))
 
     def renyi(self, orders: np.ndarray, adjacency: Adjacency) -> np.ndarray:
-        return orders * self.rho(adjacency)
+        xi, rho = self.concentrated(adjacency)
+        return xi + orders * rho
 
     def rho(self, adjacency: Adjacency) -> float:
-        return group_size(self, self.adjacency, adjacency) ** 2 * self.claimed_rho
+        xi, rho = self.concentrated(adjacency)
+        return rho if xi == 0 else math.inf  # no rho alone is enough
+
+    def concentrated(self, adjacency: Adjacency) -> tuple[float, float]:
+        return _grouped(self, group_size(self, self.adjacency, adjacency))
+
+    def _of_group(self, units: int) -> Event:
+        xi, rho = _grouped(self, units)
+        return ZCDP(rho, self.adjacency, xi)
 
     def largest_loss(self, adjacency: Adjacency) -> float:
         group_size(self, self.adjacency, adjacency)
         return math.inf
+
+
+def _grouped(event: ZCDP, units: int) -> tuple[float, float]:
+    """(xi, rho) for so many units at once."""
+    harmonic = math.fsum(1 / i for i in range(1, units + 1))
+    xi = round_up(units * harmonic * event.xi) if units > 1 else event.xi
+    return xi, units**2 * event.claimed_rho
 
 
 def group_size(event: Event, claimed: Adjacency, asked: Adjacency) -> int:

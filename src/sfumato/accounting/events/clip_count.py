@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from sfumato._check import positive
 from sfumato._types import Adjacency
-from sfumato.accounting.events.event import event_kind
+from sfumato.accounting.doubles import divided
+from sfumato.accounting.events.event import Event, event_kind
 from sfumato.accounting.events.gaussian import GaussianEvent
 
 
@@ -37,6 +38,9 @@ class ClipCount(GaussianEvent):
     def __post_init__(self) -> None:
         positive(noise_std=self.noise_std, remedy="for a run without noise use NonPrivate()")
         object.__setattr__(self, "noise_std", float(self.noise_std))
+
+    def _of_group(self, units: int) -> Event:
+        return ClipCount(divided(self.noise_std, units))
 
     def gaussian_shift(self, adjacency: Adjacency) -> float:
         return (1.0 if adjacency == "replace" else 0.5) / self.noise_std

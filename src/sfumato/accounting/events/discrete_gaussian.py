@@ -47,6 +47,9 @@ class DiscreteGaussian(Event):
         object.__setattr__(self, "sigma", float(self.sigma))
         object.__setattr__(self, "sensitivity", int(self.sensitivity))
 
+    def _of_group(self, units: int) -> Event:
+        return DiscreteGaussian(self.sigma, self.sensitivity * units)
+
     def shift(self, adjacency: Adjacency) -> int:
         """How far the unit moves the integer."""
         return (2 if adjacency == "replace" else 1) * self.sensitivity

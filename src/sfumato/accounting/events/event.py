@@ -25,6 +25,7 @@ import numpy as np
 
 from sfumato._check import InputError, whole
 from sfumato._types import Adjacency
+from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.moments.bounded_pair import renyi_of_pairs, renyi_of_pure, rho_of_pure
 from sfumato.accounting.pairs.pair import Pair
 
@@ -52,10 +53,11 @@ class Event:
         """Both, on the same records; the second may depend on what the first released."""
         if not isinstance(other, Event):
             return NotImplemented
-        counts = dict(terms(self))
-        for event, count in terms(other):
-            counts[event] = counts.get(event, 0) + count
-        return compose(counts)
+        parts = _by_single(self)  # as they are, because runs of thousands of different steps are added one by one
+        for single, part in _by_single(other).items():
+            mine = parts.get(single)
+            parts[single] = part if mine is None else Repeated(single, _count(mine) + _count(part))
+        return _of_parts(tuple(parts.values()))
 
     def __radd__(self, other: object) -> "Event":
         return self if other == 0 else NotImplemented  # so that sum(events) works
@@ -124,6 +126,30 @@ class Event:
         """
         return _DERIVATIONS["min_separation"](self, rounds, separation, max_participations)
 
+    def for_group(self, units: int) -> "Event":
+        """The same release, seen by a group: neighbours differ in up to `units` units at once.
+
+        For one person who owns several units, such as k examples in DP-SGD: account `event.for_group(k)`.
+
+        Args:
+            units: in the group, >= 1.
+
+        Raises:
+            InputError: nothing better is known for this event than for each of the units by itself.
+        """
+        whole(units=units)
+        if units == 1:
+            return self
+        counts: dict[Event, int] = {}
+        for single, count in terms(self):
+            for part, times in terms(single._of_group(int(units))):
+                counts[part] = counts.get(part, 0) + times * count
+        return compose(counts)
+
+    def _of_group(self, units: int) -> "Event":
+        """`for_group` of a single event and two units or more."""
+        raise Unknown(f"what {type(self).__name__} shows of a group is not known; account each unit by itself")
+
     def gaussian_shift(self, adjacency: Adjacency) -> float | None:
         """s where the event equals one Gaussian release, N(s, 1) against N(0, 1) at worst; None otherwise."""
         return None
@@ -176,6 +202,18 @@ class Event:
     def attained(self, adjacency: Adjacency) -> bool:
         """Whether one mechanism attains the pairs, so that a lower bound on their cost is one on the event's."""
         return True
+
+    def concentrated(self, adjacency: Adjacency) -> tuple[float, float]:
+        """(xi, rho) of (xi, rho)-zCDP: Renyi divergences of at most xi + rho * order.
+
+        Raises:
+            Unknown: no bound is known.
+        """
+        return 0.0, self.rho(adjacency)
+
+    def rank(self) -> Rank | None:
+        """Where the event stands among its kind; None where no order is known."""
+        return None
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary that `json` can write and `event_from_json` reads back to an equal event."""
@@ -302,8 +340,7 @@ def terms(event: Event) -> Iterator[tuple[Event, int]]:
 
 def compose(counts: Mapping[Event, int]) -> Event:
     """The event that consists of single events with these counts, in normal form."""
-    parts = _parts(counts)
-    return parts[0] if len(parts) == 1 else Composition(parts)
+    return _of_parts(_parts(counts))
 
 
 def event_from_json(value: Mapping[str, Any]) -> Event:
@@ -329,6 +366,25 @@ def _counts(events: Iterable[Event]) -> dict[Event, int]:
         for single, count in terms(event):
             counts[single] = counts.get(single, 0) + count
     return counts
+
+
+def _by_single(event: Event) -> dict[Event, Event]:
+    """The parts of an event, repeated as often as they happened, by their single event."""
+    parts = event.events if isinstance(event, Composition) else (event,)
+    return {part.event if isinstance(part, Repeated) else part: part for part in parts}
+
+
+def _count(part: Event) -> int:
+    return part.count if isinstance(part, Repeated) else 1
+
+
+def _of_parts(parts: tuple[Event, ...]) -> Event:
+    """The event of parts that are in normal form."""
+    if len(parts) == 1:
+        return parts[0]
+    made = object.__new__(Composition)
+    object.__setattr__(made, "events", parts)
+    return made
 
 
 def _parts(counts: Mapping[Event, int]) -> tuple[Event, ...]:

@@ -24,7 +24,8 @@ from sfumato._types import Adjacency
 from sfumato.accounting.doubles import EPS
 from sfumato.accounting.events.bounded import BoundedLoss
 from sfumato.accounting.events.claims import Claim, group_size, require_adjacency
-from sfumato.accounting.events.event import event_kind
+from sfumato.accounting.events.event import Event, event_kind
+from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.pairs.exponential import BoundedRange
 from sfumato.accounting.pairs.pair import Pair
 
@@ -67,6 +68,16 @@ class ExponentialMechanism(Claim, BoundedLoss):
 
     def attained(self, adjacency: Adjacency) -> bool:
         return False  # each point of the pair's curve belongs to another mechanism of this range
+
+    def _of_group(self, units: int) -> Event:
+        return ExponentialMechanism(self.epsilon * units, self.adjacency)
+
+    def rank(self) -> Rank:
+        return Rank(
+            ("exponential", self.adjacency),
+            (self.epsilon,),
+            lambda numbers: ExponentialMechanism(numbers[0], self.adjacency),
+        )
 
     def _pair(self, adjacency: Adjacency) -> Pair:
         return BoundedRange(self.largest_loss(adjacency))

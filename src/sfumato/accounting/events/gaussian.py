@@ -14,8 +14,9 @@ import numpy as np
 
 from sfumato._check import positive
 from sfumato._types import Adjacency
-from sfumato.accounting.doubles import inverse_square
+from sfumato.accounting.doubles import divided, inverse_square
 from sfumato.accounting.events.event import Event, event_kind, terms
+from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.pairs.pair import Pair
 from sfumato.accounting.pairs.sampled_gaussian import SampledGaussian
 
@@ -64,6 +65,12 @@ class Gaussian(GaussianEvent):
 
     def rho(self, adjacency: Adjacency) -> float:
         return (2.0 if adjacency == "replace" else 0.5) * inverse_square(self.noise_multiplier)
+
+    def _of_group(self, units: int) -> Event:
+        return Gaussian(divided(self.noise_multiplier, units))
+
+    def rank(self) -> Rank:
+        return Rank("gaussian", (-self.noise_multiplier,), lambda numbers: Gaussian(-numbers[0]))
 
 
 def combined_shift(event: Event, adjacency: Adjacency) -> float | None:

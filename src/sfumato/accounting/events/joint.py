@@ -20,8 +20,10 @@ from dataclasses import dataclass
 
 from sfumato._check import InputError, positive
 from sfumato._types import Adjacency
+from sfumato.accounting.doubles import EPS
 from sfumato.accounting.events.event import Event, Repeated, Unknown, event_kind, terms
 from sfumato.accounting.events.gaussian import Gaussian, GaussianEvent, combined_shift
+from sfumato.accounting.events.rank import Rank
 
 
 @event_kind("joint")
@@ -64,6 +66,13 @@ class Joint(GaussianEvent):
         for bound, std in zip(limits, given):
             positive(bounds=bound, noise_std=std)
         return cls(tuple(Gaussian(std / bound) for bound, std in zip(limits, given)))
+
+    def _of_group(self, units: int) -> Event:
+        return Joint(tuple(event.for_group(units) for event in self.events))
+
+    def rank(self) -> Rank:
+        noise = 1.0 / self.gaussian_shift("add_remove") * (1.0 - 3 * EPS)  # the one Gaussian that it equals
+        return Gaussian(noise).rank()
 
     def gaussian_shift(self, adjacency: Adjacency) -> float:
         return math.hypot(*(combined_shift(event, adjacency) or 0.0 for event in self.events))

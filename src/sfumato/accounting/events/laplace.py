@@ -21,9 +21,10 @@ import numpy as np
 
 from sfumato._check import between, positive, whole
 from sfumato._types import Adjacency
-from sfumato.accounting.doubles import round_up
+from sfumato.accounting.doubles import divided, round_up
 from sfumato.accounting.events.bounded import BoundedLoss
-from sfumato.accounting.events.event import Unknown, event_kind
+from sfumato.accounting.events.event import Event, Unknown, event_kind
+from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.moments.bounded_pair import renyi_from_log_excess, renyi_of_pure
 from sfumato.accounting.moments.logs import log_expm1
 from sfumato.accounting.pairs.discrete_laplace import DiscreteLaplacePair
@@ -68,6 +69,12 @@ class Laplace(BoundedLoss):
         inverse = 1.0 / self.scale
         return (2.0 if adjacency == "replace" else 1.0) * (inverse if inverse * self.scale == 1 else round_up(inverse))
 
+    def _of_group(self, units: int) -> Event:
+        return Laplace(divided(self.scale, units))
+
+    def rank(self) -> Rank:
+        return Rank("laplace", (-self.scale,), lambda numbers: Laplace(-numbers[0]))
+
     def _pair(self, adjacency: Adjacency) -> Pair:
         return LaplacePair(self.largest_loss(adjacency))
 
@@ -102,6 +109,9 @@ class DiscreteLaplace(BoundedLoss):
         if shift > MOST_ATOMS:
             raise Unknown(f'a sensitivity of {shift} integers is too much for method="pld"; use "pure" or "zcdp"')
         return DiscreteLaplacePair(self.rate, shift)
+
+    def _of_group(self, units: int) -> Event:
+        return DiscreteLaplace(self.rate, self.sensitivity * units)
 
     def _shift(self, adjacency: Adjacency) -> int:
         return (2 if adjacency == "replace" else 1) * self.sensitivity

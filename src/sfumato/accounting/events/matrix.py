@@ -26,13 +26,12 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
 
 from sfumato._check import InputError, between, non_negative, one_of, positive, whole
-from sfumato.accounting.events.event import event_kind
+from sfumato.accounting.events.event import Unknown, event_kind
 from sfumato.accounting.events.stream import MOST_STEPS, StreamEvent
 from sfumato.accounting.streams import matrix_sensitivity
 from sfumato.accounting.streams.participation import Participation
@@ -51,7 +50,9 @@ class MatrixMechanism(StreamEvent):
     """A whole run with the noise C^-1 z; made by `banded`, `toeplitz`, `blt` and `from_matrix`.
 
     Whoever reads the event in a ledger can check it: up to 4096 parameters are kept and the sensitivity is computed
-    from them again. Of a larger strategy it keeps the SHA-256 digest, and `verify` takes the parameters.
+    from them again. Of a larger strategy it keeps the SHA-256 digest. A digest proves nothing about the sensitivity, so
+    such an event costs nothing known until its parameters were seen in the same process: by making the event from them,
+    or by `verify`.
 
     Attributes:
         noise_multiplier: std of a coordinate of z divided by the clip norm, > 0.
@@ -86,7 +87,7 @@ class MatrixMechanism(StreamEvent):
         if self.parameters:
             kept = tuple(_numbers("parameters", self.parameters).tolist())
             object.__setattr__(self, "parameters", kept)
-            self._compare(_of_kept(self.strategy, kept, self.participation))
+            self._compare(_seen(self.strategy, np.asarray(kept), self.participation))
 
     @classmethod
     def banded(
@@ -223,7 +224,7 @@ class MatrixMechanism(StreamEvent):
             raise InputError(f"the parameters have digest {_digest(values)}, the event has {self.digest}")
         if self.parameters and tuple(values.tolist()) != self.parameters:
             raise InputError("the parameters differ from those of the event")
-        self._compare(_squared(self.strategy, values, self.participation))
+        self._compare(_seen(self.strategy, values, self.participation))
 
     @classmethod
     def _of(
@@ -239,7 +240,7 @@ class MatrixMechanism(StreamEvent):
         limits = Participation(rounds=steps, max_participations=max_participations, min_separation=min_separation)
         values = np.asarray(parameters, dtype=np.float64)
         kept = tuple(values.tolist()) if len(values) <= _MOST_KEPT else ()
-        value, exact = _of_kept(strategy, kept, limits) if kept else _squared(strategy, values, limits)
+        value, exact = _seen(strategy, values, limits)
         return cls(
             noise_multiplier=noise_multiplier,
             steps=steps,
@@ -253,6 +254,14 @@ class MatrixMechanism(StreamEvent):
         )
 
     def _squared(self) -> float:
+        if self.digest:
+            known = _SEEN.get((self.strategy, self.digest, self.participation))
+            if known is None:
+                raise Unknown(
+                    f"the {self.strategy} strategy is known by its digest only, which proves no sensitivity; "
+                    "call event.verify(parameters) first"
+                )
+            self._compare(known)
         return self.squared_sensitivity
 
     def _is_exact(self) -> bool:
@@ -314,9 +323,16 @@ def _squared_of_banded(parameters: np.ndarray, limits: Participation) -> Squared
     return matrix_sensitivity.banded(norms**2, limits)
 
 
-@lru_cache(maxsize=64)
-def _of_kept(strategy: Strategy, parameters: tuple[float, ...], limits: Participation) -> Squared:
-    return _squared(strategy, np.asarray(parameters, dtype=np.float64), limits)
+_SEEN: dict[tuple[str, str, Participation], Squared] = {}
+"""Sensitivities that were computed from parameters in this process, by the digest of these; some hundred bytes each."""
+
+
+def _seen(strategy: Strategy, parameters: np.ndarray, limits: Participation) -> Squared:
+    """S^2 of the strategy; remembered."""
+    key = (strategy, _digest(parameters), limits)
+    if key not in _SEEN:
+        _SEEN[key] = _squared(strategy, parameters, limits)
+    return _SEEN[key]
 
 
 def _numbers(name: str, values: _Numbers) -> np.ndarray:

@@ -24,6 +24,7 @@ from sfumato._types import Adjacency
 from sfumato.accounting.doubles import inverse_square
 from sfumato.accounting.events.event import Composition, Event, event_kind
 from sfumato.accounting.events.grid_limits import require_grid
+from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.moments.bounded_pair import renyi_from_log_excess
 from sfumato.accounting.moments.mixture import log_excess_mixture, log_excess_revealed
 from sfumato.accounting.pairs.labelled import Labelled
@@ -112,6 +113,13 @@ class MixtureOfGaussians(Event):
     def rho(self, adjacency: Adjacency) -> float:
         shifts, _ = self._cases()
         return (2.0 if adjacency == "replace" else 0.5) * inverse_square(1 / shifts[-1])
+
+    def rank(self) -> Rank:
+        return Rank(
+            ("mixture", self.sensitivities, self.probabilities),
+            (-self.noise_std,),
+            lambda numbers: MixtureOfGaussians(-numbers[0], self.sensitivities, self.probabilities),
+        )
 
     def attained(self, adjacency: Adjacency) -> bool:
         return adjacency != "replace" or len(self._cases()[0]) == 1  # its pair for replacing tells which case it was

@@ -19,7 +19,8 @@ from sfumato._check import between, positive, whole
 from sfumato._types import Adjacency
 from sfumato.accounting.doubles import round_up
 from sfumato.accounting.events.bounded import BoundedLoss
-from sfumato.accounting.events.event import Unknown, event_kind
+from sfumato.accounting.events.event import Event, Unknown, event_kind
+from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.pairs.finite import FinitePair
 from sfumato.accounting.pairs.pair import Pair
 
@@ -72,6 +73,16 @@ class RandomizedResponse(BoundedLoss):
             )
         p = self.noise_parameter
         return round_up(math.log1p(self.categories * ((1 - p) / p)))
+
+    def _of_group(self, units: int) -> Event:
+        return self * units  # each unit reports by itself
+
+    def rank(self) -> Rank:
+        return Rank(
+            ("randomized response", self.categories),
+            (-self.noise_parameter,),
+            lambda numbers: RandomizedResponse(-numbers[0], self.categories),
+        )
 
     def _pair(self, adjacency: Adjacency) -> Pair:
         loss, keep, other = self.largest_loss(adjacency), self.keep_probability, self.noise_parameter / self.categories

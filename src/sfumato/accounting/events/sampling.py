@@ -21,21 +21,24 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import gammaln
 
 from sfumato._check import InputError, between, whole
 from sfumato._types import Adjacency
-from sfumato.accounting.doubles import round_up
+from sfumato.accounting.doubles import EPS, round_up
 from sfumato.accounting.events.bounded import require_range
 from sfumato.accounting.events.claims import Claim, NonPrivate
 from sfumato.accounting.events.discrete_gaussian import DiscreteGaussian
 from sfumato.accounting.events.event import Composition, Event, Unknown, derivation, event_kind, terms
 from sfumato.accounting.events.gaussian import Gaussian, combined_shift
+from sfumato.accounting.events.mixture import MixtureOfGaussians
+from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.moments.bounded_pair import renyi_from_log_excess, rho_of_pure
 from sfumato.accounting.moments.integers import log_excess_sampled_integers
 from sfumato.accounting.moments.sampled_gaussian import log_excess_replace, log_excess_sampled_gaussian
 from sfumato.accounting.pairs.pair import Pair
 from sfumato.accounting.pairs.sampled import SampledPair
-from sfumato.accounting.pairs.sampled_gaussian import SampledGaussian
+from sfumato.accounting.pairs.sampled_gaussian import SampledGaussian, grid_rate
 
 
 @event_kind("poisson")
@@ -67,6 +70,8 @@ class Poisson(Event):
         self._require_presence(adjacency)
         require_range(self, self.largest_loss(adjacency))
         pairs = self.event.pairs(adjacency)
+        if grid_rate(q) == 1:
+            return pairs
         return SampledPair("remove", q, pairs[0]), SampledPair("add", q, pairs[-1])
 
     def renyi(self, orders: np.ndarray, adjacency: Adjacency) -> np.ndarray:
@@ -92,7 +97,28 @@ class Poisson(Event):
         return sampled_loss(self.sampling_rate, loss) if known else loss
 
     def attained(self, adjacency: Adjacency) -> bool:
-        return self.event.attained(adjacency)
+        return self.event.attained(adjacency) and grid_rate(self.sampling_rate) == self.sampling_rate
+
+    def _of_group(self, units: int) -> Event:
+        """How many of the group are drawn is binomial; each moves the sum as before (Ganesh 2024, arXiv 2401.10294)."""
+        shift = self.event.gaussian_shift("add_remove")
+        if shift is None:
+            return Event._of_group(self, units)
+        return MixtureOfGaussians(
+            (1.0 - 3 * EPS) / shift,
+            tuple(float(drawn) for drawn in range(units + 1)),
+            binomial(units, self.sampling_rate),
+        )
+
+    def rank(self) -> Rank | None:
+        inner = self.event.rank()
+        if inner is None:
+            return None
+        return Rank(
+            ("poisson", inner.kind),
+            (self.sampling_rate, *inner.numbers),
+            lambda numbers: Poisson(inner.make(numbers[1:]), numbers[0]),
+        )
 
     def _require_presence(self, adjacency: Adjacency) -> None:
         """A Poisson sample hides whether a unit is there; more is known for Gaussian releases only."""
@@ -151,7 +177,7 @@ class WithoutReplacement(Event):
                 return SampledGaussian("remove", rate, shift), SampledGaussian("add", rate, shift)
             return (SampledGaussian("exchange", rate, shift),)
         base = self._exchanged(adjacency)
-        if self.sample_size == self.population:
+        if grid_rate(rate) == 1:
             return (base,)
         require_range(self, self.largest_loss(adjacency))
         if adjacency == "add_remove":
@@ -182,7 +208,18 @@ class WithoutReplacement(Event):
         return loss if self.sample_size == self.population else sampled_loss(self.sampling_rate, loss)
 
     def attained(self, adjacency: Adjacency) -> bool:
-        return adjacency == "add_remove" and self.event.attained("replace")
+        kept = grid_rate(self.sampling_rate) == self.sampling_rate
+        return adjacency == "add_remove" and kept and self.event.attained("replace")
+
+    def rank(self) -> Rank | None:
+        inner = self.event.rank()
+        if inner is None:
+            return None
+        return Rank(
+            ("fixed size", self.population, inner.kind),
+            (float(self.sample_size), *inner.numbers),
+            lambda numbers: WithoutReplacement(inner.make(numbers[1:]), int(numbers[0]), self.population),
+        )
 
     def _exchanged(self, adjacency: Adjacency) -> Pair:
         """The pair of a unit that enters the sample in another one's place."""
@@ -221,6 +258,15 @@ def fixed_size_sample(event: Event, sample_size: int, population: int) -> Event:
     if isinstance(event, NonPrivate):
         return event
     return WithoutReplacement(_single(event, "sampling without replacement"), sample_size, population)
+
+
+def binomial(trials: int, chance: float) -> tuple[float, ...]:
+    """P(0), ..., P(trials) of a binomial number, what is above zero rounded up at the cost of zero."""
+    k = np.arange(1, trials + 1)
+    logs = gammaln(trials + 1) - gammaln(k + 1) - gammaln(trials - k + 1)
+    some = np.exp(logs + k * math.log(chance) + (trials - k) * math.log1p(-chance)) * (1 + 1e-11)
+    some = np.minimum(some, 1.0)
+    return (max(0.0, 1.0 - math.fsum(some)), *some.tolist())
 
 
 def sampled_loss(rate: float, loss: float) -> float:

@@ -6,12 +6,13 @@ it. See `tree` and `matrix` for S, and docs/explanation/trees-and-matrices.md.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from sfumato._check import between, positive
 from sfumato._types import Adjacency
-from sfumato.accounting.events.event import Unknown
+from sfumato.accounting.doubles import divided
+from sfumato.accounting.events.event import Event, Unknown
 from sfumato.accounting.events.gaussian import GaussianEvent
 from sfumato.accounting.streams.participation import Participation
 
@@ -52,6 +53,9 @@ class StreamEvent(GaussianEvent):
             )
         shift = math.sqrt(self._squared()) / self.noise_multiplier
         return 2 * shift if adjacency == "replace" else shift
+
+    def _of_group(self, units: int) -> Event:
+        return replace(self, noise_multiplier=divided(self.noise_multiplier, units))
 
     def attained(self, adjacency: Adjacency) -> bool:
         return self._is_exact()

@@ -23,13 +23,13 @@ True
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sfumato._check import InputError, one_of, positive, whole
 from sfumato._types import Adjacency
-from sfumato.accounting.doubles import inverse_square
-from sfumato.accounting.events.event import Unknown, event_kind
+from sfumato.accounting.doubles import divided, inverse_square
+from sfumato.accounting.events.event import Event, Unknown, event_kind
 from sfumato.accounting.events.gaussian import GaussianEvent
 
 Level = Literal["agent", "instance"]
@@ -38,6 +38,11 @@ Level = Literal["agent", "instance"]
 
 class _VoteEvent(GaussianEvent):
     __slots__ = ()
+
+    noise_std: float
+
+    def _of_group(self, units: int) -> Event:
+        return replace(self, noise_std=divided(self.noise_std, units))  # pyright: ignore[reportArgumentType]
 
     unsampled = (
         "every query asks the same agents; where each query asks a fresh sample of the agents, "

@@ -1,36 +1,35 @@
-"""A budget: how much the releases in a ledger may cost each unit, and the meter that checks it before each step.
+"""A budget: how much all releases in a ledger may cost each unit. `ledger.meter` checks it before each release.
 
-Guarantees that no release is admitted whose composition with everything before it could cost more than the budget, by
-the tightest valid accountant; for the unit that the events were made for, under the budget's adjacency. That holds
-where what was released decides when to stop, and nothing else about the events. Where it decides how much noise the
-next step gets, it holds for budgets in rho and, below the budget, by Renyi accounting (Feldman and Zrnic 2021,
-"Individual Privacy Accounting via a Renyi Filter"); for the last stretch that only the loss distribution allows,
-nothing is claimed then.
+A budget is kept whatever was released decides, about the noise of the next step too. That allows fewer accountants than
+a plan that was fixed beforehand, so the second one has to be asked for (docs/explanation/budgets.md):
 
->>> from sfumato.accounting.events import Gaussian
->>> meter = Meter(Budget(epsilon=1.0, delta=1e-6), {})
->>> meter.remaining(Gaussian(2.0).poisson(0.001)) // 1000
-196
+- in rho: the rho of all releases add up (Feldman and Zrnic 2021, "Individual Privacy Accounting via a Renyi Filter");
+- in epsilon at delta: Renyi costs add up at one order that is fixed before the second release (ibid.);
+- in epsilon at delta 0: the largest losses add up (Rogers, Roth, Ullman and Vadhan 2016, "Privacy Odometers and
+  Filters");
+- in epsilon at delta, with `fixed_plan=True`: by the tightest accountant. It holds where the releases were fixed before
+  the first one, and what was released decides at most when to stop.
+
+>>> Budget(epsilon=1.0, delta=1e-6).settled(Gaussian(2.0).poisson(0.001)).order
+22.0
 """
 
 import math
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from sfumato._check import InputError, between, non_negative, one_of
 from sfumato._types import Adjacency
-from sfumato.accounting.accountants.rdp import ORDERS, rdp
+from sfumato.accounting.accountants.pure import PureAccountant
+from sfumato.accounting.accountants.rdp import ORDERS, RdpAccountant, rdp
 from sfumato.accounting.accountants.zcdp import ZcdpAccountant
-from sfumato.accounting.events import Event, compose, terms
+from sfumato.accounting.events import Event, Gaussian, terms
 from sfumato.accounting.guarantee import guarantee
 
-_MOST = 10**9  # `remaining` looks no further
-_RECENT = 16  # steps that tell what the next ones will be like
-_ROUNDING = 1.0 + 1e-9  # covers the round-off of ten million additions
+_ROUNDING = 1.0 + 1e-9  # covers the round-off of ten million additions of Renyi costs
 
 
 class BudgetExceeded(InputError):
@@ -47,12 +46,17 @@ class Budget:
         rho: of zCDP, >= 0 and finite. A sampled release costs what it costs without sampling, as zCDP does not
             profit from it.
         adjacency: "add_remove", "replace" or "zero_out".
+        fixed_plan: with epsilon; all releases were fixed before the first one, so any accountant may count them.
+        order: with epsilon, > 1; the Renyi order at which costs add up where the plan is not fixed. None for the one
+            that allows most of the first release in the ledger.
     """
 
     epsilon: float | None = None
     delta: float | None = None
     rho: float | None = None
     adjacency: Adjacency = "add_remove"
+    fixed_plan: bool = False
+    order: float | None = None
 
     def __post_init__(self) -> None:
         one_of(("add_remove", "replace", "zero_out"), adjacency=self.adjacency)
@@ -64,7 +68,14 @@ class Budget:
         else:
             non_negative(epsilon=self.epsilon)
             between(0, 1, ends="[)", delta=self.delta, remedy="choose it well below 1 / population")
-        for name in ("epsilon", "delta", "rho"):
+        one_of((True, False), fixed_plan=self.fixed_plan)
+        if (self.fixed_plan or self.order is not None) and in_rho:
+            raise InputError("fixed_plan and order belong to a budget in epsilon; rho adds up in any case")
+        if self.order is not None:
+            between(1, math.inf, ends="()", order=self.order)
+            if self.fixed_plan or self.delta == 0:
+                raise InputError("order is for a plan that is not fixed, and for delta > 0; leave it out")
+        for name in ("epsilon", "delta", "rho", "order"):
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else float(value))
 
@@ -72,12 +83,56 @@ class Budget:
         """What an event costs in the budget's currency: epsilon at its delta, or rho.
 
         Raises:
-            Unknown: no accountant knows the event.
+            Unknown: no accountant that may count it knows the event.
         """
         if self.rho is not None:
             return ZcdpAccountant(event, self.adjacency).rho()
         assert self.delta is not None
-        return guarantee(event, self.adjacency).epsilon(self.delta)
+        if self.fixed_plan:
+            return guarantee(event, self.adjacency).epsilon(self.delta)
+        if self.delta == 0:
+            return PureAccountant(event, self.adjacency).largest_loss
+        orders = ORDERS if self.order is None else (self.order,)
+        return RdpAccountant(event, self.adjacency, orders).epsilon(self.delta)
+
+    def settled(self, first: Event) -> "Budget":
+        """The same with an order: where none is given, the one that allows most repetitions of the first release.
+
+        Nothing was released before it, so its noise, and with it the order, cannot depend on a release.
+        """
+        if self.rho is not None or self.fixed_plan or self.order is not None or not self.delta:
+            return self
+        try:
+            costs = sum((count * rdp(single, self.adjacency) for single, count in terms(first)), np.zeros(len(ORDERS)))
+        except InputError:
+            costs = rdp(Gaussian(1.0), self.adjacency)  # it will not be admitted anyway
+        allowed = np.array([self._allowed(order) for order in ORDERS])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            times = np.where(allowed > 0, allowed / np.maximum(costs, 1e-300), allowed)
+        return replace(self, order=ORDERS[int(np.argmax(times))])
+
+    def price(self, single: Event) -> float:
+        """What one single event adds to the sum that must stay within `allowance`; of a budget that is `settled`.
+
+        Raises:
+            Unknown: nothing is known that adds up.
+        """
+        if self.rho is not None:
+            return single.rho(self.adjacency)
+        if self.delta == 0:
+            return single.largest_loss(self.adjacency)
+        assert self.order is not None
+        return _ROUNDING * float(rdp(single, self.adjacency, (self.order,))[0])
+
+    @property
+    def allowance(self) -> float:
+        """The most that the prices may add up to."""
+        return self.limit if self.order is None else self._allowed(self.order)
+
+    def _allowed(self, order: float) -> float:
+        """The Renyi cost at an order that implies epsilon at delta (Canonne, Kamath and Steinke 2020, Prop. 12)."""
+        assert self.delta is not None
+        return self.limit - math.log1p(-1 / order) + (math.log(self.delta) + math.log(order)) / (order - 1)
 
     @property
     def limit(self) -> float:
@@ -95,18 +150,22 @@ class Budget:
         """Whether this budget is at most the other one; False where the two cannot be compared."""
         if self.adjacency != other.adjacency or self.currency != other.currency:
             return False
+        if (self.fixed_plan and not other.fixed_plan) or other.order not in (None, self.order):
+            return False  # it would count by a rule that the other one forbids
         return self.limit <= other.limit and (self.delta or 0.0) <= (other.delta or 0.0)
 
     def describe(self) -> str:
         """As in "epsilon 2 at delta 1e-06 (add_remove)"."""
         delta = "" if self.delta is None else f" at delta {self.delta:g}"
-        return f"{self.currency} {self.limit:g}{delta} ({self.adjacency})"
+        plan = ", for a fixed plan" if self.fixed_plan else ""
+        return f"{self.currency} {self.limit:g}{delta} ({self.adjacency}){plan}"
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary that JSON can write."""
         if self.rho is not None:
             return {"rho": self.rho, "adjacency": self.adjacency}
-        return {"epsilon": self.epsilon, "delta": self.delta, "adjacency": self.adjacency}
+        rule = {"fixed_plan": True} if self.fixed_plan else {} if self.order is None else {"order": self.order}
+        return {"epsilon": self.epsilon, "delta": self.delta, "adjacency": self.adjacency, **rule}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Budget":
@@ -119,159 +178,3 @@ class Budget:
             return cls(**value)
         except TypeError:
             raise InputError(f"not a budget: {value!r}") from None
-
-
-class Meter:
-    """Checks releases against a budget, in microseconds as long as they repeat.
-
-    It remembers a composition that is certainly within the budget and contains everything so far. A release that stays
-    inside costs a comparison. Where one does not, the composition is extended by as many steps like the last ones as
-    the budget allows, found by bisection: by Renyi accounting (vectors that add up) while that suffices, by the
-    tightest accountant after that. A run of equal steps asks the tightest accountant some thirty times in all.
-
-    Args:
-        budget: what may be spent.
-        counts: single events released so far, with how often.
-    """
-
-    def __init__(self, budget: Budget, counts: Mapping[Event, int]) -> None:
-        self.budget = budget
-        self.questions = 0
-        self._counts = dict(counts)
-        self._safe: dict[Event, int] = {}
-        self._recent: deque[Event] = deque(maxlen=_RECENT)
-        self._renyi: np.ndarray | None = np.zeros(len(ORDERS))
-        self._unsummed = dict(counts)
-        a, delta = np.asarray(ORDERS), budget.delta or 1.0
-        self._conversion = np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1)
-
-    def admit(self, step: Event) -> None:
-        """Pass if the budget allows this release after everything so far; it is not counted yet.
-
-        Raises:
-            BudgetExceeded: the budget does not allow it, or no accountant can tell.
-        """
-        added = dict(terms(step))
-        counts, safe = self._counts, self._safe
-        if all(counts.get(event, 0) + count <= safe.get(event, 0) for event, count in added.items()):
-            return
-        mix = _sum(*(dict(terms(recent)) for recent in (*self._recent, step)))
-        found = self._more_by_renyi(added, mix)
-        if found is None:
-            try:
-                found = self._more(added, mix)
-            except InputError as error:
-                raise BudgetExceeded(f"cannot be shown to stay within {self.budget.describe()}: {error}") from None
-        if found is None:
-            raise BudgetExceeded(self._refusal(step))
-        more = _sum(added, found)
-        # Nothing else can be spent before this is asked anew, so other events need no place here.
-        self._safe = {event: counts.get(event, 0) + count for event, count in more.items()}
-
-    def spend(self, step: Event) -> None:
-        """Count a release."""
-        for event, count in terms(step):
-            self._counts[event] = self._counts.get(event, 0) + count
-            self._unsummed[event] = self._unsummed.get(event, 0) + count
-        self._recent.append(step)
-
-    def remaining(self, step: Event) -> int | float:
-        """How many more of this event the budget allows: exact up to 10^9, inf for an event that costs nothing."""
-        added = dict(terms(step))
-        if not added:
-            return math.inf
-        known = self._vector(added)
-        least = 0 if known is None else _largest(lambda times: self._fits_by_renyi(times * known))
-        if not least and not self._fits({}):
-            return 0
-        return least + _largest(lambda times: self._fits(_times(added, least + times)), _MOST - least)
-
-    def spent(self) -> float:
-        """What everything so far costs."""
-        return self.budget.cost(compose(self._counts))
-
-    def _more(self, added: dict[Event, int], mix: dict[Event, int]) -> dict[Event, int] | None:
-        """After `added`, what else like `mix` the tightest accountant allows; None if not even `added`."""
-        if not self._fits(added):
-            return None
-        for kind in (mix, added):
-            if times := _largest(lambda times, kind=kind: self._fits(_sum(added, _times(kind, times)))):
-                return _times(kind, times)
-        return {}
-
-    def _more_by_renyi(self, added: dict[Event, int], mix: dict[Event, int]) -> dict[Event, int] | None:
-        """The same by Renyi accounting; None also where it cannot tell."""
-        first = self._vector(added)
-        if first is None or not self._fits_by_renyi(first):
-            return None
-        for kind in (mix, added):
-            each = self._vector(kind)
-            if each is not None and (
-                times := _largest(lambda times, each=each: self._fits_by_renyi(first + times * each))
-            ):
-                return _times(kind, times)
-        return {}
-
-    def _fits(self, added: Mapping[Event, int]) -> bool:
-        self.questions += 1
-        return self.budget.cost(compose(_sum(self._counts, added))) <= self.budget.limit
-
-    def _vector(self, counts: Mapping[Event, int]) -> np.ndarray | None:
-        """Renyi costs at `ORDERS`; None where the budget or an event knows none."""
-        if self._renyi is None or not self.budget.delta:
-            return None
-        adjacency = self.budget.adjacency
-        try:
-            for event, count in self._unsummed.items():
-                self._renyi = self._renyi + count * rdp(event, adjacency)
-            self._unsummed = {}
-            return sum((count * rdp(event, adjacency) for event, count in counts.items()), np.zeros(len(ORDERS)))
-        except InputError:
-            self._renyi = None  # the tightest accountant has to do alone
-            return None
-
-    def _fits_by_renyi(self, added: np.ndarray) -> bool:
-        """Canonne, Kamath and Steinke 2020, Proposition 12, as in `RdpAccountant`."""
-        assert self._renyi is not None
-        return float(((self._renyi + added) * _ROUNDING + self._conversion).min()) <= self.budget.limit
-
-    def _refusal(self, step: Event) -> str:
-        counts = self._counts
-        spent, after = self.spent(), self.budget.cost(compose(_sum(counts, dict(terms(step)))))
-        limit, what = self.budget.limit, self.budget.currency
-        over = "is spent already" if spent >= limit else "does not allow this step"
-        return (
-            f"the budget of {self.budget.describe()} {over}: {what} is {_close(spent, limit)} and would become "
-            f"{_close(after, limit)}; stop here, add more noise, or replace the budget (replace_budget)"
-        )
-
-
-def _largest(fits: Callable[[int], bool], most: int = _MOST) -> int:
-    """The largest number up to `most` that fits; 0 if 1 does not. What fits is assumed to be without gaps."""
-    low, high = 0, 1
-    while high < most and fits(high):
-        low, high = high, 2 * high
-    if high >= most:
-        high = most + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
-
-
-def _sum(*parts: Mapping[Event, int]) -> dict[Event, int]:
-    total: dict[Event, int] = {}
-    for part in parts:
-        for event, count in part.items():
-            total[event] = total.get(event, 0) + count
-    return total
-
-
-def _times(counts: Mapping[Event, int], times: int) -> dict[Event, int]:
-    return {event: count * times for event, count in counts.items()} if times else {}
-
-
-def _close(value: float, limit: float) -> str:
-    """Enough digits to tell a number from the limit."""
-    short = f"{value:.6g}"
-    return short if short != f"{limit:.6g}" or value == limit else f"{value:.12g}"

@@ -17,7 +17,7 @@ would exceed it is refused before anything is written.
 >>> ledger.event() == Gaussian(2.0).poisson(0.01) * 3, ledger.phases(), len(ledger)
 (True, ('train',), 4)
 >>> ledger.remaining(Gaussian(2.0).poisson(0.01)) // 100
-18
+16
 >>> ledger.close()
 """
 
@@ -32,8 +32,9 @@ from sfumato._check import InputError, whole
 from sfumato._files import sync_folder
 from sfumato.accounting.events import Event
 from sfumato.accounting.ledger import chain
-from sfumato.accounting.ledger.budget import Budget, BudgetExceeded, Meter
+from sfumato.accounting.ledger.budget import Budget, BudgetExceeded
 from sfumato.accounting.ledger.merge import merge
+from sfumato.accounting.ledger.meter import Meter, meter
 from sfumato.accounting.ledger.totals import Totals
 
 
@@ -289,7 +290,7 @@ class Ledger:
 
     def _write_budget(self, budget: Budget, **fields: Any) -> None:
         self._write({"kind": "budget", "budget": budget.to_json(), **fields})
-        self._meter = Meter(budget, self._totals.counts)
+        self._meter = meter(budget, self._totals.counts)
 
     def _load(self) -> None:
         self._totals, self._ends = Totals(), array("Q")
@@ -297,7 +298,7 @@ class Ledger:
         for entry, end in chain.entries(self.path, tear=tear):
             _record(self.path, self._totals, entry)
             self._ends.append(end)
-        self._meter = Meter(self.budget, self._totals.counts) if self.budget else None
+        self._meter = meter(self.budget, self._totals.counts) if self.budget else None
         if tear:
             self._lock()  # or else another process is writing that line now
             self.recovered = len(tear[0])

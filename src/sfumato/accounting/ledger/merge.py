@@ -79,7 +79,7 @@ def merge(
         same_run: equal entries of an anonymous writer are one release, because one file is a copy of the other.
         unrelated: ledgers without a common release belong together all the same, as phases of work on the same
             records. Equal entries of an anonymous writer are then different releases, unless `same_run` is set too.
-        budget: the budget of the new ledger; the tightest of theirs without it.
+        budget: the budget of the new ledger; the tightest of the old ones without it.
 
     Returns:
         what the new ledger adds up to.
@@ -193,7 +193,7 @@ def _without_beginnings(sources: list[_Source], keys: list[list[_Key]]) -> list[
 
 
 def _tightest(sources: list[_Source]) -> Budget | None:
-    """A budget that keeps all of theirs."""
+    """A budget that keeps all of these."""
     found: Budget | None = None
     for source in sources:
         budget = source.totals.budget
@@ -208,8 +208,14 @@ def _tightest(sources: list[_Source]) -> Budget | None:
         elif found.rho is not None and budget.rho is not None:
             found = Budget(rho=min(found.rho, budget.rho), adjacency=found.adjacency)
         else:
-            delta = min(found.delta or 0.0, budget.delta or 0.0)
-            found = Budget(epsilon=min(found.limit, budget.limit), delta=delta, adjacency=found.adjacency)
+            orders = {each.order for each in (found, budget) if not each.fixed_plan}
+            found = Budget(
+                epsilon=min(found.limit, budget.limit),
+                delta=min(found.delta or 0.0, budget.delta or 0.0),
+                adjacency=found.adjacency,
+                fixed_plan=found.fixed_plan and budget.fixed_plan,
+                order=orders.pop() if len(orders) == 1 else None,
+            )
     return found
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from sfumato._check import InputError
 from sfumato.accounting.events import Event, compose, event_from_json, terms
-from sfumato.accounting.ledger.budget import Budget, Meter
+from sfumato.accounting.ledger.budget import Budget
 from sfumato.accounting.ledger.chain import ORIGIN
+from sfumato.accounting.ledger.meter import meter
 
 
 class Totals:
@@ -66,7 +67,15 @@ class Totals:
         """
         if self.budget is None:
             raise InputError("the ledger has no budget; open it with budget=Budget(epsilon=…, delta=…)")
-        return Meter(self.budget, self.counts).remaining(event)
+        return meter(self.budget, self.counts).remaining(event)
+
+    def spent(self) -> float | None:
+        """What all releases cost in the currency of the budget; None without a budget.
+
+        Raises:
+            InputError: no accountant that may count them knows the events.
+        """
+        return meter(self.budget, self.counts).spent() if self.budget else None
 
     def record(self, entry: dict[str, Any], event: Event | None = None) -> None:
         """Add a checked entry.

@@ -20,10 +20,11 @@ from scipy.fft import irfft, next_fast_len
 from sfumato.accounting.doubles import EPS
 from sfumato.accounting.loss.atoms import Atoms, TooFine
 from sfumato.accounting.loss.sketch import Sketch
-from sfumato.accounting.loss.spectrum import product, spectrum
+from sfumato.accounting.loss.spectrum import SMALL, product, spectrum
 from sfumato.accounting.loss.window import Chernoff, window
 
 _MOST_POINTS = 1 << 21  # of a transform; bounds the memory to about 100 MB
+_SMALL_IN_ALL = 1 << 20  # points of all spectra, up to which they are remembered
 _REACH = 60.0  # exponent beyond which a kernel counts as nothing
 
 
@@ -198,12 +199,12 @@ def compose(
     if not size <= _MOST_POINTS:
         raise TooFine(f"{size:g} points")
     size = _size(math.ceil(size))
-    centre = 0
-    factors = []
-    for atoms, count in parts:
-        middle = atoms.heaviest(tilt)
-        centre += count * middle
-        factors.append((spectrum(atoms, tilt, middle, size), count))
+    centre = sum(count * atoms.heaviest(tilt) for atoms, count in parts)
+    remember = size * len(parts) <= _SMALL_IN_ALL and size <= SMALL
+    factors = (
+        (spectrum(atoms, tilt, atoms.heaviest(tilt), size, remember=remember), count)
+        for atoms, count in sorted(parts, key=lambda part: -part[1])
+    )
     values, noise = product(factors, size)
     weights = np.roll(np.asarray(irfft(values, size, overwrite_x=True)), (centre - first) % size)
     np.maximum(weights, 0.0, out=weights)

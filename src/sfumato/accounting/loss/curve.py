@@ -20,6 +20,8 @@ _LEAST_TAIL = 1e-38  # beyond which pairs do not reach
 _ENOUGH = 1e-6  # error of a bound, relative to delta, that needs no better tilt
 _TOO_MUCH = 1e-4  # error that calls for a split
 _MOST_ATTEMPTS = 12
+_SAME_LOSS = 1e-12  # relative; losses that are closer to the largest one are the largest one, up to round-off
+_LEAST_LOG = -690.0  # of a mass that has kept its digits
 _CELLS, _POINTS = 40_000, 1 << 18  # what a quick answer costs at most: of a step, of a composition
 _MOST_CELLS = 1 << 19  # of a single step; bounds the memory to about 100 MB
 
@@ -45,6 +47,32 @@ class Curve:
     def infinity(self) -> float:
         """Mass of an infinite loss: no epsilon has a delta below it."""
         return at_least_once([(pair.infinity(), count) for pair, count in self.parts])
+
+    @cached_property
+    def _top(self) -> tuple[float, float]:
+        """log of a lower bound on the chance that every step has its largest loss, and the sum of these losses."""
+        log_mass = loss = 0.0
+        for pair, count in self.parts:
+            largest = pair.span()[1]
+            least = largest - _SAME_LOSS * abs(largest)
+            mass = float(pair.cells(np.array([least, np.inf]))[0][0]) - pair.infinity()
+            log_mass += count * (math.log(mass) - _SAME_LOSS if mass > 0 else -math.inf)
+            loss += count * least
+        return log_mass, loss
+
+    def top_delta(self, epsilon: float) -> float:
+        """A lower bound on delta: what a test shows that waits for the largest loss in every step.
+
+        It is exact from the second largest loss on, where a grid's point lies above or below the largest one.
+        """
+        log_mass, loss = self._top
+        return self.infinity - math.exp(log_mass) * math.expm1(min(0.0, epsilon - loss))
+
+    def top_epsilon(self, delta: float) -> float:
+        """The same seen from delta: a lower bound on epsilon, 0 where such a test shows too little."""
+        log_mass, loss = self._top
+        share = (delta - self.infinity) / math.exp(log_mass) if log_mass > _LEAST_LOG else math.inf
+        return max(0.0, loss + math.log1p(-share)) if 0 <= share < 1 else 0.0
 
     @cached_property
     def sketch(self) -> Sketch:

@@ -21,7 +21,7 @@ from functools import lru_cache
 import numpy as np
 
 from sfumato.accounting.doubles import EPS
-from sfumato.accounting.loss.atoms import Atoms
+from sfumato.accounting.loss.atoms import Atoms, TooFine
 from sfumato.accounting.loss.outline import outline
 from sfumato.accounting.pairs import Pair
 
@@ -29,7 +29,10 @@ _LOCAL = 160  # cells on each side that decide how the bulk is merged
 _ENOUGH = 0.01  # of a gap^2: loss for round-off that the error of the grid hides
 _WIDEST = 4.0  # gap
 _BLOCK = 1 << 15  # cells that are computed at a time, so that temporary arrays stay small
+_TINY = 1 << 13  # cells of a grid of which hundreds are remembered, for runs of many different steps
 _SMALL = 1 << 16  # cells of a grid of which several are remembered
+MOST_CELLS = 1 << 20
+"""Of a grid; bounds the memory to about 200 MB."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,17 @@ def grid(pair: Pair, gap: float, tail: float, above: bool) -> Atoms:
         gap: distance of neighbouring losses.
         tail: mass of P beyond each end of the grid, >= 0.
         above: whether the curve of the result is an upper or a lower bound.
+
+    Raises:
+        TooFine: the grid has too many cells.
     """
     if gap > _WIDEST and not lattice(pair):  # e^gap says nothing: everything is infinite, or nothing is left
         return Atoms(gap, 0.0, 0, np.zeros(1), 1.0 if above else 0.0, 0.0)
-    small = span(pair, tail) <= _SMALL * gap
-    return (_remembered if small else _remembered_large)(pair, gap, tail, above)
+    cells = span(pair, tail) / gap
+    if not cells <= MOST_CELLS:
+        raise TooFine(f"{cells:g} cells")
+    make = _remembered_tiny if cells <= _TINY else _remembered if cells <= _SMALL else _remembered_large
+    return make(pair, gap, tail, above)
 
 
 def span(pair: Pair, tail: float) -> float:
@@ -78,6 +87,7 @@ def _make(pair: Pair, gap: float, tail: float, above: bool) -> Atoms:
     return (from_above if above else from_below)(pair, gap, offset, outline(pair).ends(tail))
 
 
+_remembered_tiny = lru_cache(maxsize=512)(_make)
 _remembered = lru_cache(maxsize=16)(_make)
 _remembered_large = lru_cache(maxsize=2)(_make)
 

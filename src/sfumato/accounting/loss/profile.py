@@ -11,10 +11,12 @@ weight * e^(-tilt k gap) * (1 - e^(-k gap)): the difference of two sums, each a 
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from sfumato.accounting.doubles import EPS
+from sfumato.accounting.loss.atoms import Atoms
 from sfumato.accounting.loss.compose import Composed, TooFine, at_least_once, compose
 from sfumato.accounting.loss.curve import Curve
 from sfumato.accounting.loss.sketch import Sketch
@@ -61,16 +63,17 @@ def _direction(
         points = [(epsilons, np.array([single(pair, epsilon) for epsilon in epsilons.tolist()]))]
     else:
         points = [(np.zeros(1), np.ones(1))]
-        tilted = list(zip(anchors, _LOGS))[1:]
-        lows, highs = [0.0, 0.0, *anchors[1:-1]], [*anchors[1:], top]
-        for composed, low, high in zip(
-            [*_compositions(curve, [(0.0, _LOGS[0])]), *_compositions(curve, tilted)], lows, highs
-        ):
-            if composed is not None:
-                points.append(_read(composed, low, max(low, min(high, top))))
+        lows, highs = [0.0, 0.0, *anchors[1:-1]], [min(high, top) for high in (*anchors[1:], top)]
+        pieces = [
+            _Piece(epsilon, log_delta, low, max(low, high))
+            for epsilon, log_delta, low, high in zip([0.0, *anchors[1:]], _LOGS, lows, highs)
+        ]
+        points += _composed(curve, pieces[:1]) + _composed(curve, [piece for piece in pieces[1:] if piece.low < top])
     if ends:
         points.append((np.array([top]), np.array([curve.infinity])))
     epsilons, deltas = (np.concatenate(parts) for parts in zip(*points))
+    inside = epsilons <= _LARGEST
+    epsilons, deltas = epsilons[inside], deltas[inside]
     order = np.argsort(epsilons, kind="stable")
     ratios, deltas = np.exp(epsilons[order]), deltas[order]
     ratios[ratios != 1.0] *= 1 + 4 * EPS
@@ -78,24 +81,43 @@ def _direction(
     return ratios[corners], deltas[corners]
 
 
-def _compositions(curve: Curve, anchors: list[tuple[float, float]]) -> list[Composed | None]:
-    """The composition around each (epsilon, log of delta), all on one grid; None where there is none."""
-    ending = curve.ending(math.exp(anchors[-1][1]) * 1e-3 + curve.infinity)
-    tilts = [ending.sketch.tilt_at(epsilon) for epsilon, _ in anchors]
+class _Piece(NamedTuple):
+    """A part of a curve, from `low` to `high`, that is read off the composition around epsilon and log of delta."""
+
+    epsilon: float
+    log_delta: float
+    low: float
+    high: float
+
+
+def _composed(curve: Curve, pieces: list[_Piece]) -> list[Points]:
+    """The points of each piece, all on one grid, one composition in memory at a time; none where there is no grid."""
+    if not pieces:
+        return []
+    ending = curve.ending(math.exp(pieces[-1].log_delta) * 1e-3 + curve.infinity)
+    tilts = [ending.sketch.tilt_at(piece.epsilon) for piece in pieces]
     gap = min(ending.gap(tilt, _WIDTH / (1.0 + tilt), _QUICK_WIDTH / (1.0 + tilt)) for tilt in tilts)
     for _ in range(_MOST_DOUBLINGS):
-        atoms = ending._atoms(gap, True)
+        atoms: list[tuple[Atoms, int]] = []
+        try:
+            atoms = ending._atoms(gap, True)
+        except TooFine:
+            gap = ending.on_lattice(2.0 * gap)
+            continue
         if at_least_once([(own.infinity, count) for own, count in atoms]) >= 1.0:
             break
         sketch = Sketch(atoms)
         try:
-            return [compose(atoms, sketch, sketch.tilt_at(epsilon), None, log_delta) for epsilon, log_delta in anchors]
+            return [
+                _read(compose(atoms, sketch, sketch.tilt_at(epsilon), None, log_delta), low, high)
+                for epsilon, log_delta, low, high in pieces
+            ]
         except TooFine:
             gap = ending.on_lattice(2.0 * gap)
         finally:  # grids are remembered for other questions, the transforms of a whole curve need not be
             for own, _ in atoms:
                 own.memo.clear()
-    return [None] * len(anchors)
+    return []
 
 
 def _read(composed: Composed, low: float, high: float) -> Points:

@@ -94,12 +94,16 @@ def _peaks(orders: np.ndarray, shifts: tuple[float, ...], weights: tuple[float, 
 
 def log_mixture(u: np.ndarray, shifts: tuple[float, ...], weights: tuple[float, ...]) -> np.ndarray:
     """log of the likelihood ratio, sum of w_i e^(s_i u - s_i^2/2); precise where it is near zero."""
-    losses = [shift * u - shift**2 / 2 for shift in shifts]
-    highest = np.max(losses, axis=0)
+    highest, lowest = np.full(len(u), -np.inf), np.full(len(u), np.inf)
+    for shift in shifts:  # one at a time, as there may be thousands
+        loss = shift * u - shift**2 / 2
+        np.maximum(highest, loss, out=highest)
+        np.minimum(lowest, loss, out=lowest)
     excess, total = np.zeros((2, len(u)))
-    for loss, weight in zip(losses, weights):
+    for shift, weight in zip(shifts, weights):
+        loss = shift * u - shift**2 / 2
         excess += weight * np.expm1(np.minimum(loss, 1.0))
         total += weight * np.exp(loss - highest)
     idle = weights[0] if shifts[0] == 0.0 else 0.0
-    near = (highest < 1.0) & ((np.min(losses, axis=0) > -1.0) | (idle > 0.5))
+    near = (highest < 1.0) & ((lowest > -1.0) | (idle > 0.5))
     return np.where(near, np.log1p(np.maximum(excess, -1.0 + 1e-16)), highest + np.log(total))

@@ -83,12 +83,14 @@ class MixedGaussian:
         log_moved, _ = _log_sum(u, shifts, shares)
         if len(shifts) == len(self.shifts):
             return log_moved
-        losses = [shift * u - shift**2 / 2 for shift in shifts]
         excess = np.zeros(len(u))  # of the likelihood ratio over one: precise where the unit hardly ever takes part
-        for part, share in zip(losses, shares):
+        highest = np.full(len(u), -np.inf)
+        for shift, share in zip(shifts, shares):
+            part = shift * u - shift**2 / 2
             excess += share * np.expm1(np.minimum(part, 1.0))
+            np.maximum(highest, part, out=highest)
         large = np.logaddexp(np.log(self._shares()[0]), log_moved)
-        return np.where(np.max(losses, axis=0) < 1.0, np.log1p(excess), large)
+        return np.where(highest < 1.0, np.log1p(excess), large)
 
     def _observation(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The u at which P/Q of the remove pair is e^loss, -inf below its support, and by how much e^loss may be off
@@ -102,8 +104,10 @@ class MixedGaussian:
                 small = np.log(moved) + np.log1p(np.maximum(np.expm1(np.minimum(loss, 30.0)) / moved, -1.0))
                 large = loss + np.log1p(-(1 - moved) * np.exp(-loss))
             target = np.where(loss < 30.0, small, large)
-        starts = [(target - np.log(share) + shift**2 / 2) / shift for shift, share in zip(shifts, shares)]
-        u = np.clip(np.min(starts, axis=0), -_FAR, self.shifts[-1] + _FAR)
+        u = np.full(len(target), np.inf)
+        for shift, share in zip(shifts, shares):
+            np.minimum(u, (target - np.log(share) + shift**2 / 2) / shift, out=u)
+        u = np.clip(u, -_FAR, self.shifts[-1] + _FAR)
         active = np.flatnonzero(np.isfinite(target))
         for _ in range(100):
             value, slope = _log_sum(u[active], shifts, shares)
@@ -122,12 +126,14 @@ class MixedGaussian:
 
 
 def _log_sum(u: np.ndarray, shifts: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """log of the sum of shares * e^(s u - s^2/2), and its slope in u."""
-    terms = [np.log(share) + shift * u - shift**2 / 2 for shift, share in zip(shifts, shares)]
-    top = np.max(terms, axis=0)
+    """log of the sum of shares * e^(s u - s^2/2), and its slope in u; one part at a time, as there may be thousands."""
+    starts = np.log(shares) - shifts**2 / 2
+    top = np.full(len(u), -np.inf)
+    for start, shift in zip(starts, shifts):
+        np.maximum(top, start + shift * u, out=top)
     total, slope = np.zeros((2, len(u)))
-    for term, shift in zip(terms, shifts):
-        part = np.exp(term - top)
+    for start, shift in zip(starts, shifts):
+        part = np.exp(start + shift * u - top)
         total += part
         slope += shift * part
     return top + np.log(total), slope / total

@@ -25,17 +25,21 @@ import numpy as np
 from sfumato.accounting.doubles import EPS
 from sfumato.accounting.pairs.pair import Pair
 from sfumato.accounting.pairs.round_off import round_off, times_exp
+from sfumato.accounting.pairs.sampled_gaussian import LEAST_RATE
 
 _TAIL = 512 * EPS  # relative error of the base's masses in a cell that has no upper end
 
 
 @dataclass(frozen=True)
 class SampledPair:
-    """`base` on a sample; `rate` is q in (0, 1)."""
+    """`base` on a sample; `rate` is q in (0, 1), at most `NEXT_TO_ONE`."""
 
     direction: Literal["remove", "add", "exchange"]
     rate: float
     base: Pair
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", max(self.rate, LEAST_RATE))
 
     def span(self) -> tuple[float, float]:
         low, high = self.base.span()

@@ -28,6 +28,12 @@ from sfumato.accounting.pairs.round_off import times_exp
 
 Direction = Literal["remove", "add", "replace", "exchange"]
 
+LEAST_RATE = 1e-100
+"""Smaller sampling rates are rounded up to it, which costs more, so that squares of losses fit into a double."""
+
+NEXT_TO_ONE = 1 - 1e-9
+"""Larger sampling rates are rounded up to one, which costs more: what is left of 1 - q has too few digits."""
+
 REACH = 13.0
 """Standard deviations that a grid covers: a normal variable is beyond them with probability 6e-39."""
 
@@ -39,6 +45,9 @@ class SampledGaussian:
     direction: Direction
     rate: float
     shift: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", grid_rate(self.rate))
 
     def span(self) -> tuple[float, float]:
         reach, s = REACH, self.shift
@@ -137,6 +146,11 @@ class SampledGaussian:
         with np.errstate(over="ignore"):
             ratio = (1 - self.rate) * np.sinh(np.clip(loss, -1200, 1200) / 2) * np.exp(-log_c)
         return (loss / 2 + np.arcsinh(ratio)) / self.shift
+
+
+def grid_rate(rate: float) -> float:
+    """The rate, or a larger one that a grid can hold: a pair with a larger rate dominates one with a smaller one."""
+    return 1.0 if rate > NEXT_TO_ONE else max(rate, LEAST_RATE)
 
 
 def normal_masses(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

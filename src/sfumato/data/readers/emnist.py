@@ -12,6 +12,7 @@ The 62 classes are 0–9, A–Z, a–z. The authors' run of DP-FedEmb trains on 
 `emnist_tff(folder, classes=range(36))` and `classes=range(36, 62)`.
 """
 
+import itertools
 import json
 import string
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ import numpy as np
 from sfumato._check import InputError
 from sfumato.data.store.save import write_users
 from sfumato.data.strings import Strings
+from sfumato.data.unpacked import refuse_bomb
 from sfumato.data.users.dataset import UserDataset
 
 CLASSES = string.digits + string.ascii_uppercase + string.ascii_lowercase
@@ -61,24 +63,30 @@ def emnist_tff(
     except ImportError:
         raise InputError("reading .h5 files needs h5py; install it with: pip install h5py") from None
     files = _files(path, "fed_emnist*_train.h5", "fed_emnist*_test.h5")
-    opened = []
+    opened: list[Any] = []
+    known: list[set[str]] = []
     try:
         for file in files:
             try:
                 opened.append(h5py.File(file, "r")["examples"])
-            except (OSError, KeyError):
+                known.append(set(opened[-1]))
+            except Exception:  # h5py raises whatever a damaged file leads it to
                 raise InputError(f"{file} is not a federated EMNIST file: it has no readable examples group") from None
-        names = sorted({name for group in opened for name in group})
+        names = sorted(set().union(*known))
 
         def writers() -> Writers:
             for name in names:
-                parts = [group[name] for group in opened if name in group]
                 try:
+                    parts = [group[name] for group, names in zip(opened, known, strict=True) if name in names]
+                    for part, key in itertools.product(parts, ("pixels", "label")):
+                        refuse_bomb(part.file.filename, part[key].nbytes)
                     pixels = np.concatenate([part["pixels"][()] for part in parts])
                     labels = np.concatenate([part["label"][()] for part in parts])
-                except (KeyError, OSError, ValueError) as error:
+                except InputError:
+                    raise
+                except Exception as error:  # h5py raises whatever a damaged file leads it to
                     raise InputError(f"writer {name} in {files[0].parent} cannot be read: {error}") from None
-                yield name, _bytes(pixels, name, invert), labels.astype(np.int64).reshape(-1)
+                yield name, _bytes(pixels, name, invert), _labels(labels, name)
 
         return _collect(writers(), len(names), files, classes, store, progress)
     finally:
@@ -114,10 +122,10 @@ def emnist_leaf(
     for file in files:
         for name, data in _leaf(file).items():
             try:
-                pixels, labels = np.asarray(data["x"], np.float32), np.asarray(data["y"], np.int64)
-            except (KeyError, TypeError, ValueError):
+                pixels, labels = np.asarray(data["x"], np.float32), np.asarray(data["y"], np.float64)
+            except (KeyError, TypeError, ValueError, OverflowError):
                 raise InputError(f"writer {name} in {file} has no x and y of numbers") from None
-            parts.setdefault(name, []).append((_bytes(pixels, name, invert), labels))
+            parts.setdefault(name, []).append((_bytes(pixels, name, invert), _labels(labels, name)))
 
     def writers() -> Writers:
         for name in sorted(parts):
@@ -176,6 +184,8 @@ def _in_memory(writers: Writers, names: str, file: Path) -> UserDataset:
 
 def _bytes(pixels: np.ndarray, writer: str, invert: bool) -> np.ndarray:
     """Numbers in [0, 1] as uint8 [n, 28, 28, 1]."""
+    if pixels.ndim == 0 or pixels.dtype.kind not in "biuf":
+        raise InputError(f"writer {writer} has pixels that are no numbers [n, 28, 28] or [n, 784]")
     if pixels.size % (_SIDE * _SIDE) or (pixels.size and pixels.shape[0] * _SIDE * _SIDE != pixels.size):
         raise InputError(f"writer {writer} has pixels of shape {pixels.shape}, should be [n, 28, 28] or [n, 784]")
     if pixels.size and not (pixels.min() >= 0 and pixels.max() <= 1):  # NaN fails too
@@ -184,13 +194,20 @@ def _bytes(pixels: np.ndarray, writer: str, invert: bool) -> np.ndarray:
     return 255 - images if invert else images
 
 
+def _labels(labels: np.ndarray, writer: str) -> np.ndarray:
+    """Class numbers as int64 [n]."""
+    if labels.dtype.kind not in "iuf" or not (np.isfinite(labels) & (labels == np.rint(labels))).all():
+        raise InputError(f"writer {writer} has labels that are not whole numbers")
+    return np.clip(labels, -1, 1 << 30).astype(np.int64).reshape(-1)
+
+
 def _leaf(file: Path) -> dict[str, Any]:
     try:
         data = json.loads(file.read_text())
         users = data["user_data"]
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         users = None
     if not isinstance(users, dict):
         raise InputError(f'{file} is not a LEAF file: it has no "user_data"')

@@ -5,6 +5,7 @@ the values (LeCun's page on MNIST describes it). Plain files are mapped; gzipped
 """
 
 import gzip
+import math
 import zlib
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from sfumato.data.examples.arrays import examples_from_arrays
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.targets import classes_of
 from sfumato.data.readers.part import MissingPart, Part
+from sfumato.data.unpacked import refuse_bomb
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _PREFIX = {"train": "train", "test": "t10k"}
@@ -70,10 +72,14 @@ def read_idx(file: Path | str) -> np.ndarray:
             array = np.memmap(file, dtype, "r", start, shape)
         else:
             with gzip.open(file) as packed:
-                content = packed.read()
-            dtype, shape, start = _header(file, content)
-            _refuse_length(file, len(content) - start, dtype, shape)
-            array = np.frombuffer(content, dtype, offset=start).reshape(shape)
+                head = packed.read(4)
+                dtype, shape, _ = _header(file, head + packed.read(4 * head[3] if len(head) == 4 else 0))
+                declared = math.prod(shape) * dtype.itemsize
+                refuse_bomb(file, declared)
+                content = packed.read(declared + 1)  # and no more than it should hold, whatever is packed
+                content += packed.read(1)  # at the end, where the checksum is compared
+            _refuse_length(file, len(content), dtype, shape)
+            array = np.frombuffer(content, dtype).reshape(shape)
     except FileNotFoundError:
         raise InputError(f"there is no file {file}") from None
     except (OSError, EOFError, zlib.error) as error:
@@ -93,9 +99,7 @@ def _header(file: Path, content: bytes) -> tuple[np.dtype, tuple[int, ...], int]
 
 
 def _refuse_length(file: Path, length: int, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-    expected = dtype.itemsize
-    for side in shape:
-        expected *= side
+    expected = math.prod(shape) * dtype.itemsize
     if length != expected:
         sides = "×".join(map(str, shape))
         raise InputError(f"{file} has {length:,} bytes of values, {sides} need {expected:,}; download it again")

@@ -105,6 +105,7 @@ def omniglot_npz(path: Path | str, users: OmniglotUser = "character", *, invert:
     arrays = read_npz(path)
     if missing := _OMNIGLOT_KEYS - set(arrays):
         raise InputError(f"{path} is not Omniglot's npz: it has no {sorted(missing)[0]}; it has {', '.join(arrays)}")
+    _refuse_misfits(path, arrays)
     character, alphabet = arrays["character"].astype(np.int64), arrays["alphabet"].astype(np.int64)
     codes, first, label = np.unique(character, return_index=True, return_inverse=True)
     groups = [str(arrays["alphabet_names"][alphabet[i]]) for i in first]
@@ -127,6 +128,20 @@ def omniglot_npz(path: Path | str, users: OmniglotUser = "character", *, invert:
         label_names=Strings.from_list(names),
         label_groups=Strings.from_list(groups),
     )
+
+
+def _refuse_misfits(path: Path | str, arrays: dict[str, np.ndarray]) -> None:
+    """Refuse arrays that do not go together."""
+    images = arrays["images"]
+    if images.dtype != np.uint8 or images.ndim != 3 or len(images) == 0:
+        raise InputError(f"{path}: images must be uint8 [n, height, width], got {images.dtype} {images.shape}")
+    for key in ("character", "alphabet", "drawer"):
+        if arrays[key].dtype.kind not in "iu" or arrays[key].shape != (len(images),):
+            got = f"{arrays[key].dtype} {arrays[key].shape}"
+            raise InputError(f"{path}: {key} must be whole numbers, one for each of {len(images)} images, got {got}")
+    known = len(arrays["alphabet_names"]) if arrays["alphabet_names"].ndim == 1 else 0
+    if arrays["alphabet"].min() < 0 or arrays["alphabet"].max() >= known:
+        raise InputError(f"{path}: alphabet must be in 0 … {known - 1}, the positions in alphabet_names")
 
 
 def is_omniglot_npz(keys: Sequence[str]) -> bool:

@@ -33,6 +33,8 @@ def array_file(path: Path | str, size: int | Sequence[int] | None = None, channe
     users = arrays["users"]
     labels = arrays["labels"] if "labels" in arrays else users.astype(str)
     names = arrays.get("label_names")
+    if names is not None and names.ndim != 1:
+        raise InputError(f"{path}: label_names must be a list of names, got shape {names.shape}")
     dataset = from_arrays(inputs, labels, users, None if names is None else Strings.from_list(map(str, names)))
     return fitted_dataset(dataset, size, channels)
 

@@ -82,7 +82,7 @@ def is_store(path: Path) -> bool:
 
 def partial_folder(path: Path) -> Path:
     """Where a store is written until it is whole."""
-    return path.with_name(path.name + ".partial")
+    return Path(f"{os.path.abspath(path)}.partial")  # "." and ".." have no name to add to
 
 
 def index_digest(path: Path) -> str:

@@ -253,7 +253,9 @@ class StoreWriter:
 
 
 def refuse_full(destination: Path) -> None:
-    """Refuse a destination that is not an empty or absent folder."""
+    """Refuse a destination that is not an empty or absent folder, or is in use as the working folder."""
+    if os.path.abspath(destination) == os.getcwd():
+        raise InputError(f"{destination} is the folder you are in, which cannot be replaced; name a new one")
     if destination.exists() and not destination.is_dir():
         raise InputError(f"{destination} is a file; choose a folder that does not exist yet")
     if destination.is_dir() and any(destination.iterdir()):

@@ -27,9 +27,11 @@ import numpy as np
 from sfumato._check import InputError
 from sfumato.data.digest import digest_of
 from sfumato.data.inputs import Shaped, checked_inputs
-from sfumato.data.strings import Chosen, Strings
+from sfumato.data.strings import Chosen, Strings, as_text
 
 _BLOCK = 1 << 16  # users looked at in one go while labels are counted; bounds the memory of a scan
+
+_MOST_CLASSES = 1 << 31  # a byte each is taken to look which are held
 
 
 class UserRows(Shaped, Protocol):
@@ -330,13 +332,15 @@ def from_arrays(
     if len(inputs) == 0:
         raise InputError("the data has no users: inputs, labels and users are empty")
     if labels.dtype.kind in "US":
-        found, labels = np.unique(labels.astype(str), return_inverse=True)
+        found, labels = np.unique(as_text(labels, "labels"), return_inverse=True)
         label_names = label_names if label_names is not None else Strings.from_list(found.tolist())
     if labels.dtype.kind not in "iu":
         raise InputError(f"labels must be whole numbers >= 0 or strings, got {labels.dtype}; cast them to int64")
     if labels.min() < 0:
         raise InputError(f"labels must be >= 0, got {int(labels.min())}; number the classes from 0")
     num_classes = int(labels.max()) + 1
+    if num_classes > _MOST_CLASSES:
+        raise InputError(f"labels must be below {_MOST_CLASSES:,}, got {num_classes - 1:,}; number the classes from 0")
     if label_names is not None:
         if num_classes > len(label_names):
             raise InputError(f"label {num_classes - 1} has no name: label_names has {len(label_names)} entries")
@@ -345,8 +349,8 @@ def from_arrays(
         raise InputError(f"label_groups must have one entry a class ({num_classes}), got {len(label_groups)}")
     if users.dtype.kind not in "iuUS":
         raise InputError(f"users must be whole numbers or strings, got {users.dtype}")
-    if users.dtype.kind == "S":
-        users = np.char.decode(users, "utf-8")
+    if users.dtype.kind in "US":
+        users = as_text(users, "users")
     names, owner, counts = np.unique(users, return_inverse=True, return_counts=True)
     if (np.diff(owner) < 0).any():
         order = np.argsort(owner, kind="stable")

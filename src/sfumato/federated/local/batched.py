@@ -110,16 +110,16 @@ class BatchedTrainer:
 def _padded(clients: ClientData, order: np.ndarray, counts: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
     """Inputs [clients, longest, …], labels [clients, longest] and which of them exist, bool [clients, longest].
 
-    What does not exist is zero, and so is its label: another client's would be out of range.
+    What does not exist is the client's own first example, with weight zero: a NaN of another one would not go away by
+    that. A client without any takes no step, whatever stands in its place.
     """
     longest = int(counts.max())
     present = np.arange(longest) < counts[:, None]
-    rows = np.zeros(present.shape, np.int64)
+    rows = np.repeat(np.where(counts > 0, clients.offsets[:-1], 0)[:, None], longest, axis=1)
     rows[present] = order + np.repeat(clients.offsets[:-1], counts)
     inputs, labels = clients.take(rows.reshape(-1))
     inputs = inputs.flatten(1).view(inputs.shape)  # channel by channel: vmap copies anything else in every step
     there = torch.from_numpy(present)
     inputs, labels = inputs.view(*rows.shape, *inputs.shape[1:]), labels.view(rows.shape)
-    if not present.all():
-        inputs[~there], labels[~there] = 0, 0
+    labels[torch.from_numpy(counts == 0)] = 0  # another client's might be out of range
     return inputs, labels, there

@@ -23,8 +23,8 @@ import numpy as np
 
 from sfumato._check import InputError, between, non_negative, positive
 from sfumato._types import Adjacency
-from sfumato.accounting.accountants.comparison.prv import reach
-from sfumato.accounting.accountants.pld import Curve, Parts, directions
+from sfumato.accounting.accountants.comparison.prv import finite_directions, reach
+from sfumato.accounting.accountants.pld import Curve, Parts
 from sfumato.accounting.accountants.rdp import RdpAccountant
 from sfumato.accounting.doubles import EPS
 from sfumato.accounting.events import Event, Unknown
@@ -60,7 +60,7 @@ class BucketsAccountant:
             positive(gap=gap)
         self._event = event
         self._adjacency: Adjacency = adjacency
-        self._directions = directions(event, adjacency)
+        self._directions = finite_directions(event, adjacency)
         self._gap = gap
         self._known: dict[float, tuple[float, float]] = {}
         self._lower: dict[float, float] = {}

@@ -27,7 +27,7 @@ from sfumato._types import Adjacency
 from sfumato.accounting.accountants.comparison.plain_fft import Masses, Sums, TooLong, compose_plainly
 from sfumato.accounting.accountants.pld import Parts, directions
 from sfumato.accounting.doubles import EPS
-from sfumato.accounting.events import Event
+from sfumato.accounting.events import Event, Unknown
 from sfumato.accounting.pairs import Pair
 
 _SHARE = 1e-3  # of delta that is taken for errors, as in the authors' program
@@ -55,7 +55,7 @@ class PrvAccountant:
 
     def __init__(self, event: Event, adjacency: Adjacency = "add_remove", *, epsilon_error: float = 0.01) -> None:
         positive(epsilon_error=epsilon_error)
-        self._directions = directions(event, adjacency)
+        self._directions = finite_directions(event, adjacency)
         self._epsilon_error = float(epsilon_error)
         self._known: tuple[float, list[_Sums]] = (0.0, [])
 
@@ -118,6 +118,18 @@ class PrvAccountant:
         if self._known[0] != delta:
             self._known = delta, [_sums(parts, self._epsilon_error, _SHARE * delta) for parts in self._directions]
         return self._known[1]
+
+
+def finite_directions(event: Event, adjacency: Adjacency) -> list[Parts]:
+    """The dominating pairs, as `directions` gives them, where each of them has a finite loss.
+
+    Raises:
+        Unknown: one has none, or an event has no pair.
+    """
+    found = directions(event, adjacency)
+    if any(pair.infinity() >= 1.0 for parts in found for pair, _ in parts):
+        raise Unknown('an event with infinite losses only has nothing to put on a grid; use "pld"')
+    return found
 
 
 def _drowned(delta: float, error: float) -> InputError:

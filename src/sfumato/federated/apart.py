@@ -1,0 +1,148 @@
+"""Before the first round: whether a client's delta is its own, tried out on clients of the user's data.
+
+The clipped sum moves by no more than the bound when a client comes or goes if all other deltas stay. So four clients of
+very different sizes are trained for a few steps, on fresh copies of the model:
+
+- alone, each on a copy of its own, and again one after the other on one copy: the deltas must be the same to the last
+  bit (on a GPU to round-off), or the model remembers what it has seen;
+- with several clients in a batched operation, in company and alone: the same to round-off, or the padding to the
+  longest of them reaches the others. A model or a loss that mixes the examples of one client is no harm where clients
+  are trained one by one.
+
+Not seen is what begins only later, or with other records.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from sfumato._check import InputError
+from sfumato.data import UserDataset
+from sfumato.federated.local.batched import BatchedTrainer
+from sfumato.federated.local.one_by_one import ClientTrainer
+from sfumato.federated.local.work import ClientData, LocalTraining, gather
+from sfumato.sampling import Cohort
+
+_ROUND_OFF = 1e-4  # of the length of a delta
+
+_SHORTER = (1, 1, 0, 3)  # so that clients are of different lengths where all users are alike
+_USERS = 64  # of a client, at most
+
+Trainer = ClientTrainer | BatchedTrainer
+
+
+class Apart:
+    """The clients that are tried.
+
+    Args:
+        trainer: makes a trainer on a fresh copy of the model, from what a client does.
+        users: the records; somebody has an example.
+        local: what a client does; a few steps of it are tried.
+        global_classes: heads have a row for every label of the data set.
+    """
+
+    def __init__(
+        self,
+        trainer: Callable[[LocalTraining], Trainer],
+        users: UserDataset,
+        local: LocalTraining,
+        *,
+        global_classes: bool,
+    ) -> None:
+        self._local = replace(local, epochs=1, reconstruction_steps=0)
+        self._trainer, self._users, self._global_classes = trainer, users, global_classes
+        size = local.batch_size or 32
+        self._most = (size // 2 + 1, size + 2, 2 * size + 2, 2 * size)  # examples: full batches and others
+        self._clients = _clients(users.sizes, self._most)
+
+    def refuse_memory(self) -> None:
+        """Refuse a model whose delta for a client is another one after other clients.
+
+        Raises:
+            InputError: says what may remember them.
+        """
+        everybody = range(len(self._clients))
+        alone = [self._deltas(self._trainer(self._local), [index])[0] for index in everybody]
+        busy = self._trainer(self._local)
+        for index in (*everybody, 0):
+            if not _equal(self._deltas(busy, [index])[0], alone[index]):
+                raise InputError(
+                    "a client's delta changes when the model has trained other clients before: it keeps something of "
+                    "what it has seen (an attribute, a cache, a count, a random generator of its own), and no bound on "
+                    "one client would hold; let forward depend on its inputs and the weights alone"
+                )
+
+    def refuse_shared_batch(self) -> None:
+        """Refuse a model whose delta for a client changes with the others in one batched operation.
+
+        Dropout is off, as it meets other draws in company; what else draws cannot be compared, and is refused.
+
+        Raises:
+            InputError: with what to do.
+        """
+        trainer = self._trainer(self._local)
+        _without_dropout(trainer.trained.model)
+        alone = [self._deltas(trainer, [index])[0] for index in range(len(self._clients))]
+        everybody = list(range(len(self._clients)))
+        for order in (everybody, everybody[::-1]):
+            together = self._deltas(trainer, order)
+            if not all(_close(delta, alone[index]) for delta, index in zip(together, order, strict=True)):
+                raise InputError(
+                    "with clients_at_once > 1 clients share a batch that is padded to the longest of them, and this "
+                    "model's delta for one client changes with the others there (something mixes the examples of a "
+                    "batch, or draws random numbers); use clients_at_once=1"
+                )
+
+    def _deltas(self, trainer: Trainer, indices: list[int]) -> list[Tensor]:
+        """Of some clients in one operation, from the weights that all begin with."""
+        theta, members = trainer.trained.initial, [self._clients[index] for index in indices]
+        cohort = Cohort(np.array(indices), np.concatenate(members), np.cumsum([0, *map(len, members)]))
+        whole = gather(self._users, cohort, global_classes=self._global_classes)
+        lengths = zip(np.diff(whole.offsets), indices, strict=True)
+        counts = [max(1, min(n, self._most[i]) - _SHORTER[i]) for n, i in lengths]
+        rows = np.concatenate([start + np.arange(n) for start, n in zip(whole.offsets, counts, strict=False)])
+        offsets = np.cumsum([0, *counts])
+        clients = ClientData(whole.inputs[rows], whole.labels[rows], offsets, whole.classes)
+        with torch.random.fork_rng(devices=[]):
+            if isinstance(trainer, ClientTrainer):
+                deltas = [trainer.delta(theta, clients, indices[0])[0].clone()]
+            else:
+                deltas = list(trainer.deltas(theta, clients, indices)[0])
+        trainer.trained.put_back()
+        return deltas
+
+
+def _clients(sizes: np.ndarray, most: Sequence[int]) -> list[np.ndarray]:
+    """Clients of two users or more, as many as it takes for so many examples, beginning with the smallest users, those
+    in the middle, the largest, and one of each end."""
+    order = np.argsort(sizes, kind="stable")
+    order = order[sizes[order] > 0]
+    by_turns = np.stack([order, order[::-1]], axis=1).reshape(-1)[: len(order)]
+    found = []
+    for users, wanted in zip((order, np.roll(order, -(len(order) // 2)), order[::-1], by_turns), most, strict=True):
+        enough = int(np.searchsorted(np.cumsum(sizes[users]), wanted)) + 1
+        found.append(np.unique(users[: min(_USERS, max(2, enough))]))
+    return found
+
+
+def _without_dropout(model: nn.Module) -> None:
+    for part in model.modules():
+        if isinstance(part, _DropoutNd):
+            part.eval()
+        elif isinstance(part, nn.RNNBase | nn.MultiheadAttention):
+            part.dropout = 0.0
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    if one.device.type != "cpu":  # sums there are in no fixed order
+        return _close(one, other)
+    return torch.equal(one.nan_to_num(), other.nan_to_num())
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    one, other = one.double().nan_to_num(), other.double().nan_to_num()
+    return bool((one - other).norm() <= _ROUND_OFF * other.norm() + 1e-30)

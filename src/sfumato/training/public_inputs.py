@@ -1,0 +1,46 @@
+"""Inputs that norm layers were given as public are so by declaration; what can be checked is that no record is one.
+
+What a model learns from its public inputs is not accounted. So a model whose public inputs hold a training record is
+refused, whoever put it there; a row of nothing but equal numbers (an empty picture) tells nothing, and is let pass.
+"""
+
+import hashlib
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from sfumato._check import InputError
+from sfumato.models.layers.public_batch_norm import public_inputs_of
+from sfumato.training.trainable import Trainable
+
+
+def refuse_private_as_public(trained: Trainable, records: Iterable[tuple[Tensor, ...]]) -> None:
+    """Compare public inputs with all records; nothing is read where the model has none.
+
+    Args:
+        trained: the model.
+        records: batches of inputs as the model gets them.
+
+    Raises:
+        InputError: tells how many are in both.
+    """
+    parts = trained.with_public_inputs()
+    public = {row for part in parts for row in _digests(public_inputs_of(part) or ())}
+    if not public:
+        return
+    found = set().union(*(public.intersection(_digests(batch)) for batch in records))
+    if found:
+        raise InputError(
+            f"{len(found)} of the {len(public)} public inputs of the norm layers are training records: what is learned "
+            "from them has no noise; give other inputs, which are nobody's, or leave the records out of the training"
+        )
+
+
+def _digests(inputs: tuple[Tensor, ...]) -> Iterable[bytes]:
+    """Of each row of several inputs together; in single precision, whichever precision the model has."""
+    if not inputs:
+        return
+    rows = [(each.float() if each.is_floating_point() else each).cpu().contiguous().flatten(1) for each in inputs]
+    for row in zip(*rows, strict=True):
+        if any(len(part) and bool((part != part[0]).any()) for part in row):
+            yield hashlib.blake2b(b"".join(part.numpy().tobytes() for part in row), digest_size=16).digest()

@@ -1,0 +1,194 @@
+"""A run does not go on as another one under the same noise: what differs may have the same name and the same shapes."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sfumato import data
+from sfumato._check import InputError
+from sfumato.central import DPSGD
+from sfumato.federated import FedAvg
+from sfumato.training import Trainable
+from sfumato.training.behaviour import ROWS, behaviour_of, made_up, refuse_other
+
+FEATURES, CLASSES = 6, 3
+EXAMPLES = DPSGD(steps=4, batch_size=6, noise_multiplier=1.0, seed=1)
+USERS = FedAvg(rounds=4, clients_per_round=4, noise_multiplier=1.0, seed=1)
+
+
+def examples() -> data.ExampleDataset:
+    inputs = np.random.default_rng(0).normal(size=(24, FEATURES)).astype(np.float32)
+    return data.examples_from_arrays(inputs, np.arange(24) % CLASSES, num_classes=CLASSES)
+
+
+def users() -> data.UserDataset:
+    inputs = np.random.default_rng(0).normal(size=(24, FEATURES)).astype(np.float32)
+    return data.from_arrays(inputs, np.arange(24) % CLASSES, np.arange(24) // 4)
+
+
+def network(between: nn.Module | None = None) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(FEATURES, 16), between or nn.Tanh(), nn.Linear(16, CLASSES))
+
+
+class Stopped(BaseException):
+    """What a process does not survive."""
+
+
+def stopping(steps: int) -> Callable[[Any], torch.optim.Optimizer]:
+    """A server optimiser that dies before so many steps are done."""
+
+    class Stopping(torch.optim.SGD):
+        left = steps
+
+        def step(self, closure=None):
+            type(self).left -= 1
+            if type(self).left < 0:
+                raise Stopped
+            super().step(closure)
+
+    return lambda parameters: Stopping(parameters, lr=0.1)
+
+
+def go(out: Path, plan: Any, records: Any, *, dies: bool, model: nn.Module, **options: Any) -> None:
+    common = {"out": out, "server_optimizer": stopping(2 if dies else 9), "resume": not dies, **options}
+    if dies:
+        with pytest.raises(Stopped):
+            plan.fit(model, records, **common)
+    else:
+        plan.fit(model, records, **common)
+
+
+def scaled(factor: float, smoothing: float = 0.0) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda outputs, labels: (
+        factor * functional.cross_entropy(outputs, labels, reduction="none", label_smoothing=smoothing)
+    )
+
+
+@pytest.mark.parametrize("other", [scaled(1.5), scaled(1 + 1e-6), scaled(1.0, 0.01)])
+def test_another_loss_of_the_same_name_is_refused(other, tmp_path):
+    go(tmp_path / "run", EXAMPLES, examples(), dies=True, model=network(), loss=scaled(1.0))
+    before = (tmp_path / "run" / "ledger.jsonl").read_bytes()
+    with pytest.raises(InputError, match="computes something else than when this run began"):
+        go(tmp_path / "run", EXAMPLES, examples(), dies=False, model=network(), loss=other)
+    assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == before
+    go(tmp_path / "run", EXAMPLES, examples(), dies=False, model=network(), loss=scaled(1.0))
+
+
+BETWEEN = [nn.ReLU, nn.Sigmoid, lambda: nn.ELU(0.5), lambda: nn.Dropout(0.5), nn.Identity]
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize("kind", ["examples", "users"])
+def test_another_network_of_the_same_shapes_is_refused(kind, between, tmp_path):
+    plan, records = (EXAMPLES, examples()) if kind == "examples" else (USERS, users())
+    go(tmp_path / "run", plan, records, dies=True, model=network())
+    with pytest.raises(InputError, match="computes something else than when this run began"):
+        go(tmp_path / "run", plan, records, dies=False, model=network(between()))
+
+
+@pytest.mark.parametrize("kind", ["examples", "users"])
+def test_other_starting_weights_are_no_other_run(kind, tmp_path):
+    """They are in the checkpoint."""
+    plan, records, drawn_anew = *((EXAMPLES, examples()) if kind == "examples" else (USERS, users())), network()
+    go(tmp_path / "run", plan, records, dies=True, model=network())
+    with torch.no_grad():
+        for parameter in drawn_anew.parameters():
+            parameter.normal_()
+    go(tmp_path / "run", plan, records, dies=False, model=drawn_anew)
+
+
+def described(model: nn.Module, factor: float = 1.0) -> dict[str, Any]:
+    inputs, loss = made_up(torch.empty(ROWS, FEATURES)), scaled(factor)
+    return behaviour_of(Trainable(model), lambda m: loss(m(inputs), torch.arange(ROWS) % CLASSES))
+
+
+def same(one: dict[str, Any], other: dict[str, Any], *, processes: tuple[int, int] = (1, 1)) -> bool:
+    try:
+        refuse_other(one, other, processes_then=processes[0], processes_now=processes[1])
+    except InputError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("change", [1e-7, 1e-5, 1e-3])
+def test_a_small_change_is_seen_and_round_off_is_not(change):
+    """Both with room: round-off is 5 orders below what is refused, the least change here one above."""
+    before = described(network())
+    assert before["precision"] == "double"
+    assert not same(before, described(network(), 1 + change))
+    for factor in (1 + 1e-11, 1 - 1e-11):
+        assert same(before, {**before, "numbers": [number * factor for number in before["numbers"]]})
+
+
+def test_the_order_of_a_sum_and_the_number_of_threads_are_round_off():
+    class Reordered(nn.Linear):
+        def forward(self, values: Tensor) -> Tensor:
+            halves = values.split(8, dim=1), self.weight.split(8, dim=1)
+            return sum(functional.linear(v, w) for v, w in reversed(list(zip(*halves, strict=True)))) + self.bias
+
+    reordered = network()
+    reordered[2] = Reordered(16, CLASSES)
+    assert described(reordered)["numbers"] != described(network())["numbers"]
+    assert same(described(network()), described(reordered))
+    program = (
+        "import sys, json; sys.path.insert(0, sys.argv[1])\n"
+        "from adversarial.test_resume_behaviour import described, deep\n"
+        "print(json.dumps(described(deep())))"
+    )
+    tests = str(Path(__file__).parents[1])
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", program, tests],
+            env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=200,
+        ).stdout
+        for threads in ("1", "2")
+    ]
+    assert same(*map(json.loads, found))
+
+
+def deep() -> nn.Module:
+    """Of a size at which threads divide the work."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 1, FEATURES)),
+        nn.Upsample((24, 24)),
+        *(layer for i in range(6) for layer in (nn.Conv2d(32 if i else 1, 32, 3, padding=1), nn.ReLU())),
+        nn.Flatten(),
+        nn.Linear(32 * 24 * 24, CLASSES),
+    )
+
+
+def test_the_number_of_processes_counts_where_the_model_draws():
+    plain, drawing = described(network()), described(network(nn.Dropout(0.5)))
+    assert same(plain, plain, processes=(1, 2))
+    assert same(drawing, drawing, processes=(2, 2))
+    assert not same(drawing, drawing, processes=(1, 2))
+
+
+def test_a_model_that_takes_nothing_made_up_is_still_resumed(tmp_path):
+    class Picky(nn.Module):
+        def forward(self, values: Tensor) -> Tensor:
+            if float(values.detach().abs().max()) > 0 and not bool((values[:, 0] > 0).all()):
+                raise ValueError("the first feature is positive")
+            return values
+
+    inputs = np.random.default_rng(0).uniform(1, 2, (24, FEATURES)).astype(np.float32)
+    records = data.from_arrays(inputs, np.arange(24) % CLASSES, np.arange(24) // 4)
+    model = nn.Sequential(Picky(), *network())
+    go(tmp_path / "run", USERS, records, dies=True, model=model)
+    go(tmp_path / "run", USERS, records, dies=False, model=model)

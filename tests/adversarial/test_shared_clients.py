@@ -1,0 +1,82 @@
+"""Clients that are trained in one batched operation do not see each other, or are refused there."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sfumato import data
+from sfumato._check import InputError
+from sfumato._random import RandomSource
+from sfumato.federated import FedAvg, FedEmb
+from sfumato.sampling import Cohort
+
+FEATURES, CLASSES = 6, 3
+SIZES = (2, 9, 3, 14, 5, 2)
+PLAN = FedAvg(rounds=2, clients_per_round=4, noise_multiplier=1.0, batch_size=4, seed=1)
+
+
+def users(wild: float = 1.0) -> data.UserDataset:
+    """Users of very different sizes; what the first one holds is multiplied."""
+    rng, count = np.random.default_rng(0), sum(SIZES)
+    inputs, owners = rng.normal(size=(count, FEATURES)).astype(np.float32), np.repeat(np.arange(len(SIZES)), SIZES)
+    inputs[owners == 0] *= np.float32(wild)
+    return data.from_arrays(inputs, np.arange(count) % CLASSES, owners)
+
+
+class Over(nn.Module):
+    """Two layers, with something over the batch between them."""
+
+    def __init__(self, over) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner, self.outer, self.over = nn.Linear(FEATURES, 8), nn.Linear(8, CLASSES), over
+
+    def forward(self, values: Tensor) -> Tensor:
+        return self.outer(self.over(torch.tanh(self.inner(values))))
+
+
+COUPLED = {
+    "statistics": lambda h: (h - h.mean(dim=0)) / (h.var(dim=0, correction=0) + 1e-3).sqrt(),
+    "a little of the mean": lambda h: h + 0.05 * h.mean(dim=0),
+    "the maximum": lambda h: h - h.amax(dim=0),
+    "norm over the batch": lambda h: h / (h.norm(dim=0) + 1e-3),
+    "ranks": lambda h: h * (1 + h[:, :1].argsort(dim=0).argsort(dim=0).to(h.dtype)),
+    "batch size": lambda h: h * len(h),
+}
+
+
+@pytest.mark.parametrize("over", COUPLED)
+@pytest.mark.parametrize("plan", [PLAN, FedEmb(rounds=2, clients_per_round=2, users_per_client=2, noise_multiplier=1)])
+def test_what_mixes_the_examples_of_a_client_trains_one_by_one_only(over, plan):
+    from dataclasses import replace
+
+    plan.contribution(Over(COUPLED[over]), users(), "cpu", 0)
+    with pytest.raises(InputError, match="use clients_at_once=1"):
+        replace(plan, clients_at_once=3).contribution(Over(COUPLED[over]), users(), "cpu", 0)
+
+
+@pytest.mark.parametrize("layers", [[nn.LayerNorm(8)], [nn.Dropout(0.5)], [nn.Unflatten(1, (2, 4)), nn.Flatten()]])
+def test_what_treats_each_example_alone_is_accepted(layers):
+    from dataclasses import replace
+
+    replace(PLAN, clients_at_once=3).contribution(Over(nn.Sequential(*layers)), users(), "cpu", 0)
+
+
+@pytest.mark.parametrize("wild", [np.nan, np.inf, 1e30])
+def test_a_client_that_is_not_finite_takes_nobody_with_it(wild):
+    """Padding is the client's own: zero times another one's NaN would be NaN."""
+    from dataclasses import replace
+
+    contribution = replace(PLAN, clients_at_once=6).contribution(Over(nn.Identity()), users(), "cpu", 0)
+
+    def total(units: np.ndarray, records: data.UserDataset):
+        contribution.users = records
+        source, theta = RandomSource.from_seed(0), contribution.trained.initial
+        return contribution.clipped_sum(theta, Cohort.of_single_units(units), 0, PLAN.bound, 1.0, source, None)
+
+    others = total(np.arange(1, len(SIZES)), users())
+    together = total(np.arange(len(SIZES)), users(wild))
+    assert together.tally["non_finite"] <= 1
+    moved = (together.total - others.total).norm()
+    assert moved <= (0 if together.tally["non_finite"] else 1) + 1e-5
