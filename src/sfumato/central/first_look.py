@@ -52,15 +52,18 @@ def first_look(
     inputs = tuple(each[:2] for each in pool[0])
     refuse_unfit(augmentation, inputs)
     was_training = model.training
+    alone = ""
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             outputs = model(*(each.clone() for each in inputs))
+            alone = "a single example with "  # a step may draw one
+            model(*(each[:1].clone() for each in inputs))
     except InputError:
         raise
     except Exception as error:  # whatever the user's own forward raises
         shapes = " and ".join(f"{tuple(x.shape[1:])} {str(x.dtype).removeprefix('torch.')}" for x in inputs)
         raise InputError(
-            f"the model does not take inputs of shape {shapes} ({first_line(error)}); build it for them, or "
+            f"the model does not take {alone}inputs of shape {shapes} ({first_line(error)}); build it for them, or "
             "change the data"
         ) from error
     finally:

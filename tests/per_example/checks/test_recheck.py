@@ -108,7 +108,7 @@ def test_round_off_is_looked_at_twice_and_stops_nothing(double: bool, batch) -> 
 
     recheck.while_training(1, 40, rough)
     assert sizes[:2] == [40, 1]
-    assert len(sizes) == 4
+    assert sizes[2:] == ([40, 1] if double else [40])
 
 
 def test_little_memory_makes_it_look_at_fewer(batch) -> None:
@@ -121,4 +121,16 @@ def test_little_memory_makes_it_look_at_fewer(batch) -> None:
 
     recheck.at_start(40, small)
     assert sizes[0] == 10
-    assert sizes.count(1) == 8
+    assert sizes[1:4] == [10, 5, 5]
+    assert sizes.count(1) == 4
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_room_for_most_of_a_full_micro_batch_is_too_little(double: bool, batch) -> None:
+    """Two of forty go without: few examples by themselves would seldom tell."""
+    model = Model(lambda h: h * (torch.arange(len(h)) < 38)[:, None])
+    recheck, measure, _ = rechecked(model, batch)
+    recheck._check = dataclasses.replace(recheck._check, double=double)
+    model.late = True
+    with pytest.raises(InputError, match=r"in a full micro-batch.*coupled"):
+        recheck.at_start(40, measure)
