@@ -100,6 +100,18 @@ def test_no_layer_couples_examples(name, norm):
     self_check(model, lambda inputs: model(*inputs).square().sum(dim=1), inputs_of(name))
 
 
+@pytest.mark.parametrize("name", ["lenet5", "lenet300_100", "resnet20", "scatternet", "bilstm", "transformer", "ctr"])
+def test_half_precision_is_not_taken_for_coupling(name):
+    model = build(name, None)
+
+    def losses(inputs):
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = model(*inputs)
+        return outputs.float().square().sum(dim=1)
+
+    assert self_check(model, losses, inputs_of(name)).half
+
+
 @pytest.mark.parametrize("name", ["bilstm", "transformer"])
 def test_a_text_does_not_depend_on_how_far_its_batch_is_padded(name):
     model = build(name, None).double()
