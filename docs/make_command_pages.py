@@ -46,6 +46,12 @@ EXAMPLES = {
         ">     --clients-per-round 2 --out runs/a",
         "$ sfumato report runs/a --out a.html",
     ],
+    "close": [
+        "$ sfumato data glyphs glyphs.store --identities 40 --images 6",
+        "$ sfumato fedemb --data glyphs.store --noise-multiplier 1 --rounds 1 --local-epochs 1 \\",
+        ">     --clients-per-round 2 --out runs/a",
+        "$ sfumato close runs/a",
+    ],
     "account": [
         "$ sfumato account --noise-multiplier 1 --sampling-rate 0.01 --steps 10000 --delta 1e-5",
         "$ sfumato account --noise-multiplier 1 --sample-size 100 --population 10000 --steps 100 --adjacency replace",
@@ -129,6 +135,7 @@ SEE = {
     "check-model": "[Train a private classifier](../../how-to/dpsgd.md).",
     "embed": "[Tutorial](../../tutorials/embeddings.md).",
     "report": "[Read a statement](../../how-to/read-a-statement.md).",
+    "close": "[Stop and resume](../../how-to/resume.md), [randomness](../../explanation/randomness.md).",
     "account": "[The accountants compared](../../explanation/accountants.md), "
     "[virtual clients](../../explanation/virtual-clients.md), "
     "[cohorts of a fixed size](../../explanation/fixed-size-cohorts.md).",

@@ -1,57 +1,169 @@
 """Files that are either whole or absent: write beside, flush to the disk, rename.
 
+What is private is readable by its owner only, from its first byte on; everything else follows the umask.
+
 >>> import tempfile, pathlib
 >>> target = pathlib.Path(tempfile.mkdtemp()) / "plan.json"
 >>> write_atomic(target, b"{}"); target.read_bytes()
 b'{}'
 """
 
+import contextlib
 import json
 import os
-from collections.abc import Callable
+import re
+import shutil
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)\.tmp")
 
-def write_atomic(path: Path, content: bytes | Callable[[Path], None]) -> None:
+
+def write_atomic(path: Path, content: bytes | Callable[[Path], None], *, private: bool = False) -> None:
     """Replace `path` by new content; an error or a power cut leaves the old file as it was.
 
     Args:
         path: the file to write.
-        content: the bytes, or a function that writes them to the temporary path that it is given.
+        content: the bytes, or a function that writes them to the temporary path that it is given. That is in a folder
+            of its own, as libraries may put files of their own beside it.
+        private: for its owner's eyes only.
 
     Raises:
         OSError: the disk is full or the folder cannot be written; the old file is untouched.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    _remove(temporary)  # of a process that had this number before
     try:
-        if callable(content):
-            content(temporary)
+        if isinstance(content, bytes):
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _mode(private))
+            try:
+                write_whole(handle, content)
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            os.replace(temporary, path)
         else:
-            temporary.write_bytes(content)
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+            os.mkdir(temporary, 0o700 if private else 0o777)
+            mode, whole = os.stat(temporary).st_mode & 0o666, temporary / path.name
+            content(whole)
+            os.chmod(whole, mode)
+            _sync(whole)
+            os.replace(whole, path)
+            os.rmdir(temporary)
         sync_folder(path.parent)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
         raise
+
+
+def append(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Put bytes at the end of a file; not flushed to the disk, see `sync_file`."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, _mode(private))
+    try:
+        write_whole(handle, content)
+    finally:
+        os.close(handle)
+
+
+def write_whole(handle: int, content: bytes) -> None:
+    """Write all of it, also where the system takes a part at a time."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(handle, rest) :]
+
+
+def sync_file(path: Path) -> None:
+    """Flush a file and its name, if it is there, so that what was appended survives a power cut."""
+    if path.exists():
+        _sync(path)
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
     """Flush a folder's entries, so that a rename survives a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
+    _sync(folder)
+
+
+def delete(path: Path) -> None:
+    """Delete a file, if it is there, so that it is still gone after a power cut."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    sync_folder(path.parent)
+
+
+def delete_leftovers(folder: Path, names: Collection[str]) -> None:
+    """Delete what `write_atomic` left in a folder when its process died.
+
+    Args:
+        folder: where to look; it need not exist.
+        names: of the files whose temporaries are meant. The caller is the only process that writes these now, so those
+            that carry its own number are of another one, long dead.
+    """
+    for path in folder.iterdir() if folder.is_dir() else ():
+        found = _TEMPORARY.fullmatch(path.name)
+        if found and found["name"] in names and _is_dead(int(found["process"])):
+            _remove(path)
+
+
+def write_json(path: Path, value: Any, *, private: bool = False) -> None:
+    """Write JSON with sorted keys, atomically."""
+    content = json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    write_atomic(path, content.encode(), private=private)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        ValueError: it is not JSON, or not text.
+        OSError: it cannot be read.
+    """
+    return parse_json(path.read_bytes())
+
+
+def parse_json(content: bytes) -> Any:
+    """JSON as Python objects.
+
+    Raises:
+        ValueError: it is not JSON, or not text.
+    """
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("brackets within brackets, too deep to read") from None
+
+
+def _remove(path: Path) -> None:
+    """Remove a temporary, as far as that can be done."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def _mode(private: bool) -> int:
+    return 0o600 if private else 0o666
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON with sorted keys, atomically."""
-    write_atomic(path, (json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n").encode())
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file."""
-    return json.loads(path.read_text())
+def _is_dead(process: int) -> bool:
+    if process == os.getpid():
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:
+        return False
+    return False

@@ -181,5 +181,5 @@ def test_a_statement_s_fields_are_those_that_are_compared():
     """A field that is added to the statement shall not slip through this command unseen."""
     used = {"unit", "adjacency", "epsilon", "delta", "rho", "noise_source", "mechanism", "sampling"}
     used |= {"population", "tpr_at_1_percent_fpr"}
-    unused = {"epsilon_lower", "assumptions", "alternatives", "disclosure"}
+    unused = {"epsilon_lower", "assumptions", "alternatives", "disclosure", "ledger"}
     assert {field.name for field in dataclasses.fields(acc.Statement)} == used | unused

@@ -71,7 +71,7 @@ def test_a_released_run_has_an_identity_of_its_own(sfumato, people: Path, small,
         assert sfumato(*words).code == 0
     paths = [tmp_path / name / "ledger.jsonl" for name in ("a", "b")]
     entries = [[json.loads(line) for line in path.read_text().splitlines()] for path in paths]
-    assert [("run" in entry) for entry in entries[0]] == [True, False, False]
+    assert [("run" in entry) for entry in entries[0]] == [True, False, False, False]  # the last names the statement
     assert entries[0][0]["run"] != entries[1][0]["run"]
     with pytest.raises(acc.InputError, match="no release in common"):
         acc.Ledger.merge(paths, tmp_path / "merged.jsonl")

@@ -142,8 +142,9 @@ def assert_an_empty_cohort_steps(contribution: Contribution, parts: PrivateSum, 
 
 
 def ledger_of(folder: Path) -> list[dict[str, Any]]:
-    """The entries."""
-    return [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
+    """The entries of releases."""
+    entries = map(json.loads, (folder / "ledger.jsonl").read_text().splitlines())
+    return [entry for entry in entries if "event" in entry]
 
 
 def event_of(entry: dict[str, Any]) -> Event:

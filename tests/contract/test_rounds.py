@@ -182,7 +182,9 @@ def test_a_budget_for_other_neighbours_is_refused_before_anything_is_written(nam
 @pytest.mark.parametrize("name", PRIVATE)
 def test_a_round_beyond_the_budget_is_refused_before_it_is_released(name, kept, tmp_path):
     plan, steps = plan_of(name), []
-    budget = Budget(epsilon=guarantee(plan.private_sum(UNITS).event(3)).epsilon(1e-3) * 1.001, delta=1e-3)
+    budget = Budget(
+        epsilon=guarantee(plan.private_sum(UNITS).event(3)).epsilon(1e-3) * 1.001, delta=1e-3, fixed_plan=True
+    )
 
     def contribution(*arguments):
         made = plan.contribution(*arguments)

@@ -19,6 +19,7 @@ ACROSS = {
     "adversarial": "what an attacker sees or sends",
     "recipes": "mirrors recipes/",
     "docs": "mirrors docs/",
+    "faults": "what fails below a run: disks, files, command lines",
     "house": "rules of this tree",
 }
 """Folders of tests that mirror no single package, and what they are for."""

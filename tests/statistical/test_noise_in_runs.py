@@ -18,7 +18,8 @@ def released_vector(folder) -> np.ndarray:
 
 
 def ledger_of(folder) -> list[dict]:
-    return [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
+    entries = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
+    return [entry for entry in entries if "event" in entry]
 
 
 def std_is(samples: np.ndarray, std: float) -> bool:

@@ -13,6 +13,7 @@ from sfumato import accounting as acc
 from sfumato._check import InputError, between
 from sfumato._types import Adjacency
 from sfumato.accounting.accountants.zcdp import rho_to_epsilon
+from sfumato.accounting.ledger import binding
 from sfumato.accounting.statement.verdict import FPR, Verdict, judge, promised
 from sfumato.cli.console import say, say_json, table
 from sfumato.cli.event_words import in_words
@@ -121,11 +122,11 @@ def read_source(path: Path) -> Source:
         ledger, statement = path / "ledger.jsonl", path / "statement.json"
         if not ledger.exists() and not statement.exists():
             raise InputError(f"{path} holds neither statement.json nor ledger.jsonl: it is not the folder of a run")
-        return Source(
-            path,
-            acc.Ledger.read(ledger).event() if ledger.exists() else None,
-            acc.Statement.load(statement) if statement.exists() else None,
-        )
+        totals = acc.Ledger.read(ledger) if ledger.exists() else None
+        stated = acc.Statement.load(statement) if statement.exists() else None
+        if totals is not None and stated is not None:
+            binding.compare(totals, stated, path)
+        return Source(path, None if totals is None else totals.event(), stated)
     if path.suffix == ".jsonl":
         return Source(path, acc.Ledger.read(path).event(), None)
     value = _json(path)

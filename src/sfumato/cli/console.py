@@ -1,12 +1,14 @@
 """What a command prints: words and tables for people, or one JSON object for machines.
 
-Under torchrun only the first process prints; the others speak up when something is wrong.
+Under torchrun only the first process prints; the others speak up when something is wrong. Characters that would steer
+a terminal (a name in a file that somebody else wrote may hold them) are shown, not sent.
 """
 
 import json
 import math
 import os
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -35,13 +37,25 @@ def notify(message: str) -> None:
 
 
 def _one_line(message: str) -> str:
-    return " ".join(message.split())
+    return harmless(" ".join(message.split()))
+
+
+def harmless(text: str) -> str:
+    """Text without characters that steer a terminal or turn the direction of writing; they are shown as escapes.
+
+    >>> harmless("name \\x1b[2J and\\nnew line")
+    'name \\\\x1b[2J and\\nnew line'
+    """
+    if text.isprintable():
+        return text
+    steering = {c for c in text if c not in "\n\t" and unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+    return text.translate({ord(c): c.encode("unicode_escape").decode() for c in steering})
 
 
 def say(text: str = "") -> None:
     """Words for people, on stdout."""
     if leads():
-        print(text, flush=True)
+        print(harmless(text), flush=True)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -54,7 +68,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     drawn = Table(*header, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for row in rows:
-        drawn.add_row(*row)
+        drawn.add_row(*map(harmless, row))
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = 200

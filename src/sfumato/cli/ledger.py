@@ -11,7 +11,7 @@ import tyro
 from sfumato import accounting as acc
 from sfumato._check import InputError, between
 from sfumato._types import Adjacency
-from sfumato.accounting.ledger import chain
+from sfumato.accounting.ledger import binding, chain
 from sfumato.cli.console import bar, notify, say, say_json, table
 from sfumato.cli.event_words import single_in_words
 from sfumato.cli.parse import CommonOptions, parse
@@ -157,17 +157,40 @@ def ledger_show(argv: Sequence[str]) -> int:
 
 def ledger_verify(argv: Sequence[str]) -> int:
     """Run `sfumato ledger verify`."""
-    about = "Check every line of a ledger: nothing changed, removed, inserted or moved. The first bad line is named."
+    about = (
+        "Check every line of a ledger: nothing changed, removed, inserted or moved; the first bad line is named. A "
+        "run's ledger and its statement have to name each other."
+    )
     options = parse(VerifyOptions, argv, command="ledger verify", about=about)
     path = ledger_path(options.path)
     totals = _read(path, torn=False)
     if options.head is not None:
         _find(options.head, path)
+    bound = _stated(totals, path.parent)
     if options.json:
-        say_json({"ledger": path, "entries": totals.entries, "releases": totals.releases, "head": totals.head})
-    else:
-        say(f"{path}: {_many(totals.entries, 'entry', 'entries')}, chain unbroken, head {totals.head}")
+        told = {"entries": totals.entries, "releases": totals.releases, "head": totals.head, "statement": bound}
+        say_json({"ledger": path, **told})
+        return 0
+    say(f"{path}: {_many(totals.entries, 'entry', 'entries')}, chain unbroken, head {totals.head}")
+    if bound:
+        say("its statement is the one that was made of it")
+    elif bound is False:
+        notify(f"the statement in {path.parent} names no ledger, so lines that are missing at the end would not show")
     return 0
+
+
+def _stated(totals: acc.Totals, folder: Path) -> bool | None:
+    """Whether the statement in the ledger's folder and the ledger name each other; None if there is none.
+
+    Raises:
+        InputError: they do not belong together.
+    """
+    file = folder / "statement.json"
+    if file.exists():
+        return binding.compare(totals, acc.Statement.load(file), folder)
+    if totals.seals:
+        notify(f"{folder} holds no statement.json, and the ledger names one")
+    return None
 
 
 def ledger_merge(argv: Sequence[str]) -> int:

@@ -45,6 +45,7 @@ COMMANDS = {
     "check-model": Command("check_model", "check_model", "how each layer of a model is covered, and what is refused"),
     "embed": Command("embed", "embed", "a trained model and a data set → a Parquet file of embeddings"),
     "report": Command("report", "report", "one self-contained HTML page about one run or several"),
+    "close": Command("close", "close", "end a run that was stopped, and delete its key"),
     "account": Command("account", "account", "what a run costs: epsilon from noise, sampling and steps"),
     "compare": Command("compare", "compare", "what runs cost under one convention: same delta, same neighbours"),
     "calibrate": Command("calibrate", "calibrate", "the noise, the steps or the sampling rate that meet a budget"),

@@ -102,7 +102,7 @@ def write_report(
     records = [read_run(path) for path in paths]
     text = render(records, public=public, public_evaluation=public_evaluation)
     try:
-        write_atomic(out, text.encode())
+        write_atomic(out, text.encode(), private=not public)
     except OSError as error:
         raise InputError(f"cannot write {out}: {error.strerror}; choose another place") from None
     return out

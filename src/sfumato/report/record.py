@@ -4,7 +4,6 @@ Guarantees that what is shown is what the files say: a missing or damaged file i
 chain is verified line by line, and its events are accounted again beside the statement.
 """
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -13,12 +12,15 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from sfumato._check import InputError
-from sfumato._files import read_json
+from sfumato._files import parse_json, read_json
 from sfumato._types import Adjacency
 from sfumato.accounting import Event, Guarantee, Ledger, Statement, guarantee
+from sfumato.accounting.ledger import binding
 from sfumato.accounting.statement.verdict import Verdict, promised
 
 T = TypeVar("T")
+
+_DAMAGE = (ValueError, TypeError, KeyError, AttributeError, OverflowError)  # of reading what nobody should have written
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class LedgerCheck:
         event: what was released, all together.
         epsilon: what it costs at the statement's δ, accounted anew; None if there is no telling.
         cost: the guarantee that follows from it, or from the statement alone where there is no telling.
+        bound: whether statement and ledger name each other, so that lines that are missing at the end would show.
     """
 
     entries: int
@@ -40,6 +43,7 @@ class LedgerCheck:
     event: Event
     epsilon: float | None
     cost: Guarantee
+    bound: bool
 
 
 @dataclass
@@ -206,7 +210,7 @@ def _load(path: Path, build: Callable[[Any], T]) -> T:
         return build(read_json(path))
     except InputError as error:
         raise InputError(f"{path} is damaged: {error}") from None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except _DAMAGE as error:
         raise InputError(f"{path} is damaged ({_reason(error)}); take a whole copy") from None
 
 
@@ -227,15 +231,18 @@ def _ledger(path: Path, statement: Statement) -> LedgerCheck:
     if not path.exists():
         raise InputError(f"{path.parent} holds no ledger.jsonl, so nothing backs its statement; take a whole copy")
     totals = Ledger.read(path)
+    bound = binding.compare(totals, statement, path.parent)
     adjacency = cast(Adjacency, statement.adjacency)  # the statement has checked it
     try:
         cost = guarantee(totals.event(), adjacency)
         epsilon = cost.epsilon(statement.delta) if statement.delta < 1 else None
     except InputError:
         cost, epsilon = promised(statement.epsilon, statement.delta, adjacency), None
-    rounds = int(totals.last.get("round", totals.releases))
+    rounds = totals.last.get("round", totals.releases)
+    if not isinstance(rounds, int):
+        raise InputError(f"{path}, its last release is in round {rounds!r:.80}, which is no number; take a whole copy")
     head = totals.head if totals.entries else ""
-    return LedgerCheck(totals.entries, head, rounds, totals.event(), epsilon, cost)
+    return LedgerCheck(totals.entries, head, rounds, totals.event(), epsilon, cost, bound)
 
 
 def _metrics(path: Path) -> Metrics:
@@ -243,16 +250,16 @@ def _metrics(path: Path) -> Metrics:
     for line, row in enumerate(_lines(path), start=1):
         try:
             metrics.add(row)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except _DAMAGE as error:
             raise InputError(f"{path}, line {line} is damaged ({_reason(error)}); take a whole copy") from None
     return metrics
 
 
 def _lines(path: Path) -> Iterator[Any]:
-    with open(path, encoding="utf-8", errors="replace") as file:
+    with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             try:
-                yield json.loads(line)
+                yield parse_json(line)
             except ValueError as error:
                 raise InputError(f"{path}, line {number} is damaged ({error}); take a whole copy") from None
 

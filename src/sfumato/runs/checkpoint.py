@@ -3,14 +3,13 @@
 `checkpoint/state.safetensors` holds tensors (parameters, an optimiser's state) and, as its header, the position in
 the ledger and the metrics, the fingerprint of the plan and the data, and numbers of whoever runs. A digest over all of
 it tells a file that was cut short or changed. `checkpoint/frozen.safetensors` holds what is not trained, and
-`checkpoint/release-NAME.safetensors` what was released before. `checkpoint/key` is the secret key of the run's
-randomness, readable by its owner only; who has it can take the noise away again, so it is deleted when the run ends.
-No pickle is read or written.
+`checkpoint/release-NAME.safetensors` what was released before; they carry a digest, too. `checkpoint/key` is the secret
+key of the run's randomness; who has it can take the noise away again, so it is deleted when the run ends. All of it is
+readable by its owner only. No pickle is read or written.
 """
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from sfumato._check import InputError
-from sfumato._files import write_atomic
+from sfumato._files import delete, parse_json, write_atomic
 from sfumato._random import RandomSource
 
 STATE, FROZEN, KEY = "state.safetensors", "frozen.safetensors", "key"
@@ -37,6 +36,7 @@ class Checkpoint:
         metrics_lines: lines of metrics.jsonl at this point.
         fingerprint: digest of the plan, the shapes of the parameters and the data.
         complete: whether nothing is left to release.
+        closed: whether the run was ended before all of it was released, so that it cannot go on.
         phases: names of the releases whose results are kept beside this file.
         tensors: parameters and states.
         state: JSON of whoever runs; {} before a loop has begun.
@@ -47,6 +47,7 @@ class Checkpoint:
     metrics_lines: int
     fingerprint: str
     complete: bool = False
+    closed: bool = False
     phases: tuple[str, ...] = ()
     tensors: dict[str, Tensor] = field(default_factory=dict, repr=False)
     state: dict[str, Any] = field(default_factory=dict)
@@ -56,13 +57,10 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     """Replace the checkpoint in `folder`.
 
     Raises:
-        InputError: it could not be written (a full disk, say); the one before is intact.
+        OSError: it could not be written (a full disk, say); the one before is intact.
     """
     plain = {f.name: getattr(checkpoint, f.name) for f in fields(checkpoint) if f.name != "tensors"}
-    header = json.dumps(plain, sort_keys=True)
-    tensors = {name: value.detach().cpu().contiguous() for name, value in checkpoint.tensors.items()}
-    metadata = {"sfumato": header, "digest": _digest(header, tensors)}
-    _write(folder / STATE, tensors, metadata)
+    _write(folder / STATE, checkpoint.tensors, json.dumps(plain, sort_keys=True))
 
 
 def load(folder: Path) -> Checkpoint:
@@ -71,25 +69,30 @@ def load(folder: Path) -> Checkpoint:
     Raises:
         InputError: there is none, or it was truncated or changed.
     """
-    tensors, metadata = read_tensors(folder / STATE)
-    header = metadata.get("sfumato", "")
-    if metadata.get("digest") != _digest(header, tensors):
-        raise InputError(f"{folder / STATE} was changed after it was written; take a copy that was not, or start anew")
-    plain = json.loads(header)
+    tensors, header = read_tensors(folder / STATE)
+    try:
+        plain = parse_json(header.encode())
+    except ValueError:
+        plain = None
     known = {f.name for f in fields(Checkpoint)} - {"tensors"}
-    if plain.keys() != known:
+    if not isinstance(plain, dict) or plain.keys() != known:
         raise InputError(f"{folder / STATE} was written by another version of sfumato; end the run with that version")
     return Checkpoint(tensors=tensors, **{**plain, "phases": tuple(plain["phases"])})
 
 
 def save_frozen(folder: Path, tensors: dict[str, Tensor]) -> None:
     """Write what the run does not train."""
-    _write(folder / FROZEN, _plain(tensors), {"sfumato": "not trained"})
+    _write(folder / FROZEN, tensors, "not trained")
+
+
+def load_frozen(folder: Path) -> dict[str, Tensor]:
+    """What the run does not train."""
+    return read_tensors(folder / FROZEN)[0]
 
 
 def save_release(folder: Path, phase: str, tensors: dict[str, Tensor]) -> None:
     """Write what a phase has released."""
-    _write(_release_file(folder, phase), _plain(tensors), {"sfumato": "released"})
+    _write(_release_file(folder, phase), tensors, "released")
 
 
 def load_release(folder: Path, phase: str) -> dict[str, Tensor]:
@@ -100,19 +103,15 @@ def load_release(folder: Path, phase: str) -> dict[str, Tensor]:
 def write_key(folder: Path, source: RandomSource) -> None:
     """Keep the key of a released run, for its owner's eyes only; a seeded run's key follows from its seed."""
     if source.kind == "os":
-        handle = os.open(folder / KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(source.key)
-            file.flush()
-            os.fsync(file.fileno())
+        write_atomic(folder / KEY, source.key, private=True)
 
 
-def keeps_key(folder: Path) -> bool:
+def keeps_key(folder: Path, saved: Checkpoint) -> bool:
     """Whether a run that goes on needs its key: one that is complete has none any more, and nothing left to draw.
 
     A loop that is complete is not yet a run that is: until the key is deleted, a release after it can still come.
     """
-    return (folder / KEY).exists() or not load(folder).complete
+    return (folder / KEY).exists() or not saved.complete
 
 
 def read_key(folder: Path) -> RandomSource:
@@ -130,37 +129,48 @@ def read_key(folder: Path) -> RandomSource:
 
 def delete_key(folder: Path) -> None:
     """Forget the key of a finished run."""
-    (folder / KEY).unlink(missing_ok=True)
+    delete(folder / KEY)
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and header of a safetensors file, copied into memory."""
+def names(folder: Path) -> set[str]:
+    """The files that a checkpoint consists of."""
+    return {STATE, FROZEN, KEY, *(path.name for path in folder.glob("release-*.safetensors"))}
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], str]:
+    """Tensors and header of a file of the checkpoint, copied into memory and checked.
+
+    Raises:
+        InputError: there is none, or it was truncated or changed.
+    """
     if not path.exists():
         raise InputError(f"{path} does not exist: nothing to resume; start the run without resume")
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name).clone() for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            metadata = file.metadata() or {}
+        header = metadata.get("sfumato", "")
+        whole = metadata.get("digest") == _digest(header, tensors)
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise InputError(
             f"{path} is damaged or cut short ({error}); take a copy that is whole, or start anew"
         ) from None
+    if not whole:
+        raise InputError(f"{path} was changed after it was written; take a copy that was not, or start anew")
+    return tensors, header
 
 
 def _release_file(folder: Path, phase: str) -> Path:
     return folder / f"release-{phase}.safetensors"
 
 
-def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-
-
-def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+def _write(path: Path, tensors: dict[str, Tensor], header: str) -> None:
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    metadata = {"sfumato": header, "digest": _digest(header, plain)}
     try:
-        write_atomic(path, lambda temporary: save_file(tensors, temporary, metadata))
-    except (OSError, SafetensorError) as error:
-        kept = "the checkpoint before it is intact; make room and resume"
-        remedy = kept if path.exists() else "nothing was saved before; make room and start the run in another folder"
-        raise InputError(f"cannot write {path}: {error}; {remedy}") from None
+        write_atomic(path, lambda temporary: save_file(plain, temporary, metadata), private=True)
+    except SafetensorError as error:
+        raise OSError(None, str(error), str(path)) from None
 
 
 def _digest(header: str, tensors: dict[str, Tensor]) -> str:

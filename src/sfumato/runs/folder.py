@@ -1,17 +1,40 @@
 """The folder of a run: what may be published, what may not, and the checkpoint.
 
-plan.json, statement.json, ledger.jsonl and model.safetensors hold nothing private. metrics.jsonl and evaluation.json
-mark what was computed from private records as "not private"; checkpoint/ is for the owner of the data.
+plan.json, statement.json, ledger.jsonl and model.safetensors hold nothing private, and follow the umask. metrics.jsonl
+and evaluation.json mark what was computed from private records as "not private"; they and checkpoint/ are readable by
+their owner only.
 """
 
 import fcntl
 import json
+import os
+import warnings
 from pathlib import Path
 from typing import IO, Any
 
 from sfumato._check import InputError
-from sfumato._files import read_json, write_atomic, write_json
+from sfumato._files import (
+    append,
+    delete,
+    delete_leftovers,
+    parse_json,
+    read_json,
+    sync_file,
+    sync_folder,
+    write_atomic,
+    write_json,
+)
 from sfumato.runs import checkpoint
+
+_NAMES = (
+    "plan.json",
+    "statement.json",
+    "ledger.jsonl.kept",
+    "model.safetensors",
+    "metrics.jsonl",
+    "evaluation.json",
+    "report.html",
+)
 
 
 class RunFolder:
@@ -24,9 +47,12 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.checkpoint = self.path / "checkpoint"
+        self.plan = self.path / "plan.json"
+        self.statement = self.path / "statement.json"
         self.ledger = self.path / "ledger.jsonl"
         self.metrics = self.path / "metrics.jsonl"
         self.model = self.path / "model.safetensors"
+        self._evaluation = self.path / "evaluation.json"
         self._lines = 0
         self._lock: IO[str] | None = None
 
@@ -36,13 +62,18 @@ class RunFolder:
         Raises:
             InputError: there is something in it already, or it cannot be created.
         """
+        delete_leftovers(self.path, _NAMES)
         if self.path.is_dir() and any(self.path.iterdir()):
             if (self.checkpoint / checkpoint.STATE).exists():
                 raise InputError(f"{self.path} holds a run already; resume it (--resume) or choose another folder")
-            hint = "; delete it if it is a run that was stopped at once" if (self.path / "plan.json").exists() else ""
+            begun = self.plan.exists() or self.checkpoint.exists()
+            hint = "; delete it if it is a run that was stopped at once" if begun else ""
             raise InputError(f"{self.path} is not empty; choose another folder for the run{hint}")
         try:
-            self.checkpoint.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.checkpoint.mkdir(mode=0o700, exist_ok=True)
+            sync_folder(self.path)
+            sync_folder(self.path.parent)
         except (NotADirectoryError, FileExistsError):
             raise InputError(f"{self.path} is not a folder; choose another path for the run") from None
         except OSError as error:
@@ -50,18 +81,22 @@ class RunFolder:
         self.claim(resume=True)
 
     def claim(self, *, resume: bool) -> None:
-        """Keep other processes away from this folder until this one ends.
+        """Keep other processes away from this folder until this one ends; delete what dead ones have left half-written.
 
         Raises:
             InputError: another process is writing to it.
         """
         if not resume or not self.checkpoint.is_dir():
             return
-        self._lock = open(self.checkpoint / "lock", "w")  # noqa: SIM115  # held until the process ends
+        self._lock = open(  # noqa: SIM115  # held until the process ends
+            self.checkpoint / "lock", "w", opener=lambda name, flags: os.open(name, flags, 0o600)
+        )
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise InputError(f"another process is writing to {self.path}; let it end or stop it first") from None
+        delete_leftovers(self.path, _NAMES)
+        delete_leftovers(self.checkpoint, checkpoint.names(self.checkpoint))
 
     def release(self) -> None:
         """Let other processes at this folder."""
@@ -69,24 +104,46 @@ class RunFolder:
             self._lock.close()
             self._lock = None
 
+    def refuse_deleted(self) -> None:
+        """Stop a run whose folder is gone."""
+        if not self.path.is_dir():
+            raise InputError(
+                f"{self.path} was deleted while the run went on: what it held is gone, its key too; start a new run"
+            )
+
+    def unwritable(self, error: OSError) -> InputError:
+        """The one line for a file of this folder that could not be written."""
+        self.refuse_deleted()
+        kept = f"the checkpoint before it is intact: make room and go on with --resume {self.path}"
+        if not (self.checkpoint / checkpoint.STATE).exists():
+            kept = "nothing was saved before: make room and start the run in another folder"
+        return InputError(f"cannot write {error.filename or self.path}: {error.strerror or error}; {kept}")
+
     def write_plan(self, plan: dict[str, Any]) -> None:
         """Write plan.json."""
-        write_json(self.path / "plan.json", plan)
+        write_json(self.plan, plan)
 
     def read_plan(self) -> dict[str, Any]:
         """Read plan.json."""
         try:
-            return read_json(self.path / "plan.json")
+            return _fields(read_json(self.plan))
         except FileNotFoundError:
             raise InputError(f"{self.path} holds no plan.json: it is not the folder of a run") from None
         except ValueError as error:
-            raise InputError(f"{self.path / 'plan.json'} is damaged ({error}); take a whole copy") from None
+            raise InputError(f"{self.plan} is damaged ({error}); take a whole copy") from None
+
+    def withdraw_statement(self) -> None:
+        """Delete the statement of a run that goes on: it would tell of fewer releases than there are."""
+        delete(self.statement)
 
     def add_metrics(self, row: dict[str, Any]) -> None:
-        """Append one line to metrics.jsonl."""
-        with open(self.metrics, "a") as file:
-            file.write(json.dumps(row, allow_nan=False) + "\n")
+        """Append one line to metrics.jsonl; `flush_metrics` makes it last."""
+        append(self.metrics, (json.dumps(row, allow_nan=False) + "\n").encode(), private=True)
         self._lines += 1
+
+    def flush_metrics(self) -> None:
+        """Put the lines so far on the disk, so that a checkpoint can count on them."""
+        sync_file(self.metrics)
 
     @property
     def metrics_lines(self) -> int:
@@ -94,21 +151,51 @@ class RunFolder:
         return self._lines
 
     def keep_metrics(self, lines: int) -> list[dict[str, Any]]:
-        """Cut metrics.jsonl back to the first so many lines, and read them."""
-        kept = self.metrics.read_text().splitlines()[:lines] if self.metrics.exists() else []
-        write_atomic(self.metrics, "".join(line + "\n" for line in kept).encode())
-        self._lines = len(kept)
-        return [json.loads(line) for line in kept]
+        """Cut metrics.jsonl back to the first so many lines, and read them; says how many are missing.
+
+        Raises:
+            InputError: a line is damaged; names the first.
+        """
+        content = self.metrics.read_bytes() if self.metrics.exists() else b""
+        kept = content.splitlines(keepends=True)[:lines]
+        if kept and not kept[-1].endswith(b"\n"):
+            kept.pop()
+        rows = []
+        for number, line in enumerate(kept, start=1):
+            try:
+                rows.append(_fields(parse_json(line)))
+            except ValueError as error:
+                raise InputError(
+                    f"{self.metrics}, line {number} is damaged ({error}); take a whole copy, or delete the file: only "
+                    "its rows are lost then"
+                ) from None
+        if len(rows) < lines:
+            warnings.warn(
+                f"{lines - len(rows)} of the {lines} rows of {self.metrics} are missing: the run goes on without them",
+                stacklevel=2,
+            )
+        write_atomic(self.metrics, b"".join(kept), private=True)
+        self._lines = len(rows)
+        return rows
 
     def evaluation(self) -> dict[str, Any]:
         """What evaluation.json holds for each model, so far."""
-        path = self.path / "evaluation.json"
-        whole = read_json(path) if path.exists() else {}
-        return {name: row for name, row in whole.items() if isinstance(row, dict)}
+        return {name: row for name, row in self._evaluated({}).items() if isinstance(row, dict)}
 
     def add_evaluation(self, name: str, row: dict[str, Any], about: dict[str, Any]) -> None:
         """Put one model's evaluation into evaluation.json."""
-        path = self.path / "evaluation.json"
-        whole = read_json(path) if path.exists() else about
-        whole[name] = row
-        write_json(path, whole)
+        write_json(self._evaluation, {**self._evaluated(about), name: row}, private=True)
+
+    def _evaluated(self, about: dict[str, Any]) -> dict[str, Any]:
+        if not self._evaluation.exists():
+            return about
+        try:
+            return _fields(read_json(self._evaluation))
+        except ValueError as error:
+            raise InputError(f"{self._evaluation} is damaged ({error}); delete it to go on without it") from None
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("it holds no fields")
+    return value

@@ -5,6 +5,10 @@ loop, then votes. Each release is recorded before it happens (`spend`), all phas
 statement covers them (`finish`). Everything random is a function of the run's key, so what was not yet saved when a
 process died is repeated bit for bit, and recorded again in the same place: no noise is ever spent twice.
 
+At the end the statement names the ledger that it was made of, and the ledger's last entry the statement, the plan and
+the model, so that none of them can be exchanged alone (`accounting.ledger.binding`). The key of a run that is complete
+is deleted before its statement says so.
+
 The order of a run: `saved` reads where it stood; the caller checks what it must; `start` writes the first file. So a
 mistake in plan or data leaves no folder behind.
 
@@ -34,6 +38,7 @@ from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato._types import Adjacency
 from sfumato.accounting import Budget, Event, Ledger, Statement, compose, terms
+from sfumato.accounting.ledger import binding
 from sfumato.accounting.ledger.meter import meter
 from sfumato.runs import checkpoint as checkpoints
 from sfumato.runs.checkpoint import Checkpoint
@@ -105,7 +110,8 @@ class Run:
             stack.enter_context(torch.random.fork_rng(devices=[]))
             run = cls(folder=folder, team=team, plan=plan, budget=budget, stack=stack)
             if folder is not None and team.leads:
-                folder.claim(resume=resume)
+                with run._writing():
+                    folder.claim(resume=resume)
             run.source = run._key(seed, resume=resume)
             yield run
 
@@ -116,7 +122,7 @@ class Run:
             InputError: there is none, or it is of another plan, model or data set.
         """
         assert self.folder is not None
-        saved = checkpoints.load(self.folder.checkpoint)
+        saved = self._load(self.folder)
         if saved.fingerprint != fingerprint:
             raise InputError(
                 f"the checkpoint in {self.folder.path} is from another plan, model or data set{self._difference()}; "
@@ -129,7 +135,7 @@ class Run:
     def frozen(self) -> dict[str, Tensor]:
         """What a run that goes on does not train."""
         assert self.folder is not None
-        return checkpoints.read_tensors(self.folder.checkpoint / checkpoints.FROZEN)[0]
+        return checkpoints.load_frozen(self.folder.checkpoint)
 
     def start(self, fingerprint: str, frozen: Mapping[str, Tensor] | None = None) -> None:
         """Begin to write: a new folder, or the ledger as the checkpoint left it.
@@ -146,22 +152,24 @@ class Run:
         self._signals.enter_context(self._interrupt)
         if self.folder is None or not self.team.leads:
             return
-        if self._last is None:
-            self.folder.start()
-            self.folder.write_plan(self._plan)
-            checkpoints.write_key(self.folder.checkpoint, self.source)
-            checkpoints.save_frozen(self.folder.checkpoint, dict(frozen or {}))
-        # Whoever resumes repeats releases with the run's own key, so the key tells what is one release. Runs of one
-        # seed may be many things, and have no identity.
-        identity = self.source.stream("ledger").bytes(16).hex() if self.source.kind == "os" else None
-        self._ledger = self._stack.enter_context(
-            Ledger.open(self.folder.ledger, identity=identity, budget=self._budget)
-        )
-        if self._last is None:
-            self.save({}, {})
-        else:
-            self._rewind(self._ledger, self._last)
+        with self._writing():
+            if self._last is None:
+                self.folder.start()
+                self.folder.write_plan(self._plan)
+                checkpoints.write_key(self.folder.checkpoint, self.source)
+                checkpoints.save_frozen(self.folder.checkpoint, dict(frozen or {}))
+                self._ledger = self._open_ledger(self.folder)
+                self.save({}, {})
+                return
+            if not self.folder.ledger.exists():
+                raise InputError(f"{self.folder.ledger} is missing: take the one of this run, or start a new run")
+            self._ledger = self._open_ledger(self.folder)
+            self._refuse_stranger(self._ledger, self._last)
+            self._ledger.truncate(self._last.ledger_entries, head=self._last.ledger_head)
+            self.folder.withdraw_statement()
             self.history = self.folder.keep_metrics(self._last.metrics_lines)
+        if self._budget is not None:
+            self._ledger.settle(self._budget)
 
     def between(self, adjacency: Adjacency) -> None:
         """Say how neighbours differ, before anything is released: one run has one notion of them.
@@ -197,7 +205,8 @@ class Run:
         if self.folder is not None and self.team.leads and self._ledger is None:
             raise RuntimeError("the run has not started: what it releases now would stand in no ledger")
         if self._ledger is not None:
-            self._ledger.append(event, **({} if phase is None else {"phase": phase}), **public)
+            with self._writing():
+                self._ledger.append(event, **({} if phase is None else {"phase": phase}), **public)
         elif self._meter is not None:
             self._meter.admit(event)
             self._meter.spend(event)
@@ -221,7 +230,8 @@ class Run:
             self.spend(event, phase=phase, **public)
             self._releases[phase] = draw(self.source)
             if self.folder is not None and self.team.leads:
-                checkpoints.save_release(self.folder.checkpoint, phase, self._releases[phase])
+                with self._writing():
+                    checkpoints.save_release(self.folder.checkpoint, phase, self._releases[phase])
             last = self._last
             if last is not None and (not last.state or last.complete):  # else the loop saves: its rounds go with it
                 self.save(last.tensors, last.state, complete=last.complete)
@@ -235,7 +245,8 @@ class Run:
         """Add a row to the metrics; what is private in it stands under "not_private"."""
         self.history.append(row)
         if self.folder is not None and self.team.leads:
-            self.folder.add_metrics(row)
+            with self._writing():
+                self.folder.add_metrics(row)
 
     def save(self, tensors: dict[str, Tensor], state: dict[str, Any], *, complete: bool = False) -> None:
         """Write a checkpoint: this is where a run that is stopped goes on."""
@@ -251,7 +262,9 @@ class Run:
             tensors=tensors,
             state=state,
         )
-        checkpoints.save(self.folder.checkpoint, self._last)
+        with self._writing():
+            self.folder.flush_metrics()
+            checkpoints.save(self.folder.checkpoint, self._last)
 
     def finish(
         self,
@@ -271,27 +284,89 @@ class Run:
         """
         self._signals.close()
         self.between(facts.adjacency)
-        statement = make_statement(self.spent(), facts, noise_source=self.source.kind) if self.team.leads else None
+        statement = None
+        if self.team.leads:
+            ledger = self._ledger
+            statement = make_statement(
+                self.spent(),
+                facts,
+                noise_source=self.source.kind,
+                ledger=None if ledger is None else {"entries": len(ledger), "head": ledger.head},
+                key_kept=self.folder is not None and not complete,
+            )
+            if self.folder is not None and ledger is not None:
+                with self._writing():
+                    self._release_files(self.folder, ledger, statement, tensors, metadata or {}, complete=complete)
         statement = self.team.from_leader(statement)
         assert statement is not None
-        if self.folder is not None and self.team.leads:
-            statement.save(self.folder.path / "statement.json")
-            header = {"sfumato": json.dumps(metadata or {}, sort_keys=True)}
-            write_atomic(self.folder.model, lambda temporary: save_file(tensors, temporary, header))
-            if complete:
-                if self._last is not None and not self._last.complete:  # a run without a loop
-                    self.save(self._last.tensors, self._last.state, complete=True)
-                checkpoints.delete_key(self.folder.checkpoint)
         return statement
+
+    def _release_files(
+        self,
+        folder: RunFolder,
+        ledger: Ledger,
+        statement: Statement,
+        tensors: dict[str, Tensor],
+        metadata: dict[str, Any],
+        *,
+        complete: bool,
+    ) -> None:
+        """Write the model, forget the key, and bind ledger, statement, plan and model together; in this order, so that
+        a run that dies in between goes on, and no file says what is not yet so."""
+        header = {"sfumato": json.dumps(metadata, sort_keys=True)}
+        write_atomic(folder.model, lambda temporary: save_file(tensors, temporary, header))
+        if complete:
+            if self._last is not None and not self._last.complete:  # a run without a loop
+                self.save(self._last.tensors, self._last.state, complete=True)
+            checkpoints.delete_key(folder.checkpoint)
+        ledger.seal(statement.digest, binding.digests([folder.plan, folder.model]))
+        statement.save(folder.statement)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Turn what the system refuses to write, and a folder that is gone, into one line."""
+        assert self.folder is not None
+        try:
+            yield
+        except OSError as error:
+            raise self.folder.unwritable(error) from None
+        except InputError:
+            if self._ledger is not None:
+                self.folder.refuse_deleted()
+            raise
+
+    def _identity(self) -> str | None:
+        """Who writes to the ledger. Whoever resumes repeats releases with the run's own key, so the key tells what is
+        one release. Runs of one seed may be many things, and have no identity."""
+        return self.source.stream("ledger").bytes(16).hex() if self.source.kind == "os" else None
+
+    def _open_ledger(self, folder: RunFolder) -> Ledger:
+        budget = self._budget if self._last is None else None  # one that goes on is rewound before
+        entries = 0 if self._last is None else self._last.ledger_entries
+        return self._stack.enter_context(
+            Ledger.open(folder.ledger, identity=self._identity(), budget=budget, at_least=entries)
+        )
 
     def _key(self, seed: int | None, *, resume: bool) -> RandomSource:
         if seed is not None:
             return RandomSource.from_seed(seed)
         source = None
         if self.team.leads:
-            kept = resume and self.folder is not None and checkpoints.keeps_key(self.folder.checkpoint)
-            source = checkpoints.read_key(self.folder.checkpoint) if kept and self.folder else RandomSource.from_os()
+            source = RandomSource.from_os() if not resume else self._kept_key()
         return self.team.from_leader(source)
+
+    def _kept_key(self) -> RandomSource:
+        assert self.folder is not None
+        saved = self._load(self.folder)
+        kept = checkpoints.keeps_key(self.folder.checkpoint, saved)
+        return checkpoints.read_key(self.folder.checkpoint) if kept else RandomSource.from_os()
+
+    @staticmethod
+    def _load(folder: RunFolder) -> Checkpoint:
+        saved = checkpoints.load(folder.checkpoint)
+        if saved.closed:
+            raise InputError(f"{folder.path} was closed, so it cannot go on; start a new run in another folder")
+        return saved
 
     def _difference(self) -> str:
         """Which fields of the plan differ, for the message."""
@@ -300,13 +375,10 @@ class Run:
         changed = [f"{k} {then.get(k)} → {v}" for k, v in now.items() if k != "about" and then.get(k) != v]
         return f" ({', '.join(changed)})" if changed else ""
 
-    def _rewind(self, ledger: Ledger, saved: Checkpoint) -> None:
-        """Back to the checkpoint: releases after it are repeated with the same noise, and recorded again."""
-        if len(ledger) < saved.ledger_entries:
+    def _refuse_stranger(self, ledger: Ledger, saved: Checkpoint) -> None:
+        """Refuse a key that is not the ledger's."""
+        if not saved.complete and ledger.writer not in (None, self._identity()):
             raise InputError(
-                f"the ledger has {len(ledger)} entries but the checkpoint {saved.ledger_entries}: it was cut short; "
-                "take a whole copy, or start a new run"
+                "the last entry of the ledger was written with another key than that in the checkpoint; take ledger "
+                "and checkpoint of one run, or start a new run"
             )
-        ledger.truncate(saved.ledger_entries)
-        if ledger.head != saved.ledger_head:
-            raise InputError("the ledger is not the one of the checkpoint; take the ledger.jsonl of this run")

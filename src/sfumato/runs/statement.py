@@ -1,5 +1,6 @@
 """From a run to its statement: what was promised to whom, under which assumptions."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from sfumato._types import Unit
@@ -8,14 +9,25 @@ from sfumato.accounting.statement.disclosure import NOT_STATED
 from sfumato.accounting.statement.verdict import FPR
 from sfumato.runs.facts import Facts
 
+KEY_DELETED = "Yes: AES-256 under a key from the operating system, deleted when the run ends."
+"""The answer to "cryptographic_noise" of a run that has ended, or of a plan that will run to its end."""
+_KEY_KEPT = (
+    "Yes: AES-256 under a key from the operating system. The run was stopped and can go on, so checkpoint/ holds the "
+    "key still, and who has it can take the noise away; sfumato close deletes it."
+)
 
-def make_statement(event: Event, facts: Facts, *, noise_source: str) -> Statement:
+
+def make_statement(
+    event: Event, facts: Facts, *, noise_source: str, ledger: Mapping[str, Any] | None = None, key_kept: bool = False
+) -> Statement:
     """The statement of everything that was released.
 
     Args:
         event: all of it, from the ledger; for one unit.
         facts: what cannot be read off the ledger.
         noise_source: "os" or "seeded".
+        ledger: its entries and its head; None without one.
+        key_kept: the run was stopped, and its key is still there.
     """
     cost = guarantee(event, adjacency=facts.adjacency)
     lower, upper = cost.epsilon_interval(facts.delta)
@@ -33,8 +45,9 @@ def make_statement(event: Event, facts: Facts, *, noise_source: str) -> Statemen
         assumptions=_assumptions(facts, noise_source) if private else _NO_GUARANTEE,
         population=facts.population,
         alternatives=tuple(_alternatives(event, facts)) if private else (),
-        disclosure=_disclosure(facts, noise_source) if private else _NOT_COVERED,
+        disclosure=_disclosure(facts, noise_source, key_kept=key_kept) if private else _NOT_COVERED,
         tpr_at_1_percent_fpr=float(cost.tpr(FPR)),
+        ledger=ledger,
     )
 
 
@@ -79,7 +92,7 @@ def _several(unit: Unit) -> str:
     )
 
 
-def _disclosure(facts: Facts, noise_source: str) -> dict[str, str]:
+def _disclosure(facts: Facts, noise_source: str, *, key_kept: bool) -> dict[str, str]:
     """Answers that follow from what ran; what only the author of the run knows is left open."""
     return {
         "trust_model": "Whoever runs the training sees the records, or each client's contribution, and is trusted: "
@@ -92,13 +105,14 @@ def _disclosure(facts: Facts, noise_source: str) -> dict[str, str]:
         "evaluation": "What was measured on the training, validation or test records has no noise and is not covered; "
         f"whether it served to choose what is released is {NOT_STATED}.",
         "other_releases": f"None is counted here; whether there are others is {NOT_STATED}.",
-        "cryptographic_noise": "Yes: AES-256 under a key from the operating system, deleted when the run ends."
+        "cryptographic_noise": (_KEY_KEPT if key_kept else KEY_DELETED)
         if noise_source == "os"
         else "No: seeded, for simulation only. Whoever knows the seed can take the noise away.",
         "floating_point": "No: sums and noise are rounded to floating-point numbers, and attacks on their last bits "
         "(Mironov 2012) are not ruled out.",
-        "verification": "ledger.jsonl holds every release in a chain of hashes; sfumato ledger verify checks it and "
-        "sfumato ledger show accounts it anew. That the code ran as it stands has to be believed.",
+        "verification": "ledger.jsonl holds every release in a chain of hashes that ends with the digests of the "
+        "statement, the plan and the model; sfumato ledger verify checks it and sfumato ledger show accounts it anew. "
+        "That the code ran as it stands has to be believed.",
         **facts.disclosure,
     }
 

@@ -4,18 +4,27 @@ Every process knows the run's key, so all draw the same cohort and the same nois
 equal without a broadcast. The noise is one draw in total: each process adds the same numbers to the same sum. A run
 without torchrun is a team of one.
 
+A process that dies ends the others: they notice at once where its connections break, and after `PATIENCE` where it only
+falls silent.
+
 References:
     DESIGN: "more than one machine: torch.distributed (torchrun, gloo/nccl)".
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from sfumato._check import InputError
+from sfumato._check import InputError, first_line
+
+PATIENCE = timedelta(minutes=30)
+"""How long to wait for a process that is silent: it may be measuring on a large test set."""
 
 
 class Team:
@@ -31,7 +40,8 @@ class Team:
         self.rank = int(os.environ.get("RANK", "0"))
         self._started = False
         if self.size > 1 and not dist.is_initialized():
-            dist.init_process_group("gloo")
+            with _together():
+                dist.init_process_group("gloo", timeout=PATIENCE)
             self._started = True
 
     @property
@@ -47,7 +57,8 @@ class Team:
     def all_reduce(self, values: Tensor) -> Tensor:
         """Sum over the processes, in place."""
         if self.size > 1:
-            dist.all_reduce(values)
+            with _together():
+                dist.all_reduce(values)
         return values
 
     def from_leader(self, value: Any) -> Any:
@@ -55,13 +66,15 @@ class Team:
         if self.size == 1:
             return value
         box = [value]
-        dist.broadcast_object_list(box, src=0)
+        with _together():
+            dist.broadcast_object_list(box, src=0)
         return box[0]
 
     def broadcast(self, values: Tensor) -> Tensor:
         """The leader's tensor, in place, in every process."""
         if self.size > 1:
-            dist.broadcast(values, src=0)
+            with _together():
+                dist.broadcast(values, src=0)
         return values
 
     def refuse_difference(self, fingerprint: str) -> None:
@@ -81,6 +94,20 @@ class Team:
         if self._started:
             dist.destroy_process_group()
             self._started = False
+
+
+@contextmanager
+def _together() -> Iterator[None]:
+    """Turn the end of another process, as the network tells it, into one line."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"another process of this run has ended or cannot be reached ({first_line(error)}); see what it said. What "
+            "was saved is whole: start all of them again with --resume"
+        ) from None
 
 
 def share_cores() -> None:

@@ -95,7 +95,39 @@ def _garbage(lines: list[bytes]) -> None:
     lines[2] = b"\xff[]\n"
 
 
-@pytest.mark.parametrize("tamper", [_change, _cheapen, _remove, _swap, _repeat, _garbage])
+def _say_twice(lines: list[bytes]) -> None:
+    lines[2] = lines[2].replace(b'"round":2', b'"round":9,"round":2')  # the first is what a person reads
+
+
+def _space(lines: list[bytes]) -> None:
+    lines[2] = lines[2].replace(b"\n", b" \n")
+
+
+def _space_within(lines: list[bytes]) -> None:
+    lines[2] = lines[2].replace(b'"round":2', b'"round": 2')
+
+
+def _spell_otherwise(lines: list[bytes]) -> None:
+    lines[2] = lines[2].replace(b'"train"', b'"tr\\u0061in"')
+
+
+def _carriage_return(lines: list[bytes]) -> None:
+    lines[2] = lines[2].replace(b"\n", b"\r\n")
+
+
+def _beyond_double(lines: list[bytes]) -> None:
+    lines[2] = lines[2].replace(b'"round":2', b'"round":1e999')
+
+
+def _nest(lines: list[bytes]) -> None:
+    lines[2] = lines[2].replace(b'"round":2', b'"round":' + b"[" * 200_000 + b"]" * 200_000)
+
+
+TAMPERINGS = [_change, _cheapen, _remove, _swap, _repeat, _garbage, _say_twice, _space, _space_within]
+TAMPERINGS += [_spell_otherwise, _carriage_return, _beyond_double, _nest]
+
+
+@pytest.mark.parametrize("tamper", TAMPERINGS)
 def test_tampering_is_found_and_the_first_line_named(tmp_path: Path, tamper) -> None:
     path = tmp_path / "a.jsonl"
     write(path, 6).close()
@@ -258,7 +290,7 @@ def test_folders_and_permissions_are_one_line(tmp_path: Path, monkeypatch: pytes
         Ledger.open(tmp_path / "none" / "a.jsonl")
     write(tmp_path / "a.jsonl", 1).close()
 
-    def denied(*_: object) -> None:
+    def denied(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(chain, "open", denied, raising=False)

@@ -2,7 +2,6 @@
 
 from sfumato.accounting.events.claims import ZCDP, ApproximateDP, NonPrivate, PureDP
 from sfumato.accounting.events.clip_count import ClipCount
-from sfumato.accounting.events.cyclic import cyclic_poisson
 from sfumato.accounting.events.discrete_gaussian import DiscreteGaussian
 from sfumato.accounting.events.event import Composition, Event, Repeated, Unknown, compose, event_from_json, terms
 from sfumato.accounting.events.exponential import ExponentialMechanism
@@ -13,10 +12,11 @@ from sfumato.accounting.events.matrix import MatrixMechanism
 from sfumato.accounting.events.min_separation import MinSeparation
 from sfumato.accounting.events.mixture import MixtureOfGaussians
 from sfumato.accounting.events.randomized_response import RandomizedResponse
-from sfumato.accounting.events.sampling import Poisson, WithoutReplacement
+from sfumato.accounting.events.sampled.cyclic import cyclic_poisson
+from sfumato.accounting.events.sampled.sampling import Poisson, WithoutReplacement
+from sfumato.accounting.events.sampled.truncated_poisson import TruncatedPoisson
 from sfumato.accounting.events.selection import PrivateSelection
 from sfumato.accounting.events.tree import TreeAggregation
-from sfumato.accounting.events.truncated_poisson import TruncatedPoisson
 from sfumato.accounting.events.vote import NoisyVote, VoteThreshold, honest_noise_std
 
 __all__ = [

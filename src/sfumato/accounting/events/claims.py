@@ -86,7 +86,7 @@ class PureDP(Claim, BoundedLoss):
     def _of_group(self, units: int) -> Event:
         return PureDP(self.epsilon * units, self.adjacency)
 
-    def rank(self) -> Rank:
+    def rank(self) -> "Rank[Event]":
         return Rank(("pure", self.adjacency), (self.epsilon,), lambda numbers: PureDP(numbers[0], self.adjacency))
 
     def _pair(self, adjacency: Adjacency) -> Pair:
@@ -144,7 +144,7 @@ class ApproximateDP(Claim):
             delta = self.delta * grown * (1 + 8 * EPS)
         return ApproximateDP(epsilon, delta, self.adjacency) if delta < 1 else NonPrivate()
 
-    def rank(self) -> Rank:
+    def rank(self) -> "Rank[Event]":
         kind, numbers = ("approximate", self.adjacency), (self.epsilon, self.delta)
         return Rank(kind, numbers, lambda numbers: ApproximateDP(numbers[0], numbers[1], self.adjacency))
 

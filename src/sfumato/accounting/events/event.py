@@ -211,7 +211,7 @@ class Event:
         """
         return 0.0, self.rho(adjacency)
 
-    def rank(self) -> Rank | None:
+    def rank(self) -> "Rank[Event] | None":
         """Where the event stands among its kind; None where no order is known."""
         return None
 

@@ -72,7 +72,7 @@ class ExponentialMechanism(Claim, BoundedLoss):
     def _of_group(self, units: int) -> Event:
         return ExponentialMechanism(self.epsilon * units, self.adjacency)
 
-    def rank(self) -> Rank:
+    def rank(self) -> "Rank[Event]":
         return Rank(
             ("exponential", self.adjacency),
             (self.epsilon,),

@@ -69,7 +69,7 @@ class Gaussian(GaussianEvent):
     def _of_group(self, units: int) -> Event:
         return Gaussian(divided(self.noise_multiplier, units))
 
-    def rank(self) -> Rank:
+    def rank(self) -> "Rank[Event]":
         return Rank("gaussian", (-self.noise_multiplier,), lambda numbers: Gaussian(-numbers[0]))
 
 

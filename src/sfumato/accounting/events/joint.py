@@ -70,7 +70,7 @@ class Joint(GaussianEvent):
     def _of_group(self, units: int) -> Event:
         return Joint(tuple(event.for_group(units) for event in self.events))
 
-    def rank(self) -> Rank:
+    def rank(self) -> "Rank[Event]":
         noise = 1.0 / self.gaussian_shift("add_remove") * (1.0 - 3 * EPS)  # the one Gaussian that it equals
         return Gaussian(noise).rank()
 

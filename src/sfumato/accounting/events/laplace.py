@@ -72,7 +72,7 @@ class Laplace(BoundedLoss):
     def _of_group(self, units: int) -> Event:
         return Laplace(divided(self.scale, units))
 
-    def rank(self) -> Rank:
+    def rank(self) -> "Rank[Event]":
         return Rank("laplace", (-self.scale,), lambda numbers: Laplace(-numbers[0]))
 
     def _pair(self, adjacency: Adjacency) -> Pair:

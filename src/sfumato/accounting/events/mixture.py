@@ -114,7 +114,7 @@ class MixtureOfGaussians(Event):
         shifts, _ = self._cases()
         return (2.0 if adjacency == "replace" else 0.5) * inverse_square(1 / shifts[-1])
 
-    def rank(self) -> Rank:
+    def rank(self) -> "Rank[Event]":
         return Rank(
             ("mixture", self.sensitivities, self.probabilities),
             (-self.noise_std,),

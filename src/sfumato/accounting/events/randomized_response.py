@@ -77,7 +77,7 @@ class RandomizedResponse(BoundedLoss):
     def _of_group(self, units: int) -> Event:
         return self * units  # each unit reports by itself
 
-    def rank(self) -> Rank:
+    def rank(self) -> "Rank[Event]":
         return Rank(
             ("randomized response", self.categories),
             (-self.noise_parameter,),

@@ -5,13 +5,12 @@ be made from its output: by more noise, or by leaving units out of the sample (d
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-if TYPE_CHECKING:
-    from sfumato.accounting.events.event import Event
+E = TypeVar("E")
 
 
-class Rank(NamedTuple):
+class Rank(NamedTuple, Generic[E]):
     """The place of an event.
 
     Attributes:
@@ -22,16 +21,16 @@ class Rank(NamedTuple):
 
     kind: Hashable
     numbers: tuple[float, ...]
-    make: "Callable[[tuple[float, ...]], Event]"
+    make: Callable[[tuple[float, ...]], E]
 
 
-def worst(ranks: Iterable[Rank]) -> "Event":
+def worst(ranks: Iterable[Rank[E]]) -> E:
     """An event that costs at least as much as each of these, all of one kind."""
     ranks = list(ranks)
     return ranks[0].make(tuple(map(max, zip(*(rank.numbers for rank in ranks)))))
 
 
-def mildest(ranks: Iterable[Rank]) -> "Event":
+def mildest(ranks: Iterable[Rank[E]]) -> E:
     """An event that costs at most as much as each of these, all of one kind."""
     ranks = list(ranks)
     return ranks[0].make(tuple(map(min, zip(*(rank.numbers for rank in ranks)))))

@@ -21,15 +21,17 @@ would exceed it is refused before anything is written.
 >>> ledger.close()
 """
 
+import contextlib
+import json
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
 from sfumato._check import InputError, whole
-from sfumato._files import sync_folder
+from sfumato._files import sync_folder, write_atomic, write_whole
 from sfumato.accounting.events import Event
 from sfumato.accounting.ledger import chain
 from sfumato.accounting.ledger.budget import Budget, BudgetExceeded
@@ -56,9 +58,12 @@ class Ledger:
         self._totals = Totals()
         self._meter: Meter | None = None
         self._ends = array("Q")  # byte position after each entry
+        self._seen = self._state()
 
     @classmethod
-    def open(cls, path: Path | str, *, budget: Budget | None = None, identity: str | None = None) -> "Ledger":
+    def open(
+        cls, path: Path | str, *, budget: Budget | None = None, identity: str | None = None, at_least: int = 0
+    ) -> "Ledger":
         """Open or create a ledger, check its chain and drop a torn last line.
 
         Args:
@@ -69,10 +74,11 @@ class Ledger:
                 ledgers can be merged. A promise: whoever opens with the same identity and appends the same entry
                 after the same entries, repeats the same release, noise included. Take `secrets.token_hex(16)` for a
                 writer that repeats nothing. It is public, and is written with the first entry.
+            at_least: entries that it must have, from a checkpoint.
 
         Raises:
-            InputError: the chain is broken (names the first bad line), the file cannot be opened, or its budget is
-                tighter. Nothing is changed on the disk.
+            InputError: the chain is broken (names the first bad line), the file cannot be opened, it is shorter than
+                `at_least`, or its budget is tighter. Nothing is changed on the disk.
         """
         path = Path(path)
         if identity is not None and not (isinstance(identity, str) and identity.isprintable() and identity):
@@ -80,8 +86,9 @@ class Ledger:
         created = not path.exists()
         ledger = cls(path, _open(path), identity)
         try:
-            ledger._load()
-            ledger._settle(budget)
+            ledger._load(at_least)
+            if budget is not None:
+                ledger.settle(budget)
             if created:
                 sync_folder(path.parent)
         except BaseException:
@@ -129,7 +136,8 @@ class Ledger:
 
         Raises:
             BudgetExceeded: the ledger's budget does not allow it; nothing was written.
-            InputError: a field has a reserved name or is not JSON, or another process writes to the file.
+            InputError: a field has a reserved name or is not JSON, another process writes to the file, or somebody has
+                changed, replaced or deleted it; nothing was written.
         """
         if not isinstance(event, Event):
             raise InputError(f"event must be an accounting event such as Gaussian(1.0), got {event!r}")
@@ -163,6 +171,11 @@ class Ledger:
     def head(self) -> str:
         """Hash of the last entry; 64 zeros for an empty ledger."""
         return self._totals.head
+
+    @property
+    def writer(self) -> str | None:
+        """Identity of whoever wrote the last entry, or None."""
+        return self._totals.run
 
     @property
     def releases(self) -> int:
@@ -207,6 +220,32 @@ class Ledger:
             raise InputError("replacing a budget needs a reason: one sentence that may be published")
         self._write_budget(budget, reason=reason)
 
+    def settle(self, budget: Budget) -> None:
+        """Bring a budget and the one in the file together: the tighter one is in force, and stands in the file.
+
+        Raises:
+            InputError: that in the file is tighter, or cannot be compared.
+        """
+        _require_budget(budget)
+        before = self.budget
+        if budget == before:
+            return
+        if before is not None and not budget.within(before):
+            raise InputError(
+                f"{self.path} has a budget of {before.describe()}, and {budget.describe()} is not tighter; open it "
+                "without a budget, and loosen it with replace_budget"
+            )
+        self._write_budget(budget)
+
+    def seal(self, statement: str, files: Mapping[str, str] | None = None) -> None:
+        """Record which statement was made of all entries so far; `ledger.binding` compares the two.
+
+        Args:
+            statement: its digest, `Statement.digest`.
+            files: digests of files that belong to it, by name.
+        """
+        self._write({"kind": "statement", "statement": {"digest": statement, "files": dict(files or {})}})
+
     def __len__(self) -> int:
         return len(self._ends)
 
@@ -214,26 +253,36 @@ class Ledger:
         """The entries, read from the file one by one."""
         yield from (entry for entry, _ in chain.entries(self.path))
 
-    def truncate(self, entries: int) -> None:
+    def truncate(self, entries: int, *, head: str | None = None) -> None:
         """Go back to the first `entries` entries, as a checkpoint recorded them; exact to the byte.
 
-        Only for releases that never left this machine: what a crash threw away before anyone saw it.
+        Only for releases that never left this machine: what a crash threw away before anyone saw it. A budget that was
+        set later stays in force, and is written again.
+
+        Args:
+            entries: how many to keep.
+            head: hash of the last of them; without it, nobody can tell whether this is the ledger that is meant.
 
         Raises:
-            InputError: the ledger is shorter than that, or its budget was set later than that.
+            InputError: the ledger is shorter than that, or another one; nothing was changed.
         """
         whole(at_least=0, entries=entries)
         if entries > len(self):
             raise InputError(f"{self.path} has {len(self)} entries, cannot go back to {entries}; is it another run's?")
+        self._refuse_changes()
+        if head is not None and head != self._head_at(entries):
+            raise InputError(
+                f"{self.path} is another run's: entry {entries} is not the one that was noted; take its own"
+            )
         if entries == len(self):
             return
-        if entries <= self._totals.budget_entry:
-            kept = self._totals.budget_entry + 1
-            raise InputError(f"{self.path} cannot go back to {entries} entries: its budget is in entry {kept}")
+        held = self.budget if entries <= self._totals.budget_entry else None
         self._lock()
-        self._file.truncate(self._ends[entries - 1] if entries else 0)
+        os.ftruncate(self._file.fileno(), self._ends[entries - 1] if entries else 0)
         os.fsync(self._file.fileno())
         self._load()
+        if held is not None and held != self.budget:
+            self._write_budget(held)
 
     def close(self) -> None:
         """Close the file and let other writers at it; nothing is pending."""
@@ -253,56 +302,87 @@ class Ledger:
 
     def _write(self, fields: dict[str, Any], event: Event | None = None) -> None:
         """Put one entry at the end."""
-        if self.identity != self._totals.run:
+        if self.identity != self._totals.run and "statement" not in fields:  # which is nobody's release
             fields = {**fields, "run": self.identity}
         entry = chain.seal(fields, index=len(self), previous=self.head)
         line = chain.line(entry)
         self._lock()
-        size = os.fstat(self._file.fileno()).st_size
-        if size != self._size:
-            raise InputError(
-                f"{self.path} was changed by another process ({size} bytes, expected {self._size}); open it again"
-            )
+        self._refuse_changes()
         try:
-            self._file.write(line)
-            self._file.flush()
+            write_whole(self._file.fileno(), line)
             os.fsync(self._file.fileno())
         except OSError:
-            self._restore()
+            with contextlib.suppress(OSError):  # what is torn then is dropped when it is opened again
+                self._restore()
             raise
         self._totals.record(entry, event)
         self._ends.append(self._size + len(line))
+        self._seen = self._state()
 
-    def _settle(self, budget: Budget | None) -> None:
-        """Bring the budget that was asked for and the one in the file together."""
-        before = self.budget
-        if budget is None:
+    def _state(self) -> tuple[int, ...]:
+        """What tells the open file from another one, and from itself after a change."""
+        return _state(os.fstat(self._file.fileno()))
+
+    def _refuse_changes(self) -> None:
+        """Stop where the file is not the one that this process left.
+
+        Raises:
+            InputError: it was deleted, replaced or changed. What only this process still has is written beside it.
+        """
+        there: tuple[int, ...] | None = None
+        with contextlib.suppress(FileNotFoundError):
+            there = _state(os.stat(self.path))
+        if there == self._seen:
             return
-        _require_budget(budget)
-        if budget == before:
-            return
-        if before is not None and not budget.within(before):
+        if not self.path.parent.is_dir():
             raise InputError(
-                f"{self.path} has a budget of {before.describe()}, and {budget.describe()} is not tighter; open it "
-                "without a budget, and loosen it with replace_budget"
+                f"{self.path.parent} was deleted while {self.path.name} was written to; start anew elsewhere"
             )
-        self._write_budget(budget)
+        if there is not None and there[:2] == self._seen[:2]:
+            raise InputError(
+                f"{self.path} was changed by another process ({there[2]} bytes, expected {self._size}); open it again"
+            )
+        done = "replaced by another file" if there else "deleted"
+        raise InputError(f"{self.path} was {done} while it was written to; {self._keep_aside()}")
+
+    def _keep_aside(self) -> str:
+        """Write what the open file holds beside the path that it has lost; says where it is."""
+        if os.fstat(self._file.fileno()).st_nlink:
+            return "put the file of this run back"
+        kept = self.path.with_name(f"{self.path.name}.kept")
+        try:
+            write_atomic(kept, os.pread(self._file.fileno(), self._size, 0))
+        except OSError as error:
+            return f"what it held could not be kept ({error.strerror}); take a copy"
+        return f"what it held is kept in {kept}: put it back"
+
+    def _head_at(self, entries: int) -> str:
+        """Hash of the last of the first so many entries."""
+        if not entries:
+            return chain.ORIGIN
+        start = self._ends[entries - 2] if entries > 1 else 0
+        return json.loads(os.pread(self._file.fileno(), self._ends[entries - 1] - start, start))["hash"]
 
     def _write_budget(self, budget: Budget, **fields: Any) -> None:
         self._write({"kind": "budget", "budget": budget.to_json(), **fields})
         self._meter = meter(budget, self._totals.counts)
 
-    def _load(self) -> None:
+    def _load(self, at_least: int = 0) -> None:
         self._totals, self._ends = Totals(), array("Q")
         tear: list[bytes] = []
         for entry, end in chain.entries(self.path, tear=tear):
             _record(self.path, self._totals, entry)
             self._ends.append(end)
         self._meter = meter(self.budget, self._totals.counts) if self.budget else None
+        if len(self) < at_least:
+            raise InputError(
+                f"{self.path} has {len(self)} entries and should have {at_least}: it was cut short; take a whole copy"
+            )
         if tear:
             self._lock()  # or else another process is writing that line now
             self.recovered = len(tear[0])
             self._restore()
+        self._seen = self._state()
 
     def _lock(self) -> None:
         """Keep other writers away until the file is closed."""
@@ -322,6 +402,11 @@ class Ledger:
         """Cut the file back to its last whole entry."""
         os.ftruncate(self._file.fileno(), self._size)
         os.fsync(self._file.fileno())
+        self._seen = self._state()
+
+
+def _state(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _require_budget(budget: object) -> None:
@@ -338,7 +423,7 @@ def _record(path: Path, totals: Totals, entry: dict[str, Any]) -> None:
 
 def _open(path: Path) -> BinaryIO:
     try:
-        return open(path, "a+b")
+        return open(path, "a+b", buffering=0, opener=lambda name, flags: os.open(name, flags, 0o666))
     except IsADirectoryError:
         raise InputError(f"{path} is a folder; give a file in it, {path / 'ledger.jsonl'} for example") from None
     except PermissionError:

@@ -5,6 +5,7 @@ unit that the events were made for.
 """
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from sfumato._check import InputError
@@ -12,6 +13,23 @@ from sfumato.accounting.events import Event, compose, event_from_json, terms
 from sfumato.accounting.ledger.budget import Budget
 from sfumato.accounting.ledger.chain import ORIGIN
 from sfumato.accounting.ledger.meter import meter
+
+
+@dataclass(frozen=True)
+class Seal:
+    """An entry that says which statement was made of all entries before it.
+
+    Attributes:
+        entries: entries before it.
+        head: hash of the last of them.
+        statement: digest of the statement.
+        files: digests of files that belong to the statement, by name.
+    """
+
+    entries: int
+    head: str
+    statement: str
+    files: dict[str, str]
 
 
 class Totals:
@@ -26,6 +44,7 @@ class Totals:
         budget_entry: index of the entry that set it, -1 for none.
         last: the last release's entry, {} for none.
         counts: single events with how often they happened, over all phases; read-only.
+        seals: the statements that were made of the entries so far.
         torn: whether a last line that a crash tore was left out.
     """
 
@@ -38,6 +57,7 @@ class Totals:
         self.budget_entry = -1
         self.last: dict[str, Any] = {}
         self.counts: dict[Event, int] = {}
+        self.seals: list[Seal] = []
         self.torn = False
         self._phases: dict[str, dict[Event, int]] = {}
         self._read: dict[str, Event] = {}
@@ -90,13 +110,23 @@ class Totals:
         try:
             if entry.get("kind") == "budget":
                 self.budget, self.budget_entry = Budget.from_json(entry["budget"]), self.entries
+            elif entry.get("kind") == "statement":
+                self.seals.append(self._seal(entry["statement"]))
             else:
                 self._add(event or self._event(entry["event"]), str(entry.get("phase") or ""))
                 self.releases, self.last = self.releases + 1, entry
-        except (InputError, KeyError) as error:
+            run = entry.get("run", self.run)
+            if not (run is None or isinstance(run, str)):
+                raise InputError(f"run is {run!r:.80}, not the name of a writer")
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise InputError(f"line {self.entries + 1}: {error}; was it written by a newer version?") from None
-        self.entries, self.head = self.entries + 1, entry["hash"]
-        self.run = entry.get("run", self.run)
+        self.entries, self.head, self.run = self.entries + 1, entry["hash"], run
+
+    def _seal(self, value: dict[str, Any]) -> Seal:
+        files = dict(value["files"])
+        if not all(isinstance(text, str) for text in (value["digest"], *files, *files.values())):
+            raise InputError("its digests are no text")
+        return Seal(self.entries, self.head, value["digest"], files)
 
     def _add(self, event: Event, phase: str) -> None:
         of_phase = self._phases.setdefault(phase, {})

@@ -10,7 +10,10 @@ All of its fields may be published. Its numbers are plain numbers: a cost that d
 True
 """
 
+import hashlib
+import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -64,6 +67,7 @@ class Statement:
         tpr_at_1_percent_fpr: the largest true positive rate of any test of membership at a false positive rate of
             0.01, from the trade-off curve of what was released (`Guarantee.tpr`), or None where only epsilon and
             delta are known.
+        ledger: what it was made of, {"entries": how many, "head": hash of the last one}, or None without a ledger.
     """
 
     unit: str
@@ -80,6 +84,7 @@ class Statement:
     population: int | None = None
     disclosure: Mapping[str, str] = field(default_factory=dict, hash=False)
     tpr_at_1_percent_fpr: float | None = None
+    ledger: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         one_of(_UNITS, unit=self.unit)
@@ -101,6 +106,8 @@ class Statement:
         if self.population is not None:
             whole(at_least=0, population=self.population)
             object.__setattr__(self, "population", int(self.population))
+        if self.ledger is not None:
+            _require_ledger(self.ledger)
         for assumption in _listed("assumptions", self.assumptions):
             _require_text("an assumption", assumption)
         for other in _listed("alternatives", self.alternatives):
@@ -135,6 +142,12 @@ class Statement:
             tpr=self.tpr_at_1_percent_fpr,
             event=event,
         )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that was promised; answers to questions, which can be added later, are no part of it."""
+        promised = {name: value for name, value in self.to_json().items() if name != "disclosure"}
+        return hashlib.sha256(json.dumps(promised, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary that JSON can write; infinite numbers become the string "inf"."""
@@ -279,6 +292,14 @@ def _plain_number(name: str, value: Any) -> float:
     raise InputError(
         f"{name} must be a number, got {type(value).__name__}; a statement holds costs that do not depend on the data"
     )
+
+
+def _require_ledger(ledger: object) -> None:
+    if not isinstance(ledger, Mapping) or ledger.keys() != {"entries", "head"}:
+        raise InputError(f"ledger must be its entries and its head, got {ledger!r:.80}")
+    whole(at_least=0, entries=ledger["entries"])
+    if not (isinstance(ledger["head"], str) and re.fullmatch("[0-9a-f]{64}", ledger["head"])):
+        raise InputError(f"head of the ledger must be 64 hexadecimal digits, got {ledger['head']!r:.80}")
 
 
 def _require_alternative(other: object) -> None:

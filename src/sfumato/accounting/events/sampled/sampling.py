@@ -110,7 +110,7 @@ class Poisson(Event):
             binomial(units, self.sampling_rate),
         )
 
-    def rank(self) -> Rank | None:
+    def rank(self) -> "Rank[Event] | None":
         inner = self.event.rank()
         if inner is None:
             return None
@@ -211,7 +211,7 @@ class WithoutReplacement(Event):
         kept = grid_rate(self.sampling_rate) == self.sampling_rate
         return adjacency == "add_remove" and kept and self.event.attained("replace")
 
-    def rank(self) -> Rank | None:
+    def rank(self) -> "Rank[Event] | None":
         inner = self.event.rank()
         if inner is None:
             return None

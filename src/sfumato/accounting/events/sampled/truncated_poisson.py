@@ -24,7 +24,7 @@ from sfumato.accounting.events.claims import NonPrivate
 from sfumato.accounting.events.event import Composition, Event, derivation, event_kind
 from sfumato.accounting.events.grid_limits import require_grid
 from sfumato.accounting.events.joint import joint
-from sfumato.accounting.events.sampling import fixed_size_sample, poisson_sample
+from sfumato.accounting.events.sampled.sampling import fixed_size_sample, poisson_sample
 from sfumato.accounting.moments.bounded_pair import renyi_from_log_excess
 from sfumato.accounting.moments.sampled_gaussian import log_excess_replace, log_excess_sampled_gaussian
 from sfumato.accounting.pairs.labelled import Labelled

@@ -1,0 +1,112 @@
+"""The readers of a run's files, registered for damaged ones: each as a command or a resumed run reads them."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from mutations import READERS, Reader, _with
+
+from sfumato import accounting as acc
+from sfumato._check import InputError
+from sfumato.accounting.ledger import chain
+from sfumato.cli.compare import read_source
+from sfumato.report.record import read_run
+from sfumato.runs import RunFolder, checkpoint
+from small_run import work
+
+_EVALUATION = {
+    "users": 3,
+    "images": 12,
+    "untrained": {"recall_at_far": {"0.001": 0.1}, "auc": 0.6, "roc": {"fpr": [0.0, 1.0], "tpr": [0.0, 1.0]}},
+    "trained": {"accuracy": 0.9, "log_loss": 0.3},
+}
+
+
+def _run(folder: Path) -> Path:
+    work(folder / "run", seed=1, each=lambda index, run: run.folder.add_evaluation("untrained", {"accuracy": 0.5}, {}))
+    (folder / "run" / "evaluation.json").write_text(json.dumps(_EVALUATION))
+    return folder / "run"
+
+
+def _files(*names: str) -> Callable[[Path], list[Path]]:
+    def make(folder: Path) -> list[Path]:
+        run = _run(folder)
+        return [run / name for name in names]
+
+    return make
+
+
+def _resume(folder: Path) -> None:
+    """What a run that goes on reads, before it does anything."""
+    run = RunFolder(folder / "run")
+    run.read_plan()
+    run.evaluation()
+    checkpoint.load(run.checkpoint)
+    checkpoint.load_frozen(run.checkpoint)
+
+
+def _ledger(folder: Path) -> list[Path]:
+    path = folder / "ledger.jsonl"
+    with acc.Ledger.open(path, budget=acc.Budget(epsilon=9.0, delta=1e-5), identity="w") as ledger:
+        for event in (acc.Gaussian(2.0).poisson(0.1), acc.Laplace(3.0) * 2, acc.Gaussian(4.0)):
+            ledger.append(event, phase="a", round=1)
+        ledger.seal("0" * 64, {"plan.json": "1" * 64})
+    return [path]
+
+
+def _sealed_again(folder: Path) -> None:
+    """The ledger's values damaged and its chain whole: what only somebody who means it can write."""
+    path = folder / "ledger.jsonl"
+    content, whole = path.read_bytes(), (folder / "whole").read_bytes()
+    rng = random.Random(content)
+    previous, lines = chain.ORIGIN, []
+    for index, line in enumerate(map(json.loads, whole.splitlines())):
+        fields = {name: value for name, value in line.items() if name not in ("hash", "index", "previous")}
+        try:
+            if content != whole and rng.random() < 0.4:
+                value = rng.choice((b"[]", b"{}", b"1e308", b"-1", b"null", b'"x"', b"true", b"9" * 30, b"0.5"))
+                fields = json.loads(_with(fields, rng, value))
+            entry = chain.seal(fields, index=index, previous=previous)
+        except (InputError, TypeError):
+            continue
+        lines.append(chain.line(entry))
+        previous = entry["hash"]
+    path.write_bytes(b"".join(lines))
+    acc.Ledger.read(path)
+    with acc.Ledger.open(path):
+        pass
+
+
+def _ledger_and_copy(folder: Path) -> list[Path]:
+    (path,) = _ledger(folder)
+    (folder / "whole").write_bytes(path.read_bytes())
+    return [path]
+
+
+def _opened(folder: Path) -> None:
+    acc.Ledger.read(folder / "ledger.jsonl", torn=True)
+    with acc.Ledger.open(folder / "ledger.jsonl"):
+        pass
+
+
+READERS |= {
+    "ledger": Reader(_ledger, _opened),
+    "ledger, sealed again": Reader(_ledger_and_copy, _sealed_again),
+    "statement": Reader(
+        _files("statement.json"),
+        lambda folder: acc.Statement.load(folder / "run" / "statement.json").questions_markdown(),
+    ),
+    "a run's page": Reader(
+        _files("plan.json", "metrics.jsonl", "evaluation.json", "statement.json", "ledger.jsonl"),
+        lambda folder: read_run(folder / "run"),
+    ),
+    "a run's files by themselves": Reader(
+        _files("plan.json", "statement.json", "ledger.jsonl"),
+        lambda folder: [read_source(path) for path in (folder / "run", folder / "run" / "statement.json")],
+    ),
+    "checkpoint": Reader(
+        _files("checkpoint/state.safetensors", "checkpoint/frozen.safetensors", "plan.json", "evaluation.json"), _resume
+    ),
+    "metrics": Reader(_files("metrics.jsonl"), lambda folder: RunFolder(folder / "run").keep_metrics(4)),
+}
