@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import dpsgd_models as models
 import torch
-import torch._dynamo  # noqa: F401 - two seconds, which every optimiser of torch takes, too
+import torch._dynamo  # two seconds, which every optimiser of torch takes, too
 from torch import Tensor
 from workload import Gate, config
 
