@@ -8,7 +8,8 @@ engine can take away. The models are in `peers/dpsgd_models.py`; Opacus needs `b
 
 Every contender is a process of its own; steps are interleaved and only one process works at a time. Memory is the peak
 of the whole process. `ratio` = ours / other, of medians; `goal` is the largest ratio that meets it; against Opacus the
-faster of its two modes counts.
+faster of its two modes counts. `checks` is what is tried before the first step and during 1,000 steps, beside these
+steps.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from fl_round import OURS, Contender, Worker, WorkerError, python_of
 PLAIN = "non-private"
 MODES = ("Opacus hooks", "Opacus ghost")
 MEMORY_GOAL = 1.3
+CHECKS, CHECKED_STEPS, CHECKS_GOAL = "checks", 1000, 0.02
 # setting: (noise, goal against non-private, goal against the best mode of Opacus)
 SETTINGS: dict[str, tuple[bool, float, float]] = {
     "lenet": (True, 1.3, 0.5),
@@ -47,6 +49,7 @@ def contenders(setting: str, threads: int) -> list[Contender]:
     return [
         Contender(PLAIN, "dpsgd_plain.py", common),
         Contender(OURS, "dpsgd_ours.py", common),
+        Contender(CHECKS, "dpsgd_checks.py", common),
         Contender(MODES[0], "peer_opacus.py", {**common, "mode": "hooks"}, "opacus"),
         Contender(MODES[1], "peer_opacus.py", {**common, "mode": "ghost"}, "opacus"),
     ]
@@ -72,9 +75,10 @@ def run(
             worker = Worker.start(contender, setting.replace(" ", "-"), logs)
             try:
                 worker.expect_ready()
-                for order in ("loss", "round", "round", "loss"):
+                warm_up = [] if contender.name == CHECKS else ["round", "round"]
+                for order in ("loss", *warm_up, "loss"):
                     worker.send(order)
-                answers = [worker.answer() for _ in range(4)]
+                answers = [worker.answer() for _ in range(2 + len(warm_up))]
                 worker.losses = [answers[0]["loss"], answers[-1]["loss"]]
                 worker.pause()
                 workers.append(worker)
@@ -86,7 +90,8 @@ def run(
             if index and time.monotonic() > end:
                 break
             for worker in workers:
-                worker.timed_round()
+                if not index or worker.contender.name != CHECKS:  # once in a run, as the program is cold
+                    worker.timed_round()
         memory = {worker.contender.name: peak(worker) for worker in workers}
     finally:
         for worker in workers:
@@ -122,6 +127,9 @@ def rows_of(setting: str, times: dict[str, list[float]], memory: dict[str, float
             row(
                 "", other, "ms", medians, against_plain if other == PLAIN else against_opacus if other == best else None
             )
+    if CHECKS in medians and OURS in medians:
+        name, steps = f"{CHECKED_STEPS:,} steps", CHECKED_STEPS * medians[OURS]
+        row(f", checks in {name}", name, "ms", {OURS: medians[CHECKS], name: steps}, CHECKS_GOAL)
     for other in (PLAIN, *MODES):
         if other in memory and OURS in memory:
             row(", peak memory", other, "MiB", memory, MEMORY_GOAL if other == PLAIN else None)
@@ -151,6 +159,7 @@ def main() -> int:
             found = rows_of(setting, times, memory)
             rows += found
             by_name = {row["other_name"]: row for row in found if row["unit"] == "ms"}
+            by_name[CHECKS] = by_name.pop(f"{CHECKED_STEPS:,} steps", {})
             for name, values in times.items():
                 row = by_name.get(name, {})
                 ratio, goal, met = (row.get(key) for key in ("ratio", "goal", "met"))
@@ -166,7 +175,7 @@ def main() -> int:
                 )
             for name, why in failed.items():
                 print(f"{setting:22}{name:14} could not run: {why[:90]}")
-            after = {name: pair[1] for name, pair in losses.items() if name != PLAIN}
+            after = {name: pair[1] for name, pair in losses.items() if name not in (PLAIN, CHECKS)}
             if OURS not in after:
                 problems.append(f"{setting}: sfumato could not run")
             elif max(after.values()) - min(after.values()) > 0.02 * abs(after[OURS]):

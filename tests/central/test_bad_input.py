@@ -118,7 +118,7 @@ def complex_model() -> nn.Module:
 @pytest.mark.parametrize(
     ("build", "named"),
     [
-        (AcrossExamples, r"layer out \(Linear\) couples the examples .* or what computes its input"),
+        (AcrossExamples, r"layer 'out': its output for an example changes .* coupled"),
         (lambda: Model(between=broken_derivative), r"inplace operation.*; work on a copy there"),
         (lambda: with_weights(float("nan")), "the loss of the first examples is not finite"),
         (lazy, r"1\.weight has no shape yet"),

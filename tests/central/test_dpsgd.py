@@ -129,7 +129,7 @@ def test_memory_that_runs_out_makes_smaller_pieces_and_the_same_result(network, 
     ("build", "named"),
     [
         (lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3)), "GroupNorm"),
-        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 3), Coupled()), "couples the examples"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 3), Coupled()), "examples of a batch are coupled"),
         (lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), "3 classes but the model gives 2 logits"),
         (lambda: nn.Sequential(nn.Flatten(), nn.Linear(60, 3)), "does not take inputs of shape"),
         (lambda: nn.Conv2d(1, 3, 3), "must give logits"),

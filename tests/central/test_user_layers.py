@@ -81,10 +81,11 @@ def test_examples_for_the_check_are_looked_for_in_all_of_the_data() -> None:
     data = numbers(200, 6)
     inputs = np.asarray(data.inputs[0]).copy()
     inputs[:100] = inputs[0]
-    from sfumato.central.first_look import _two_that_differ
+    from sfumato.central.first_look import spread
 
-    first, second = _two_that_differ(dataclasses.replace(data, inputs=(inputs,)))
-    assert (inputs[first] != inputs[second]).any()
+    places = spread(dataclasses.replace(data, inputs=(inputs,)), 8)
+    assert len(places) == 8
+    assert len(np.unique(inputs[places], axis=0)) == 5
 
 
 def test_a_frozen_table_cannot_tell_which_words_were_seen() -> None:

@@ -42,8 +42,10 @@ def test_the_ledger_holds_what_ran(blobs, tiny, tmp_path):
     result = plan.fit(tiny(), blobs(8), out=tmp_path / "run")
     ledger = acc.Ledger.open(tmp_path / "run" / "ledger.jsonl")
     assert ledger.event() == acc.Gaussian(0.9).poisson(0.5) * 3
-    assert [entry["noise_std"] for entry in ledger] == [0.9] * 3
-    assert [entry["sensitivity"] for entry in ledger] == [1.0] * 3
+    *rounds, named = ledger
+    assert [entry["noise_std"] for entry in rounds] == [0.9] * 3
+    assert [entry["sensitivity"] for entry in rounds] == [1.0] * 3
+    assert named["kind"] == "statement"
     assert [row["round"] for row in result.history] == [1, 2, 3]
     epsilons = [row["epsilon"] for row in result.history]
     assert epsilons == sorted(epsilons)

@@ -1,4 +1,4 @@
-"""Layers that couple examples are found by type and by experiment, and group norm takes their place."""
+"""Layers that couple examples are found by type, and group norm takes their place."""
 
 import pytest
 import torch
@@ -6,23 +6,7 @@ from torch import nn
 
 from sfumato import models
 from sfumato._check import InputError
-
-
-class BatchCentring(nn.Module):
-    """A home-made layer that no list of types knows."""
-
-    def forward(self, x):
-        return x - x.mean(0, keepdim=True) * 0.01
-
-
-class RunningMean(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("level", torch.zeros(()))
-
-    def forward(self, x):
-        self.level = 0.9 * self.level + 0.1 * x.mean().detach()
-        return x
+from sfumato.per_example import self_check
 
 
 @pytest.mark.parametrize(
@@ -81,58 +65,11 @@ def test_tables_that_the_examples_rescale_are_found():
 @pytest.mark.parametrize("name", models.BACKBONES)
 @pytest.mark.parametrize("norm", ["group", "none"])
 def test_our_backbones_pass_both_checks(name, norm):
+    """By experiment, too, where that takes seconds."""
     model = models.backbone(name, embedding_dim=4, input_shape=(16, 16, 1), normalisation=norm)
     models.refuse_batch_norm(model)
-    models.refuse_coupling(model, torch.randn(3, 1, 16, 16))
-
-
-@pytest.mark.parametrize(
-    ("layer", "kind"),
-    [
-        (nn.BatchNorm2d(4), "BatchNorm2d"),
-        (BatchCentring(), "BatchCentring"),
-        (RunningMean(), "RunningMean"),
-        (nn.InstanceNorm2d(4, track_running_stats=True), "InstanceNorm2d"),
-    ],
-)
-def test_the_experiment_names_the_layer_whatever_it_is_called(layer, kind):
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Sequential(nn.ReLU(), layer), nn.Flatten())
-    with pytest.raises(InputError, match=rf"layer 1\.1 \({kind}\)"):
-        models.refuse_coupling(model, torch.randn(4, 3, 6, 6))
-
-
-def test_the_experiment_lets_dropout_pass_and_leaves_model_and_randomness_alone():
-    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.Dropout(0.5), nn.LayerNorm(8)).eval()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    state = torch.get_rng_state()
-    models.refuse_coupling(model, torch.randn(5, 12, generator=torch.Generator().manual_seed(0)))
-    assert torch.equal(state, torch.get_rng_state())
-    assert not model.training
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert all(not layer._forward_hooks for layer in model.modules())
-
-
-def test_the_experiment_lets_a_model_transpose_its_batch_inside():
-    class Attention(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0)
-
-        def forward(self, x):
-            return self.inner(x.transpose(0, 1)).transpose(0, 1)
-
-    models.refuse_coupling(Attention(), torch.randn(5, 5, 8))
-
-
-def test_the_experiment_lets_texts_be_padded_to_the_longest_of_their_batch():
-    texts = torch.tensor([[5, 7, 0, 0], [1, 2, 3, 0]])  # the first alone: two positions
-    models.refuse_coupling(models.bilstm_classifier(3, vocabulary_size=9, embedding_dim=4, hidden=2), texts)
-
-
-@pytest.mark.parametrize("inputs", [torch.zeros(1, 3), torch.zeros(4, 3)])
-def test_the_experiment_needs_two_different_examples(inputs):
-    with pytest.raises(InputError, match="at least 2 different examples"):
-        models.refuse_coupling(nn.Linear(3, 3), inputs)
+    if name in ("lenet", "resnet20"):
+        self_check(model, lambda inputs: model(inputs).square().sum(dim=1), torch.randn(3, 1, 16, 16))
 
 
 def test_replacing_carries_the_affine_and_leaves_the_original():
@@ -147,7 +84,6 @@ def test_replacing_carries_the_affine_and_leaves_the_original():
     assert torch.equal(copy[1].weight, model[1].weight)
     assert copy[1].weight is not model[1].weight
     models.refuse_batch_norm(copy)
-    models.refuse_coupling(copy, torch.randn(4, 3, 2, 2))
     assert list(copy.buffers()) == []
 
 
@@ -170,4 +106,4 @@ def test_lazy_layers_are_refused_until_they_have_seen_data():
     with pytest.raises(InputError, match="run the model once"):
         models.replace_batch_norm(nn.Sequential(nn.LazyBatchNorm2d()))
     with pytest.raises(InputError, match="run the model once"):
-        models.refuse_coupling(nn.LazyLinear(3), torch.randn(2, 4))
+        models.refuse_lazy(nn.LazyLinear(3))

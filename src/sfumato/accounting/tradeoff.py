@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+import scipy
 
 from sfumato.accounting.accountants.exact_gaussian import gaussian_deltas
 from sfumato.accounting.doubles import EPS
@@ -77,12 +77,12 @@ class GaussianTradeoff:
 
     def _rates(self, fpr: np.ndarray, sign: float) -> tuple[np.ndarray, np.ndarray]:
         """Phi(sign (Phi^-1(fpr) + mu)) and a bound on its relative error."""
-        quantiles = ndtri(fpr)
+        quantiles = scipy.special.ndtri(fpr)
         shifted = sign * (quantiles + self.mu)
         size = np.where(np.isfinite(quantiles), np.abs(quantiles), 0.0) + self.mu
         # how Phi changes relative to itself, phi / Phi, is at most 1 + |x| on the left and e^(-x^2 / 2) on the right
         change = np.where(shifted < 0, 1.0 + size, np.exp(-(np.maximum(shifted, 0.0) ** 2) / 2))
-        return ndtr(shifted), np.minimum(1.0, 16 * EPS * (1.0 + size * change))
+        return scipy.special.ndtr(shifted), np.minimum(1.0, 16 * EPS * (1.0 + size * change))
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _covers(mu: float, ratios: np.ndarray, deltas: np.ndarray) -> bool:
     spare = gaussian_deltas(mu, epsilons) - deltas
     if (spare < 0).any():
         return False
-    tangents = -ndtr(-mu / 2 - epsilons / mu)  # slopes in e^epsilon
+    tangents = -scipy.special.ndtr(-mu / 2 - epsilons / mu)  # slopes in e^epsilon
     width = np.diff(ratios)
     chords = np.diff(deltas) / width
     fall, rise = tangents[:-1] - chords, tangents[1:] - chords

@@ -1,4 +1,4 @@
-"""Before the first step: what the model, the data and the loss say to a few examples.
+"""Before the first step: what the model, the data and the loss say to some examples.
 
 Shapes, targets, coupling, and the engine against autograd; whatever does not fit is refused by name.
 """
@@ -8,17 +8,16 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sfumato._check import InputError, first_line
 from sfumato.central.augment import Augmentation, refuse_unfit
 from sfumato.central.losses import LossPerExample, refuse_outputs
 from sfumato.data import ExampleDataset, to_tensor
-from sfumato.models import refuse_coupling
-from sfumato.per_example import Recording, self_check
-from sfumato.per_example.rule import Layer
+from sfumato.per_example import Recording, SelfCheck, self_check
 from sfumato.training import Trainable
 
+_POOL = 128  # examples of which the self-check chooses some
 _USUAL = 1e12  # of targets in the first look: beyond it a loss of a power of them may leave single precision
 
 Losses = Callable[[tuple[Tensor, ...], Tensor | None], Tensor]
@@ -34,45 +33,47 @@ def tensors(
     return read, None if targets is None else torch.from_numpy(targets).to(device)
 
 
-def checked_layers(
+def first_look(
     trained: Trainable,
     data: ExampleDataset,
     loss: LossPerExample,
     losses: Losses,
     augmentation: Augmentation,
     device: torch.device,
-) -> list[Layer[nn.Module]]:
-    """The layers of the model, after two examples went through it.
+) -> SelfCheck:
+    """What the self-check found when examples from all over the data went through the model.
 
     Raises:
         InputError: inputs that the model does not take, targets that its outputs do not fit, examples that are coupled,
             a parameter that no layer covers, a gradient that autograd finds otherwise.
     """
     model = trained.model
-    inputs, targets = tensors(data, _two_that_differ(data), device)
+    pool = tensors(data, spread(data, _POOL), device)
+    inputs = tuple(each[:2] for each in pool[0])
     refuse_unfit(augmentation, inputs)
     was_training = model.training
+    alone = ""
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             outputs = model(*(each.clone() for each in inputs))
+            alone = "a single example with "  # a step may draw one
+            model(*(each[:1].clone() for each in inputs))
     except InputError:
         raise
     except Exception as error:  # whatever the user's own forward raises
         shapes = " and ".join(f"{tuple(x.shape[1:])} {str(x.dtype).removeprefix('torch.')}" for x in inputs)
         raise InputError(
-            f"the model does not take inputs of shape {shapes} ({first_line(error)}); build it for them, or "
+            f"the model does not take {alone}inputs of shape {shapes} ({first_line(error)}); build it for them, or "
             "change the data"
         ) from error
     finally:
         model.train(was_training)
     refuse_outputs(loss, outputs, data, len(inputs[0]))
-    if len(inputs[0]) > 1:
-        _refuse_coupling(model, inputs)
     try:  # each pass gets inputs of its own: a model may work on them in place
         check = self_check(
             model,
-            lambda pair: losses(tuple(each.clone() for each in pair[0]), pair[1]),
-            (inputs, targets),
+            lambda rows: losses(tuple(each.clone() for each in rows[0]), rows[1]),
+            pool,
         )
     except RuntimeError as error:
         in_place = "inplace" in str(error)
@@ -88,36 +89,14 @@ def checked_layers(
     for name, parameter in zip(trained.layout.names, trained.parameters, strict=True):
         if id(parameter) not in seen:
             raise InputError(f"parameter {name} belongs to no layer that is covered; freeze it")
-    return check.layers
+    return check
 
 
-class _ByPlace(nn.Module):
-    """A model of several inputs as a model of one: the places of the examples."""
-
-    def __init__(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        super().__init__()
-        self.model = model
-        self._inputs = inputs
-
-    def forward(self, places: Tensor) -> Tensor:
-        return self.model(*(each[places] for each in self._inputs))
-
-
-def _two_that_differ(data: ExampleDataset) -> np.ndarray:
-    """Places of an example and of another one with other inputs, among 64 at equal distances without wild numbers."""
-    places = np.unique(np.linspace(0, len(data) - 1, 64).astype(np.int64))
+def spread(data: ExampleDataset, count: int) -> np.ndarray:
+    """Places of at most so many examples at equal distances, those without wild numbers if there are any."""
+    places = np.unique(np.linspace(0, len(data) - 1, min(count, len(data))).astype(np.int64))
     inputs, targets = data.examples(places)
-    flat = [each.reshape(len(each), -1) for each in inputs]
-    usable = np.logical_and.reduce([np.isfinite(each).all(axis=1) for each in flat])
+    usable = np.logical_and.reduce([np.isfinite(each.reshape(len(each), -1)).all(axis=1) for each in inputs])
     if targets is not None:
         usable &= (np.abs(targets.reshape(len(places), -1)) <= _USUAL).all(axis=1)
-    first = int(usable.argmax())
-    differs = usable & np.logical_or.reduce([(each != each[first]).any(axis=1) for each in flat])
-    return places[[first, int(differs.argmax())] if differs.any() else [first]]
-
-
-def _refuse_coupling(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    if len(inputs) == 1:
-        refuse_coupling(model, inputs[0])
-    else:
-        refuse_coupling(_ByPlace(model, inputs), torch.arange(2, device=inputs[0].device))
+    return places[usable] if usable.any() else places

@@ -5,9 +5,9 @@ a gradient that is not finite adds nothing. A model that lets one example change
 before the first step, by its layers and by experiment. The sum of a batch of any size takes the memory of one
 micro-batch, and is the same for every size of the micro-batch up to float round-off.
 
-Dropout and other draws of the model are independent from row to row, or the same for all rows. Who else is present
-decides which draw an example meets, and not how it is distributed: the bound holds for each outcome of the draws, which
-are not released.
+Dropout and other draws of the model are independent from row to row; what rows share is refused, since who shares it
+changes when an example comes or goes. Who else is present decides which draw an example meets, and not how it is
+distributed: the bound holds for each outcome of the draws, which are not released.
 
 An example may count by several augmentations: its gradient is that of the mean of their losses, and is clipped as one.
 """
@@ -24,13 +24,13 @@ from torch.utils._pytree import tree_map
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central.augment import Augmentation, augmented
-from sfumato.central.first_look import LossPerExample, checked_layers, tensors
+from sfumato.central.first_look import LossPerExample, first_look, spread, tensors
 from sfumato.central.losses import cross_entropy
 from sfumato.central.micro_batch import default_budget, measured, suggested
 from sfumato.clipping import ClippedSum, NormBound
 from sfumato.data import ExampleDataset
 from sfumato.models import add_statistics_gradient, refuse_lazy
-from sfumato.per_example import Recording, covered
+from sfumato.per_example import Recheck, Recording, covered
 from sfumato.per_example.memory import out_of_memory
 from sfumato.sampling import Cohort
 from sfumato.training import Contribution, Trainable
@@ -92,10 +92,14 @@ class ExampleContribution(Contribution):
             self.trained, (tensors(data, np.arange(len(data))[block], torch.device("cpu"))[0] for block in blocks)
         )
         covered(self.model)  # refuses layers by their kind, before anything runs
-        self._layers = checked_layers(self.trained, data, loss, self._losses, augmentation, self._device)
+        check = first_look(self.trained, data, loss, self._losses, augmentation, self._device)
+        self._layers = check.layers
         budget = default_budget(self._device) if memory_budget is None else memory_budget
         self.bytes_per_example = measured(self._try, self._device)
         self.micro_batch = suggested(self.bytes_per_example, budget) if micro_batch is None else micro_batch
+        self._recheck = Recheck(self.model, check)
+        first = spread(data, self.micro_batch)
+        self._recheck.at_start(len(first), lambda places: self._measured(first[list(places)], 0))
         self.trained.refuse_changed()
 
     def clipped_sum(
@@ -116,6 +120,10 @@ class ExampleContribution(Contribution):
         start = 0
         while start < len(examples):
             part = examples[start : start + self.micro_batch]
+            if not start:
+                self._recheck.while_training(
+                    round, len(part), lambda places, at=part: self._measured(at[list(places)], key)
+                )
             seed_dropout(source.seed64("dropout", round, int(part[0])), self._device)
             added = self._micro_batch(part, key, share)
             self.trained.put_back(theta)
@@ -173,10 +181,6 @@ class ExampleContribution(Contribution):
             # One group is the whole model, whose norm is cheaper to find at once.
             chosen = parameters if len(parameters) > 1 else [None]
             squares = torch.stack([recording.squared_norms(group) for group in chosen])
-        except IndexError as error:
-            raise InputError(
-                f"an example holds an id that the model has no row for ({error}); build the model for all ids"
-            ) from None
         except (RuntimeError, MemoryError) as error:
             if out_of_memory(error):
                 return False
@@ -211,6 +215,11 @@ class ExampleContribution(Contribution):
             recording.backward(mean)
         return recording, mean.detach()
 
+    def _measured(self, examples: np.ndarray, key: int) -> tuple[Tensor, Tensor]:
+        """Losses and squared norms of some examples, [n] each."""
+        recording, losses = self._recorded(examples, key)
+        return losses, recording.squared_norms()
+
     def _augmented(self, inputs: tuple[Tensor, ...], examples: np.ndarray, key: int, number: int) -> tuple[Tensor, ...]:
         if self._augmentation == "none":
             return inputs
@@ -218,8 +227,13 @@ class ExampleContribution(Contribution):
 
     def _losses(self, inputs: tuple[Tensor, ...], targets: Tensor | None, model: nn.Module | None = None) -> Tensor:
         half = torch.autocast(self._device.type, torch.bfloat16) if self._bfloat16 else nullcontext()
-        with half:
-            outputs = (model or self.model)(*inputs)
+        try:
+            with half:
+                outputs = (model or self.model)(*inputs)
+        except IndexError as error:
+            raise InputError(
+                f"an example holds an id that the model has no row for ({error}); build the model for all ids"
+            ) from None
         losses = self._loss(tree_map(_single, outputs) if self._bfloat16 else outputs, targets)
         if losses.shape != inputs[0].shape[:1]:
             raise InputError(

@@ -34,7 +34,8 @@ from sfumato.clipping.layout import Layout
 from sfumato.clipping.norm_bound import NormBound
 from sfumato.clipping.tally import Tally
 
-_CHUNK = 1 << 18  # numbers weighed at a time: they stay in the cache
+_CHUNK = 1 << 21  # numbers weighed at a time: they stay in a large cache
+_ROWS = 1 << 8  # rows added up in single precision: their round-off stays far below what weights are rounded down by
 _PIECE = 1 << 6  # numbers whose squares are added up in single precision
 _LEAST, _MOST = 1e-12, 1e15  # norms whose squares are far from the ends of single precision
 
@@ -77,7 +78,7 @@ class ClippedSum:
 
     def add_rows(self, contributions: Tensor) -> None:
         """Weight every row of float [n, size] by itself and add them."""
-        rows = max(1, _CHUNK // max(1, contributions.shape[1]))
+        rows = min(_ROWS, max(1, _CHUNK // max(1, contributions.shape[1])))
         for chunk in contributions.split(rows):
             weights = self.weigh(self._norms(chunk))
             usable = weights[0] > 0  # zero times NaN would be NaN

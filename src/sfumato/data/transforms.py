@@ -30,7 +30,9 @@ def to_tensor(inputs: np.ndarray) -> "torch.Tensor":
     import torch  # late: opening and packing data needs no torch, and its import takes seconds
 
     if inputs.dtype == np.uint8 and inputs.ndim == 4:
-        images = torch.from_numpy(np.subtract(inputs, np.float32(128), dtype=np.float32)).mul_(1 / 128.0)
+        # x / 128 - 1 is exact too; torch converts faster than NumPy, but does not take what is read-only.
+        images = torch.from_numpy(np.require(inputs, requirements="W")).to(torch.float32)
+        torch.add(torch.tensor(-1.0), images, alpha=1 / 128, out=images)
         # Stored pixel by pixel, which is torch's channels_last: nothing moves, and convolutions and pooling on a CPU
         # are a fifth faster than channel by channel.
         return images.permute(0, 3, 1, 2)

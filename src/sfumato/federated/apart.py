@@ -111,7 +111,7 @@ class Apart:
             if isinstance(trainer, ClientTrainer):
                 deltas = [trainer.delta(theta, clients, indices[0])[0].clone()]
             else:
-                deltas = list(trainer.deltas(theta, clients, indices)[0])
+                deltas = list(trainer.deltas(theta, clients, indices)[0].clone())
         trainer.trained.put_back()
         return deltas
 

@@ -3,7 +3,7 @@
 A per-example guarantee rests on a bound of what one example (or user) adds to the sum. A layer that mixes the
 examples of a batch lets one of them move every other one's gradient, so that clipping bounds nothing; a layer
 that keeps running statistics releases them without noise. `refuse_batch_norm` finds such layers by their type in
-any torch module; `refuse_coupling` finds them by experiment, whatever they are called.
+any torch module; `sfumato.per_example.self_check` finds them by experiment, whatever they are called.
 
 References:
     Ioffe, Szegedy: Batch Normalization (2015), arXiv 1502.03167. Wu, He: Group Normalization (2018), arXiv
@@ -19,10 +19,8 @@ use nn.GroupNorm(8, 8) or models.PublicBatchNorm; models.replace_batch_norm(mode
 """
 
 import copy
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
@@ -119,77 +117,6 @@ def refuse_batch_norm(model: nn.Module) -> None:
 
 def _is_norm(layer: nn.Module) -> bool:
     return isinstance(layer, _BatchNorm | _InstanceNorm)
-
-
-def refuse_coupling(model: nn.Module, inputs: torch.Tensor) -> None:
-    """Refuse a module whose output for one example depends on the others in the batch, by experiment.
-
-    A copy of the module runs in training mode on the batch, and on a batch of copies of its first example, with
-    equal random draws. The first example's output must be the same to float round-off, and no buffer may differ.
-
-    Args:
-        model: any torch module; it is copied and left as it is.
-        inputs: a batch of at least 2 examples that differ, [n, ...], of any type that the module reads.
-
-    Raises:
-        InputError: names the first layer whose output for the first example, or whose buffers, changed.
-    """
-    if len(inputs) < 2 or torch.equal(inputs, inputs[:1].expand_as(inputs)):
-        raise InputError(f"the check for coupled examples needs at least 2 different examples, got {len(inputs)}")
-    refuse_lazy(model)
-    layers = list(zip(_traces(model, inputs), _traces(model, inputs[:1].expand_as(inputs).clone())))
-    coupled = [one.name for one, two in layers if not _close(one.first, two.first)]
-    counting = [one.name for one, two in layers if not all(map(torch.equal, one.buffers, two.buffers))]
-    # A layer inside may well mix examples on purpose and undo it (a transposed batch); the whole decides.
-    if counting:
-        name, what = counting[0], "keeps statistics of the examples, released without noise"
-        remedy = "use a layer that treats each example alone"
-    elif "" in coupled:
-        name, what = coupled[0], "couples the examples of a batch, so no bound per example holds"
-        remedy = "it, or what computes its input, must treat each example alone (attention: batch_first=True)"
-    else:
-        return
-    kind = type(model.get_submodule(name)).__name__
-    raise InputError(f"layer {name or 'itself'} ({kind}) {what}; {remedy}")
-
-
-class _Trace(NamedTuple):
-    """What one layer left behind."""
-
-    name: str
-    first: torch.Tensor | None
-    buffers: list[torch.Tensor]
-
-
-def _close(one: torch.Tensor | None, two: torch.Tensor | None) -> bool:
-    if one is None or two is None:
-        return True
-    if one.shape != two.shape:  # packed texts are padded to the longest of their batch
-        return False
-    finite = one.double().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-    scale = float(finite.abs().max()) if one.numel() else 0.0
-    return torch.allclose(one.double(), two.double(), rtol=1e-4, atol=1e-6 * scale, equal_nan=True)
-
-
-def _traces(model: nn.Module, inputs: torch.Tensor) -> list[_Trace]:
-    """For each layer, in the order in which they finish: its output for the first example, its own buffers."""
-    model = copy.deepcopy(model).train()
-    traces = []
-
-    def record(name: str) -> Callable[[nn.Module, Any, Any], None]:
-        def hook(layer: nn.Module, _arguments: Any, output: Any) -> None:
-            batch = isinstance(output, torch.Tensor) and output.ndim > 0 and len(output) == len(inputs)
-            first = output[0].detach().clone() if batch else None
-            traces.append(_Trace(name, first, [buffer.clone() for buffer in layer.buffers(recurse=False)]))
-
-        return hook
-
-    for name, layer in model.named_modules():
-        layer.register_forward_hook(record(name))
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model(inputs.clone())  # a model may work on its inputs in place
-    return traces
 
 
 def replace_batch_norm(model: nn.Module, *, groups: int = 32) -> nn.Module:

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from sfumato import models
 from sfumato._check import InputError
-from sfumato.per_example import Recording, covered
+from sfumato.per_example import Recording, covered, self_check
 
 IMAGES = ("lenet5", "lenet300_100", "vgg", "resnet18", "resnet20", "wrn16_4", "scatternet")
 NORMS = {
@@ -97,7 +97,19 @@ def test_a_generator_fixes_every_weight(name, norm):
 def test_no_layer_couples_examples(name, norm):
     model = build(name, norm)
     models.refuse_batch_norm(model)
-    models.refuse_coupling(model, *inputs_of(name))
+    self_check(model, lambda inputs: model(*inputs).square().sum(dim=1), inputs_of(name))
+
+
+@pytest.mark.parametrize("name", ["lenet5", "lenet300_100", "resnet20", "scatternet", "bilstm", "transformer", "ctr"])
+def test_half_precision_is_not_taken_for_coupling(name):
+    model = build(name, None)
+
+    def losses(inputs):
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = model(*inputs)
+        return outputs.float().square().sum(dim=1)
+
+    assert self_check(model, losses, inputs_of(name)).half
 
 
 @pytest.mark.parametrize("name", ["bilstm", "transformer"])

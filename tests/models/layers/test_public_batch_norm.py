@@ -8,6 +8,7 @@ from torch import nn
 
 from sfumato import models
 from sfumato._check import InputError
+from sfumato.per_example import self_check
 
 
 def network(generator_seed: int = 0) -> nn.Sequential:
@@ -75,7 +76,6 @@ def test_one_example_never_changes_the_output_or_the_gradient_of_another(public,
     parts = [torch.autograd.grad(model(image[None].double()).square().sum(), parameters) for image in private]
     for whole, *each in zip(total, *parts):
         assert torch.allclose(whole, sum(each), rtol=1e-9, atol=1e-12)
-    models.refuse_coupling(model, private.double())
     models.refuse_batch_norm(model)
 
 
@@ -176,10 +176,8 @@ def test_joint_statistics_are_refused_by_type_and_by_experiment(public, private)
     assert model[1].couples_examples
     with pytest.raises(InputError, match=r"layer 1 \(PublicBatchNorm\) couples the examples"):
         models.refuse_batch_norm(model)
-    with pytest.raises(InputError, match="couples the examples"):
-        models.refuse_coupling(model, private)
     models.use_public_batch(model, public)  # back to the sound kind
-    models.refuse_coupling(model, private)
+    self_check(model, lambda inputs: model(inputs).square().sum(dim=1), private)
 
 
 def test_the_normalised_input_is_what_a_rule_for_the_scale_needs(public, private):

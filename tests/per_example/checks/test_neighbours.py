@@ -218,3 +218,21 @@ def test_a_memory_of_the_batch_before_is_seen(batch) -> None:
     model = Remembers(torch.tanh)
     with pytest.raises(InputError, match="coupled"):
         self_check(model, cross_entropy(model), batch)
+
+
+class RunningMean(nn.Module):
+    """A home-made layer with statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("level", torch.zeros(()))
+
+    def forward(self, values: Tensor) -> Tensor:
+        self.level = 0.9 * self.level + 0.1 * values.mean().detach()
+        return values - self.level
+
+
+def test_statistics_that_move_are_refused_by_their_name(batch) -> None:
+    model = nn.Sequential(nn.Linear(6, 4), nn.Sequential(nn.ReLU(), RunningMean()), nn.Linear(4, 3))
+    with pytest.raises(InputError, match=r"'1\.1\.level' changes"):
+        self_check(model, cross_entropy(model), batch)

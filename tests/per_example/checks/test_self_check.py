@@ -203,3 +203,12 @@ def test_a_forward_of_this_instance_is_the_one_that_is_trained_and_stays(kind: t
             self_check(model, losses_of(model), batch)
     assert model.rnn.forward is own
     assert torch.equal(model(batch[0]), plain)
+
+
+def test_targets_that_are_numbers_are_widened_with_the_model(batch) -> None:
+    model = network()
+    targets = torch.randn(5, 3)
+    check = self_check(
+        model, lambda rows: F.mse_loss(model(rows[0]), rows[1], reduction="none").sum(dim=1), (batch[0], targets)
+    )
+    assert check.double

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import erfcx, ndtr
+import scipy
 
 from sfumato._check import between
 from sfumato._types import Adjacency
@@ -81,9 +81,9 @@ def gaussian_deltas(mu: float, epsilons: np.ndarray) -> np.ndarray:
     root = math.sqrt(0.5)
     with np.errstate(over="ignore", invalid="ignore"):
         shared = 0.5 * np.exp(-a * a / 2)
-        second = shared * erfcx(-b * root)
-        near = ndtr(a) - second
-        far = shared * (erfcx(-np.minimum(a, 0.0) * root) - erfcx(-b * root))
+        second = shared * scipy.special.erfcx(-b * root)
+        near = scipy.special.ndtr(a) - second
+        far = shared * (scipy.special.erfcx(-np.minimum(a, 0.0) * root) - scipy.special.erfcx(-b * root))
     return np.clip(np.where(a > 0, near, np.where(a < -_FAR, 0.0, far)), 0.0, 1.0)
 
 
@@ -119,14 +119,14 @@ def _delta(mu: float, epsilon: float) -> tuple[float, float]:
         return 0.0, math.ulp(0.0)
     root = math.sqrt(0.5)
     shared = 0.5 * math.exp(-a * a / 2)  # both terms share the density at a, as e^epsilon phi(b) = phi(a)
-    second = shared * float(erfcx(-b * root))
+    second = shared * float(scipy.special.erfcx(-b * root))
     moved = 8 * EPS * (mu / 2 + epsilon / mu)  # how far a and b may be off
     if a > 0:
-        first = float(ndtr(a))
+        first = float(scipy.special.ndtr(a))
         value = first - second
         error = second * (a * moved + a * a * EPS)
     else:
-        value = shared * float(erfcx(-a * root) - erfcx(-b * root))
+        value = shared * float(scipy.special.erfcx(-a * root) - scipy.special.erfcx(-b * root))
         first = value + second
         error = value * a * a * EPS
     # the slope of each term is at most the density at a, and that of erfcx(x) at most sqrt(2) erfcx(x)

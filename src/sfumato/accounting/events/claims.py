@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
-from scipy.special import expit
+import scipy
 
 from sfumato._check import between, non_negative, one_of, positive
 from sfumato._types import Adjacency
@@ -227,5 +227,8 @@ def _worst(epsilon: float, delta: float) -> FinitePair:
     delta = min(delta, 1.0)
     if epsilon == 0 or delta == 1:
         return FinitePair((0.0,), (1 - delta,), (1 - delta,), delta, delta)
-    likely, unlikely = (1 - delta) * float(expit(epsilon)), (1 - delta) * float(expit(-epsilon))
+    likely, unlikely = (
+        (1 - delta) * float(scipy.special.expit(epsilon)),
+        (1 - delta) * float(scipy.special.expit(-epsilon)),
+    )
     return FinitePair((-epsilon, epsilon), (unlikely, likely), (likely, unlikely), delta, delta)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.fft import irfft, next_fast_len
+import scipy
 
 from sfumato.accounting.doubles import EPS
 from sfumato.accounting.loss.atoms import Atoms, TooFine
@@ -206,7 +206,7 @@ def compose(
         for atoms, count in sorted(parts, key=lambda part: -part[1])
     )
     values, noise = product(factors, size)
-    weights = np.roll(np.asarray(irfft(values, size, overwrite_x=True)), (centre - first) % size)
+    weights = np.roll(np.asarray(scipy.fft.irfft(values, size, overwrite_x=True)), (centre - first) % size)
     np.maximum(weights, 0.0, out=weights)
 
     def scale_at(other: float) -> float:
@@ -238,4 +238,4 @@ def at_least_once(chances: Sequence[tuple[float, int]]) -> float:
 def _size(least: int) -> int:
     """A length with small factors, so that the error bound of the transform holds; few different ones."""
     rough = 1 << max(4, (least - 1).bit_length() - 3)
-    return int(next_fast_len(-(-least // rough) * rough, real=True) or 0)
+    return int(scipy.fft.next_fast_len(-(-least // rough) * rough, real=True) or 0)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.fft import rfft
+import scipy
 
 from sfumato.accounting.doubles import EPS
 from sfumato.accounting.loss.atoms import Atoms
@@ -46,7 +46,7 @@ def spectrum(atoms: Atoms, tilt: float, middle: int, size: int, *, remember: boo
     weights, _ = atoms.tilted(tilt)
     heaviest = float(weights[middle - atoms.first])
     weights[middle - atoms.first] = 0.0  # it lies at the origin: its transform is the constant
-    values = np.asarray(rfft(_fold(weights, atoms.first - middle, size), overwrite_x=True))
+    values = np.asarray(scipy.fft.rfft(_fold(weights, atoms.first - middle, size), overwrite_x=True))
     error = 4 * EPS * math.log2(size) * float(weights.sum())
     if heaviest > 0.5:
         base, error = math.log(heaviest), error / heaviest

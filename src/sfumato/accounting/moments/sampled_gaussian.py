@@ -11,7 +11,7 @@ array([-8.669016])
 """
 
 import numpy as np
-from scipy.special import gammaln
+import scipy
 
 from sfumato.accounting.doubles import inverse_square
 from sfumato.accounting.moments.logs import log_bregman, log_expm1, log_mix, log_sum
@@ -47,7 +47,7 @@ def _binomial(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.nd
         return log_expm1(orders * (orders - 1.0) * (inverse_square(noise_multiplier) / 2))
     result = np.empty(len(orders))
     k = np.arange(orders.max(initial=2) + 1, dtype=np.float64)
-    log_factorial = gammaln(k + 1)
+    log_factorial = scipy.special.gammaln(k + 1)
     drawn = k[2:] * np.log(rate) - log_factorial[2:]
     drawn += log_expm1((k[2:] - 1) * k[2:] * (inverse_square(noise_multiplier) / 2))
     absent = (k * np.log1p(-rate) - log_factorial)[::-1]

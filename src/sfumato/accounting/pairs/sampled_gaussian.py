@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 from sfumato.accounting.doubles import EPS
 from sfumato.accounting.pairs.round_off import times_exp
@@ -155,7 +155,7 @@ def grid_rate(rate: float) -> float:
 
 def normal_masses(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Masses of N(0,1) between neighbouring edges, and a bound on their absolute error."""
-    below, above = ndtr(edges), ndtr(-edges)
+    below, above = scipy.special.ndtr(edges), scipy.special.ndtr(-edges)
     masses = np.where(edges[:-1] > 0, above[:-1] - above[1:], below[1:] - below[:-1])
     finite = np.where(np.isfinite(edges), edges, 0.0)
     error = 2 * EPS * (1 + finite * finite) * np.minimum(below, above)

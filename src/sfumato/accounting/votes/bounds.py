@@ -18,7 +18,7 @@ All bounds are at most the data-independent a rho. Proofs are in docs/explanatio
 from typing import Literal, get_args
 
 import numpy as np
-from scipy.special import log_ndtr, ndtri_exp
+import scipy
 
 from sfumato._check import one_of
 from sfumato.accounting.doubles import EPS
@@ -83,7 +83,7 @@ def theorem7(
     """
     log_q, orders = np.asarray(log_q, dtype=np.float64)[:, None], np.asarray(orders, dtype=np.float64)
     if log_q_neighbour is None:
-        stays = log_ndtr(-ndtri_exp(log_q) - np.sqrt(2 * rho))
+        stays = scipy.special.log_ndtr(-scipy.special.ndtri_exp(log_q) - np.sqrt(2 * rho))
     else:
         stays = _log1mexp(np.minimum(np.asarray(log_q_neighbour, dtype=np.float64)[:, None], -1e-300))
     leaves = 0.5 * log_q + (orders - 1) * (2 * orders - 1) * rho
@@ -101,11 +101,11 @@ def tradeoff(log_q: np.ndarray, rho: float, orders: np.ndarray) -> np.ndarray:
     """
     orders, log_q = np.asarray(orders, dtype=np.float64), np.asarray(log_q, dtype=np.float64)
     mu = np.sqrt(2 * rho)
-    z = -ndtri_exp(np.minimum(log_q, -np.log(2.0)))[:, None]
-    here, there = log_ndtr(z), log_ndtr(z - mu)
+    z = -scipy.special.ndtri_exp(np.minimum(log_q, -np.log(2.0)))[:, None]
+    here, there = scipy.special.log_ndtr(z), scipy.special.log_ndtr(z - mu)
     first = orders * here - (orders - 1) * there - 8 * EPS * (orders * here + (orders - 1) * there)
     moment = orders * (orders - 1) * rho
-    tail = log_ndtr((orders - 1) * mu - z)
+    tail = scipy.special.log_ndtr((orders - 1) * mu - z)
     second = moment + tail + 16 * EPS * (1 + moment - tail + np.square(z))
     values = np.logaddexp(first, second) / (orders - 1)
     usable = log_q[:, None] <= -np.log(2.0)

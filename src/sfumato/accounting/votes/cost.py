@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
 import numpy as np
-from scipy.special import log_ndtr
+import scipy
 
 from sfumato._check import InputError, between, one_of
 from sfumato._types import Adjacency
@@ -167,7 +167,7 @@ def threshold_cost(
         raise InputError(f"event must be a VoteThreshold, got {event!r}")
     between(-1e300, 1e300, threshold=threshold)
     distance = np.abs(as_votes(votes).max(axis=1) - float(threshold)) / event.noise_std
-    return _cost(log_ndtr(-distance), event, adjacency, orders, bound)
+    return _cost(scipy.special.log_ndtr(-distance), event, adjacency, orders, bound)
 
 
 def to_epsilon(renyi: np.ndarray, orders: np.ndarray, delta: float, conversion: Conversion = "improved") -> float:

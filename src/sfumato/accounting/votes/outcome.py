@@ -9,7 +9,7 @@ number is computed from private votes and is private itself.
 """
 
 import numpy as np
-from scipy.special import log_ndtr, logsumexp, ndtri_exp
+import scipy
 
 from sfumato._check import InputError
 
@@ -52,7 +52,7 @@ def log_union(votes: np.ndarray, noise_std: float) -> np.ndarray:
     """log of the union bound itself, at most log((classes - 1) / 2); float [queries]."""
     ordered = np.sort(votes, axis=1)
     gaps = ordered[:, -1:] - ordered[:, :-1]
-    return np.asarray(logsumexp(log_ndtr(-gaps / (np.sqrt(2.0) * noise_std)), axis=1))
+    return np.asarray(scipy.special.logsumexp(scipy.special.log_ndtr(-gaps / (np.sqrt(2.0) * noise_std)), axis=1))
 
 
 def log_wrong_by_margin(votes: np.ndarray, noise_std: float) -> np.ndarray:
@@ -73,9 +73,9 @@ def margin_score(log_union: np.ndarray, classes: int) -> np.ndarray:
     One unit that moves every gap by at most c moves z by at most c / (sqrt(2) noise_std): Phi(Phi^-1(p) + s) is concave
     in p, so the bound grows most where all rivals are equal (Papernot et al. 2018, Proposition 13).
     """
-    return np.maximum(0.0, -ndtri_exp(np.minimum(log_union - np.log(classes - 1), -np.log(2.0))))
+    return np.maximum(0.0, -scipy.special.ndtri_exp(np.minimum(log_union - np.log(classes - 1), -np.log(2.0))))
 
 
 def log_wrong_from_score(score: np.ndarray, classes: int) -> np.ndarray:
     """The inverse of `margin_score`, cut off at log(1 - 1/classes)."""
-    return np.minimum(np.log(classes - 1) + log_ndtr(-score), np.log1p(-1.0 / classes))
+    return np.minimum(np.log(classes - 1) + scipy.special.log_ndtr(-score), np.log1p(-1.0 / classes))

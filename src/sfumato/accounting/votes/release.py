@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from sfumato._check import InputError, between, positive
 from sfumato._random import Stream
@@ -123,7 +123,7 @@ def release_cost(
     first, second = noise.normal(2).tolist()
     noisy_cost = value + smooth * cost_noise * first
     noisy_log = math.log(smooth) + beta * sensitivity_noise * second
-    quantile = -float(ndtri((1.0 - confidence) / 2.0))  # half of the risk for each number
+    quantile = -float(scipy.special.ndtri((1.0 - confidence) / 2.0))  # half of the risk for each number
     largest = math.exp(noisy_log + quantile * beta * sensitivity_noise)
     queries = len(np.atleast_2d(np.asarray(votes)))
     worst = queries * sensitivity.worst

@@ -114,7 +114,8 @@ def orders_of_examples(sizes: np.ndarray, local: LocalTraining, seeds: np.ndarra
     number = np.arange(len(entry)) - (ends - epochs)[entry]
     client, epoch = np.divmod(entry, local.epochs)
     keys = mixed_bits(number, seeds[client].astype(np.uint64), epoch)
-    order = number[np.lexsort((keys, entry))]
+    by_key = np.argsort(keys)  # keys of an entry differ; then by entry, in two bytes where they do, which is fastest
+    order = number[by_key[np.argsort(entry[by_key].astype(np.min_scalar_type(len(epochs))), kind="stable")]]
     counts = sizes * local.epochs
     if local.max_examples is None or (counts <= local.max_examples).all():
         return order, counts

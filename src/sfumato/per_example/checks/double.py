@@ -31,7 +31,7 @@ def in_double(model: nn.Module) -> Iterator[None]:
     tensors = [*model.parameters(), *model.buffers()]
     held = [(tensor, tensor.data) for tensor in tensors if tensor.dtype in _NARROW]
     device = next((tensor.device.type for tensor in tensors), "cpu")
-    handle = model.register_forward_pre_hook(lambda _, *given: tree_map(_widened, given), with_kwargs=True)
+    handle = model.register_forward_pre_hook(lambda _, *given: widened(given), with_kwargs=True)
     default = torch.get_default_dtype()
     try:
         for tensor, value in held:
@@ -68,5 +68,8 @@ def _dtype(value: Any) -> Any:
     return torch.float64 if isinstance(value, torch.dtype) and value in _NARROW else value
 
 
-def _widened(value: Any) -> Any:
-    return value.double() if isinstance(value, Tensor) and value.dtype in _NARROW else value
+def widened(values: Any) -> Any:
+    """Tensors in double precision, in any tuples, lists and dictionaries."""
+    return tree_map(
+        lambda value: value.double() if isinstance(value, Tensor) and value.dtype in _NARROW else value, values
+    )

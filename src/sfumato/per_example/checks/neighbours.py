@@ -5,6 +5,7 @@ stays. Two dozen really different rows (see `rows`) go through the model alone, 
 
 - in groups of two, three, five and eight, so that each row is in one (losses only);
 - all together in another order, around a row of NaN;
+- all together, each with random numbers of its own, which must not be mixed either (losses only);
 - one of them beside 24 copies of another one, which overflows what has room for some;
 - in batches of equal size that share three rows of eight and differ in all others, so that round-off hides little;
 - alone again at the end, after some hundred passes, which shows what earlier ones left behind.
@@ -68,19 +69,27 @@ class Neighbours:
         Raises:
             InputError: names the layer where the batch shows.
         """
-        scale = float(self._losses.abs().max())
-
-        def compare(places: Sequence[int]) -> None:
-            with torch.no_grad():
-                found = self._trial.forward(rows_at(self._batch, places)).double().cpu()
-            for index, place in enumerate(places):
-                if place < len(self._rows) and not self._trial.tolerance.holds(
-                    found[index], self._losses[place], scale
-                ):
-                    self._refuse_loss(places, index)
-
         for places in (*self._groups, *self._large, [0, *([len(self._rows) - 1] * _COPIES)]):
-            _in_memory(compare, places)
+            _in_memory(lambda some: self._compare_losses(some, self._losses), places)
+        if self._trial.axes:
+            own = torch.stack([_alone(self._trial, row, 1 + place) for place, row in enumerate(self._rows)])
+            for places in (self._large[0], self._large[0][::-1]):
+                _in_memory(lambda some: self._compare_losses(some, own, [1 + place for place in some]), places)
+
+    def _compare_losses(self, places: Sequence[int], alone: Tensor, outcome: int | Sequence[int] = 0) -> None:
+        with torch.no_grad():
+            found = self._trial.forward(rows_at(self._batch, places), outcome=outcome).double().cpu()
+        if not self._trial.apart:  # draws of several rows an example: whose is whose, nobody knows
+            return
+        scale = float(alone.nan_to_num(0.0, 0.0, 0.0).abs().max())
+        for index, place in enumerate(places):
+            if place < len(alone) and not self._trial.tolerance.holds(found[index], alone[place], scale):
+                if outcome:
+                    raise InputError(
+                        "the random numbers of an example reach others of the batch (by an order, a rank or a sum over "
+                        f"them): {COUPLED}"
+                    )
+                self._refuse_loss(places, index)
 
     def refuse_gradients(self) -> None:
         """Refuse a model in which an example's gradient does.
@@ -171,9 +180,9 @@ class Neighbours:
         )
 
 
-def _alone(trial: Trial, row: Any) -> Tensor:
+def _alone(trial: Trial, row: Any, outcome: int = 0) -> Tensor:
     with torch.no_grad():
-        return trial.forward(row)[0].double().cpu()
+        return trial.forward(row, outcome=outcome)[0].double().cpu()
 
 
 def _runs(trial: Trial, row: Any) -> bool:

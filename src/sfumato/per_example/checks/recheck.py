@@ -1,15 +1,16 @@
 """The check goes on while training: now and then, one example of a real micro-batch is computed again by itself.
 
 The self-check at the start looks at some rows, some sizes, and weights that nobody has trained yet. `Recheck` looks at
-a full micro-batch before the first step, and at real ones at the steps 1, 2, 4 … 64 and each 128th after that, which
-costs at most 14 additional micro-batches in 1,000 steps. If the loss or the gradient's norm of an example by itself is
-not what it is in the batch, the run stops before the step is released.
+a full micro-batch before the first step: all of its examples in the opposite order and in two halves, which shows what
+has room for some of them, and four by themselves. While training it looks at real ones at the steps 1, 2, 4 … 128
+and each 256th after that, one example by itself, which costs 11 additional micro-batches in 1,000 steps. If the
+loss or the gradient's norm of an example is not the same, the run stops before the step is released.
 
 A difference beyond round-off is confirmed before it stops a run: in double precision where the model can be run in it,
-otherwise by comparison with a batch of the same size that holds nothing but copies of the example.
+otherwise by comparison with a batch of the same size that holds nothing but copies of the examples.
 
->>> [step for step in range(400) if Recheck.due(step)]
-[1, 2, 4, 8, 16, 32, 64, 128, 256, 384]
+>>> [step for step in range(1000) if Recheck.due(step)]
+[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768]
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -29,9 +30,13 @@ from sfumato.per_example.memory import out_of_memory
 Measure = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
 """From places within a micro-batch (one may come twice) to losses [n] and squared norms [n], by a recording."""
 
-_EVERY = 128
+Measured = tuple[Tensor, Tensor]
+Companies = Callable[[Tensor], Iterable[Sequence[int]]]
+"""From the losses of a micro-batch to places within it that are computed again together."""
+
+_EVERY = 256
 _GOLDEN = 0.6180339887
-_AT_THE_START = 8  # examples of the first micro-batch that are computed again
+_AT_THE_START = 4  # examples of the first micro-batch that are computed by themselves
 
 
 class Recheck:
@@ -51,17 +56,18 @@ class Recheck:
         return step % _EVERY == 0 if step > _EVERY // 2 else step > 0 and step.bit_count() == 1
 
     def at_start(self, examples: int, measure: Measure) -> None:
-        """Look at a full micro-batch, at weights that are shaken a little: eight of its examples by themselves.
+        """Look at a full micro-batch, at weights that are shaken a little: in other companies, and some by themselves.
 
         Args:
             examples: of the micro-batch; fewer are taken where memory runs out.
             measure: see `Measure`.
 
         Raises:
-            InputError: an example's loss or gradient is another one by itself.
+            InputError: an example's loss or gradient is another one there.
         """
-        with as_it_was(self._model), shaken(Recording(self._check.layers).parameters):
-            self._refuse("in a full micro-batch", examples, measure, _spread)
+        if examples > 1:
+            with as_it_was(self._model), shaken(Recording(self._check.layers).parameters):
+                self._refuse("in a full micro-batch", examples, measure, _companies)
 
     def while_training(self, step: int, examples: int, measure: Measure) -> None:
         """Look at a real micro-batch if it is time: one of its examples by itself.
@@ -76,79 +82,66 @@ class Recheck:
         """
         if self.due(step) and examples > 1:
             with as_it_was(self._model):
-                self._refuse(f"at step {step}", examples, measure, lambda losses: _one(losses, step))
+                self._refuse(f"at step {step}", examples, measure, lambda losses: [[_one(losses, step)]])
 
-    def _refuse(self, when: str, examples: int, measure: Measure, choose: Callable[[Tensor], Iterable[int]]) -> None:
+    def _refuse(self, when: str, examples: int, measure: Measure, companies: Companies) -> None:
         tolerance = HALF if self._check.half else SINGLE
         while True:
             try:
-                suspects = self._changed(range(examples), measure, choose, tolerance)
-                if suspects and self._confirmed(examples, suspects, measure):
-                    raise InputError(
-                        f"{when} an example's gradient changes with the rest of the batch; something in the model or "
-                        f"the loss mixes them: {COUPLED}"
-                    )
+                together = self._measured(range(examples), measure)
+                for company in companies(together[0]):
+                    other = self._measured(company, measure)
+                    if _differ(together, other, company, tolerance) and self._confirmed(together, company, measure):
+                        raise InputError(
+                            f"{when} an example's gradient changes with the rest of the batch; something in the model "
+                            f"or the loss mixes them: {COUPLED}"
+                        )
                 return
             except (RuntimeError, MemoryError) as error:
                 if examples < 4 or not out_of_memory(error):
                     raise
                 examples //= 2
 
-    def _confirmed(self, examples: int, suspects: list[int], measure: Measure) -> bool:
+    def _confirmed(self, together: Measured, company: Sequence[int], measure: Measure) -> bool:
+        examples = len(together[0])
         if self._check.double:
-            with in_double(self._model):
-                return bool(self._changed(range(examples), measure, lambda _: suspects, DOUBLE))
+            try:
+                with in_double(self._model):
+                    precise = self._measured(range(examples), measure)
+                    return _differ(precise, self._measured(company, measure), company, DOUBLE)
+            except RuntimeError as error:  # targets that the loss wants in the outputs' precision
+                if out_of_memory(error):
+                    raise
         tolerance = HALF if self._check.half else SINGLE
-        together = self._measured(range(examples), measure)
-        for place in suspects:
-            copies = self._measured([place] * examples, measure)
-            if not _equal(together, place, copies, place, tolerance):
-                return True
-        return False
+        copies = self._measured((list(company) * examples)[:examples], measure)
+        return _differ(together, copies, company, tolerance)
 
-    def _changed(
-        self,
-        places: Sequence[int],
-        measure: Measure,
-        choose: Callable[[Tensor], Iterable[int]],
-        tolerance: Tolerance,
-    ) -> list[int]:
-        """The chosen examples that are not by themselves what they are in the batch."""
-        together = self._measured(places, measure)
-        return [
-            place
-            for place in choose(together[0])
-            if not _equal(together, place, self._measured([place], measure), 0, tolerance)
-        ]
-
-    def _measured(self, places: Sequence[int], measure: Measure) -> tuple[Tensor, Tensor]:
+    def _measured(self, places: Sequence[int], measure: Measure) -> Measured:
         with SameNoise(len(places), self._check.axes):
             losses, squares = measure(places)
         return losses.detach().double().cpu(), squares.detach().double().cpu().sqrt()
 
 
-def _equal(
-    together: tuple[Tensor, Tensor], place: int, alone: tuple[Tensor, Tensor], own: int, tolerance: Tolerance
-) -> bool:
-    """Whether an example's loss and norm are the same here and there; not finite must be so in both."""
-    for here, there in zip(together, alone, strict=True):
-        finite = here[here.isfinite()]
-        scale = float(finite.abs().max()) if len(finite) else 0.0
-        if bool(here[place].isfinite()) != bool(there[own].isfinite()):
-            return False
-        if not tolerance.holds(here[place], there[own], scale):
-            return False
-    return True
+def _differ(together: Measured, other: Measured, company: Sequence[int], tolerance: Tolerance) -> bool:
+    """Whether an example is in a company what it is not together with all; not finite it must be in both or neither."""
+    for numbers, found in zip(together, other, strict=True):
+        here, there = numbers[list(company)], found[: len(company)]
+        finite = here.isfinite()
+        scale = float(numbers.nan_to_num(0.0, 0.0, 0.0).abs().max())
+        if not torch.equal(finite, there.isfinite()) or not tolerance.holds(here, there, scale):
+            return True
+    return False
 
 
-def _spread(losses: Tensor) -> list[int]:
-    """Examples with the smallest and the largest losses, and some between."""
-    order = losses.nan_to_num().argsort()
-    at = torch.linspace(0, len(order) - 1, min(_AT_THE_START, len(order))).long()
-    return order[at].tolist()
+def _companies(losses: Tensor) -> list[Sequence[int]]:
+    """All in the opposite order, each half, and by themselves the smallest and the largest loss and some between."""
+    count = len(losses)
+    everyone, order = range(count), losses.nan_to_num().argsort()
+    some = order[torch.linspace(0, count - 1, min(_AT_THE_START, count)).long()].tolist()
+    return [everyone[::-1], everyone[: count // 2], everyone[count // 2 :], *([place] for place in some)]
 
 
-def _one(losses: Tensor, step: int) -> list[int]:
+def _one(losses: Tensor, step: int) -> int:
     """An example by the rank of its loss; the ranks of successive steps are spread evenly."""
     turn = step.bit_length() if step < _EVERY else step // _EVERY + _EVERY.bit_length() - 1
-    return [int(losses.nan_to_num().argsort()[int(turn * _GOLDEN % 1 * len(losses))])]
+    return int(losses.nan_to_num().argsort()[int(turn * _GOLDEN % 1 * len(losses))])

@@ -59,13 +59,19 @@ def unchanged(model: nn.Module, *, buffers: bool = True) -> Iterator[None]:
         InputError: names it.
     """
     before = {name: tensor.detach().clone() for name, tensor in _state(model, buffers).items()}
-    yield
+    found: InputError | None = None
+    try:
+        yield
+    except InputError as error:  # what examples leave behind may be why
+        found = error
     changed = [name for name, tensor in _state(model, buffers).items() if not _same(before.get(name), tensor.detach())]
     if changed:
         raise InputError(
             f"{changed[0]!r} changes when examples go through the model: it would be released without noise, and the "
             "gradients of later examples depend on it; keep no statistics, counts or other state of the examples"
-        )
+        ) from found
+    if found is not None:
+        raise found
 
 
 @contextmanager
@@ -105,4 +111,4 @@ def _same(before: Tensor | None, now: Tensor) -> bool:
     """Whether a tensor holds what it held, NaN included."""
     if before is None or before.shape != now.shape or before.dtype != now.dtype:
         return False
-    return bool(((before == now) | ((before != before) & (now != now))).all())
+    return torch.equal(before, now) or bool(((before == now) | ((before != before) & (now != now))).all())

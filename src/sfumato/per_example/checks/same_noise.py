@@ -42,16 +42,28 @@ class SameNoise(TorchDispatchMode):
     Args:
         examples: B.
         axes: of each draw in turn, the dimension of the examples; without it, dimension 0 where B divides it.
-        outcome: of the draws; other numbers for another outcome.
+        outcome: of the draws; other numbers for another outcome. One for each example gives them different numbers,
+            in draws that have just one place for each.
+
+    Attributes:
+        apart: False once there was a draw in which examples could not be given different numbers, as they have to be.
         number: of the pass; decides what is drawn for all examples together.
     """
 
-    def __init__(self, examples: int, axes: Sequence[int | None] = (), *, outcome: int = 0, number: int = 0) -> None:
+    def __init__(
+        self,
+        examples: int,
+        axes: Sequence[int | None] = (),
+        *,
+        outcome: int | Sequence[int] = 0,
+        number: int = 0,
+    ) -> None:
         super().__init__()
         self._examples, self._axes = examples, axes
         self._outcome, self._number = outcome, number
         self._draws = 0
         self._held: Any = None
+        self.apart = True
 
     def __enter__(self) -> "SameNoise":
         self._draws = 0
@@ -88,10 +100,15 @@ class SameNoise(TorchDispatchMode):
             or (place >= len(self._axes) and shape[axis] % self._examples)
         ):
             axis = None
+        outcomes = [self._outcome] if isinstance(self._outcome, int) else self._outcome
+        self.apart &= len(outcomes) == 1 or (axis is not None and shape is not None and len(outcomes) == shape[axis])
         if axis is None or shape is None:
-            torch.manual_seed(_mixed(self._outcome, place, self._number + 1))
+            torch.manual_seed(_mixed(outcomes[0], place, self._number + 1))
             return func(*args, **kwargs)
-        return _for_one_place(func, args, kwargs, shape, axis, _mixed(self._outcome, place, 0))
+        if len(outcomes) > 1 and self.apart:
+            seeds = [_mixed(outcome, place, 0) for outcome in outcomes]
+            return _for_each_place(func, args, kwargs, shape, axis, seeds)
+        return _for_one_place(func, args, kwargs, shape, axis, _mixed(outcomes[0], place, 0))
 
 
 def draws(func: Any, kwargs: dict[str, Any]) -> bool:
@@ -141,12 +158,39 @@ def _for_one_place(
     parts = []
     for index in range(shape[axis]):
         torch.manual_seed(seed)
+        own_args, own_kwargs = _at((args, kwargs), index, shape, axis)
+        parts.append(func(*own_args, **own_kwargs))
+    return _joined(func, args, parts, axis)
 
-        def part(value: Any, at: int = index) -> Any:
-            fits = isinstance(value, Tensor) and value.dim() > axis and value.shape[axis] == shape[axis]
-            return value.narrow(axis, at, 1) if fits else value
 
-        parts.append(func(*map(part, args), **tree_map(part, kwargs)))
-    if name.endswith("_"):
+def _for_each_place(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shape: tuple[int, ...], axis: int, seeds: Sequence[int]
+) -> Any:
+    """Draw for each place along a dimension what it gets alone."""
+    one = (*shape[:axis], 1, *shape[axis + 1 :])
+    parts = []
+    for index, seed in enumerate(seeds):
+        own_args, own_kwargs = _at((args, kwargs), index, shape, axis)
+        parts.append(_for_one_place(func, own_args, own_kwargs, one, axis, seed))
+    return _joined(func, args, parts, axis)
+
+
+def _at(given: Any, index: int, shape: tuple[int, ...], axis: int) -> Any:
+    """What is given to a draw of this shape, for one place along a dimension."""
+    if isinstance(given, Tensor):
+        fits = given.dim() > axis and given.shape[axis] == shape[axis]
+        return given.narrow(axis, index, 1) if fits else given
+    if isinstance(given, dict):
+        return {name: _at(value, index, shape, axis) for name, value in given.items()}
+    if not isinstance(given, (list, tuple)):
+        return given
+    if all(isinstance(size, int) for size in given) and tuple(given) == shape:
+        return [*shape[:axis], 1, *shape[axis + 1 :]]
+    return tuple(_at(value, index, shape, axis) for value in given)
+
+
+def _joined(func: Any, args: tuple[Any, ...], parts: list[Any], axis: int) -> Any:
+    """What was drawn place by place, as one."""
+    if func.overloadpacket.__name__.endswith("_"):
         return args[0]  # drawn in place
     return tree_map(lambda *some: torch.cat(some, dim=axis) if isinstance(some[0], Tensor) else some[0], *parts)

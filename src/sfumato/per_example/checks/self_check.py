@@ -26,7 +26,7 @@ recurrent layers and of attention is set to zero for the check. Weights, buffers
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -117,24 +117,23 @@ def _without_gradient(trial: Trial, batch: Any) -> Tensor:
 
 def _checked(trial: Trial, batch: Any, pair: Any) -> SelfCheck:
     """The checks at the weights as they are."""
-    model, losses, layers = trial.model, trial.losses, trial.layers
+    model = trial.model
     trial.axes = refuse_shared_draws(trial, rows_at(pair, [0]))
     half = _in_half(trial, pair)
     double = _runs_in_double(trial, pair)
-    trial.tolerance = DOUBLE if double else HALF if half else SINGLE
+    trial.tolerance = HALF if half else SINGLE
+    precise = replace(trial, tolerance=DOUBLE) if double else trial
     with unchanged(model), _precisely(model, double):
-        neighbours = Neighbours(trial, batch)
+        neighbours = Neighbours(precise, batch)
         neighbours.refuse_losses()
     _outside_uses(trial, pair)
-    plain = Trial(model, losses, layers, HALF if half else SINGLE, trial.axes)
     try:
-        unused, difference = _compared(plain, pair)
+        unused, difference = _compared(trial, pair)
     except (InputError, RuntimeError):
-        if not any(isinstance(layer.rule, ExpandRule) for layer in layers):
+        if not any(isinstance(layer.rule, ExpandRule) for layer in trial.layers):
             raise
-        plain.layers = covered(model, expand=False)
-        unused, difference = _compared(plain, pair)
-    trial.layers = plain.layers
+        trial.layers = precise.layers = covered(model, expand=False)
+        unused, difference = _compared(trial, pair)
     with unchanged(model), _precisely(model, double):
         neighbours.refuse_gradients()
     return SelfCheck(list(trial.layers), unused, difference, tuple(trial.axes), double, half)
@@ -167,13 +166,15 @@ def _runs_in_double(trial: Trial, pair: Any) -> bool:
     """Whether the model and its loss can be run and differentiated in double precision, and give it."""
     if sum(tensor.numel() for tensor in (*trial.model.parameters(), *trial.model.buffers())) > _LARGEST:
         return False
+    layers = covered(trial.model, expand=False)  # copies of parameters may not work, as is found out later
+    wide = Trial(trial.model, trial.losses, layers, DOUBLE, trial.axes)
     try:
         with in_double(trial.model):
-            found = trial.forward(pair)
+            found = wide.forward(pair)
             if found.dtype != torch.float64:
                 return False
             torch.autograd.grad(found.sum(), Recording(trial.layers).parameters, allow_unused=True)
-            Trial(trial.model, trial.losses, covered(trial.model, expand=False), DOUBLE, trial.axes).norms(pair)
+            wide.norms(pair)
     except Exception:  # whatever the user's own forward raises
         return False
     return True
@@ -231,7 +232,7 @@ def _compared(trial: Trial, pair: Any) -> tuple[list[str], float]:
             both = trial.forward(pair)
             recording.backward(both * torch.eye(2, dtype=both.dtype, device=both.device)[index])
         other_norms.append([recording.squared_norms([parameter])[1 - index] for parameter in recording.parameters])
-        gradients.append((index, [gradient[index].clone() for gradient in recording.per_example()]))
+        gradients.append([gradient[index].clone() for gradient in recording.per_example()])
     for parameter, *norms in zip(recording.parameters, *other_norms, strict=True):
         if any(norm != 0 for norm in norms):
             raise InputError(
@@ -241,18 +242,23 @@ def _compared(trial: Trial, pair: Any) -> tuple[list[str], float]:
     for index in range(2):  # a batch of one is an ordinary case: sampling may leave one, and so may micro-batches
         with Recording(layers, examples=1) as recording:
             recording.backward(trial.forward(rows_at(pair, [index])))
-        gradients.append((index, [gradient[0].clone() for gradient in recording.per_example()]))
-    plain = trial.forward(pair)
+        gradients.append([gradient[0].clone() for gradient in recording.per_example()])
+    # each in a batch of its own size, as round-off may send a deep network through other units at another size
     expected = [
-        torch.autograd.grad(plain[index], recording.parameters, allow_unused=True, retain_graph=index == 0)
-        for index in range(2)
+        torch.autograd.grad(losses[at], recording.parameters, allow_unused=True)
+        for losses, at in (
+            (trial.forward(pair), 0),
+            (trial.forward(pair), 1),
+            (trial.forward(rows_at(pair, [0])), 0),
+            (trial.forward(rows_at(pair, [1])), 0),
+        )
     ]
     relative, floor = trial.tolerance.relative, trial.tolerance.floor
     largest = 0.0
-    for index, found in gradients:
-        lengths = [0.0 if g is None else float(g.double().norm()) for g in expected[index]]
+    for found, wanted in zip(gradients, expected, strict=True):
+        lengths = [0.0 if g is None else float(g.double().norm()) for g in wanted]
         whole = torch.tensor(lengths).norm().item()
-        for parameter, own, given, length in zip(recording.parameters, found, expected[index], lengths, strict=True):
+        for parameter, own, given, length in zip(recording.parameters, found, wanted, lengths, strict=True):
             difference = float((own if given is None else own - given.view_as(own)).double().norm())
             if not difference <= relative * length + floor * whole:
                 layer, _ = place_of(layers, parameter)

@@ -27,6 +27,8 @@ SHARED = (
     "each example (torch.rand(len(inputs), 1), dropout on a tensor that has the examples as a dimension)"
 )
 
+_SEED = 0x5EED_0F_DA7A  # nobody else's
+
 
 class _Draws(TorchDispatchMode):
     """Notes each draw: the module in which it is made, and its shape."""
@@ -34,6 +36,7 @@ class _Draws(TorchDispatchMode):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.found: list[tuple[str, tuple[int, ...] | None]] = []
+        self.of_its_own = False  # a generator that the model brings
         self._inside: list[str] = []
         self._handles: list[Any] = []
         for name, module in model.named_modules():
@@ -42,6 +45,7 @@ class _Draws(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        self.of_its_own |= kwargs.get("generator") is not None
         if draws(func, kwargs):
             self.found.append((self._inside[-1] if self._inside else "", shape_drawn(func, args)))
         return func(*args, **kwargs)
@@ -86,16 +90,24 @@ def _noted(trial: Trial, batch: Any) -> list[tuple[str, tuple[int, ...] | None]]
     noted = _Draws(trial.model)
     try:
         with torch.no_grad(), torch.random.fork_rng(), noted:
+            torch.manual_seed(_SEED)
             trial.losses(batch)
+            seeded = torch.initial_seed() != _SEED
         drawn = random.getstate() != of_python or _differs(np.random.get_state(), of_numpy)  # noqa: NPY002
     finally:
         noted.detach()
         random.setstate(of_python)
         np.random.set_state(of_numpy)  # noqa: NPY002
-    if drawn:
+    if seeded:
         raise InputError(
-            "the model or the loss draws from the generator of Python's random or numpy.random, which the run does "
-            f"not seed and which belongs to no example; use torch's. A number for all examples is not allowed: {SHARED}"
+            "the model or the loss seeds torch's generator: then each place in a batch has its numbers, and one more "
+            "example moves the others to other places; leave torch.manual_seed out, the run seeds the draws"
+        )
+    if drawn or noted.of_its_own:
+        raise InputError(
+            "the model or the loss draws from a generator of its own, Python's random or numpy.random, which the run "
+            "does not seed and which belongs to no example; use torch's own. A number for all examples is not allowed: "
+            f"{SHARED}"
         )
     return noted.found
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._check import InputError
+from sfumato.per_example.checks.double import widened
 from sfumato.per_example.checks.rows import count_of
 from sfumato.per_example.checks.same_noise import Losses, SameNoise
 from sfumato.per_example.engine import Recording
@@ -34,10 +35,9 @@ class Tolerance:
     floor: float
 
     def holds(self, found: Tensor, expected: Tensor, scale: float) -> bool:
-        """Whether two numbers are the same, or there is none to compare with."""
-        if not bool(expected.isfinite()):
-            return True
-        return float((found - expected).abs()) <= self.relative * float(expected.abs()) + self.floor * scale
+        """Whether numbers are the same, wherever there is one to compare with."""
+        same = (found - expected).abs() <= self.relative * expected.abs() + self.floor * scale
+        return bool((same | ~expected.isfinite()).all())
 
 
 DOUBLE = Tolerance(1e-6, 1e-9)
@@ -57,6 +57,7 @@ class Trial:
         tolerance: of the precision that it runs in.
         axes: of each random draw in turn, the dimension of the examples.
         passes: how many there were; decides what is drawn for all examples together.
+        apart: whether in the last pass examples had numbers of their own where they were to have them.
     """
 
     model: nn.Module
@@ -65,16 +66,18 @@ class Trial:
     tolerance: Tolerance
     axes: Sequence[int | None] = ()
     passes: int = 0
+    apart: bool = True
 
-    def forward(self, batch: Any, *, outcome: int = 0) -> Tensor:
+    def forward(self, batch: Any, *, outcome: int | Sequence[int] = 0) -> Tensor:
         """The losses of a batch, float [B].
 
         Raises:
             InputError: not one for each example.
         """
         examples = count_of(batch)
-        with self.same_noise(examples, outcome=outcome):
-            found = self.losses(batch)
+        with self.same_noise(examples, outcome=outcome) as noise:
+            found = self.losses(widened(batch) if self.tolerance is DOUBLE else batch)
+        self.apart = noise.apart
         if found.shape != (examples,):
             raise InputError(
                 f"the loss must give one number for each example, [{examples}], got shape {list(found.shape)}; "
@@ -89,7 +92,7 @@ class Trial:
             recording.backward(self.forward(batch, outcome=outcome))
         yield recording
 
-    def same_noise(self, examples: int, *, outcome: int = 0) -> SameNoise:
+    def same_noise(self, examples: int, *, outcome: int | Sequence[int] = 0) -> SameNoise:
         """The draws of the next pass."""
         self.passes += 1
         return SameNoise(examples, self.axes, outcome=outcome, number=self.passes)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.fft import irfft, next_fast_len, rfft
+import scipy
 
 from sfumato.accounting.doubles import EPS
 
@@ -88,18 +88,18 @@ def compose_plainly(parts: Sequence[tuple[Masses, int]], outside: float) -> Sums
     points = max(16.0, (high - offset) / gap - first + 2)
     if not points <= _MOST_POINTS:
         raise TooLong(f"{points:g} points")
-    size = int(next_fast_len(math.ceil(points), real=True) or 0)
+    size = int(scipy.fft.next_fast_len(math.ceil(points), real=True) or 0)
     spectra, centre = [], 0
     for masses, count in parts:
         middle = masses.first + int(np.argmax(masses.values))
         centre += count * middle
-        spectra.append(np.asarray(rfft(_fold(masses.values, masses.first - middle, size))))
+        spectra.append(np.asarray(scipy.fft.rfft(_fold(masses.values, masses.first - middle, size))))
     product = np.zeros(size // 2 + 1, dtype=np.complex128)
     for spectrum, (_, count) in zip(spectra, parts):
         product += count * (np.log(np.maximum(np.abs(spectrum), 1e-300)) + 1j * np.angle(spectrum))
     magnitude = product.real.copy()
     product = np.where(magnitude > -80.0, np.exp(np.maximum(product, -700.0)), 0.0)
-    weights = np.maximum(np.roll(np.asarray(irfft(product, size)), centre - first), 0.0)
+    weights = np.maximum(np.roll(np.asarray(scipy.fft.irfft(product, size)), centre - first), 0.0)
     return Sums(offset + gap * first, weights, 2 * outside + _round_off(spectra, parts, magnitude, weights))
 
 

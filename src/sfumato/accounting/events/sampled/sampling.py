@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln
+import scipy
 
 from sfumato._check import InputError, between, whole
 from sfumato._types import Adjacency
@@ -263,7 +263,7 @@ def fixed_size_sample(event: Event, sample_size: int, population: int) -> Event:
 def binomial(trials: int, chance: float) -> tuple[float, ...]:
     """P(0), ..., P(trials) of a binomial number, what is above zero rounded up at the cost of zero."""
     k = np.arange(1, trials + 1)
-    logs = gammaln(trials + 1) - gammaln(k + 1) - gammaln(trials - k + 1)
+    logs = scipy.special.gammaln(trials + 1) - scipy.special.gammaln(k + 1) - scipy.special.gammaln(trials - k + 1)
     some = np.exp(logs + k * math.log(chance) + (trials - k) * math.log1p(-chance)) * (1 + 1e-11)
     some = np.minimum(some, 1.0)
     return (max(0.0, 1.0 - math.fsum(some)), *some.tolist())

@@ -16,7 +16,7 @@ the cases in the same way.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betainc, betaincc
+import scipy
 
 from sfumato._check import InputError, between, whole
 from sfumato._types import Adjacency
@@ -69,13 +69,16 @@ class TruncatedPoisson(Event):
     @property
     def chance_of_full_batch(self) -> float:
         """Probability that the other units fill the batch, so that the unit can only take another one's place."""
-        return max(float(betainc(self.max_batch, self.population - self.max_batch, self.sampling_rate)), _LEAST_CHANCE)
+        return max(
+            float(scipy.special.betainc(self.max_batch, self.population - self.max_batch, self.sampling_rate)),
+            _LEAST_CHANCE,
+        )
 
     @property
     def rate_in_full_batch(self) -> float:
         """Probability that the unit is in a batch that the others alone would fill, rounded up."""
         largest = self.sampling_rate * (self.max_batch / (self.max_batch + 1))
-        cut = float(betainc(self.max_batch + 1, self.population - self.max_batch, self.sampling_rate))
+        cut = float(scipy.special.betainc(self.max_batch + 1, self.population - self.max_batch, self.sampling_rate))
         share = self.max_batch / self.population * cut / self.chance_of_full_batch
         exact = min(self.chance_of_full_batch, cut) > _LEAST_CHANCE
         return max(min(share * (1 + 1e-11) if exact else largest, largest * (1 + 1e-15)), _LEAST_CHANCE)
@@ -112,7 +115,10 @@ class TruncatedPoisson(Event):
         return False  # the pair tells whether the batch was full, which no release of it does
 
     def _chance_of_room(self) -> float:
-        return max(float(betaincc(self.max_batch, self.population - self.max_batch, self.sampling_rate)), _LEAST_CHANCE)
+        return max(
+            float(scipy.special.betaincc(self.max_batch, self.population - self.max_batch, self.sampling_rate)),
+            _LEAST_CHANCE,
+        )
 
     def _shift(self) -> float:
         shift = self.event.gaussian_shift("add_remove")

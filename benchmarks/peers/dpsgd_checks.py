@@ -1,0 +1,50 @@
+"""What the checks of a run of 1,000 steps cost: a round is all of them, on the same model and data as the steps.
+
+Before the first step, the self-check with 128 examples and a full micro-batch in several companies; while training, one
+example of a real micro-batch again by itself, at the steps at which that is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dpsgd_models as models
+import torch
+import torch._dynamo  # two seconds, which every optimiser of torch takes, too
+from torch import Tensor
+from workload import Gate, config
+
+from sfumato.per_example import Recheck, Recording, self_check
+
+POOL, STEPS = 128, 1000
+
+
+def main() -> None:
+    """All checks of a run, until the input ends."""
+    name = config()["setting"]
+    model = models.model(name)
+    inputs, targets = models.batch(name)
+    micro = min(models.SETTINGS[name].micro, len(inputs))
+
+    def losses(rows: tuple[Tensor, Tensor]) -> Tensor:
+        return models.losses(name, model(rows[0]), rows[1])
+
+    gate = Gate(lambda: losses((inputs, targets)).mean().item())
+    while gate.wait():
+        check = self_check(model, losses, (inputs[:POOL], targets[:POOL]))
+
+        def measure(places: Sequence[int], check=check) -> tuple[Tensor, Tensor]:
+            at = torch.tensor(list(places))
+            with Recording(check.layers, len(at)) as recording:
+                found = losses((inputs[at], targets[at]))
+                recording.backward(found)
+            return found.detach(), recording.squared_norms()
+
+        recheck = Recheck(model, check)
+        recheck.at_start(micro, measure)
+        for step in range(STEPS):
+            recheck.while_training(step, micro, measure)
+
+
+if __name__ == "__main__":
+    main()
