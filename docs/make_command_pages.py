@@ -1,4 +1,4 @@
-"""Writes one page a command into docs/reference/commands/, from the commands' own --help.
+"""Writes one page a command into docs/reference/commands/, from the commands' own --help and --help-all.
 
 python docs/make_command_pages.py            writes the pages
 python docs/make_command_pages.py --check    tells whether they are up to date
@@ -14,7 +14,8 @@ from pathlib import Path
 
 from generated import bring
 
-from sfumato.cli.main import COMMANDS, main
+from sfumato.cli.commands import COMMANDS
+from sfumato.cli.main import main
 
 FOLDER = Path(__file__).resolve().parent / "reference" / "commands"
 
@@ -31,6 +32,9 @@ EXAMPLES = {
         "$ sfumato dpsgd --data glyphs --epsilon 3 --delta 1e-5 --epochs 5 --dry-run",
     ],
     "check-model": [
+        "# on records, as a run would; nothing is trained",
+        "$ sfumato check-model lenet5 --data glyphs",
+        "# without records",
         "$ sfumato check-model lenet5",
         "$ sfumato check-model transformer --kind ids --shape 128",
     ],
@@ -153,7 +157,11 @@ SEE = {
 def pages() -> Iterator[tuple[str, str]]:
     """Every page's name and text."""
     rows = [f"| [`{name}`]({_file(name)}) | {command.summary} |" for name, command in COMMANDS.items()]
-    about = "Every command has `--config FILE` for [settings in a file](../../how-to/config-files.md) and `--json`."
+    about = (
+        "`--help` shows the options that matter, `--help-all` every one. Every command has `--config FILE` for "
+        "[settings in a file](../../how-to/config-files.md) and `--json`. `sfumato --completion bash`, `zsh` or `fish` "
+        "prints a script that completes commands, options and values: `source <(sfumato --completion bash)`."
+    )
     codes = "Exit codes: 0 done, 2 a mistake in what was given (one line says which), 130 stopped by a signal."
     index = ["# Commands", "", "| command | what it does |", "| --- | --- |", *rows, "", about, "", codes, ""]
     yield "index.md", "\n".join(index)
@@ -163,23 +171,25 @@ def pages() -> Iterator[tuple[str, str]]:
         if name in PREPARE:
             lines += ["```python", *PREPARE[name], "```", ""]
         lines += ["```console", *EXAMPLES[name], "```", ""]
-        lines += [f"See also: {SEE[name]}", "", "## Options", "", "```text", help_text(name), "```", ""]
+        lines += [f"See also: {SEE[name]}", "", "## The options that matter", ""]
+        lines += ["```text", help_text(name, "--help"), "```", ""]
+        lines += ["## All options", "", "```text", help_text(name, "--help-all"), "```", ""]
         yield _file(name), "\n".join(lines)
 
 
-def help_text(name: str) -> str:
-    """What `sfumato NAME --help` prints in a terminal of 96 columns, without frames."""
+def help_text(name: str, word: str) -> str:
+    """What `sfumato NAME WORD` prints in a terminal of 96 columns, without frames."""
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     before = {key: os.environ.pop(key, None) for key in ("COLUMNS", "FORCE_COLOR", "NO_COLOR")}
     os.environ["COLUMNS"], os.environ["NO_COLOR"] = "96", "1"
     try:
         with contextlib.redirect_stdout(out):
-            code = main([*name.split(), "--help"])
+            code = main([*name.split(), word])
     finally:
         del os.environ["COLUMNS"], os.environ["NO_COLOR"]
         os.environ.update({key: value for key, value in before.items() if value is not None})
     if code:
-        raise RuntimeError(f"sfumato {name} --help ended with {code}")
+        raise RuntimeError(f"sfumato {name} {word} ended with {code}")
     lines = []
     for line in out.buffer.getvalue().decode().splitlines():
         if re.fullmatch(r"[╰─╯]+", line):

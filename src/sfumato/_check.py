@@ -10,11 +10,14 @@ Traceback (most recent call last):
 sfumato._check.InputError: rounds must be > 0, got 0
 """
 
+import difflib
 import math
 from collections.abc import Iterable
 
 LARGEST_SINGLE = 3e38
 """What single precision holds: a bound on rates, which torch's optimisers turn into it."""
+
+_LOOKED_AT = 60  # characters of a wrong word
 
 
 class InputError(ValueError):
@@ -86,7 +89,17 @@ def one_of(allowed: Iterable[object], *, remedy: str = "", **values: object) -> 
     for name, value in values.items():
         if not _is_among(value, allowed):
             choices = ", ".join(map(str, allowed))
-            raise InputError(f"{name} must be one of {choices}, got {value}{_tail(remedy)}")
+            raise InputError(f"{name} must be one of {choices}, got {value}{guess(value, allowed)}{_tail(remedy)}")
+
+
+def guess(given: object, allowed: Iterable[object]) -> str:
+    """A question after the word that was meant, if something there is alike; goes behind the wrong one.
+
+    >>> guess("lenet6", ["lenet5", "vgg"]), guess("tree", ["lenet5", "vgg"])
+    (' (did you mean lenet5?)', '')
+    """
+    close = difflib.get_close_matches(str(given)[:_LOOKED_AT], [str(each) for each in allowed], 1)
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def _is_among(value: object, allowed: list[object]) -> bool:

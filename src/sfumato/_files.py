@@ -20,6 +20,16 @@ from typing import Any
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)\.tmp")
 
 
+def beside(path: Path, *, before: str = "", after: str = "") -> Path:
+    """A path in the same folder, whose name has something in front or behind; "." and ".." go by their names, too.
+
+    >>> beside(Path("runs/store"), after=".partial").as_posix()
+    'runs/store.partial'
+    """
+    named = path if path.name not in ("", "..") else Path(os.path.abspath(path))
+    return named.parent / f"{before}{named.name}{after}"
+
+
 def write_atomic(path: Path, content: bytes | Callable[[Path], None], *, private: bool = False) -> None:
     """Replace `path` by new content; an error or a power cut leaves the old file as it was.
 
@@ -32,7 +42,7 @@ def write_atomic(path: Path, content: bytes | Callable[[Path], None], *, private
     Raises:
         OSError: the disk is full or the folder cannot be written; the old file is untouched.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = beside(path, before=".", after=f".{os.getpid()}.tmp")
     _remove(temporary)  # of a process that had this number before
     try:
         if isinstance(content, bytes):

@@ -21,6 +21,8 @@ class Algorithm:
         title: its name in headings; a guarantee puts "DP-" in front.
         summary: one line for the overview of commands.
         about: the first paragraph of the command's help.
+        example: one use of the command, in its help.
+        matters: the options that the short help shows, by field name; --help-all shows the others, too.
     """
 
     package: str
@@ -29,11 +31,15 @@ class Algorithm:
     title: str
     summary: str
     about: str
+    example: str
+    matters: tuple[str, ...]
 
     def load(self) -> Any:
         """The plan's class."""
         return getattr(importlib.import_module(self.package), self.plan)
 
+
+_FEDERATED = ("data", "model", "epsilon", "noise_multiplier", "rounds", "clients_per_round", "out", "resume", "dry_run")
 
 ALGORITHMS: dict[str, Algorithm] = {
     "fedemb": Algorithm(
@@ -44,6 +50,8 @@ ALGORITHMS: dict[str, Algorithm] = {
         summary="train private embeddings; each person's data stays with a virtual client",
         about="Train private embeddings (DP-FedEmb): each round, users are put into virtual clients that train the "
         "backbone beside a head of their own; only the backbone's clipped, noisy mean update leaves.",
+        example="sfumato fedemb --data glyphs --epsilon 8 --dry-run",
+        matters=(*_FEDERATED, "users_per_client"),
     ),
     "fedavg": Algorithm(
         package="sfumato.federated",
@@ -52,6 +60,8 @@ ALGORITHMS: dict[str, Algorithm] = {
         title="FedAvg",
         summary="federated averaging with a shared head, private or not",
         about="Federated averaging (DP-FedAvg with noise): backbone and head are both shared, clipped and noised.",
+        example="sfumato fedavg --data glyphs --epsilon 8 --clients-per-round 64 --dry-run",
+        matters=(*_FEDERATED, "local_epochs"),
     ),
     "fedsgd": Algorithm(
         package="sfumato.federated",
@@ -60,6 +70,8 @@ ALGORITHMS: dict[str, Algorithm] = {
         title="FedSGD",
         summary="federated SGD with a shared head, private or not",
         about="Federated SGD (DP-FedSGD with noise): each client sends one clipped gradient of backbone and head.",
+        example="sfumato fedsgd --data glyphs --noise-multiplier 2 --rounds 50 --dry-run",
+        matters=(*_FEDERATED, "server_learning_rate"),
     ),
     "centralized": Algorithm(
         package="sfumato.federated",
@@ -68,6 +80,8 @@ ALGORITHMS: dict[str, Algorithm] = {
         title="Centralized training",
         summary="the baseline without any guarantee: SGD on the pooled examples",
         about="The baseline without any guarantee: SGD on the pooled examples.",
+        example="sfumato centralized --data glyphs --rounds 1000 --dry-run",
+        matters=("data", "model", "rounds", "batch_size", "learning_rate", "test", "seed", "out", "resume", "dry_run"),
     ),
     "dpsgd": Algorithm(
         package="sfumato.central",
@@ -77,6 +91,19 @@ ALGORITHMS: dict[str, Algorithm] = {
         summary="train a model that hides every single example (DP-SGD)",
         about="Train a model of classes, numbers or counts so that no single example can be told from the result "
         "(DP-SGD): each step draws a random batch, clips every example's gradient, and adds noise to the sum.",
+        example="sfumato dpsgd --data glyphs --epsilon 3 --delta 1e-5 --epochs 5 --dry-run",
+        matters=(
+            "data",
+            "model",
+            "epsilon",
+            "delta",
+            "epochs",
+            "batch_size",
+            "learning_rate",
+            "out",
+            "resume",
+            "dry_run",
+        ),
     ),
 }
 """By the name of the command, which is also the name of the plan."""

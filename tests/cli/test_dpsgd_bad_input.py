@@ -45,7 +45,7 @@ def write_texts(path: Path, labels: str, header: str = "label,text\n") -> Path:
         (("--learning-rate", "fast"), "--learning-rate must be a number, got fast"),
         (("--device", "meta"), "device must be cpu, cuda or cuda:<number>, got meta"),
         (("--normalisation", "public_batch"), "give --public-inputs PATH"),
-        (("--num-classes", 99999999999), "memory ran out; lower what makes the model"),
+        (("--num-classes", 99999999999), "memory ran out"),
         (("--clip-norm", "-1"), "clip_norm must be > 0, got -1.0"),
         (("--delta", "nan"), "delta must be a number, got nan"),
         (("--momentum", "nan"), "momentum must be a number, got nan"),

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import tyro
@@ -15,6 +16,7 @@ from sfumato.cli import main as cli
 from sfumato.cli.options.training import PrivateTraining, Training
 from sfumato.federated import Centralized, FedAvg, FedEmb, FedSGD
 
+ROOT = Path(__file__).resolve().parents[2]
 TRAINING = {"fedemb": FedEmb, "fedavg": FedAvg, "fedsgd": FedSGD, "centralized": Centralized}
 
 
@@ -28,12 +30,66 @@ def test_the_overview_names_every_command(sfumato):
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_help_explains_every_option(sfumato, name):
-    shown = sfumato(*name.split(), "--help")
+    shown = sfumato(*name.split(), "--help-all")
     assert shown.code == 0
     assert shown.out.startswith(f"usage: sfumato {name}")
     unexplained = [flag for flag, text in _options(shown.out).items() if len(text.split("(default")[0].split()) < 3]
     assert not unexplained
     assert "--config" in _options(shown.out)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_the_short_help_fits_a_terminal_and_shows_ten_options_and_an_example_of_the_page(sfumato, name):
+    short, whole = sfumato(*name.split(), "--help"), sfumato(*name.split(), "--help-all")
+    assert short.code == 0
+    assert max(map(len, short.out.splitlines())) <= 80
+    shown, every = _options(short.out.partition("--help-all explains")[0]), _options(whole.out)
+    assert len(shown) <= 10
+    assert shown or set(every) <= {"-h", "--config", "--json"}
+    assert all(
+        every[flag].split()[: len(text.split())] == text.split() for flag, text in shown.items()
+    )  # the next group follows
+    assert {f"--{each.replace('_', '-')}" for each in cli.COMMANDS[name].matters} <= set(shown)
+    page = (ROOT / "docs" / "reference" / "commands" / f"{name.replace(' ', '-')}.md").read_text()
+    assert f"$ {cli.COMMANDS[name].example}\n" in page
+    assert " ".join(cli.COMMANDS[name].example.split()) in " ".join(short.out.replace("\\\n", " ").split())
+
+
+def test_help_is_shown_whatever_else_was_given(sfumato):
+    for words in (("--config", "none.yaml"), ("--rounds", "many"), ("--nothing",), ("--resume", "none")):
+        assert sfumato("fedemb", *words, "--help").code == 0
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_completes_commands_options_and_values(sfumato, shell):
+    script = sfumato("--completion", shell)
+    assert script.code == 0
+    words = ("fedemb", "check-model", "verify", "glyphs", "--clients-per-round", "add_remove", "cosface")
+    assert all(word in script.out for word in words)
+    assert script.out.isprintable() or script.out.count("\n") > 100
+
+
+def test_bash_completes_the_beginning_of_a_word(sfumato, tmp_path: Path):
+    script = tmp_path / "completion.bash"
+    script.write_text(sfumato("--completion", "bash").out)
+    for line, expected in (
+        ("sfumato fede", {"fedemb"}),
+        ("sfumato ledger ve", {"verify"}),
+        ("sfumato account --adj", {"--adjacency"}),
+        ("sfumato account --adjacency zero", {"zero_out"}),
+    ):
+        words = line.split()
+        ask = (
+            f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; COMP_LINE='{line}'; "
+            f"COMP_POINT={len(line)}; _tyro_sfumato; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        )
+        done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True)
+        assert {word.strip() for word in done.stdout.split()} == expected, (line, done)
+
+
+def test_a_shell_without_a_script_is_one_line(sfumato):
+    assert "which shell?" in sfumato("--completion").line
+    assert "shell must be one of bash, zsh, fish, got bsh (did you mean bash?)" in sfumato("--completion", "bsh").line
 
 
 @pytest.mark.parametrize("name", TRAINING)
@@ -52,7 +108,7 @@ def _options(shown: str) -> dict[str, str]:
     flag = ""
     for line in shown.splitlines():
         text = line.strip(" │╭╮╰╯")
-        if re.match(r"\W{0,3}--[a-z]", line):
+        if re.match(r"(. )?--[a-z]", line):
             name, *rest = re.split(r"\s{2,}", text)
             flag = re.split(r"[ ,]", name)[0]
             found[flag] = " ".join(rest)
@@ -69,8 +125,28 @@ def _help(options: type) -> str:
 
 
 def test_an_unknown_command_is_one_line(sfumato):
-    assert "no command 'fedemd'" in sfumato("fedemd", "--data", "x").line
-    assert "no command 'data pak'" in sfumato("data", "pak").line
+    assert "no command 'fedemd' (did you mean fedemb?)" in sfumato("fedemd", "--data", "x").line
+    assert "no command 'data pak' (did you mean data pack?)" in sfumato("data", "pak").line
+    assert "no command '--verison' (did you mean --version?)" in sfumato("--verison").line
+    assert "no command 'xyzzy'; the commands are fedemb, fedavg" in sfumato("xyzzy").line
+
+
+def test_a_table_in_a_terminal_of_80_columns_wraps_and_cuts_nothing(tmp_path: Path):
+    code = (
+        "import os, pty, sys; from sfumato.cli.main import main; os.environ['COLUMNS'] = '80'; "
+        "os.environ['TERM'] = 'xterm'; sys.exit(pty.spawn([sys.executable, '-m', 'sfumato', *sys.argv[1:]]) >> 8)"
+    )
+    words = ["extrapolate", "--populations", "123456789"]
+    shown = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    piped = subprocess.run([sys.executable, "-m", "sfumato", *words], capture_output=True, text=True, check=True)
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in shown.stdout.replace("\r", "").splitlines()]
+    table = lines[: lines.index("")]
+    assert max(map(len, table)) <= 80
+    assert not any("…" in line for line in table)
+    assert "".join("".join(table).split()).count("9") >= 4
+    head, _, *rows = piped.stdout.splitlines()[:6]
+    assert "virtual client (rdp_usual_orders)" in head
+    assert "123,456,789" in rows[0]
 
 
 @pytest.mark.parametrize(
@@ -78,8 +154,15 @@ def test_an_unknown_command_is_one_line(sfumato):
     [
         (("account",), "--noise-multiplier"),
         (("account", "--noise-multiplier", "much"), "--noise-multiplier"),
-        (("account", "--noise-multiplier", 1, "--stepps", 3), "--steps"),
-        (("account", "--noise-multiplier", 1, "--adjacency", "none"), "add_remove"),
+        (("account", "--noise-multiplier", 1, "--stepps", 3), "no option --stepps (did you mean --steps?)"),
+        (("account", "--noise-multiplier", 1, "--tyro-print-completion", "x"), "no option --tyro-print-completion"),
+        (("account", "--noise-multiplier", 1, "--adjacency", "replac"), "got replac (did you mean replace?)"),
+        (
+            ("account", "--noise-multiplier", 1, "--adjacency", "none"),
+            "must be one of add_remove, replace, zero_out, got",
+        ),
+        (("fedemb", "--population", 9999, "--clipping", "flatt"), "got flatt (did you mean flat?)"),
+        (("check-model", "lenet6"), "got lenet6 (did you mean lenet5?)"),
         (("account", "--noise-multiplier", -1), "noise_multiplier must be >= 0"),
         (("embed", "somewhere"), "DATA"),
         (("fedemb", "--clip-norm", 0), "clip_norm must be > 0, got 0.0"),
@@ -110,4 +193,4 @@ def test_a_terminal_of_plain_ascii_gets_the_same_lines():
     refused = subprocess.run(wrong, capture_output=True, text=True, env=environment)
     assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1
-    assert "Unrecognized options: --stepps, 3 (perhaps --steps)" in refused.stderr
+    assert "there is no option --stepps (did you mean --steps?)" in refused.stderr

@@ -30,7 +30,7 @@ def test_yaml_s_numbers_lists_and_none_arrive(sfumato, tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("round: 3", "there is no option 'round'; perhaps rounds"),
+        ("round: 3", "there is no option round (did you mean rounds?)"),
         ("rounds: many", "rounds must be int, got 'many'"),
         ("rounds: 3.5", "rounds must be int, got 3.5"),
         ("rounds: {a: 1}", "rounds must be one value"),

@@ -1,10 +1,12 @@
 """`sfumato check-model`: how each layer of a model is covered, what is refused and why, and what an example costs.
 
-Nothing is trained and no record is read: the inputs are zeros and ones of the shape that is given.
+Nothing is trained. With --data the model is tried out on the records, exactly as `sfumato dpsgd` does before its first
+step, so what is approved here trains there. Without, no record is read: the inputs are zeros and ones of the shape that
+is given.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -12,13 +14,13 @@ import torch
 import tyro
 from torch import nn
 
-from sfumato import models
 from sfumato._check import InputError, positive, whole
-from sfumato.central import ExampleContribution
+from sfumato.central import DPSGD, ExampleContribution
 from sfumato.central.micro_batch import default_budget
 from sfumato.cli.console import say, say_json, table
 from sfumato.cli.options.backbones import check_device
-from sfumato.cli.options.classifiers import PICTURES
+from sfumato.cli.options.classifiers import PICTURES, ClassifierOptions, build_classifier
+from sfumato.cli.options.examples import ExampleDataOptions, ExampleParts, read_example_parts
 from sfumato.cli.own_model import own_model
 from sfumato.cli.parse import CommonOptions, parse
 from sfumato.data import ExampleDataset, examples_from_arrays
@@ -28,11 +30,25 @@ from sfumato.per_example.rule import Layer
 
 _ABOUT = (
     "Show how each layer of a model is covered by the clipping of single examples, what is refused and what to use "
-    "instead, and how much memory an example takes. No record is read."
+    "instead, and how much memory an example takes. With --data it is tried on these records, as a run does before its "
+    "first step; else no record is read."
 )
 
 _READ = {**dict.fromkeys(PICTURES, "picture"), "bilstm": "ids", "transformer": "ids", "ctr": "table"}
+_PICTURE = (28, 28, 1)
 _SHAPES = {"picture": "28 28 1", "ids": "128", "table": "13 26", "numbers": "13"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedModel(ClassifierOptions):
+    """The classifier.
+
+    Attributes:
+        model: a classifier's name (lenet5, resnet20, bilstm, …), or module:factory, an importable function without
+            arguments that gives a torch module; the folder that you are in is searched too.
+    """
+
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")] = field()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,32 +56,33 @@ class CheckOptions(CommonOptions):
     """The model, and what it reads.
 
     Attributes:
-        model: a classifier's name (lenet5, resnet20, bilstm, …), or module:factory, an importable function without
-            arguments that gives a torch module; the folder that you are in is searched too.
-        kind: what an example is: a picture, ids (words), numbers, or a row of a table (numbers and ids).
-        shape: of an example: height, width and channels of a picture; how many ids or numbers; or how many of both.
-        classes: number of classes; None for 10, or for a model of your own as many as it gives.
-        vocabulary: for ids: how many there are.
+        kind: without --data, what an example is: a picture (the default), ids (words), numbers, or a row of a table
+            (numbers and ids).
+        shape: without --data, of an example: height, width and channels of a picture (28 28 1 if left out); how many
+            ids or numbers; or how many of both.
         trainable: "all", "norm", "norm+first" or a regular expression on parameter names.
         memory_budget: MiB for a micro-batch; None for half of the free memory of a GPU, 512 on a CPU.
         device: cpu, cuda, or cuda:1.
+        network: The classifier.
+        data: The records to try it on; without --data, how many classes and ids there are.
     """
 
-    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    kind: Literal["picture", "ids", "numbers", "table"] = "picture"
-    shape: tuple[int, ...] = (28, 28, 1)
-    classes: int | None = None
-    vocabulary: int = 1 << 15
+    kind: Literal["picture", "ids", "numbers", "table"] | None = None
+    shape: tuple[int, ...] | None = None
     trainable: str = "all"
     memory_budget: float | None = None
     device: str = "cpu"
+    network: CheckedModel
+    data: ExampleDataOptions
 
 
 def check_model(argv: Sequence[str]) -> int:
     """Run `sfumato check-model`; 0 if the model can be trained, 2 if something in it is refused."""
     options = parse(CheckOptions, argv, command="check-model", about=_ABOUT)
     _check(options)
-    model = _model(options).train()
+    parts = None if options.data.data is None else read_example_parts(options.data, quiet=True)
+    data = _imagined(options) if parts is None else parts.train
+    model = _model(options, data).train()
     refused = dict(problems(model))
     if any(parameter.requires_grad for parameter in model.parameters()):
         freeze(model, options.trainable)
@@ -74,7 +91,7 @@ def check_model(argv: Sequence[str]) -> int:
         for layer in layers_of(model)
         if layer.name not in refused
     ]
-    cost = None if refused else _cost(model, options)
+    cost = None if refused else _cost(model, data, parts, options)
     if options.json:
         layers = [dict(zip(("name", "kind", "parameters", "path"), row)) for row in rows]
         say_json({"layers": layers, "refused": refused, **(cost or {})})
@@ -93,24 +110,29 @@ def check_model(argv: Sequence[str]) -> int:
 
 
 def _check(options: CheckOptions) -> None:
-    if options.classes is not None:
-        whole(classes=options.classes)
-    whole(vocabulary=options.vocabulary)
-    for side in options.shape:
-        whole(shape=side)
-    kind = _READ.get(options.model, options.kind)
-    if kind != options.kind:
-        raise InputError(
-            f"{options.model} reads --kind {kind}, got {options.kind}; give --kind {kind} --shape {_SHAPES[kind]}, for "
-            "example"
-        )
-    sides = {"picture": (2, 3), "ids": (1,), "table": (2,)}.get(kind)
-    if not options.shape or (sides and len(options.shape) not in sides):
-        given = " ".join(map(str, options.shape)) or "nothing"
-        raise InputError(f"shape must be like {_SHAPES[kind]} for --kind {kind}, got {given}")
     if options.memory_budget is not None:
         positive(memory_budget=options.memory_budget)
     check_device(options.device)
+    if options.data.data is not None:
+        if options.kind is not None or options.shape is not None:
+            raise InputError("--kind and --shape are for a model without --data, which tells both; leave them out")
+        return
+    if options.data.num_classes is not None:
+        whole(num_classes=options.data.num_classes)
+    whole(vocabulary=options.data.vocabulary)
+    kind, shape = options.kind or "picture", options.shape if options.shape is not None else _PICTURE
+    for side in shape:
+        whole(shape=side)
+    read = _READ.get(options.network.model, kind)
+    if read != kind:
+        raise InputError(
+            f"{options.network.model} reads --kind {read}, got {kind}; give --kind {read} --shape {_SHAPES[read]}, for "
+            "example"
+        )
+    sides = {"picture": (2, 3), "ids": (1,), "table": (2,)}.get(kind)
+    if not shape or (sides and len(shape) not in sides):
+        given = " ".join(map(str, shape)) or "nothing"
+        raise InputError(f"shape must be like {_SHAPES[kind]} for --kind {kind}, got {given}")
 
 
 def _path(layer: Layer[Any]) -> str:
@@ -142,16 +164,29 @@ def _layers(count: int) -> str:
     return f"{count} layer{'s' * (count != 1)}"
 
 
-def _cost(model: nn.Module, options: CheckOptions) -> dict[str, int]:
+def _cost(model: nn.Module, data: ExampleDataset, parts: ExampleParts | None, options: CheckOptions) -> dict[str, int]:
     """What one example takes; refuses what only a trial shows."""
     device = torch.device(options.device)
     budget = default_budget(device) if options.memory_budget is None else int(options.memory_budget * 2**20)
-    contribution = ExampleContribution(
-        model=model,
-        data=_examples(options),
-        memory_budget=budget,
-        device=options.device,
-    )
+
+    def contribute(model: nn.Module, data: ExampleDataset, device: str, head_seed: int) -> ExampleContribution:
+        return ExampleContribution(
+            model=model, data=data, trainable=options.trainable, memory_budget=budget, device=device
+        )
+
+    if parts is None:
+        contribution = contribute(model, data, options.device, 0)
+    else:
+        plan = DPSGD(trainable=options.trainable, batch_size=1, noise_multiplier=0.0)
+        contribution = plan.try_out(
+            model,
+            data,
+            validation=parts.validation,
+            test=parts.test,
+            device=options.device,
+            contribution=contribute,
+        )
+    assert isinstance(contribution, ExampleContribution)
     return {
         "parameters": contribution.trained.vector.numel(),
         "bytes_per_example": contribution.bytes_per_example,
@@ -164,24 +199,25 @@ def _count(module: nn.Module, wanted: frozenset[str]) -> int:
     return sum(module.get_parameter(name).numel() for name in wanted)
 
 
-def _model(options: CheckOptions) -> nn.Module:
-    if ":" in options.model:
-        return own_model(options.model)
-    sizes: dict[str, Any] = {}
-    if options.model in ("bilstm", "transformer"):
-        sizes["vocabulary_size"] = options.vocabulary
-    if options.model == "ctr":
-        sizes["vocabulary_sizes"] = options.vocabulary
-    shapes = [(side,) for side in options.shape] if options.kind == "table" else [options.shape]
-    return models.classifier(options.model, options.classes or 10, shapes, **sizes)
+def _model(options: CheckOptions, data: ExampleDataset) -> nn.Module:
+    if ":" in options.network.model:
+        return own_model(options.network.model)
+    return build_classifier(options.network, data, None, load=True, quiet=True, reading=options.data)
 
 
-def _examples(options: CheckOptions) -> ExampleDataset:
-    """Two examples that differ."""
+def _imagined(options: CheckOptions) -> ExampleDataset:
+    """Two examples that differ, of the kind and shape that were given."""
+    kind, shape = options.kind or "picture", options.shape or _PICTURE
     types = {"picture": (np.uint8,), "ids": (np.int64,), "numbers": (np.float32,), "table": (np.float32, np.int64)}
-    shapes = [(side,) for side in options.shape] if options.kind == "table" else [options.shape]
-    inputs = tuple(np.zeros((2, *shape), kind) for shape, kind in zip(shapes, types[options.kind], strict=True))
+    shapes = [(side,) for side in shape] if kind == "table" else [shape]
+    inputs = tuple(np.zeros((2, *each), type) for each, type in zip(shapes, types[kind], strict=True))
     for each in inputs:
         each[1] = 1
-    own = ":" in options.model  # without a number of classes, any number of logits will do
-    return examples_from_arrays(inputs, np.zeros(2, np.int64), num_classes=options.classes or (1 if own else 10))
+    own = ":" in options.network.model  # without a number of classes, any number of logits will do
+    columns = {"ids": 1, "table": shape[-1]}.get(kind, 0)
+    return examples_from_arrays(
+        inputs,
+        np.zeros(2, np.int64),
+        num_classes=options.data.num_classes or (1 if own else 10),
+        vocabulary_sizes=(options.data.vocabulary,) * columns,
+    )

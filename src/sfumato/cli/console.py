@@ -7,11 +7,15 @@ a terminal (a name in a file that somebody else wrote may hold them) are shown, 
 import json
 import math
 import os
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+_LONG = re.compile(r"\S{400,}")
+_WHOLE = 1_000_000  # columns, where there is no terminal to fit
 
 
 def leads() -> bool:
@@ -36,8 +40,14 @@ def notify(message: str) -> None:
         print(f"sfumato: {_one_line(message)}", file=sys.stderr, flush=True)
 
 
+def is_text(word: str) -> bool:
+    """Whether a word can be a file's name and be written down in UTF-8; other bytes of a terminal cannot."""
+    return "\0" not in word and (word.isascii() or word == word.encode(errors="replace").decode())
+
+
 def _one_line(message: str) -> str:
-    return harmless(" ".join(message.split()))
+    """In one line, where very long words are told by their two ends."""
+    return harmless(" ".join(_LONG.sub(lambda word: f"{word[0][:200]}…{word[0][-40:]}", message).split()))
 
 
 def harmless(text: str) -> str:
@@ -59,20 +69,24 @@ def say(text: str = "") -> None:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table for people, on stdout; it keeps its columns when it goes to a file."""
+    """A table for people, on stdout: cells are wrapped to a terminal's width, a file gets whole lines."""
     if not leads():
         return
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    drawn = Table(*header, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for title in header:
+        drawn.add_column(title, overflow="fold")
     for row in rows:
         drawn.add_row(*map(harmless, row))
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
-        console.width = 200
-    console.print(drawn)
+        console.width = _WHOLE
+    with console.capture() as text:
+        console.print(drawn)
+    print("\n".join(line.rstrip() for line in text.get().splitlines()), flush=True)  # bold stays bold
 
 
 def say_json(value: Any) -> None:

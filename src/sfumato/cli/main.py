@@ -5,57 +5,21 @@ A command's module is imported when it is called, so that `sfumato --help` and t
 without loading torch.
 """
 
-import importlib
+import errno
 import io
 import os
+import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TextIO
 
-from sfumato._check import InputError
-from sfumato.algorithms import ALGORITHMS
-from sfumato.cli.console import complain, leads, notify, table
-
-
-@dataclass(frozen=True)
-class Command:
-    """Where a command is and what it does.
-
-    Attributes:
-        module: its file in this package.
-        function: takes the arguments behind the command's name and gives the exit code.
-        summary: one line for the overview.
-        first: a first argument of the function, where one function serves several commands.
-    """
-
-    module: str
-    function: str
-    summary: str
-    first: str | None = None
-
-
-COMMANDS = {
-    **{name: Command("train", "train", each.summary, name) for name, each in ALGORITHMS.items()},
-    "check-model": Command("check_model", "check_model", "how each layer of a model is covered, and what is refused"),
-    "embed": Command("embed", "embed", "a trained model and a data set → a Parquet file of embeddings"),
-    "report": Command("report", "report", "one self-contained HTML page about one run or several"),
-    "close": Command("close", "close", "end a run that was stopped, and delete its key"),
-    "account": Command("account", "account", "what a run costs: epsilon from noise, sampling and steps"),
-    "compare": Command("compare", "compare", "what runs cost under one convention: same delta, same neighbours"),
-    "calibrate": Command("calibrate", "calibrate", "the noise, the steps or the sampling rate that meet a budget"),
-    "extrapolate": Command("extrapolate", "extrapolate", "what more computation and more people buy in privacy"),
-    "ledger show": Command("ledger", "ledger_show", "what a ledger holds, what it cost, and what its budget leaves"),
-    "ledger verify": Command("ledger", "ledger_verify", "whether a ledger is whole: nothing changed, removed or moved"),
-    "ledger merge": Command("ledger", "ledger_merge", "ledgers of the same records as one; each release counts once"),
-    "data pack": Command("data.pack", "data_pack", "decode a folder of pictures once into a memory-mapped store"),
-    "data glyphs": Command("data.glyphs", "data_glyphs", "write the embedded default data as a store"),
-}
+from sfumato._check import InputError, guess
+from sfumato.cli.commands import COMMANDS
+from sfumato.cli.console import complain, is_text, leads, notify, table
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -87,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except (MemoryError, RuntimeError) as error:
             if not _memory_ran_out(error):
                 raise
-            complain("memory ran out; lower what makes the model or the records large (sizes, classes), or make room")
+            complain(f"memory ran out{_what_for(error)}; lower the sizes and counts that were given, or make room")
         except KeyboardInterrupt:
             notify("stopped")
             return 130
@@ -95,25 +59,43 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
+    _refuse_unreadable(words)
     for count in (1, 2):
         command = COMMANDS.get(" ".join(words[:count]))
         if command:
-            return _function(command)(words[count:])
+            return command.call()(words[count:])
     if words in (["--version"], ["version"]):
         print(f"sfumato {version('sfumato')}")
         return 0
+    if words[:1] == ["--completion"]:
+        from sfumato.cli.completion import print_completion  # late: it imports every command
+
+        print_completion(words[1:])
+        return 0
     groups = {name.split()[0] for name in COMMANDS if " " in name}
     group = words[0] if words and words[0] in groups else ""
-    if not words or words[-1] in ("-h", "--help") or words == [group]:
+    if not words or words[-1] in ("-h", "--help", "--help-all") or words == [group]:
         _overview(f"{group} " if group else "")
         return 0
-    given = " ".join(words[: 2 if group else 1])
-    raise InputError(f"there is no command {given!r}; the commands are {', '.join(COMMANDS)}")
+    raise InputError(_no_command(" ".join(words[: 2 if group else 1])))
 
 
-def _function(command: Command) -> Callable[[list[str]], int]:
-    function = getattr(importlib.import_module(f"sfumato.cli.{command.module}"), command.function)
-    return function if command.first is None else partial(function, command.first)
+def _no_command(given: str) -> str:
+    from sfumato.cli.parse import shortened  # late: --help needs no parser
+
+    hint = guess(given, [*COMMANDS, "--help", "--version", "--completion"])
+    known = "sfumato --help lists them" if hint else f"the commands are {', '.join(COMMANDS)}"
+    return f"there is no command {shortened(given)!r}{hint}; {known}"
+
+
+def _refuse_unreadable(words: list[str]) -> None:
+    """Refuse words that no file can be named by, or that cannot be written down again."""
+    for place, word in enumerate(words, 1):
+        if not is_text(word):
+            raise InputError(
+                f"word {place} of the command, {word[:60]!a}, is not text in UTF-8; where it is the name of a file, "
+                "rename that, or give a link to it"
+            )
 
 
 def _overview(prefix: str) -> None:
@@ -123,14 +105,43 @@ def _overview(prefix: str) -> None:
         )
         chosen = {name: command for name, command in COMMANDS.items() if name.startswith(prefix)}
         table(["command", "what it does"], [[name, command.summary] for name, command in chosen.items()])
-        print("\nsfumato COMMAND --help explains every option. A first run: sfumato fedemb --data glyphs --epsilon 8")
+        print(
+            "\nsfumato COMMAND --help shows the options that matter, --help-all every one.\n"
+            "sfumato --completion bash (or zsh, fish) prints a script that completes words.\n"
+            "A first run: sfumato fedemb --data glyphs --epsilon 8"
+        )
+
+
+_REMEDIES = {
+    errno.ENOENT: "give a path that exists",
+    errno.ENOTDIR: "a part of the path is a file; give another path",
+    errno.EISDIR: "give a file",
+    errno.EEXIST: "give another path",
+    errno.ENOTEMPTY: "give another path",
+    errno.EACCES: "give a path that you may use",
+    errno.EPERM: "give a path that you may use",
+    errno.EROFS: "give a path that can be written to",
+    errno.ENAMETOOLONG: "give a shorter path",
+    errno.ELOOP: "the path is a circle of links; give another one",
+    errno.ENOSPC: "make room on the disk and run it again",
+    errno.EDQUOT: "make room on the disk and run it again",
+    errno.EFBIG: "make room on the disk and run it again",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+}
 
 
 def _reason(error: OSError) -> str:
     """One line for an error of the operating system."""
     what = error.strerror or str(error) or type(error).__name__
     where = f"{error.filename}: " if error.filename is not None else ""
-    return f"{where}{what}; check the path, its permissions and the room on the disk, then run it again"
+    remedy = _REMEDIES.get(error.errno or 0)
+    return f"{where}{what}" + (f"; {remedy}" if remedy else "")
+
+
+def _what_for(error: Exception) -> str:
+    """What did not fit, where the library that asked for it tells."""
+    told = re.search(r"allocate ([\d.]+ \w+)", str(error))
+    return f" ({told[1]} were asked for)" if told else ""
 
 
 def _memory_ran_out(error: Exception) -> bool:

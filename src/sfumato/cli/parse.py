@@ -6,27 +6,29 @@ rules, and the command line wins.
 
 import contextlib
 import dataclasses
-import difflib
+import functools
 import io
 import json
 import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import tyro
 
-from sfumato._check import InputError
+from sfumato._check import InputError, guess
+from sfumato.cli.console import is_text
+from sfumato.cli.help import MARKERS, asked, show_help
 
 T = TypeVar("T")
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RULE = re.compile(r"[─-]{4,}")
-_NO_NUMBER = re.compile(r"Error parsing (--[a-z-]+): .*(?:invalid literal for int|could not convert string to float)")
-_GIVEN = re.compile(r"(?:base 10|to float): '(.*?)'")
-_MARKERS = (tyro.conf.OmitArgPrefixes, tyro.conf.HelptextFromCommentsOff)
+_NO_VALUE = re.compile(r"Error parsing (--[a-z-]+)( \(.*?\))?: (.*)")
+_NO_CHOICE = re.compile(r"invalid choice (.*) for argument '?(--[a-z-]+).*Expected one of \((.*)\)")
+_SHOWN = 60  # characters of a wrong value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,7 @@ def parse(kind: type[T], argv: Sequence[str], *, command: str, about: str) -> T:
         InputError: a word is no option, a value is not of the option's type, or the settings file is of no use.
         SystemExit: help was asked for and printed.
     """
+    answer_help(kind, argv, command=command, about=about)
     file = find(argv, "config")
     settings = [] if file is None else as_flags(read_settings(Path(file)), kind, source=file)
     return read_flags(kind, [*settings, *argv], command=command, about=about)
@@ -62,14 +65,41 @@ def parse(kind: type[T], argv: Sequence[str], *, command: str, about: str) -> T:
 
 def read_flags(kind: type[T], words: Sequence[str], *, command: str, about: str) -> T:
     """Options from words alone; arguments and errors as for `parse`."""
+    known = fields(kind)
+    _refuse_unknown(words, known, command)
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            return tyro.cli(kind, args=list(words), prog=f"sfumato {command}", description=about, config=_MARKERS)
-    except SystemExit as stop:
-        if not stop.code:
-            raise
-    raise InputError(f"{_first_paragraph(errors.getvalue())}; sfumato {command} --help explains the options")
+            return tyro.cli(kind, args=list(words), prog=f"sfumato {command}", description=about, config=MARKERS)
+    except SystemExit:
+        pass
+    raise InputError(f"{_mistake(errors.getvalue(), words, known)}; {_advice(command)}")
+
+
+def answer_help(kind: Any, argv: Sequence[str], *, command: str, about: str) -> None:
+    """Print the help and stop, if a word asks for it; whatever else the words and files hold.
+
+    Raises:
+        SystemExit: help was asked for and printed.
+    """
+    word = asked(argv)
+    if word is not None:
+        show_help(kind, word, command=command, about=about)
+        raise SystemExit(0)
+
+
+def _advice(command: str) -> str:
+    return f"sfumato {command} --help-all explains the options"
+
+
+def _refuse_unknown(words: Sequence[str], known: Mapping[str, Any], command: str) -> None:
+    """Refuse the first flag that there is not, with the one that it looks like."""
+    flags = ["--" + name.replace("_", "-") for name in known]
+    flags += [f"--no-{flag[2:]}" for flag, kind in zip(flags, known.values()) if kind is bool]
+    for word in words:
+        flag = word.partition("=")[0]
+        if re.match("-[^0-9.]", flag) and flag.replace("_", "-") not in flags and flag not in ("-inf", "-nan"):
+            raise InputError(f"there is no option {shortened(flag)}{guess(flag, flags)}; {_advice(command)}")
 
 
 def find(argv: Sequence[str], name: str) -> str | None:
@@ -103,6 +133,10 @@ def read_settings(path: Path) -> dict[str, Any]:
                 raise ValueError(error) from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; give a settings file that exists") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is no text in UTF-8; save it so") from None
+    except RecursionError:
+        raise InputError(f"{path} is nested too deep; settings are names with values") from None
     except ValueError as error:
         raise InputError(f"{path} cannot be read as {path.suffix[1:]}: {error}") from None
     if settings is None:
@@ -127,15 +161,18 @@ def as_flags(settings: Mapping[str, Any], kind: Any, *, source: Path | str) -> l
     words: list[str] = []
     for name, value in settings.items():
         if name not in known or name == "config":
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f"perhaps {close[0]}" if close else "--help lists the options"
-            raise InputError(f"{source}: there is no option {name!r}; {hint}")
+            raise InputError(
+                f"{source}: there is no option {shortened(name)}{guess(name, known)}; --help-all lists them"
+            )
         flag = _flag(name, value, source=source)
+        if not all(map(is_text, flag)):
+            raise InputError(f"{source}: {name} must be text in UTF-8, got {value!a}")
         _check_type(name, known[name], value, flag, source=source)
         words += flag
     return words
 
 
+@functools.cache
 def fields(kind: Any) -> dict[str, Any]:
     """The types of all options of a command by field name; groups are taken apart, positional words left out."""
     origin = typing.get_origin(kind) or kind
@@ -179,8 +216,14 @@ def _check_type(name: str, annotation: Any, value: Any, flag: list[str], *, sour
         raise InputError(f"{source}: {name} must be {expected}, got {value!r}") from None
 
 
-def _first_paragraph(box: str) -> str:
-    """What tyro says inside its frame, before its advice, in one line."""
+def _mistake(box: str, words: Sequence[str], known: Mapping[str, Any]) -> str:
+    """What tyro says inside its frame, before its advice, in one line.
+
+    Args:
+        box: all that tyro says.
+        words: what was given.
+        known: the types of the options by field name.
+    """
     lines = [_COLOUR.sub("", line).strip(" │╭╮╰╯") for line in box.splitlines()[1:]]  # the first is a title
     paragraphs: list[list[str]] = [[]]
     for line in lines:
@@ -193,10 +236,54 @@ def _first_paragraph(box: str) -> str:
         flags = [line.split()[0] for line in paragraphs[0][1:] if re.match(r"--[a-z]|[A-Z]+\b", line)]
         return f"missing: {', '.join(flags)}"
     text = " ".join(paragraphs[0]).rstrip(".")
-    number = _NO_NUMBER.match(text)
-    if number:
-        kind = "a number" if "FLOAT" in text or "to float" in text else "a whole number"
-        return f"{number[1]} must be {kind}, got {_GIVEN.findall(text)[-1]}"
-    text = re.sub(r"^Error parsing [a-z]+: ", "", text)  # a check of the options' own, which names its value
-    guess = next((re.search(r"--[a-z-]+", " ".join(p)) for p in paragraphs[1:] if p[0].startswith("Perhaps")), None)
-    return f"{text} (perhaps {guess[0]})" if guess else text
+    more = text.removeprefix("Unrecognized options: ")
+    if more != text:
+        first = next((word for word in words if more.startswith(word[:_SHOWN])), more)
+        return f"{shortened(first)} is one word too many"
+    wrong = _NO_VALUE.match(text)
+    if wrong:
+        return _wrong_value(wrong[1], wrong[3], words, known) or wrong[0]
+    choice = _NO_CHOICE.search(text)
+    if choice:
+        allowed = re.findall(r"'([^']*)'", choice[3])
+        given = choice[1].strip("'\"")
+        return f"{choice[2]} must be one of {', '.join(allowed)}, got {shortened(given)}{guess(given, allowed)}"
+    return re.sub(r"^Error parsing [a-z]+: ", "", text)  # a check of the options' own, which names its value
+
+
+def _wrong_value(flag: str, reason: str, words: Sequence[str], known: Mapping[str, Any]) -> str | None:
+    """A word that is no number, where only numbers are allowed."""
+    expected = str(known.get(flag[2:].replace("-", "_"), ""))
+    if "float" not in expected and "int" not in expected:
+        return None
+    kind, read = ("a number", float) if "float" in expected else ("a whole number", int)
+    many = [word for word in values_of(words, flag[2:]) if not _reads(read, word)]
+    return f"{flag} must be {kind}, got {shortened(many[0]) if many else reason}"
+
+
+def _reads(kind: Callable[[str], object], word: str) -> bool:
+    try:
+        kind(word)
+    except ValueError:  # also a whole number of more digits than Python reads
+        return False
+    return True
+
+
+def values_of(words: Sequence[str], name: str) -> list[str]:
+    """All words that follow an option, up to the next one."""
+    found: list[str] = []
+    inside = False
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag.startswith("--"):
+            inside = flag.replace("_", "-") == f"--{name}"
+            found += [value] if inside and equals else []
+        elif inside:
+            found.append(word)
+    return found
+
+
+def shortened(value: str) -> str:
+    """A wrong value as a message shows it."""
+    text = value if value.isprintable() and value else repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

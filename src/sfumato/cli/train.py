@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from torch import nn
 
 from sfumato._check import InputError, between, non_negative, whole
 from sfumato._files import read_json
 from sfumato.accounting import Statement
 from sfumato.algorithms import ALGORITHMS
-from sfumato.cli.console import leads, notify, plain, say, say_json, table, watched
+from sfumato.cli.console import leads, notify, plain, say, say_json, table
 from sfumato.cli.options.backbones import check_device
 from sfumato.cli.options.training import EmbeddingRunOptions, RunOptions, training_options
 from sfumato.cli.record_kinds import RECORD_KINDS, RecordKind
@@ -30,11 +31,17 @@ from sfumato.training.facts import facts_of
 _MOST_THREADS = 1024
 
 
+def options_of(name: str) -> Any:
+    """The class of all options of an algorithm's command."""
+    algorithm = ALGORITHMS[name]
+    return RECORD_KINDS[algorithm.records].options(algorithm.load())
+
+
 def train(name: str, argv: Sequence[str]) -> int:
     """Run the training command of an algorithm of the registry."""
     algorithm = ALGORITHMS[name]
     plan_class, kind = algorithm.load(), RECORD_KINDS[algorithm.records]
-    options = training_options(plan_class, kind.options(plan_class), argv, about=algorithm.about)
+    options = training_options(plan_class, options_of(name), argv, about=algorithm.about)
     run: RunOptions = options.run
     _check(run)
     if run.threads is not None:
@@ -47,9 +54,15 @@ def train(name: str, argv: Sequence[str]) -> int:
         _refuse_undecided(options)
     parts = kind.read(options, quiet=run.json)
     plan = _decided(options, options.plan.public_population(parts.train))
+    task = kind.task(run) or plan.default_task()
+    model = kind.build(options, parts.train, plan.seed)
+    if run.evaluate_every and parts.validation is None:
+        raise InputError("--evaluate-every needs validation data: give --validation-share 0.1, for example")
     if run.dry_run:
+        watch = None if run.evaluate_every == 0 else parts.validation
+        plan.try_out(model, parts.train, validation=watch, test=parts.test, device=run.device, task=task)
         return _dry_run(plan, parts, options)
-    return _fit(plan, parts, out, options, kind)
+    return _fit(plan, model, task, parts, out, options, kind)
 
 
 def _check(run: RunOptions) -> None:
@@ -102,12 +115,10 @@ def _decided(options: Any, population: int) -> TrainingPlan:
     return plan
 
 
-def _fit(plan: TrainingPlan, parts: Any, out: Path, options: Any, kind: RecordKind) -> int:
+def _fit(
+    plan: TrainingPlan, model: nn.Module, task: Task, parts: Any, out: Path, options: Any, kind: RecordKind
+) -> int:
     run: RunOptions = options.run
-    task = kind.task(run) or plan.default_task()
-    model = kind.build(options, parts.train, plan.seed)
-    if run.evaluate_every and parts.validation is None:
-        raise InputError("--evaluate-every needs validation data: give --validation-share 0.1, for example")
     rounds = plan.private_sum(plan.public_population(parts.train)).rounds
     every = run.evaluate_every
     if every is None:
@@ -127,7 +138,7 @@ def _fit(plan: TrainingPlan, parts: Any, out: Path, options: Any, kind: RecordKi
                 checkpoint_every=run.checkpoint_every,
                 checkpoint_minutes=run.checkpoint_minutes,
             ),
-            progress=watched(),
+            progress=True,
             about=_about(options, kind.about(parts.train)),
             device=run.device,
             task=task,
@@ -174,7 +185,8 @@ def _dry_run(plan: TrainingPlan, parts: Any, options: Any) -> int:
         say_json({"plan": plan.to_json(), "statement": statement.to_json()})
         return 0
     table(["setting", "value"], [[name, str(value)] for name, value in plan.to_json().items()])
-    say(f"\n{statement.text()}\n\ndry run: nothing was trained or written")
+    tried = "model and data were tried out; " if parts else ""
+    say(f"\n{statement.text()}\n\ndry run: {tried}nothing was trained or written")
     return 0
 
 

@@ -21,6 +21,7 @@ from sfumato.training.learned import columns, trouble
 from sfumato.training.loop import Cadence, Loop
 from sfumato.training.moving_average import MovingAverage
 from sfumato.training.plan import ContributionFactory, Plan
+from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import OptimizerFactory, Server
 from sfumato.training.task import Task
 from sfumato.training.trainable import HEAD
@@ -84,7 +85,7 @@ class TrainingPlan(Plan):
             validation: public data to measure during the run; what it shows is not covered by the guarantee.
             test: data to measure before the first and after the last round.
             cadence: when to evaluate and save.
-            progress: show a progress bar on stderr.
+            progress: show progress on stderr: a bar on a terminal, a line every half minute elsewhere.
             server_optimizer: builds any torch optimiser from the parameters, instead of the plan's by name.
             about: JSON that describes the model and the data, kept in plan.json.
             device: where to train.
@@ -95,23 +96,70 @@ class TrainingPlan(Plan):
         Raises:
             InputError: a mistake in the plan, the data or the folder; nothing is lost.
         """
-        task = task or self.default_task()
-        task.check(data)
-        plan = self.for_population(self.public_population(data))
-        fit = _Fit(plan, task, data, test, validation, about or {}, device)
+        fit = self._fit(data, validation, test, about or {}, device, task)
+        plan = fit.plan
         share_cores()
         with Run.open(
             out, plan={**plan.to_json(), "about": about or {}}, seed=plan.seed, resume=resume, budget=budget
         ) as run:
-            return fit.go(
-                run,
-                model,
-                contribution or plan.contribution,
-                server_optimizer or plan.server,
-                cadence or Cadence(),
-                resume=resume,
-                progress=progress,
-            )
+            parts = fit.parts(run, model, contribution or plan.contribution, server_optimizer or plan.server)
+            return fit.go(run, parts, cadence or Cadence(), resume=resume, progress=progress)
+
+    def try_out(
+        self,
+        model: nn.Module,
+        data: Any,
+        *,
+        validation: Any = None,
+        test: Any = None,
+        device: str = "cpu",
+        task: Task | None = None,
+        contribution: ContributionFactory | None = None,
+    ) -> Contribution:
+        """All that `fit` does before its first round, on the same model and data; nothing is trained or written.
+
+        Args:
+            model: as for `fit`, like the others.
+            data: the private records.
+            validation: as there; measured once.
+            test: as there; measured once.
+            device: where to train.
+            task: instead of the plan's own.
+            contribution: instead of the plan's own way.
+
+        Returns:
+            what a cohort would add.
+
+        Raises:
+            InputError: what `fit` would refuse before its first round.
+        """
+        fit = self._fit(data, validation, test, {}, device, task)
+        share_cores()
+        with Run.open(None, plan=fit.plan.to_json(), seed=self.seed) as run:
+            parts = fit.parts(run, model, contribution or fit.plan.contribution, fit.plan.server)
+            fit.measure_before(run, parts)
+            return parts.contribution
+
+    def _fit(
+        self, data: Any, validation: Any, test: Any, about: dict[str, Any], device: str, task: Task | None
+    ) -> "_Fit":
+        """What stays the same while a run goes on; refuses data of no use."""
+        task = task or self.default_task()
+        task.check(data)
+        plan = self.for_population(self.public_population(data))
+        return _Fit(plan, task, data, test, validation, about, device)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a run is put together from, at its start."""
+
+    population: int
+    private_sum: PrivateSum
+    contribution: Contribution
+    theta: Tensor
+    frozen: dict[str, Tensor]
+    server: Server
 
 
 @dataclass(frozen=True)
@@ -126,18 +174,8 @@ class _Fit:
     about: dict[str, Any]
     device: str
 
-    def go(
-        self,
-        run: Run,
-        model: nn.Module,
-        contribute: ContributionFactory,
-        optimizer: OptimizerFactory,
-        cadence: Cadence,
-        *,
-        resume: bool,
-        progress: bool,
-    ) -> Result:
-        """The whole of it."""
+    def parts(self, run: Run, model: nn.Module, contribute: ContributionFactory, optimizer: OptimizerFactory) -> _Parts:
+        """Everything that a round needs; refuses what does not fit together."""
         plan, team = self.plan, run.team
         population = plan.public_population(self.data)
         plan.refuse_unready(population)
@@ -149,6 +187,21 @@ class _Fit:
         frozen = {name: team.broadcast(tensor) for name, tensor in trained.frozen().items()}
         trained.load_frozen(frozen)
         server = _server(plan, optimizer, trained.views(theta), theta, private_sum.rounds)
+        return _Parts(population, private_sum, contribution, theta, frozen, server)
+
+    def measure_before(self, run: Run, parts: _Parts) -> None:
+        """Refuse data to measure on that are of no use."""
+        self._measure(run, parts.contribution, parts.theta)
+        validate = self._validator(run, parts.contribution)
+        if validate is not None:
+            validate(0)
+
+    def go(self, run: Run, parts: _Parts, cadence: Cadence, *, resume: bool, progress: bool) -> Result:
+        """The whole of it."""
+        plan, team = self.plan, run.team
+        population, private_sum, contribution = parts.population, parts.private_sum, parts.contribution
+        theta, frozen, server = parts.theta, parts.frozen, parts.server
+        trained = contribution.trained
         loop = Loop(private_sum=private_sum, contribution=contribution, server=server, theta=theta, run=run)
         fingerprint = self._fingerprint(contribution, server)
         team.refuse_difference(fingerprint)

@@ -10,7 +10,7 @@ from sfumato.cli.options.backbones import ModelOptions
 from sfumato.cli.options.classifiers import ClassifierOptions
 from sfumato.cli.options.examples import ExampleDataOptions
 from sfumato.cli.options.users import DataOptions
-from sfumato.cli.parse import CommonOptions, as_flags, fields, find, read_flags, read_settings
+from sfumato.cli.parse import CommonOptions, answer_help, as_flags, fields, find, read_flags, read_settings
 from sfumato.runs import RunFolder
 from sfumato.training import Plan
 
@@ -32,7 +32,8 @@ class RunOptions(CommonOptions):
     Attributes:
         out: folder of the run; it must be new or empty. Without it, the next free one of runs/COMMAND-1, -2, …
         resume: go on with the run in this folder; everything else is read from its plan.json.
-        dry_run: print the plan, its noise and its statement, and train nothing.
+        dry_run: print the plan, its noise and its statement, and train nothing. With --data, model and data are tried
+            out as at the start of a run.
         evaluate_every: rounds between measurements on the validation data; None for ten during the run.
         checkpoint_every: rounds between checkpoints; 0 leaves it to the clock.
         checkpoint_minutes: save at the latest after so many minutes.
@@ -143,6 +144,7 @@ def training_options(kind: type[Plan], options: Any, argv: Sequence[str], *, abo
     Raises:
         InputError: an unknown option, a wrong type, or a folder or file to read settings from that is of no use.
     """
+    answer_help(options, argv, command=kind.name, about=about)
     words: list[str] = []
     resume, config = find(argv, "resume"), find(argv, "config")
     sources = [] if resume is None else [Path(resume) / "plan.json"]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sfumato._check import InputError
-from sfumato._files import read_json, write_json
+from sfumato._files import beside, read_json, write_json
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.numpy_files import mapped
 from sfumato.data.store.writer import refuse_full
@@ -53,7 +53,7 @@ class ExampleWriter:
         self._files: list[Any] = []
         if self._folder is not None:
             refuse_full(self._folder)
-            self._partial = self._folder.with_name(f"{self._folder.name}.writing")
+            self._partial = beside(self._folder, after=".writing")
             shutil.rmtree(self._partial, ignore_errors=True)
             self._partial.mkdir(parents=True)
             for place in range(len(self._shapes)):

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from sfumato._check import InputError
-from sfumato._files import read_json, write_json
+from sfumato._files import beside, read_json, write_json
 from sfumato.data.strings import Strings
 from sfumato.data.users.dataset import UserDataset
 
@@ -82,7 +82,7 @@ def is_store(path: Path) -> bool:
 
 def partial_folder(path: Path) -> Path:
     """Where a store is written until it is whole."""
-    return Path(f"{os.path.abspath(path)}.partial")  # "." and ".." have no name to add to
+    return beside(path, after=".partial")
 
 
 def index_digest(path: Path) -> str:

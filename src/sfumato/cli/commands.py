@@ -1,0 +1,175 @@
+"""The registry of commands: where each one is, what it does, and what its help shows first.
+
+A command's module is imported when the command is called, so that `sfumato --help` answers at once.
+"""
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sfumato.algorithms import ALGORITHMS
+
+_FEW = 10
+"""Options that the short help shows, at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Where a command is and what it does.
+
+    Attributes:
+        module: its file in this package.
+        function: takes the arguments behind the command's name and gives the exit code.
+        options: in the same file, the class of its options, or with `first` a function that gives it.
+        summary: one line for the overview.
+        example: one use, in its help.
+        matters: the options that the short help shows, by field name; empty for the first ones.
+        first: a first argument of both functions, where one serves several commands.
+    """
+
+    module: str
+    function: str
+    options: str
+    summary: str
+    example: str
+    matters: tuple[str, ...] = ()
+    first: str | None = None
+
+    def call(self) -> Callable[[Sequence[str]], int]:
+        """The function that runs it."""
+        function = self._found(self.function)
+        return function if self.first is None else partial(function, self.first)
+
+    def kind(self) -> Any:
+        """The class of its options."""
+        found = self._found(self.options)
+        return found if self.first is None else found(self.first)
+
+    def shown(self, names: Sequence[str]) -> list[str]:
+        """Of the options, those of the short help."""
+        common = ("config", "json")
+        return [*(self.matters or [name for name in names if name not in common][:_FEW])]
+
+    def _found(self, name: str) -> Any:
+        return getattr(importlib.import_module(f"sfumato.cli.{self.module}"), name)
+
+
+COMMANDS = {
+    **{
+        name: Command(
+            module="train",
+            function="train",
+            options="options_of",
+            summary=each.summary,
+            example=each.example,
+            matters=each.matters,
+            first=name,
+        )
+        for name, each in ALGORITHMS.items()
+    },
+    "check-model": Command(
+        module="check_model",
+        function="check_model",
+        options="CheckOptions",
+        summary="how each layer of a model is covered, and what is refused",
+        example="sfumato check-model lenet5 --data glyphs",
+        matters=(
+            "data",
+            "kind",
+            "shape",
+            "num_classes",
+            "vocabulary",
+            "model_options",
+            "trainable",
+            "memory_budget",
+            "device",
+        ),
+    ),
+    "embed": Command(
+        module="embed",
+        function="embed",
+        options="EmbedOptions",
+        summary="a trained model and a data set → a Parquet file of embeddings",
+        example="sfumato embed runs/a glyphs.store --out embeddings.parquet",
+    ),
+    "report": Command(
+        module="report",
+        function="report",
+        options="ReportOptions",
+        summary="one self-contained HTML page about one run or several",
+        example="sfumato report runs/a --out a.html",
+    ),
+    "close": Command(
+        module="close",
+        function="close",
+        options="CloseOptions",
+        summary="end a run that was stopped, and delete its key",
+        example="sfumato close runs/a",
+    ),
+    "account": Command(
+        module="account",
+        function="account",
+        options="AccountOptions",
+        summary="what a run costs: epsilon from noise, sampling and steps",
+        example="sfumato account --noise-multiplier 1 --sampling-rate 0.01 --steps 10000 --delta 1e-5",
+    ),
+    "compare": Command(
+        module="compare",
+        function="compare",
+        options="CompareOptions",
+        summary="what runs cost under one convention: same delta, same neighbours",
+        example="sfumato compare small-batches.json large-batches.json --delta 1e-6",
+    ),
+    "calibrate": Command(
+        module="calibrate",
+        function="calibrate",
+        options="CalibrateOptions",
+        summary="the noise, the steps or the sampling rate that meet a budget",
+        example="sfumato calibrate --epsilon 2 --delta 1e-5 --sampling-rate 0.01 --steps 10000",
+    ),
+    "extrapolate": Command(
+        module="extrapolate",
+        function="extrapolate",
+        options="ExtrapolateOptions",
+        summary="what more computation and more people buy in privacy",
+        example="sfumato extrapolate --populations 3e6 --multipliers 1 2 4 --figure extrapolate.png",
+    ),
+    "ledger show": Command(
+        module="ledger",
+        function="ledger_show",
+        options="ShowOptions",
+        summary="what a ledger holds, what it cost, and what its budget leaves",
+        example="sfumato ledger show runs/a/ledger.jsonl",
+    ),
+    "ledger verify": Command(
+        module="ledger",
+        function="ledger_verify",
+        options="VerifyOptions",
+        summary="whether a ledger is whole: nothing changed, removed or moved",
+        example="sfumato ledger verify runs/a",
+    ),
+    "ledger merge": Command(
+        module="ledger",
+        function="ledger_merge",
+        options="MergeOptions",
+        summary="ledgers of the same records as one; each release counts once",
+        example="sfumato ledger merge runs/a other.jsonl --out all.jsonl --unrelated",
+    ),
+    "data pack": Command(
+        module="data.pack",
+        function="data_pack",
+        options="PackOptions",
+        summary="decode a folder of pictures once into a memory-mapped store",
+        example="sfumato data pack photos photos.store --size 28",
+    ),
+    "data glyphs": Command(
+        module="data.glyphs",
+        function="data_glyphs",
+        options="GlyphOptions",
+        summary="write the embedded default data as a store",
+        example="sfumato data glyphs glyphs.store --identities 40 --images 6",
+    ),
+}
+"""By name; a name of two words belongs to a group."""
