@@ -17,7 +17,6 @@ ExampleDataset(6 examples of (4, 4, 1) uint8, 3 classes)
 ExampleDataset(6 examples of (4, 4, 1) uint8, a number each)
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -25,11 +24,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from sfumato._check import InputError, whole
+from sfumato.data.digest import digest_of
 from sfumato.data.inputs import Shaped
+from sfumato.data.strings import Chosen
 
 _BLOCK = 1 << 16  # targets looked at in one go
-_WHOLE = 1 << 28  # bytes of inputs up to which a fingerprint covers all of them
-_SAMPLED = 4096  # examples that it covers beyond that
 
 
 class ExampleRows(Shaped, Protocol):
@@ -55,6 +54,9 @@ class TakenRows:
         self._taken = taken
         self.shape = (len(taken), *rows.shape[1:])
         self.dtype = rows.dtype
+        names, digests = getattr(rows, "names", None), getattr(rows, "digests", None)
+        self.names = None if names is None else Chosen(names, taken)
+        self.digests = None if digests is None else digests[taken]
 
     def __getitem__(self, rows: Any, /) -> np.ndarray:
         """The rows at these positions, [n, *input_shape]."""
@@ -226,26 +228,10 @@ class ExampleDataset:
     def fingerprint(self) -> str:
         """SHA-256 of the data, to refuse a run that would go on with other records under the same noise.
 
-        It covers all targets, and all inputs up to 256 MiB; beyond that those of 4,096 examples at equal distances.
+        It covers every input and every target.
         """
-        shapes = (*self.input_shapes, None if self.targets is None else self.targets.shape[1:])
-        dtypes = [str(each) for each in (*self.dtypes, self.target_dtype)]
-        facts = (len(self), shapes, dtypes, self.num_classes, self.vocabulary_sizes)
-        digest = hashlib.sha256(repr(facts).encode())
-        for start in range(0, len(self), _BLOCK):
-            targets = self._targets_at(slice(start, start + _BLOCK))
-            if targets is not None:
-                digest.update(_little(targets))
-        if len(self) == 0:
-            return digest.hexdigest()
-        each = sum(int(np.prod(s)) * d.itemsize for s, d in zip(self.input_shapes, self.dtypes, strict=True))
-        step = 1 if each * len(self) <= _WHOLE else -(-len(self) // _SAMPLED)
-        places = np.arange(0, len(self), step)
-        at_once = max(1, (1 << 24) // max(each, 1))
-        for start in range(0, len(places), at_once):
-            for array in self.examples(places[start : start + at_once])[0]:
-                digest.update(_little(array))
-        return digest.hexdigest()
+        targets = () if self.targets is None else (self.targets,)
+        return digest_of((self.num_classes, self.vocabulary_sizes, len(targets)), *self.inputs, *targets)
 
     def summary(self) -> list[str]:
         """Lines for people: the size of the data and what reading noticed. Not private."""
@@ -258,11 +244,6 @@ def read_only(rows: Any) -> Any:
         rows = rows.view()
         rows.flags.writeable = False
     return rows
-
-
-def _little(array: np.ndarray) -> bytes:
-    """The numbers of an array in the order and the byte order that are the same everywhere."""
-    return np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).tobytes()
 
 
 def _is_ids(rows: ExampleRows) -> bool:
