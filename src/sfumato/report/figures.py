@@ -324,5 +324,5 @@ def _figure(
 
 
 def recall_text(score: Score | None, far: str) -> str:
-    """A recall in a table."""
+    """Three digits; a dash where the recall at this false accept rate was not measured."""
     return "–" if score is None or far not in score.recall else near(score.recall[far], 3)

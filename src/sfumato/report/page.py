@@ -79,7 +79,7 @@ def write_report(
     public: bool = False,
     public_evaluation: bool = False,
 ) -> Path:
-    """Write the page.
+    """Write one page about a run, or about several side by side.
 
     Args:
         runs: folders of runs; several are compared first and then shown one by one.

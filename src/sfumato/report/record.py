@@ -69,7 +69,7 @@ class Metrics:
     errors: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Add one line of the file."""
+        """Take in a line of the file: what a round left, or what was measured on validation data."""
         if "evaluation" in row:
             for far, recall in row.get("recall_at_far", {}).items():
                 rounds, values = self.measured.setdefault(f"{float(far):g}", ([], []))
@@ -154,12 +154,11 @@ class RunRecord:
 
     @property
     def rounds_planned(self) -> int:
-        """Rounds of the plan."""
+        """Rounds or steps that the plan has as a number; else those that the ledger counts."""
         return int(self.plan.get("rounds") or self.plan.get("steps") or self.ledger.rounds)
 
     @property
     def finished(self) -> bool:
-        """Whether all planned rounds ran."""
         return self.ledger.rounds >= self.rounds_planned
 
     @property
