@@ -220,7 +220,7 @@ def _load(path: Path, build: Callable[[Any], T]) -> T:
     except InputError as error:
         raise InputError(f"{path} is damaged: {error}") from None
     except _DAMAGE as error:
-        raise InputError(f"{path} is damaged ({_reason(error)}); take a whole copy") from None
+        raise InputError(f"{path} is damaged ({_reason(error):.500}); take a whole copy") from None
 
 
 def _reason(error: Exception) -> str:
@@ -260,7 +260,7 @@ def _metrics(path: Path) -> Metrics:
         try:
             metrics.add(row)
         except _DAMAGE as error:
-            raise InputError(f"{path}, line {line} is damaged ({_reason(error)}); take a whole copy") from None
+            raise InputError(f"{path}, line {line} is damaged ({_reason(error):.500}); take a whole copy") from None
     return metrics
 
 
@@ -270,7 +270,7 @@ def _lines(path: Path) -> Iterator[Any]:
             try:
                 yield parse_json(line)
             except ValueError as error:
-                raise InputError(f"{path}, line {number} is damaged ({error}); take a whole copy") from None
+                raise InputError(f"{path}, line {number} is damaged ({error!s:.500}); take a whole copy") from None
 
 
 def _evaluation(value: Any) -> Evaluation:
