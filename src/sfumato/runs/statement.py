@@ -37,7 +37,7 @@ def make_statement(
         adjacency=facts.adjacency,
         epsilon=upper,
         delta=facts.delta,
-        epsilon_lower=lower,
+        epsilon_lower=lower if facts.attained and lower > 0 else None,
         rho=cost.rho(),
         sampling=facts.sampling,
         mechanism=facts.mechanism,
