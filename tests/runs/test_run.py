@@ -167,7 +167,10 @@ def test_a_resumed_run_is_held_to_its_budget(tmp_path):
 
 def test_a_run_without_a_folder_costs_and_releases_the_same(tmp_path):
     kept = both(tmp_path / "run", [], seed=1)
-    assert both(None, [], seed=1) == replace(kept, ledger=None)
+    in_memory = both(None, [], seed=1)
+    assert in_memory.disclosure["verification"].startswith("Nothing: the run was kept in memory, without a ledger")
+    told = {**kept.disclosure, "verification": in_memory.disclosure["verification"]}
+    assert in_memory == replace(kept, ledger=None, disclosure=told)
     with Run.open(None, plan=PLAN, seed=1) as run:
         run.start("of this data")
         released = run.release("histogram", COST["histogram"], draw("histogram", []))
@@ -304,3 +307,10 @@ def test_a_statement_on_labels_or_identities_does_not_speak_of_users(unit):
     assert not any("user" in line for line in statement.assumptions)
     assert "user" not in statement.disclosure["several_units"]
     assert unit in statement.disclosure["several_units"]
+
+
+def test_seeded_releases_are_not_called_random_by_who_goes_on_without_the_seed(tmp_path):
+    both(tmp_path / "run", [], seed=1)
+    with pytest.raises(InputError, match="the releases in the ledger were seeded"):
+        both(tmp_path / "run", [], resume=True)
+    assert both(tmp_path / "run", [], seed=1, resume=True).seeded

@@ -26,6 +26,7 @@ mistake in plan or data leaves no folder behind.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ from sfumato.runs.checkpoint import Checkpoint
 from sfumato.runs.facts import Facts
 from sfumato.runs.folder import RunFolder
 from sfumato.runs.interrupt import Interrupt
-from sfumato.runs.statement import make_statement
+from sfumato.runs.statement import NO_LEDGER, make_statement
 from sfumato.runs.team import Team
 
 
@@ -311,6 +312,8 @@ class Run:
         self._signals.close()
         self.between(facts.adjacency)
         self._finished = True
+        if self.folder is None:
+            facts = replace(facts, disclosure={"verification": NO_LEDGER, **facts.disclosure})
         statement = None
         if self.team.leads:
             ledger = self._ledger
@@ -405,7 +408,9 @@ class Run:
         return f" ({', '.join(changed)})" if changed else ""
 
     def _refuse_stranger(self, ledger: Ledger, saved: Checkpoint) -> None:
-        """Refuse a key that is not the ledger's."""
+        """Refuse a key that is not the ledger's, and a statement that would call seeded releases random."""
+        if self.source.kind == "os" and ledger.releases and ledger.writer is None:
+            raise InputError("the releases in the ledger were seeded; go on with the same seed, or start a new run")
         if not saved.complete and ledger.writer not in (None, self._identity()):
             raise InputError(
                 "the last entry of the ledger was written with another key than that in the checkpoint; take ledger "

@@ -11,6 +11,8 @@ from sfumato.runs.facts import Facts
 
 KEY_DELETED = "Yes: AES-256 under a key from the operating system, deleted when the run ends."
 """The answer to "cryptographic_noise" of a run that has ended, or of a plan that will run to its end."""
+NO_LEDGER = "Nothing: the run was kept in memory, without a ledger. That the code ran as it stands has to be believed."
+"""The answer to "verification" of a run without a folder."""
 _KEY_KEPT = (
     "Yes: AES-256 under a key from the operating system. The run was stopped and can go on, so checkpoint/ holds the "
     "key still, and who has it can take the noise away; sfumato close deletes it."
