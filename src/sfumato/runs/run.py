@@ -118,10 +118,12 @@ class Run:
             yield run
 
     def saved(self, fingerprint: str) -> Checkpoint:
-        """The checkpoint of a run that goes on, and the tensors that are not trained.
+        """The checkpoint of a run that goes on; what its phases have released is read with it.
+
+        What is not trained comes from `frozen`.
 
         Raises:
-            InputError: there is none, or it is of another plan, model or data set.
+            InputError: there is none, it is damaged or of another version, or it is of another plan, model or data set.
         """
         assert self.folder is not None
         saved = self._load(self.folder)
