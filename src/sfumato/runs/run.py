@@ -238,7 +238,7 @@ class Run:
         """Release something once: a run that goes on finds it, and neither pays nor draws again.
 
         Args:
-            phase: its name, once in a run.
+            phase: its name, once in a run; asked for again, it gives the first result again.
             event: what it costs one unit.
             draw: makes it from the phase's own randomness, whose streams are those of no other phase and of no loop,
                 and from the private records.
