@@ -85,6 +85,17 @@ def test_a_phase_is_released_once_and_paid_once(tmp_path):
     assert calls == ["histogram"]
 
 
+@pytest.mark.parametrize("folder", [True, False])
+def test_a_phase_that_was_released_is_not_another_one_at_another_cost(tmp_path, folder):
+    """Else the second release would give the first result again, and nobody would notice."""
+    out = tmp_path / "run" if folder else None
+    with Run.open(out, plan=PLAN, seed=1) as run:
+        run.start("of this data")
+        run.release("histogram", COST["histogram"], draw("histogram", []))
+        with pytest.raises(InputError, match="give what follows a name of its own"):
+            run.release("histogram", COST["votes"], draw("votes", []))
+
+
 @pytest.mark.parametrize("seed", [1, None])
 @pytest.mark.parametrize("phase", ["histogram", "votes"])
 def test_killed_between_phases_and_resumed_it_pays_and_draws_nothing_again(tmp_path, seed, phase):

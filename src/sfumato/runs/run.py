@@ -72,6 +72,7 @@ class Run:
         self._meter = meter(budget, {}) if budget is not None and folder is None else None  # else the ledger has one
         self._spent: dict[Event, int] = {}
         self._releases: dict[str, dict[str, Tensor]] = {}
+        self._costs: dict[str, Event] = {}  # of what was released, by phase
         self._last: Checkpoint | None = None
         self._fingerprint = ""
         self._rounds_taken = self._finished = False
@@ -247,8 +248,18 @@ class Run:
         Between the checkpoints of a loop, the loop's next one keeps it; until then it is drawn again alike.
 
         Raises:
-            InputError: a run that goes on draws something else than before it died, with the same noise.
+            InputError: a run that goes on draws something else than before it died, with the same noise; or the phase
+                was released at another cost.
         """
+        known = self._costs.get(phase)
+        if known is None and phase in self._releases and self._ledger is not None:
+            known = self._ledger.event(phase)
+        if known not in (None, event):
+            raise InputError(
+                f"phase {phase!r} was released as {known}, so it cannot be {event} now; "
+                "give what follows a name of its own"
+            )
+        self._costs[phase] = event
         if phase not in self._releases:
             last = self._last
             # Else rounds since the checkpoint would have to go with it, and only the loop knows their state.
