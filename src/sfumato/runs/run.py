@@ -38,7 +38,7 @@ from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato._types import Adjacency
-from sfumato.accounting import Budget, Event, Ledger, Statement, compose, terms
+from sfumato.accounting import Budget, Event, Ledger, Statement, compose, event_from_json, terms
 from sfumato.accounting.ledger import binding
 from sfumato.accounting.ledger.meter import meter
 from sfumato.runs import checkpoint as checkpoints
@@ -251,27 +251,32 @@ class Run:
             InputError: a run that goes on draws something else than before it died, with the same noise; or the phase
                 was released at another cost.
         """
-        known = self._costs.get(phase)
-        if known is None and phase in self._releases and self._ledger is not None:
-            known = self._ledger.event(phase)
-        if known not in (None, event):
+        if phase in self._releases:
+            self._refuse_another(phase, event)
+            return self._releases[phase]
+        last = self._last
+        # Else rounds since the checkpoint would have to go with it, and only the loop knows their state.
+        keep = last is not None and (not last.state or last.complete or not self._behind(last))
+        self.spend(event, phase=phase, **public)
+        self._releases[phase], self._costs[phase] = draw(self.source.within(phase)), event
+        if self.folder is not None and self.team.leads:
+            with self._writing():
+                checkpoints.save_release(self.folder.checkpoint, phase, self._releases[phase])
+        if last is not None and keep:
+            self.save(last.tensors, last.state, complete=last.complete)
+        return self._releases[phase]
+
+    def _refuse_another(self, phase: str, event: Event) -> None:
+        """Else the first result of a phase would be given for something else, and nobody would notice."""
+        known = [self._costs[phase]] if phase in self._costs else []
+        if not known and self._ledger is not None:  # a run that goes on; others of the phase may have been spent
+            entries = (entry for entry in self._ledger if entry.get("phase") == phase and "event" in entry)
+            known = [event_from_json(entry["event"]) for entry in entries]
+        if known and event not in known:
             raise InputError(
-                f"phase {phase!r} was released as {known}, so it cannot be {event} now; "
+                f"phase {phase!r} was released as {known[0]}, so it cannot be {event} now; "
                 "give what follows a name of its own"
             )
-        self._costs[phase] = event
-        if phase not in self._releases:
-            last = self._last
-            # Else rounds since the checkpoint would have to go with it, and only the loop knows their state.
-            keep = last is not None and (not last.state or last.complete or not self._behind(last))
-            self.spend(event, phase=phase, **public)
-            self._releases[phase] = draw(self.source.within(phase))
-            if self.folder is not None and self.team.leads:
-                with self._writing():
-                    checkpoints.save_release(self.folder.checkpoint, phase, self._releases[phase])
-            if last is not None and keep:
-                self.save(last.tensors, last.state, complete=last.complete)
-        return self._releases[phase]
 
     def _behind(self, saved: Checkpoint) -> bool:
         """Whether something was recorded since this checkpoint."""
