@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test lint docs pins clean
 
 .venv/base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -31,5 +31,14 @@ lint: .venv/develop  ## style, types, layers, no circles
 docs: .venv/develop  ## the documentation site, in site/
 	$(BIN)/mkdocs build --strict
 
+pins:  ## renew constraints.txt: the newest versions that go together, in an environment of their own
+	rm -rf .venv-pins
+	$(PYTHON) -m venv .venv-pins
+	sed '/^# Everything else/q' constraints.txt > .venv-pins/by-hand.txt
+	.venv-pins/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-pins/by-hand.txt -e '.[test,lint,docs]'
+	cp .venv-pins/by-hand.txt constraints.txt
+	.venv-pins/bin/python -m pip freeze --exclude-editable | sed '/^torch==/d' >> constraints.txt
+	rm -rf .venv-pins
+
 clean:
-	rm -rf .venv build dist site .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-pins build dist site .pytest_cache .ruff_cache .hypothesis

@@ -11,5 +11,6 @@ if [ ! -f "$requirements" ]; then
 fi
 target=$root/.cache/peers/$name
 "${PYTHON:-python3}" -m venv "$target"
-"$target/bin/pip" install --quiet -c "$root/constraints.txt" -r "$requirements"
+sed '/^# Everything else/q' "$root/constraints.txt" > "$target/constraints.txt"  # the rest is for sfumato's own needs
+"$target/bin/pip" install --quiet -c "$target/constraints.txt" -r "$requirements"
 echo "$target is ready"

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+_DEEPEST = 100  # lists and objects within each other that a JSON file may have; whoever walks them may recurse
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)\.tmp")
 
 
@@ -141,9 +142,24 @@ def parse_json(content: bytes) -> Any:
         ValueError: it is not JSON, or not text.
     """
     try:
-        return json.loads(content)
+        value = json.loads(content)
     except RecursionError:
-        raise ValueError("brackets within brackets, too deep to read") from None
+        value = None
+    else:
+        if content.count(b"[") + content.count(b"{") <= _DEEPEST or _depth_within(value, _DEEPEST):
+            return value
+    raise ValueError(f"brackets within brackets, more than {_DEEPEST} deep")
+
+
+def _depth_within(value: Any, limit: int) -> bool:
+    """Whether lists and objects within each other are at most so many."""
+    level = [value]
+    for _ in range(limit + 1):
+        inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        if not inner:
+            return True
+        level = [each for several in inner for each in several]
+    return False
 
 
 def _remove(path: Path) -> None:

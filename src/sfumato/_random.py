@@ -149,6 +149,10 @@ class RandomSource:
         """The stream of these labels; the same labels give the same draws."""
         return Stream(self.key, _label(labels))
 
+    def within(self, part: str) -> "RandomSource":
+        """The randomness of a part: no stream of it is one of the whole or of another part, whatever their labels."""
+        return RandomSource(hashlib.shake_256(self.key + b"part" + _label((part,))).digest(32), self.kind)
+
     def seed64(self, *labels: str | int) -> int:
         """A 63-bit seed for a library's own generator, where cryptographic strength is not needed."""
         return int.from_bytes(hashlib.shake_256(self.key + b"seed" + _label(labels)).digest(8), "little") >> 1

@@ -14,6 +14,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central import DPSGD
 from sfumato.central.augment import augmented
+from sfumato.clipping import AutomaticClipNorm, QuantileRule
 from sfumato.data import ExampleDataset, to_tensor
 from sfumato.sampling import Cohort
 
@@ -167,6 +168,9 @@ class Coupled(nn.Module):
         ({"adaptive_clip_quantile": 0.9}, "clipping=adaptive"),
         ({"adaptive_clip_rounds": 5, "clipping": "automatic"}, "adaptive_clip_rounds is for clipping=adaptive"),
         ({"clip_gamma": 0.1}, "clip_gamma is for clipping=automatic"),
+        ({"clip_gamma": AutomaticClipNorm(clip_norm=1.0).gamma}, "clip_gamma is for clipping=automatic"),
+        ({"adaptive_clip_quantile": QuantileRule().quantile}, "adaptive_clip_quantile is for clipping=adaptive"),
+        ({"adaptive_clip_learning_rate": QuantileRule().learning_rate}, "adaptive_clip_learning_rate is for"),
         ({"augmentations": 4}, "choose an augmentation"),
         ({"ema_decay": 1.0}, "ema_decay"),
         ({"warm_up": -1}, "warm_up"),

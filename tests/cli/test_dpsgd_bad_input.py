@@ -33,6 +33,8 @@ def write_texts(path: Path, labels: str, header: str = "label,text\n") -> Path:
         (("--learning-rate", "1e308"), "learning_rate must be in [0, 3e+38]"),
         (("--clip-gamma", "nan"), "clip_gamma must be a number, got nan"),
         (("--adaptive-clip-learning-rate", "nan"), "adaptive_clip_learning_rate must be a number"),
+        (("--adaptive-clip-quantile", 0.5), "adaptive_clip_quantile is for clipping=adaptive, got clipping=flat"),
+        (("--clip-gamma", 0.01), "clip_gamma is for clipping=automatic, got clipping=flat"),
         (("--layer-shares", 1, 2), "layer_shares is for clipping=per_layer"),
         (("--checkpoint-minutes", "nan"), "checkpoint_minutes must be a number, got nan"),
         (("--checkpoint-minutes", -1), "checkpoint_minutes must be >= 0"),

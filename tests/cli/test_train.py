@@ -233,7 +233,7 @@ def test_two_processes_speak_with_one_voice(process, people: Path, finished: Pat
 def test_only_plans_with_local_steps_have_options_for_them(sfumato):
     """A client of FedSGD takes one step of rate 1: there is nothing to choose."""
     local = ("--local-epochs", "--batch-size", "--learning-rate", "--head-lr-scale", "--momentum")
-    told = {name: sfumato(name, "--help").out.split() for name in ("fedsgd", "fedavg")}
+    told = {name: sfumato(name, "--help-all").out.split() for name in ("fedsgd", "fedavg")}
     assert all(option in told["fedavg"] for option in local)
     assert not [option for option in local if option in told["fedsgd"]]
     assert {"--server-learning-rate", "--clients-per-round", "--max-examples"} <= set(told["fedsgd"])

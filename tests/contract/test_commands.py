@@ -13,7 +13,7 @@ from sfumato.cli.main import main
 
 @pytest.mark.parametrize("name", NAMES)
 def test_help_tells_every_field_of_the_plan_once(name, capsys):
-    assert main([name, "--help"]) == 0
+    assert main([name, "--help-all"]) == 0
     told = capsys.readouterr().out
     options = re.findall(r"^[│ ] --([a-z0-9-]+)", told, re.MULTILINE)
     for field in dataclasses.fields(ALGORITHMS[name].load()):

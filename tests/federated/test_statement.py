@@ -1,6 +1,8 @@
 """A run answers the questions of a disclosure that follow from it, and leaves the others to its author."""
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from sfumato import accounting as acc
 from sfumato.accounting.statement.disclosure import NOT_STATED
@@ -31,3 +33,24 @@ def test_a_run_without_noise_claims_nothing(blobs, tiny) -> None:
     answers = run(blobs, tiny, noise_multiplier=0.0).disclosure
     assert "nothing is covered" in answers["released"]
     assert answers["cryptographic_noise"] == NOT_STATED
+
+
+def test_no_lower_bound_is_claimed_for_users_who_may_be_alone_in_a_virtual_client(blobs, tiny) -> None:
+    """A round cannot cost what its event costs: in a group that is empty without them, a user moves the sum by C only.
+
+    Written out for one round, however the records are chosen, the number of empty groups revealed (which costs more).
+    """
+    clients, size, users, z, delta = 32, 2, 3400, 1.2, 1e-6
+    rate = clients * size / users
+    below, _ = acc.guarantee(acc.Gaussian(z / 2).poisson(rate)).epsilon_interval(delta)
+    x = np.linspace(-12.0, 20.0, 40_001)
+    absent, alone, joined = (stats.norm.pdf(x, shift, z) for shift in (0, 1, 2))
+    truth = 0.0
+    for empty in range(clients + 1):
+        share = empty / clients
+        present = (1 - rate) * absent + rate * (share * alone + (1 - share) * joined)
+        excess = [np.maximum(p - np.exp(below) * q, 0).sum() for p, q in ((present, absent), (absent, present))]
+        truth += stats.binom.pmf(empty, clients, (1 - rate / clients) ** (users - 1)) * max(excess) * (x[1] - x[0])
+    assert truth < 0.9 * delta  # so "no accounting can show an epsilon below" it would be false
+    assert run(blobs, tiny, users_per_client=2).epsilon_lower is None
+    assert run(blobs, tiny).epsilon_lower > 0

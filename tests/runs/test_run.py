@@ -1,5 +1,6 @@
 """A run without a loop: releases in phases, one ledger, one key, one statement."""
 
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -12,6 +13,7 @@ from safetensors.torch import load_file
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato.accounting import Budget, BudgetExceeded
+from sfumato.mechanisms import IndependentGaussian
 from sfumato.runs import Alternative, Facts, Run, checkpoint
 
 PLAN = {"plan": "histogram and votes", "bins": 4}
@@ -165,7 +167,10 @@ def test_a_resumed_run_is_held_to_its_budget(tmp_path):
 
 def test_a_run_without_a_folder_costs_and_releases_the_same(tmp_path):
     kept = both(tmp_path / "run", [], seed=1)
-    assert both(None, [], seed=1) == replace(kept, ledger=None)
+    in_memory = both(None, [], seed=1)
+    assert in_memory.disclosure["verification"].startswith("Nothing: the run was kept in memory, without a ledger")
+    told = {**kept.disclosure, "verification": in_memory.disclosure["verification"]}
+    assert in_memory == replace(kept, ledger=None, disclosure=told)
     with Run.open(None, plan=PLAN, seed=1) as run:
         run.start("of this data")
         released = run.release("histogram", COST["histogram"], draw("histogram", []))
@@ -224,3 +229,88 @@ def test_other_conventions_stand_beside_the_statement_with_their_own_numbers():
     rows = {row["unit"]: row for row in statement.alternatives}
     assert rows["example"]["epsilon"] == pytest.approx(acc.guarantee(COST["votes"], method="rdp").epsilon(1e-4))
     assert rows["virtual_client"]["epsilon"] == pytest.approx(acc.guarantee(acc.Gaussian(6.0)).epsilon(1e-4))
+
+
+def test_nothing_is_released_after_the_statement_that_would_have_to_cover_it(tmp_path):
+    calls: list[str] = []
+    with Run.open(tmp_path / "run", plan=PLAN) as run:
+        run.start("of this data")
+        run.release("histogram", COST["histogram"], draw("histogram", calls))
+        statement = run.finish({}, FACTS)
+        with pytest.raises(RuntimeError, match="the run has finished"):
+            run.release("votes", COST["votes"], draw("votes", calls))
+        with pytest.raises(RuntimeError, match="the run has finished"):
+            run.spend(COST["votes"])
+    assert calls == ["histogram"]
+    ledger = acc.Ledger.read(tmp_path / "run" / "ledger.jsonl").event()
+    assert statement.epsilon >= acc.guarantee(ledger).epsilon(FACTS.delta) * (1 - 1e-9)
+
+
+def test_phases_that_name_their_streams_alike_meet_different_noise():
+    def sums(source) -> dict[str, torch.Tensor]:
+        return {
+            "n": IndependentGaussian(noise_multiplier=1.0).release(torch.zeros(4), scale=1.0, round=0, source=source)
+        }
+
+    with Run.open(None, plan=PLAN) as run:
+        run.start("of this data")
+        found = [run.release(phase, acc.Gaussian(1.0), sums)["n"] for phase in ("one", "two")]
+        found.append(sums(run.source)["n"])  # a loop's
+    assert all(not torch.isclose(a, b).any() for a, b in itertools.combinations(found, 2))
+
+
+def test_what_was_drawn_before_the_run_died_is_not_drawn_of_something_else(tmp_path, monkeypatch):
+    """Two results with one noise differ by the records, and the first of them may have been seen."""
+
+    def go(count: float, *, resume: bool) -> None:
+        with Run.open(tmp_path / "run", plan=PLAN, resume=resume) as run:
+            if resume:
+                run.saved("of this data")
+            run.start("of this data")
+            run.release(
+                "votes", COST["votes"], lambda source: {"v": torch.from_numpy(source.stream().normal(4)) + count}
+            )
+            run.finish({}, FACTS)
+
+    def save(folder: Path, state: checkpoint.Checkpoint) -> None:
+        if state.phases:
+            raise Killed
+        whole(folder, state)
+
+    whole = checkpoint.save
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", save)
+        with pytest.raises(Killed):
+            go(1.0, resume=False)
+    with pytest.raises(InputError, match="votes was drawn before this run died, and is something else now"):
+        go(2.0, resume=True)
+    go(1.0, resume=True)
+
+
+def test_another_convention_that_knows_only_a_part_of_the_releases_is_left_out():
+    loop_only = Alternative(name="one contributor", unit="virtual_client", event=COST["votes"])
+    with Run.open(None, plan=PLAN, seed=1) as run:
+        run.start("of this data")
+        for phase in COST:
+            run.release(phase, COST[phase], draw(phase, []))
+        statement = run.finish({}, replace(FACTS, alternatives=(loop_only,)))
+    assert statement.epsilon > acc.guarantee(COST["votes"]).epsilon(FACTS.delta)
+    assert statement.alternatives == ()
+
+
+@pytest.mark.parametrize("unit", ["label", "identity", "agent"])
+def test_a_statement_on_labels_or_identities_does_not_speak_of_users(unit):
+    with Run.open(None, plan=PLAN, seed=1) as run:
+        run.start("of this data")
+        run.release("votes", COST["votes"], draw("votes", []))
+        statement = run.finish({}, replace(FACTS, unit=unit))
+    assert not any("user" in line for line in statement.assumptions)
+    assert "user" not in statement.disclosure["several_units"]
+    assert unit in statement.disclosure["several_units"]
+
+
+def test_seeded_releases_are_not_called_random_by_who_goes_on_without_the_seed(tmp_path):
+    both(tmp_path / "run", [], seed=1)
+    with pytest.raises(InputError, match="the releases in the ledger were seeded"):
+        both(tmp_path / "run", [], resume=True)
+    assert both(tmp_path / "run", [], seed=1, resume=True).seeded

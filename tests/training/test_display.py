@@ -10,12 +10,12 @@ ROW = {"round": 3, "epsilon": 1.23456, "not_private": {"loss": 0.5}}
 
 
 def test_a_long_run_tells_round_epsilon_rate_and_time_left_also_within_a_round(capsys: pytest.CaptureFixture[str]):
-    with Display(10, 1, visible=True, every=0.05) as display:
+    with Display(10, 1, visible=True, every=0.05, planned=3.0) as display:
         display.show(ROW)
         time.sleep(0.4)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) >= 2
-    assert all(line.startswith("sfumato: round 3 of 10 · ε ≤ 1.23 · loss 0.5 (private) · ") for line in lines)
+    assert all(line.startswith("sfumato: round 3 of 10 · ε 1.24 of 3 · loss 0.5 (private) · ") for line in lines)
     assert all("rounds/s · 0 min" in line and line.endswith("left") for line in lines)
 
 

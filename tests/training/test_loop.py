@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from sfumato import accounting as acc
+from sfumato._check import InputError
 from sfumato.clipping import AdaptiveClipNorm, ClippedSum, ConstantClipNorm, QuantileRule
 from sfumato.mechanisms import IndependentGaussian
 from sfumato.runs import Facts, Run
@@ -188,3 +189,42 @@ def test_a_round_is_the_clipped_sum_of_the_cohort_and_noise_over_the_planned_num
     clipped = (rows / rows.norm(dim=1, keepdim=True).clamp(min=1.0)).sum(dim=0)
     noise = torch.from_numpy(run.source.stream("noise", 0).normal(6))
     torch.testing.assert_close(theta.double(), -(clipped + noise) / 6, rtol=1e-3, atol=1e-5)
+
+
+def test_one_run_does_not_hold_two_loops_which_would_share_their_noise():
+    contribution = Rows()
+    theta = contribution.trained.initial.clone()
+    server = Server(Optimizer(learning_rate=1.0), contribution.trained.views(theta))
+    parts = rounds_of(IndependentGaussian(noise_multiplier=1.0))
+    with Run.open(None, plan={"plan": "rows"}) as run:
+        Loop(private_sum=parts, contribution=contribution, server=server, theta=theta, run=run, phase="first")
+        with pytest.raises(InputError, match="one run holds one loop"):
+            Loop(private_sum=parts, contribution=contribution, server=server, theta=theta, run=run, phase="second")
+
+
+def test_votes_after_a_loop_that_was_stopped_stay_paid_and_stay_as_they_were(tmp_path):
+    """The loop goes on later, and the votes of a better model would meet the same noise."""
+
+    def part(*, stop: bool) -> torch.Tensor:
+        contribution = Rows()
+        theta = contribution.trained.initial.clone()
+        server = Server(Optimizer(learning_rate=1.0), contribution.trained.views(theta))
+        parts = rounds_of(IndependentGaussian(noise_multiplier=1.0))
+        with Run.open(tmp_path / "run", plan={"plan": "rows"}, resume=not stop) as run:
+            loop = Loop(private_sum=parts, contribution=contribution, server=server, theta=theta, run=run)
+            if not stop:
+                loop.resume(run.saved("rows"))
+            run.start("rows")
+            run._interrupt.asked = stop
+            loop.rounds(Cadence(checkpoint_every=2))
+            votes = run.release(
+                "votes", acc.Gaussian(4.0), lambda source: {"v": theta + torch.from_numpy(source.stream("v").normal(6))}
+            )
+            run.finish({"theta": theta, **votes}, FACTS, complete=loop.finished)
+        return votes["v"]
+
+    first, then = part(stop=True), part(stop=False)
+    assert torch.equal(first, then)
+    ledger = acc.Ledger.read(tmp_path / "run" / "ledger.jsonl")
+    assert ledger.event("votes") == acc.Gaussian(4.0)
+    assert ledger.releases == ROUNDS + 1

@@ -3,7 +3,7 @@
 What their measures mean stands in `sfumato.metrics.regression` and `sfumato.metrics.counts`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from sfumato.central.measure import outputs_of, predict, refuse_few, refuse_targ
 from sfumato.data import ExampleDataset
 from sfumato.data.examples.targets import refuse_not_finite
 from sfumato.metrics import CountsSums, RegressionSums
+from sfumato.metrics.shown import COUNTS, OWN, REGRESSION
 
 _BLOCK = 1 << 16
 
@@ -23,8 +24,8 @@ _BLOCK = 1 << 16
 class _Numbers:
     """What the tasks have in common."""
 
-    shown: ClassVar[Sequence[tuple[str, str]]] = ()
-    """Measures in the order in which people see them: name, key of a row; the first one is the headline."""
+    shown: ClassVar[Mapping[str, str]]
+    """Measures in the order in which people see them: key of a row → name; the first one is the headline."""
 
     def about_test(self, data: ExampleDataset, row: dict[str, Any]) -> dict[str, Any]:
         """The number of examples."""
@@ -32,13 +33,12 @@ class _Numbers:
 
     def headline(self, row: dict[str, Any]) -> str:
         """The first of the measures."""
-        name, key = self.shown[0]
+        key, name = next(iter(self.shown.items()))
         return f"{name} {row[key]:.4g}" if key in row else ""
 
     def table(self, evaluation: dict[str, Any]) -> tuple[list[str], list[str], str]:
         """All measures; one that is infinite or unknown is left out of its row."""
-        names, keys = ([each[place] for each in self.shown] for place in (0, 1))
-        return names, keys, f"on {evaluation['examples']:,} test examples"
+        return list(self.shown.values()), list(self.shown), f"on {evaluation['examples']:,} test examples"
 
     def assumptions(self, data: ExampleDataset) -> list[str]:
         """What was taken to be public when the data were read."""
@@ -48,7 +48,7 @@ class _Numbers:
 class Regression(_Numbers):
     """A model maps inputs to numbers [n, k], or [n] or [n, 1] for one each; targets are of that shape."""
 
-    shown: ClassVar = (("RMSE", "rmse"), ("MAE", "mae"), ("R²", "r2"))
+    shown: ClassVar = REGRESSION
 
     def check(self, data: ExampleDataset) -> None:
         """Refuse data in which nobody can hide, or whose targets are no numbers."""
@@ -65,12 +65,7 @@ class Regression(_Numbers):
 class Counts(_Numbers):
     """A model maps inputs to logarithms of rates [n, k], or [n] or [n, 1] for one each; targets are >= 0."""
 
-    shown: ClassVar = (
-        ("Poisson log loss", "poisson_log_loss"),
-        ("deviance explained", "deviance_explained"),
-        ("mean rate", "mean_rate"),
-        ("mean count", "mean_count"),
-    )
+    shown: ClassVar = COUNTS
 
     def check(self, data: ExampleDataset) -> None:
         """Refuse data in which nobody can hide, or whose targets are no counts."""
@@ -101,7 +96,7 @@ class OwnLoss(_Numbers):
         loss: from the model's outputs and the targets to one loss an example, [n].
     """
 
-    shown: ClassVar = (("loss", "loss"),)
+    shown: ClassVar = OWN
 
     def __init__(self, loss: LossPerExample | None = None) -> None:
         self._loss = loss

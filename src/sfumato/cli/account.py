@@ -84,7 +84,6 @@ class Cost:
 
 
 def account(argv: Sequence[str]) -> int:
-    """Run the command."""
     options = parse(AccountOptions, argv, command="account", about="What a run costs each unit.")
     between(0, 1, ends="()", delta=options.delta, remedy="choose it well below 1 / population")
     whole(at_least=0, steps=options.steps)

@@ -69,7 +69,6 @@ class CalibrateOptions(CommonOptions):
 
 
 def calibrate(argv: Sequence[str]) -> int:
-    """Run the command."""
     about = (
         "The noise, the steps or the sampling rate that meet a target: give two of the three, and one target "
         "(--epsilon, --rho, --mu, --advantage or --tpr)."

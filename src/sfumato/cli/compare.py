@@ -81,7 +81,6 @@ class Row:
 
 
 def compare(argv: Sequence[str]) -> int:
-    """Run the command."""
     about = "What runs cost under one convention: the same delta and the same neighbouring data sets for all."
     options = parse(CompareOptions, argv, command="compare", about=about)
     if options.delta is not None:

@@ -50,7 +50,6 @@ class EmbedOptions(CommonOptions):
 
 
 def embed(argv: Sequence[str]) -> int:
-    """Run the command."""
     about = "Embed every example of a data set with the model of a run."
     options = parse(EmbedOptions, argv, command="embed", about=about)
     if options.out.exists():

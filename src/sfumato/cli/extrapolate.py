@@ -40,7 +40,6 @@ class ExtrapolateOptions(CommonOptions):
 
 
 def extrapolate(argv: Sequence[str]) -> int:
-    """Run the command."""
     about = "Privacy against computation: epsilon when a tuned run gets more clients a round, on more people."
     options = parse(ExtrapolateOptions, argv, command="extrapolate", about=about)
     for population in options.populations:

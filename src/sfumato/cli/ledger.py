@@ -102,7 +102,6 @@ class Row:
 
 
 def ledger_show(argv: Sequence[str]) -> int:
-    """Run `sfumato ledger show`."""
     about = "What a ledger holds and what it costs, by phase and event; the budget and what is left of it."
     options = parse(ShowOptions, argv, command="ledger show", about=about)
     if options.delta is not None:
@@ -156,7 +155,6 @@ def ledger_show(argv: Sequence[str]) -> int:
 
 
 def ledger_verify(argv: Sequence[str]) -> int:
-    """Run `sfumato ledger verify`."""
     about = (
         "Check every line of a ledger: nothing changed, removed, inserted or moved; the first bad line is named. A "
         "run's ledger and its statement have to name each other."
@@ -194,7 +192,6 @@ def _stated(totals: acc.Totals, folder: Path) -> bool | None:
 
 
 def ledger_merge(argv: Sequence[str]) -> int:
-    """Run `sfumato ledger merge`."""
     about = "Ledgers of the same records as one in which each release counts once: of a copied run, or several phases."
     options = parse(MergeOptions, argv, command="ledger merge", about=about)
     if len(options.paths) < 2:

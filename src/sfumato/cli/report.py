@@ -32,7 +32,6 @@ class ReportOptions(CommonOptions):
 
 
 def report(argv: Sequence[str]) -> int:
-    """Run the command."""
     about = "One HTML page that needs nothing else: what was promised, what was reached, what is not covered."
     options = parse(ReportOptions, argv, command="report", about=about)
     if not options.runs:

@@ -1,9 +1,12 @@
 """A running sum of contributions, each weighted by a `NormBound`, then forgotten.
 
 Unit: one contribution (an example's gradient, a client's delta). Each adds a vector of L2 norm at most the bound's
-sensitivity to `total`, whatever it holds: a contribution with NaN or Inf counts as zero. The sum is in double
-precision, and weights are rounded towards zero by more than norms and products can be off, so that the bound holds in
-floating point too. Memory is one vector, however many contribute.
+sensitivity to `total`, whatever it holds: a contribution with NaN or Inf counts as zero. Weights are rounded towards
+zero by more than norms and products can be off, so that the bound holds for what each adds in floating point too. The
+sum is in double precision; rows that come together are added up in single precision before. The round-off of that
+depends on who comes together with whom, and weights do not cover it: beside rows that were made for it a contribution
+moves the sum by 1.001 bounds. A statement says that sums are exact up to rounding. Memory is one vector, however many
+contribute.
 
 Contributions come one by one (`add`), in rows (`add_rows`), or many at once through views of the total (`parts`), with
 the weights that `weigh` gives for their norms. There is no other way to a weight.
@@ -35,7 +38,7 @@ from sfumato.clipping.norm_bound import NormBound
 from sfumato.clipping.tally import Tally
 
 _CHUNK = 1 << 21  # numbers weighed at a time: they stay in a large cache
-_ROWS = 1 << 8  # rows added up in single precision: their round-off stays far below what weights are rounded down by
+_ROWS = 1 << 8  # rows added up in single precision: the longer such a sum, the more round-off they share
 _PIECE = 1 << 6  # numbers whose squares are added up in single precision
 _LEAST, _MOST = 1e-12, 1e15  # norms whose squares are far from the ends of single precision
 

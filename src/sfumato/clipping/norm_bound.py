@@ -31,6 +31,9 @@ ROUND_DOWN = 1.0 - 2.0**-14
 _LEAST = float(torch.finfo(torch.float32).tiny)
 """Below it single precision holds a few bits of a weight only, which may be off by far more than `ROUND_DOWN`."""
 
+_MOST = 2.0**127
+"""Above it a weight may be infinite in single precision; only automatic clipping of next to nothing comes there."""
+
 
 class NormBound(ABC):
     """A bound on the L2 norm of a contribution; see the module."""
@@ -62,7 +65,7 @@ class NormBound(ABC):
         if clip_norm is None:
             return usable.to(norms.dtype).expand_as(norms)
         factors = self._factors(norms, clip_norm)
-        return torch.where(usable & (factors >= _LEAST), factors, 0.0)
+        return torch.where(usable & (factors >= _LEAST), factors.clamp(max=_MOST), 0.0)
 
     def _factors(self, norms: Tensor, clip_norm: float) -> Tensor:
         return (clip_norm * ROUND_DOWN / norms).clamp(max=1.0)

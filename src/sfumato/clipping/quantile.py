@@ -37,7 +37,7 @@ class QuantileRule:
         rounds: adapt in the first so many rounds, then keep the last value; None adapts to the end.
     """
 
-    quantile: float
+    quantile: float = 0.5
     learning_rate: float = 0.2
     count_noise: float | None = None
     rounds: int | None = None

@@ -72,7 +72,7 @@ _SETTINGS: Any = {
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis.
+    """What an axis of a chart measures, and how far it goes.
 
     Attributes:
         label: quantity and unit.
@@ -88,7 +88,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Series:
-    """A line.
+    """The points of a line, and how it is drawn.
 
     Attributes:
         label: its name.
@@ -114,7 +114,7 @@ class Series:
 
     @property
     def strokes(self) -> str:
-        """Its dashes."""
+        """Lengths of strokes and gaps, as SVG writes them; "" for a solid line."""
         return DASHES[self.dash % len(DASHES)]
 
 

@@ -4,12 +4,13 @@ Each function gives None where there is nothing to draw.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sfumato.accounting.statement.verdict import FPR
+from sfumato.metrics.shown import FIRST, NUMBERS
 from sfumato.report.chart import Axis, Series, line_chart, swatch
 from sfumato.report.numbers import near
 from sfumato.report.record import Metrics, RunRecord, Score
@@ -133,23 +134,44 @@ def recall_figure(name: str, runs: Sequence[Named]) -> Figure | None:
 
 def accuracy_figure(name: str, runs: Sequence[Named]) -> Figure | None:
     """Accuracy of classifiers against rounds: on validation data during the run, on test data before and after it."""
+    lines = _measured(runs, lambda metrics: metrics.accuracy, lambda score: score.accuracy)
+    return _figure(name, "Accuracy against rounds", _ROUNDS, Axis("accuracy", low=0, high=1), lines) if lines else None
+
+
+def error_figure(name: str, runs: Sequence[Named]) -> Figure | None:
+    """The error of models of numbers against rounds, in the first measure that a run has."""
+    for measure in FIRST:
+        lines = _measured(
+            runs,
+            lambda metrics, measure=measure: metrics.errors.get(measure, ([], [])),
+            lambda score, measure=measure: score.numbers.get(measure),
+        )
+        if lines:
+            return _figure(name, f"{NUMBERS[measure]} against rounds", _ROUNDS, Axis(NUMBERS[measure]), lines)
+    return None
+
+
+def _measured(
+    runs: Sequence[Named],
+    watched: Callable[[Metrics], tuple[list[int], list[float]]],
+    tested: Callable[[Score], float | None],
+) -> list[Series]:
+    """A measure of each run: on validation data during it, on test data before and after it."""
     lines = []
     for each in runs:
         metrics, evaluation = each.run.metrics, each.run.evaluation
-        if metrics and metrics.accuracy[0]:
-            rounds, accuracy = metrics.accuracy
+        rounds, watched_values = watched(metrics) if metrics else ([], [])
+        if rounds:
             told = f"{each.name}, validation" if len(runs) == 1 else each.name
-            lines.append(Series(told, rounds, accuracy, each.colour, each.colour, dots=len(rounds) < 40))
+            lines.append(Series(told, rounds, watched_values, each.colour, each.colour, dots=len(rounds) < 40))
         if evaluation:
             ends = ((0, evaluation.untrained), (each.run.ledger.rounds, evaluation.trained))
-            points = [(at, score.accuracy) for at, score in ends if score and score.accuracy is not None]
+            points = [(at, value) for at, score in ends if score and (value := tested(score)) is not None]
             if points:
                 told = f"{each.name}, test" if len(runs) == 1 or not lines else ""
                 at, values = [at for at, _ in points], [value for _, value in points]
                 lines.append(Series(told, at, values, each.colour, each.colour, loose=True))
-    if not lines:
-        return None
-    return _figure(name, "Accuracy against rounds", _ROUNDS, Axis("accuracy", low=0, high=1), lines)
+    return lines
 
 
 _ROUNDS = Axis("rounds", low=0)
@@ -302,5 +324,5 @@ def _figure(
 
 
 def recall_text(score: Score | None, far: str) -> str:
-    """A recall in a table."""
+    """Three digits; a dash where the recall at this false accept rate was not measured."""
     return "–" if score is None or far not in score.recall else near(score.recall[far], 3)

@@ -1,6 +1,8 @@
 """Whether a run learned anything, for its page: what `sfumato.training.learned` says of the files of the run."""
 
-from sfumato.report.record import RunRecord
+from typing import Any
+
+from sfumato.report.record import RunRecord, Score
 from sfumato.training.learned import trouble as trouble_of
 
 
@@ -16,5 +18,10 @@ def trouble(run: RunRecord, *, private: bool = True, measured: bool = True) -> s
     scores = {"untrained": found.untrained, "trained": found.trained} if found else {}
     return trouble_of(
         run.metrics.private if private and run.metrics else None,
-        {**found.about, **{name: vars(score) for name, score in scores.items() if score}} if found else None,
+        {**found.about, **{name: _flat(score) for name, score in scores.items() if score}} if found else None,
     )
+
+
+def _flat(score: Score) -> dict[str, Any]:
+    """As the run wrote it: measures of numbers stand beside the others."""
+    return {**vars(score), **score.numbers}

@@ -6,7 +6,7 @@ on it only if somebody says that those records are public: nothing in a run can 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from markupsafe import Markup
 from sfumato import __version__
 from sfumato._check import InputError
 from sfumato._files import write_atomic
+from sfumato.metrics.shown import FIRST, NUMBERS
 from sfumato.report import numbers, words
 from sfumato.report.chart import Series, palette, swatch
 from sfumato.report.figures import (
@@ -26,6 +27,7 @@ from sfumato.report.figures import (
     clip_norm_figure,
     common_fars,
     epsilon_figure,
+    error_figure,
     found_figure,
     private_figures,
     recall_figure,
@@ -33,7 +35,7 @@ from sfumato.report.figures import (
     roc_figure,
 )
 from sfumato.report.learned import trouble
-from sfumato.report.record import RunRecord, read_run
+from sfumato.report.record import RunRecord, Score, read_run
 from sfumato.report.reproduce import Reproduction, reproduction
 
 _FEW_PAIRS = 10  # a recall that rests on fewer impostor pairs jumps with each of them
@@ -77,7 +79,7 @@ def write_report(
     public: bool = False,
     public_evaluation: bool = False,
 ) -> Path:
-    """Write the page.
+    """Write one page about a run, or about several side by side.
 
     Args:
         runs: folders of runs; several are compared first and then shown one by one.
@@ -154,7 +156,12 @@ def _charts(name: str, runs: Sequence[Named], *, measured: bool) -> list[Figure]
     """All runs laid over each other."""
     charts = [found_figure(f"{name}-found", runs), epsilon_figure(f"{name}-epsilon", runs)]
     if measured:
-        makers = ((accuracy_figure, "accuracy"), (recall_figure, "recall"), (roc_figure, "roc"))
+        makers = (
+            (accuracy_figure, "accuracy"),
+            (error_figure, "error"),
+            (recall_figure, "recall"),
+            (roc_figure, "roc"),
+        )
         charts = [*(make(f"{name}-{about}", runs) for make, about in makers), *charts]
     return [chart for chart in charts if chart]
 
@@ -166,6 +173,7 @@ def _view(named: Named, anchor: str, *, private: bool, measured: bool) -> View:
     figures = (
         (
             accuracy_figure(f"{anchor}-accuracy", alone),
+            error_figure(f"{anchor}-error", alone),
             recall_figure(f"{anchor}-recall", alone),
             roc_figure(f"{anchor}-roc", alone),
         )
@@ -234,7 +242,9 @@ def _names(records: Sequence[RunRecord]) -> list[str]:
 
 
 def _measured(run: RunRecord) -> bool:
-    return run.evaluation is not None or bool(run.metrics and (run.metrics.measured or run.metrics.accuracy[0]))
+    return run.evaluation is not None or bool(
+        run.metrics and (run.metrics.measured or run.metrics.accuracy[0] or run.metrics.errors)
+    )
 
 
 def _recall(run: RunRecord) -> list[tuple[str, str, str, str]]:
@@ -250,6 +260,10 @@ def _recall(run: RunRecord) -> list[tuple[str, str, str, str]]:
         if any(value is not None for value in values):
             told = [numbers.near(value, 4) if value is not None else "–" for value in values]
             rows.append((what, told[0], told[1], ""))
+    for name, what in NUMBERS.items():
+        values = [score.numbers.get(name) if score else None for score in (untrained, trained)]
+        if any(value is not None for value in values):
+            rows.append((what, *(numbers.near(value, 4) if value is not None else "–" for value in values), ""))
     for far in fars:
         behind = float(far) * impostors if impostors else _FEW_PAIRS
         remark = f"rests on about {behind:.0f} impostor pairs: uncertain" if behind < _FEW_PAIRS else ""
@@ -294,8 +308,9 @@ def _comparison(runs: Sequence[Named], *, private: bool, measured: bool) -> dict
     """Header and rows of the table that comes first."""
     far = next(iter(common_fars([each.run for each in runs])), None) if measured else None
     recall = [f"Recall at FAR {float(far):g}"] if far else []
-    accuracy = measured and any(each.run.evaluation and _accuracy(each.run) != "–" for each in runs)
-    recall += ["Accuracy"] if accuracy else []
+    told = {title: [_ends(each.run, value) for each in runs] for title, value in _COMPARED.items() if measured}
+    columns = {title: column for title, column in told.items() if any(cell != "–" for cell in column)}
+    recall += columns
     header = ["Run", "Method", "Protection", "ε", "for", "δ", *recall, "Noise", "Rounds", "In the data"]
     rows = []
     for i, each in enumerate(runs):
@@ -307,7 +322,7 @@ def _comparison(runs: Sequence[Named], *, private: bool, measured: bool) -> dict
             _whom(run),
             numbers.up(statement.delta, 3) if run.guaranteed else "–",
             *([_before_and_after(run, far)] if far else []),
-            *([_accuracy(run)] if accuracy else []),
+            *(column[i] for column in columns.values()),
             numbers.near(run.plan["noise_multiplier"], 3) if run.plan.get("noise_multiplier") else "none",
             f"{run.ledger.rounds:,}" + ("" if run.finished else f" of {run.rounds_planned:,}"),
             _population(run),
@@ -340,12 +355,20 @@ def _before_and_after(run: RunRecord, far: str) -> str:
     return f"{recall_text(score.untrained, far)} → {recall_text(score.trained, far)}"
 
 
-def _accuracy(run: RunRecord) -> str:
+def _ends(run: RunRecord, measure: Callable[[Score], float | None]) -> str:
+    """A measure on test data, before → after."""
     if run.evaluation is None:
         return "–"
-    ends = [getattr(score, "accuracy", None) for score in (run.evaluation.untrained, run.evaluation.trained)]
+    ends = [measure(score) if score else None for score in (run.evaluation.untrained, run.evaluation.trained)]
     told = ["–" if value is None else numbers.near(value, 4) for value in ends]
     return "–" if told == ["–", "–"] else " → ".join(told)
+
+
+_COMPARED: dict[str, Callable[[Score], float | None]] = {
+    "Accuracy": lambda score: score.accuracy,
+    **{words.measure_title(name): lambda score, name=name: score.numbers.get(name) for name in FIRST},
+}
+"""Columns of the comparison that some runs have beside recall."""
 
 
 def _caution(records: Sequence[RunRecord]) -> str:

@@ -17,6 +17,7 @@ from sfumato._types import Adjacency
 from sfumato.accounting import Event, Guarantee, Ledger, Statement, guarantee
 from sfumato.accounting.ledger import binding
 from sfumato.accounting.statement.verdict import Verdict, promised
+from sfumato.metrics.shown import FIRST, NUMBERS
 
 T = TypeVar("T")
 
@@ -56,6 +57,7 @@ class Metrics:
         private: figures computed from private records without noise, by name.
         measured: false accept rate → (rounds, recall) on validation data.
         accuracy: (rounds, accuracy) on validation data, of a classifier.
+        errors: measure → (rounds, values) on validation data, of a model of numbers: those of `metrics.shown.FIRST`.
     """
 
     rounds: list[int] = field(default_factory=list)
@@ -64,9 +66,10 @@ class Metrics:
     private: dict[str, list[float | None]] = field(default_factory=dict)
     measured: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
     accuracy: tuple[list[int], list[float]] = field(default_factory=lambda: ([], []))
+    errors: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Add one line of the file."""
+        """Take in a line of the file: what a round left, or what was measured on validation data."""
         if "evaluation" in row:
             for far, recall in row.get("recall_at_far", {}).items():
                 rounds, values = self.measured.setdefault(f"{float(far):g}", ([], []))
@@ -75,6 +78,11 @@ class Metrics:
             if "accuracy" in row:
                 self.accuracy[0].append(int(row["round"]))
                 self.accuracy[1].append(float(row["accuracy"]))
+            for name in FIRST:
+                if name in row:
+                    rounds, values = self.errors.setdefault(name, ([], []))
+                    rounds.append(int(row["round"]))
+                    values.append(float(row[name]))
             return
         self.rounds.append(int(row["round"]))
         self.epsilon.append(_number(row.get("epsilon")))
@@ -94,6 +102,7 @@ class Score:
         auc: area under the ROC curve, or None.
         fpr, tpr: the curve, possibly empty.
         accuracy, log_loss: of a classifier, or None.
+        numbers: measure of `metrics.shown` → value, of a model of numbers; those that are finite.
     """
 
     recall: dict[str, float]
@@ -102,6 +111,7 @@ class Score:
     tpr: list[float]
     accuracy: float | None = None
     log_loss: float | None = None
+    numbers: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -144,12 +154,11 @@ class RunRecord:
 
     @property
     def rounds_planned(self) -> int:
-        """Rounds of the plan."""
+        """Rounds or steps that the plan has as a number; else those that the ledger counts."""
         return int(self.plan.get("rounds") or self.plan.get("steps") or self.ledger.rounds)
 
     @property
     def finished(self) -> bool:
-        """Whether all planned rounds ran."""
         return self.ledger.rounds >= self.rounds_planned
 
     @property
@@ -211,7 +220,7 @@ def _load(path: Path, build: Callable[[Any], T]) -> T:
     except InputError as error:
         raise InputError(f"{path} is damaged: {error}") from None
     except _DAMAGE as error:
-        raise InputError(f"{path} is damaged ({_reason(error)}); take a whole copy") from None
+        raise InputError(f"{path} is damaged ({_reason(error):.500}); take a whole copy") from None
 
 
 def _reason(error: Exception) -> str:
@@ -251,7 +260,7 @@ def _metrics(path: Path) -> Metrics:
         try:
             metrics.add(row)
         except _DAMAGE as error:
-            raise InputError(f"{path}, line {line} is damaged ({_reason(error)}); take a whole copy") from None
+            raise InputError(f"{path}, line {line} is damaged ({_reason(error):.500}); take a whole copy") from None
     return metrics
 
 
@@ -261,7 +270,7 @@ def _lines(path: Path) -> Iterator[Any]:
             try:
                 yield parse_json(line)
             except ValueError as error:
-                raise InputError(f"{path}, line {number} is damaged ({error}); take a whole copy") from None
+                raise InputError(f"{path}, line {number} is damaged ({error!s:.500}); take a whole copy") from None
 
 
 def _evaluation(value: Any) -> Evaluation:
@@ -276,10 +285,11 @@ def _score(value: Any) -> Score:
     if len(fpr) != len(tpr):
         raise ValueError(f"the ROC curve has {len(fpr)} rates of one kind and {len(tpr)} of the other")
     recall = {f"{float(far):g}": float(share) for far, share in value.get("recall_at_far", {}).items()}
-    if not recall and "accuracy" not in value:
-        raise KeyError("recall_at_far and no accuracy")
+    numbers = {name: number for name in NUMBERS if (number := _number(value.get(name))) is not None}
+    if not recall and "accuracy" not in value and "not_finite" not in value:
+        raise KeyError("recall_at_far, no accuracy and no other measure")
     area, accuracy, log_loss = (_number(value.get(name)) for name in ("auc", "accuracy", "log_loss"))
-    return Score(recall, area, fpr, tpr, accuracy, log_loss)
+    return Score(recall, area, fpr, tpr, accuracy, log_loss, numbers)
 
 
 def _number(value: Any) -> float | None:

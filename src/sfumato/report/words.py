@@ -18,6 +18,7 @@ from sfumato.accounting.statement.disclosure import NOT_STATED, QUESTIONS
 from sfumato.accounting.statement.verdict import FPR, percent
 from sfumato.accounting.statement.verdict import SCALE as _SCALE
 from sfumato.algorithms import ALGORITHMS
+from sfumato.metrics.shown import FIRST, NUMBERS
 from sfumato.report.numbers import down, near, odds_factor, up
 from sfumato.report.record import RunRecord
 
@@ -150,6 +151,8 @@ def result(run: RunRecord) -> tuple[str, str] | None:
     scores = (before, after)
     if any(score and score.accuracy is not None for score in scores):
         name, values = "Accuracy", [score.accuracy if score else None for score in scores]
+    elif first := next((name for name in FIRST if any(score and name in score.numbers for score in scores)), None):
+        name, values = measure_title(first), [score.numbers.get(first) if score else None for score in scores]
     elif fars:
         name, values = (
             f"Recall at FAR {float(fars[0]):g}",
@@ -158,6 +161,11 @@ def result(run: RunRecord) -> tuple[str, str] | None:
     else:
         return None
     return name, " → ".join("–" if value is None else near(value, 3) for value in values)
+
+
+def measure_title(name: str) -> str:
+    """A measure of `sfumato.metrics.shown` at the beginning of a line."""
+    return NUMBERS[name][:1].upper() + NUMBERS[name][1:]
 
 
 def not_covered(run: RunRecord) -> list[str]:

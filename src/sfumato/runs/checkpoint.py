@@ -24,6 +24,7 @@ from sfumato._files import delete, parse_json, write_atomic
 from sfumato._random import RandomSource
 
 STATE, FROZEN, KEY = "state.safetensors", "frozen.safetensors", "key"
+_RELEASED = "released"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +92,18 @@ def load_frozen(folder: Path) -> dict[str, Tensor]:
 
 
 def save_release(folder: Path, phase: str, tensors: dict[str, Tensor]) -> None:
-    """Write what a phase has released."""
-    _write(_release_file(folder, phase), tensors, "released")
+    """Write what a phase has released.
+
+    Raises:
+        InputError: it was drawn before as something else. That may have been seen, and has the same noise.
+    """
+    path = _release_file(folder, phase)
+    if path.exists() and _digest(_RELEASED, read_tensors(path)[0]) != _digest(_RELEASED, _plain(tensors)):
+        raise InputError(
+            f"{phase} was drawn before this run died, and is something else now ({path}): two results with the same "
+            "noise tell the records; make it as it was made then, or start a new run"
+        )
+    _write(path, tensors, _RELEASED)
 
 
 def load_release(folder: Path, phase: str) -> dict[str, Tensor]:
@@ -165,12 +176,16 @@ def _release_file(folder: Path, phase: str) -> Path:
 
 
 def _write(path: Path, tensors: dict[str, Tensor], header: str) -> None:
-    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    plain = _plain(tensors)
     metadata = {"sfumato": header, "digest": _digest(header, plain)}
     try:
         write_atomic(path, lambda temporary: save_file(plain, temporary, metadata), private=True)
     except SafetensorError as error:
         raise OSError(None, str(error), str(path)) from None
+
+
+def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
 
 
 def _digest(header: str, tensors: dict[str, Tensor]) -> str:

@@ -34,6 +34,8 @@ class Facts:
         population: public number of units.
         delta: δ.
         sampling, mechanism: phrases.
+        attained: whether some records make the run cost as much as its events say; if not, they are upper bounds on
+            what ran, and nothing is known from below.
         assumptions: sentences that the guarantee rests on, beside those of every run.
         alternatives: the run under other conventions.
         disclosure: answers to the questions of `accounting.statement.disclosure` that follow from what ran, beside
@@ -46,6 +48,7 @@ class Facts:
     delta: float
     sampling: str
     mechanism: str
+    attained: bool = True
     assumptions: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     disclosure: dict[str, str] = field(default_factory=dict)

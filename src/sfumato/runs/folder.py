@@ -130,7 +130,7 @@ class RunFolder:
         except FileNotFoundError:
             raise InputError(f"{self.path} holds no plan.json: it is not the folder of a run") from None
         except ValueError as error:
-            raise InputError(f"{self.plan} is damaged ({error}); take a whole copy") from None
+            raise InputError(f"{self.plan} is damaged ({error!s:.500}); take a whole copy") from None
 
     def withdraw_statement(self) -> None:
         """Delete the statement of a run that goes on: it would tell of fewer releases than there are."""
@@ -166,8 +166,8 @@ class RunFolder:
                 rows.append(_fields(parse_json(line)))
             except ValueError as error:
                 raise InputError(
-                    f"{self.metrics}, line {number} is damaged ({error}); take a whole copy, or delete the file: only "
-                    "its rows are lost then"
+                    f"{self.metrics}, line {number} is damaged ({error!s:.500}); take a whole copy, or delete the "
+                    "file: only its rows are lost then"
                 ) from None
         if len(rows) < lines:
             warnings.warn(
@@ -192,7 +192,7 @@ class RunFolder:
         try:
             return _fields(read_json(self._evaluation))
         except ValueError as error:
-            raise InputError(f"{self._evaluation} is damaged ({error}); delete it to go on without it") from None
+            raise InputError(f"{self._evaluation} is damaged ({error!s:.500}); delete it to go on without it") from None
 
 
 def _fields(value: Any) -> dict[str, Any]:

@@ -26,6 +26,7 @@ mistake in plan or data leaves no folder behind.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ from sfumato.runs.checkpoint import Checkpoint
 from sfumato.runs.facts import Facts
 from sfumato.runs.folder import RunFolder
 from sfumato.runs.interrupt import Interrupt
-from sfumato.runs.statement import make_statement
+from sfumato.runs.statement import NO_LEDGER, make_statement
 from sfumato.runs.team import Team
 
 
@@ -73,6 +74,7 @@ class Run:
         self._releases: dict[str, dict[str, Tensor]] = {}
         self._last: Checkpoint | None = None
         self._fingerprint = ""
+        self._rounds_taken = self._finished = False
         self._interrupt, self._signals = Interrupt(), stack.enter_context(ExitStack())
         self._adjacency: Adjacency | None = None
 
@@ -186,6 +188,19 @@ class Run:
             raise InputError(f"one statement cannot cover neighbours by {self._adjacency} and by {adjacency}")
         self._adjacency = adjacency
 
+    def take_rounds(self) -> None:
+        """Say that a loop draws its rounds from this run's randomness, and keeps its state in the checkpoint.
+
+        Raises:
+            InputError: another loop does; the two would add the same noise to different sums.
+        """
+        if self._rounds_taken:
+            raise InputError(
+                "one run holds one loop: a second one would draw the first one's cohorts and noise again; give it a "
+                "run of its own, in another folder, and add up the two statements"
+            )
+        self._rounds_taken = True
+
     @property
     def asked_to_stop(self) -> bool:
         """Whether a signal asked this process to stop at the next place where the run can go on."""
@@ -204,6 +219,8 @@ class Run:
         """
         if self.folder is not None and self.team.leads and self._ledger is None:
             raise RuntimeError("the run has not started: what it releases now would stand in no ledger")
+        if self._finished:
+            raise RuntimeError("the run has finished: its statement would not cover what it releases now")
         if self._ledger is not None:
             with self._writing():
                 self._ledger.append(event, **({} if phase is None else {"phase": phase}), **public)
@@ -221,21 +238,31 @@ class Run:
         Args:
             phase: its name, once in a run.
             event: what it costs one unit.
-            draw: makes it from the run's randomness, in streams labelled by the phase, and from the private records.
+            draw: makes it from the phase's own randomness, whose streams are those of no other phase and of no loop,
+                and from the private records.
             public: for the ledger.
 
-        Where it comes after a loop has begun, the loop's next checkpoint keeps it; until then it is drawn again alike.
+        Between the checkpoints of a loop, the loop's next one keeps it; until then it is drawn again alike.
+
+        Raises:
+            InputError: a run that goes on draws something else than before it died, with the same noise.
         """
         if phase not in self._releases:
+            last = self._last
+            # Else rounds since the checkpoint would have to go with it, and only the loop knows their state.
+            keep = last is not None and (not last.state or last.complete or not self._behind(last))
             self.spend(event, phase=phase, **public)
-            self._releases[phase] = draw(self.source)
+            self._releases[phase] = draw(self.source.within(phase))
             if self.folder is not None and self.team.leads:
                 with self._writing():
                     checkpoints.save_release(self.folder.checkpoint, phase, self._releases[phase])
-            last = self._last
-            if last is not None and (not last.state or last.complete):  # else the loop saves: its rounds go with it
+            if last is not None and keep:
                 self.save(last.tensors, last.state, complete=last.complete)
         return self._releases[phase]
+
+    def _behind(self, saved: Checkpoint) -> bool:
+        """Whether something was recorded since this checkpoint."""
+        return self._ledger is not None and saved.ledger_entries != len(self._ledger)
 
     def spent(self) -> Event:
         """Everything recorded so far, composed."""
@@ -284,6 +311,9 @@ class Run:
         """
         self._signals.close()
         self.between(facts.adjacency)
+        self._finished = True
+        if self.folder is None:
+            facts = replace(facts, disclosure={"verification": NO_LEDGER, **facts.disclosure})
         statement = None
         if self.team.leads:
             ledger = self._ledger
@@ -319,6 +349,8 @@ class Run:
             if self._last is not None and not self._last.complete:  # a run without a loop
                 self.save(self._last.tensors, self._last.state, complete=True)
             checkpoints.delete_key(folder.checkpoint)
+        elif self._last is not None and self._behind(self._last):
+            self.save(self._last.tensors, self._last.state)  # no run that goes on may forget what a statement tells
         ledger.seal(statement.digest, binding.digests([folder.plan, folder.model]))
         statement.save(folder.statement)
 
@@ -376,7 +408,9 @@ class Run:
         return f" ({', '.join(changed)})" if changed else ""
 
     def _refuse_stranger(self, ledger: Ledger, saved: Checkpoint) -> None:
-        """Refuse a key that is not the ledger's."""
+        """Refuse a key that is not the ledger's, and a statement that would call seeded releases random."""
+        if self.source.kind == "os" and ledger.releases and ledger.writer is None:
+            raise InputError("the releases in the ledger were seeded; go on with the same seed, or start a new run")
         if not saved.complete and ledger.writer not in (None, self._identity()):
             raise InputError(
                 "the last entry of the ledger was written with another key than that in the checkpoint; take ledger "

@@ -11,6 +11,8 @@ from sfumato.runs.facts import Facts
 
 KEY_DELETED = "Yes: AES-256 under a key from the operating system, deleted when the run ends."
 """The answer to "cryptographic_noise" of a run that has ended, or of a plan that will run to its end."""
+NO_LEDGER = "Nothing: the run was kept in memory, without a ledger. That the code ran as it stands has to be believed."
+"""The answer to "verification" of a run without a folder."""
 _KEY_KEPT = (
     "Yes: AES-256 under a key from the operating system. The run was stopped and can go on, so checkpoint/ holds the "
     "key still, and who has it can take the noise away; sfumato close deletes it."
@@ -37,7 +39,7 @@ def make_statement(
         adjacency=facts.adjacency,
         epsilon=upper,
         delta=facts.delta,
-        epsilon_lower=lower,
+        epsilon_lower=lower if facts.attained and lower > 0 else None,
         rho=cost.rho(),
         sampling=facts.sampling,
         mechanism=facts.mechanism,
@@ -60,8 +62,8 @@ _NOT_COVERED = {
 
 def _assumptions(facts: Facts, noise_source: str) -> tuple[str, ...]:
     lines = [
-        f"The number of {facts.unit}s, {facts.population}, and everything in plan.json are public (where the true "
-        "number is not, a public one can be declared).",
+        f"The number of {_word(facts.unit, several=True)}, {facts.population}, and everything in plan.json are "
+        "public (where the true number is not, a public one can be declared).",
         _person(facts.unit),
         "The model after every round, the ledger and the plan are covered. Metrics, evaluations on private data and "
         "checkpoints are not.",
@@ -80,16 +82,23 @@ def _person(unit: Unit) -> str:
             "A record is one example of the data set: a person with several examples is covered for each alone, not "
             "for all of them together."
         )
-    return "A person is one user of the data set: whoever appears under several users is covered for each alone."
+    if unit == "user":
+        return "A person is one user of the data set: whoever appears under several users is covered for each alone."
+    return (
+        f"A {_word(unit)} is what is covered: a person behind several of them is covered for each alone, not for "
+        "all of them together."
+    )
 
 
 def _several(unit: Unit) -> str:
-    if unit == "example":
-        return f"{_person(unit)} Whether anybody has several examples is {NOT_STATED}."
-    return (
-        "A person is one user of the data set. Whoever appears under several users is covered for each alone; whether "
-        f"that happens is {NOT_STATED}."
-    )
+    several = "appears under several users" if unit == "user" else f"is behind several {_word(unit, several=True)}"
+    return f"{_person(unit)} Whether anybody {several} is {NOT_STATED}."
+
+
+def _word(unit: Unit, *, several: bool = False) -> str:
+    """A unit as people say it."""
+    word = unit.replace("_", " ")
+    return word if not several else "identities" if unit == "identity" else f"{word}s"
 
 
 def _disclosure(facts: Facts, noise_source: str, *, key_kept: bool) -> dict[str, str]:
@@ -118,9 +127,12 @@ def _disclosure(facts: Facts, noise_source: str, *, key_kept: bool) -> dict[str,
 
 
 def _alternatives(event: Event, facts: Facts) -> list[dict[str, Any]]:
-    """The same run under other conventions; each with its own numbers."""
+    """The same run under other conventions; each with its own numbers. One that knows of fewer releases than there are,
+    as a loop does of what came before it, tells of another run and is left out."""
     rows = []
     for other in facts.alternatives:
+        if other.event is not None and _releases(other.event) < _releases(event):
+            continue
         cost = guarantee(event if other.event is None else other.event, adjacency=facts.adjacency, method=other.method)
         rows.append(
             {
@@ -133,3 +145,7 @@ def _alternatives(event: Event, facts: Facts) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _releases(event: Event) -> int:
+    return sum(count for _, count in terms(event))

@@ -35,6 +35,8 @@ def facts_of(
         delta=delta,
         sampling=private_sum.sampler.describe(),
         mechanism=_mechanism(private_sum, rounds),
+        # a user who is alone in a group moves the sum by one bound, and nobody can rule that out by choosing records
+        attained=not isinstance(private_sum.grouping, VirtualClients),
         assumptions=(*_assumptions(plan, private_sum, rounds), *plan.assumptions(), *data_assumptions),
         alternatives=tuple(_alternatives(plan, private_sum, rounds)),
         disclosure={

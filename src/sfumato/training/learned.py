@@ -8,8 +8,17 @@ which of the two may be told.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sfumato.metrics.shown import EXPLAINED, FIRST, NUMBERS
+
 _LAST = 3
 """Rounds in a row without a finite loss, or without half of their contributions, that are called a divergence."""
+
+_BEFORE_AND_AFTER = (
+    ("accuracy", "accuracy", 1),
+    ("auc", "area under the ROC curve", 1),
+    *((name, NUMBERS[name], -1) for name in FIRST),
+)
+"""Measures that tell whether the training brought anything: key, name, and 1 where more is better, -1 where less is."""
 
 Column = Sequence[float | None]
 
@@ -81,14 +90,18 @@ def _chance(evaluation: Mapping[str, Any]) -> list[str]:
         return [f"the area under its ROC curve is {area:.3g}, and guessing gives 0.5"]
     if accuracy is not None and classes and accuracy <= 1 / classes:
         return [f"its accuracy is {accuracy:.3g}, and guessing among {classes} gives {1 / classes:.3g}"]
+    for name in EXPLAINED:
+        explained = score.get(name)
+        if explained is not None and explained <= 0:
+            return [f"its {NUMBERS[name]} is {explained:.3g}, and a constant gives 0"]
     return []
 
 
 def _no_gain(evaluation: Mapping[str, Any]) -> str:
-    for name, words in (("accuracy", "accuracy"), ("auc", "area under the ROC curve")):
+    for name, words, better in _BEFORE_AND_AFTER:
         before, after = ((evaluation.get(model) or {}).get(name) for model in ("untrained", "trained"))
         if before is not None and after is not None:
-            if after > before:
+            if better * after > better * before:
                 return ""
             told = f"{words} {before:.4g} before and {after:.4g} after"
             return f"The training brought nothing on the test data: {told}."

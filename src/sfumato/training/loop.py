@@ -78,6 +78,7 @@ class Loop:
         self._sum, self._contribution, self._server, self._theta = private_sum, contribution, server, theta
         self._run, self._phase = run, phase
         run.between(private_sum.sampler.adjacency)
+        run.take_rounds()
         self._memory: Tensor | None = None
         self._behaviour: Behaviour | None = None
 

@@ -31,7 +31,8 @@ _ONLY_FOR = {
     "adaptive_clip_count_noise": "adaptive",
     "adaptive_clip_rounds": "adaptive",
 }
-"""Fields that one kind of clipping reads; with another they would do nothing, and nobody would be told."""
+"""Fields that one kind of clipping reads; with another they would do nothing, and nobody would be told. All are None
+unless given: a default of their own could not be told from the same number given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +46,11 @@ class PrivatePlan(TrainingPlan):
             guarantee.
         clipping: "flat" bounds a contribution, "per_layer" each layer's part of it, "automatic" brings all of them to
             one length, "adaptive" follows a quantile of their norms with a noisy count.
-        clip_gamma: automatic clipping: the norm at which a contribution counts half.
+        clip_gamma: automatic clipping: the norm at which a contribution counts half; None for 0.01.
         layer_shares: per-layer clipping: relative bounds of the layers in the order of the model; None for equal ones.
-        adaptive_clip_quantile: adaptive clipping: the share of contributions that should be left whole.
-        adaptive_clip_learning_rate: adaptive clipping: rate of the geometric update that starts from clip_norm.
+        adaptive_clip_quantile: adaptive clipping: the share of contributions that should be left whole; None for 0.5.
+        adaptive_clip_learning_rate: adaptive clipping: rate of the geometric update that starts from clip_norm; None
+            for 0.2.
         adaptive_clip_count_noise: adaptive clipping: std of the noise on the count; None for a twentieth of the
             contributions, or the noise multiplier where that is larger.
         adaptive_clip_rounds: adaptive clipping: adapt in the first so many rounds only; None for all.
@@ -60,10 +62,10 @@ class PrivatePlan(TrainingPlan):
     clip_norm: float | None = 1.0
     noise_multiplier: float | None = None
     clipping: Literal["flat", "per_layer", "automatic", "adaptive"] = "flat"
-    clip_gamma: float = 0.01
+    clip_gamma: float | None = None
     layer_shares: tuple[float, ...] | None = None
-    adaptive_clip_quantile: float = 0.5
-    adaptive_clip_learning_rate: float = 0.2
+    adaptive_clip_quantile: float | None = None
+    adaptive_clip_learning_rate: float | None = None
     adaptive_clip_count_noise: float | None = None
     adaptive_clip_rounds: int | None = None
     population: int | None = None
@@ -73,7 +75,8 @@ class PrivatePlan(TrainingPlan):
         super().__post_init__()
         _check.one_of(("poisson", "fixed"), sampling=self.sampling)
         _check.one_of(("flat", "per_layer", "automatic", "adaptive"), clipping=self.clipping)
-        _check.positive(clip_gamma=self.clip_gamma)
+        if self.clip_gamma is not None:
+            _check.positive(clip_gamma=self.clip_gamma)
         if self.noise_multiplier is not None:
             _check.non_negative(noise_multiplier=self.noise_multiplier)
         if self.population is not None:
@@ -94,11 +97,10 @@ class PrivatePlan(TrainingPlan):
 
     def _refuse_unused(self) -> None:
         """Refuse settings of another kind of clipping than the chosen one."""
-        for field in dataclasses.fields(self):
-            kind = _ONLY_FOR.get(field.name, self.clipping)
-            if kind != self.clipping and getattr(self, field.name) != field.default:
+        for name, kind in _ONLY_FOR.items():
+            if kind != self.clipping and getattr(self, name) is not None:
                 raise InputError(
-                    f"{field.name} is for clipping={kind}, got clipping={self.clipping}; leave it out, or choose that "
+                    f"{name} is for clipping={kind}, got clipping={self.clipping}; leave it out, or choose that "
                     "clipping"
                 )
 
@@ -125,7 +127,7 @@ class PrivatePlan(TrainingPlan):
         if self.clipping == "per_layer":
             return PerLayerClipNorm(clip_norm=self.clip_norm, shares=self.layer_shares)
         if self.clipping == "automatic":
-            return AutomaticClipNorm(clip_norm=self.clip_norm, gamma=self.clip_gamma)
+            return AutomaticClipNorm(clip_norm=self.clip_norm, **_given(gamma=self.clip_gamma))
         if self.clipping == "adaptive":
             return AdaptiveClipNorm(initial=self.clip_norm, rule=self._quantile)
         return ConstantClipNorm(clip_norm=self.clip_norm)
@@ -133,10 +135,12 @@ class PrivatePlan(TrainingPlan):
     @property
     def _quantile(self) -> QuantileRule:
         return QuantileRule(
-            quantile=self.adaptive_clip_quantile,
-            learning_rate=self.adaptive_clip_learning_rate,
-            count_noise=self.adaptive_clip_count_noise,
-            rounds=self.adaptive_clip_rounds,
+            **_given(
+                quantile=self.adaptive_clip_quantile,
+                learning_rate=self.adaptive_clip_learning_rate,
+                count_noise=self.adaptive_clip_count_noise,
+                rounds=self.adaptive_clip_rounds,
+            )
         )
 
     def sampler(self, population: int) -> Sampler:
@@ -181,8 +185,7 @@ class PrivatePlan(TrainingPlan):
         # The count's noise limits z from above; it does not change what a given z costs.
         plain = base
         if base.clipping == "adaptive":
-            usual = {f.name: f.default for f in dataclasses.fields(base) if _ONLY_FOR.get(f.name) == "adaptive"}
-            plain = dataclasses.replace(base, clipping="flat", **usual)
+            plain = dataclasses.replace(base, clipping="flat", **dict.fromkeys(_ONLY_FOR))
 
         def event(noise_multiplier: float) -> Event:
             rounds = dataclasses.replace(plain, noise_multiplier=noise_multiplier).private_sum(population)
@@ -216,3 +219,8 @@ class PrivatePlan(TrainingPlan):
         if self.delta is not None and is_too_large(self.delta, population) and self.noise_multiplier:
             remedy = f"leave it out for {default_delta(population):g}"
             warnings.warn(f"delta {self.delta:g} is not well below 1/{population}; {remedy}", stacklevel=2)
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    """Those that are not None; the others keep the default of what they are given to."""
+    return {name: value for name, value in settings.items() if value is not None}

@@ -148,8 +148,8 @@ class Trainable:
                     else:
                         tensor.data = self._kept[name].clone()
         if theta is not None and not _same(self.vector, theta):
-            ours = zip(self.layout.names, self._views, self.views(theta), strict=True)
-            changed += [name for name, one, other in ours if not _same(one, other)]
+            compared = zip(self.layout.names, self._views, self.views(theta), strict=True)
+            changed += [name for name, one, other in compared if not _same(one, other)]
             self.load(theta)
         return changed
 

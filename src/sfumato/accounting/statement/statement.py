@@ -193,7 +193,7 @@ class Statement:
         except OSError as error:
             raise InputError(f"{path} cannot be read ({error.strerror}); give the statement.json of a run") from None
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{path} is no whole statement: {error}; take a whole copy") from None
+            raise InputError(f"{path} is no whole statement: {error!s:.500}; take a whole copy") from None
 
     def answer(self, **answers: str) -> "Statement":
         """The statement with these answers, beside those that it has.

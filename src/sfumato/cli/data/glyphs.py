@@ -31,7 +31,6 @@ class GlyphOptions(CommonOptions):
 
 
 def data_glyphs(argv: Sequence[str]) -> int:
-    """Run the command."""
     about = "Draw the embedded data (characters of the DejaVu fonts, 28x28, grey) and write them as a store."
     options = parse(GlyphOptions, argv, command="data glyphs", about=about)
     with bar("drawing") as progress:

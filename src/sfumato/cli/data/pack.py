@@ -36,7 +36,6 @@ class PackOptions(CommonOptions):
 
 
 def data_pack(argv: Sequence[str]) -> int:
-    """Run the command."""
     about = "Decode a folder of pictures into a store that opens at once; it can be stopped and goes on."
     options = parse(PackOptions, argv, command="data pack", about=about)
     with bar("packing") as progress:

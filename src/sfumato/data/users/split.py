@@ -79,7 +79,7 @@ def split_users(
             "test: recall would not be on unseen classes; use split_labels, or shared_labels=True if this is meant",
             stacklevel=2,
         )
-    return _split(division, (view.compact_labels() if disjoint else view for view in views))
+    return _as_split(division, (view.compact_labels() if disjoint else view for view in views))
 
 
 def split_labels(dataset: UserDataset, *, test: Selection = 0.2, validation: Selection = 0, seed: int = 0) -> Split:
@@ -98,7 +98,7 @@ def split_labels(dataset: UserDataset, *, test: Selection = 0.2, validation: Sel
     division = divide(dataset.num_classes, _class_names(dataset), "class", test=test, validation=validation, seed=seed)
     if dataset.label_names is None and dataset.class_map is None:
         division = replace(division, by_position=False)  # the numbers came with the data: they are the classes' names
-    return _split(division, (_with_classes(dataset, part) for part in division.parts))
+    return _as_split(division, (_with_classes(dataset, part) for part in division.parts))
 
 
 def split_groups(dataset: UserDataset, *, test: Selection = 0.2, validation: Selection = 0, seed: int = 0) -> Split:
@@ -120,10 +120,13 @@ def split_groups(dataset: UserDataset, *, test: Selection = 0.2, validation: Sel
     number = {name: i for i, name in enumerate(groups)}
     owner = np.array([number[name] for name in dataset.label_groups])
     division = divide(len(groups), groups, "group", test=test, validation=validation, seed=seed)
-    return _split(division, (_with_classes(dataset, np.flatnonzero(np.isin(owner, part))) for part in division.parts))
+    return _as_split(
+        division, (_with_classes(dataset, np.flatnonzero(np.isin(owner, part))) for part in division.parts)
+    )
 
 
-def _split(division: Division, parts: Iterable[UserDataset]) -> Split:
+def _as_split(division: Division, parts: Iterable[UserDataset]) -> Split:
+    """The parts with what was assumed to divide them; raises InputError if nobody is left to train on."""
     train, validation, test = (replace(part, assumptions=(*part.assumptions, *division.assumptions)) for part in parts)
     if len(train) == 0:
         raise InputError("nobody is left to train on: no user holds a class of the training part; take fewer")

@@ -205,8 +205,10 @@ def _adapt(weight: torch.Tensor, wanted: int, channels: str, where: str) -> tupl
     raise InputError(f"{where}: the first convolution reads {weight.shape[1]} channels, the model {wanted}; {remedy}")
 
 
-def _dropped_stem(layer: Layer, tensors: Mapping[str, torch.Tensor], theirs: int, ours: int) -> list[Entry]:
-    note = f"first layer: {theirs}x{theirs} in the file, {ours}x{ours} in a small stem"
+def _dropped_stem(
+    layer: Layer, tensors: Mapping[str, torch.Tensor], file_kernel: int, small_kernel: int
+) -> list[Entry]:
+    note = f"first layer: {file_kernel}x{file_kernel} in the file, {small_kernel}x{small_kernel} in a small stem"
     names = [f"{layer.file_norm}.{name}" for name in ("weight", "bias", *_STATISTICS)]
     return [
         Entry(action="dropped", name=name, note=note)

@@ -75,17 +75,17 @@ def _resnet(model: ResNet) -> tuple[Layer, ...]:
 
 
 def _mobilenet(file_names: list[tuple[str, str]]) -> tuple[Layer, ...]:
-    ours = ["first"]
+    convolutions = ["first"]
     at = 0
     for expansion, _, count, _ in STAGES:
         for _ in range(count):
             parts = ("expand", "depthwise", "project") if expansion != 1 else ("depthwise", "project")
-            ours += [f"blocks.{at}.{part}" for part in parts]
+            convolutions += [f"blocks.{at}.{part}" for part in parts]
             at += 1
-    ours.append("last")
+    convolutions.append("last")
     return tuple(
         Layer(conv=conv, norm=f"{conv}_norm", file_conv=file_conv, file_norm=file_norm)
-        for conv, (file_conv, file_norm) in zip(ours, file_names, strict=True)
+        for conv, (file_conv, file_norm) in zip(convolutions, file_names, strict=True)
     )
 
 
