@@ -2,9 +2,9 @@
 
     run.py [--quick] [--seeds N] [--jobs N] [--out DIR] [--data PATH]
 
-Every (method, seed) is one process with its share of the cores and one run folder; a run that was stopped goes on, a
-finished one is not repeated. results.json is written beside run.py; --quick, or data from elsewhere, writes it to the
-output folder only.
+Every (method, seed) is one process with its share of the cores and one run folder (--quick: all in one process); a run
+that was stopped goes on, a finished one is not repeated. results.json is written beside run.py; --quick, or data from
+elsewhere, writes it to the output folder only.
 """
 
 import argparse
@@ -76,8 +76,14 @@ def main(
         print(f"{names[0]} seed {names[1]}: {'done' if code == 0 else f'failed ({code})'}", flush=True)
         return code
 
-    with ThreadPoolExecutor(options.jobs) as pool:
-        codes = list(pool.map(launch, [(method, str(seed)) for seed in range(seeds) for method in methods]))
+    cells = [(method, seed) for seed in range(seeds) for method in methods]
+    if options.quick:  # a process would take longer to start than to run
+        for method, seed in cells:
+            cell(method, seed, place(method, seed), True, path)
+        codes = []
+    else:
+        with ThreadPoolExecutor(options.jobs) as pool:
+            codes = list(pool.map(launch, [(method, str(seed)) for method, seed in cells]))
     if any(codes):
         sys.exit("a run failed; see its message above, and start again to go on")
     rows = table(place, seeds, options.quick)

@@ -120,6 +120,7 @@ def test_an_event_in_a_file_takes_the_place_of_the_noise(sfumato, tmp_path):
     ("text", "said"),
     [
         ("[1", "is not JSON"),
+        ("[" * 200_000, "is not JSON"),
         ("[1]", "must hold what an event's to_json() gives"),
         ('{"event": "gaussian"}', "noise_multiplier"),
         ('{"event": "gaussian", "noise_multiplier": -1}', "noise_multiplier must be > 0"),

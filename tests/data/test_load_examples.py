@@ -32,3 +32,18 @@ def test_the_door_knows_stores_by_user_and_refuses_the_rest(tmp_path: Path) -> N
         load_examples(tmp_path / "users", "valid")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="not divided into train and test"):
         load_examples(tmp_path / "users", "test")
+
+
+def test_what_the_data_have_no_use_for_is_refused_and_not_passed_over(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((4, 8, 8), np.uint8), y=[0, 1, 0, 1])
+    write_store(from_arrays(np.zeros((2, 3, 3), np.uint8), [0, 1], ["b", "a"]), tmp_path / "users")
+    (tmp_path / "texts.csv").write_text("label,text\na,some words\nb,more words\n")
+    for place, option, name in [
+        ("a.npz", {"size": 28}, "size"),
+        ("a.npz", {"channels": 1}, "channels"),
+        ("a.npz", {"schema": {"x": {"kind": "target"}}}, "schema"),
+        ("users", {"size": (4, 4)}, "size"),
+        ("texts.csv", {"channels": 3}, "channels"),
+    ]:
+        with pytest.raises(InputError, match=f"{name} is for .*{place} is none; leave it out"):
+            load_examples(tmp_path / place, **option)

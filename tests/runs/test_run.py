@@ -85,6 +85,44 @@ def test_a_phase_is_released_once_and_paid_once(tmp_path):
     assert calls == ["histogram"]
 
 
+@pytest.mark.parametrize("folder", [True, False])
+def test_a_phase_that_was_released_is_not_another_one_at_another_cost(tmp_path, folder):
+    """Else the second release would give the first result again, and nobody would notice."""
+    out = tmp_path / "run" if folder else None
+    with Run.open(out, plan=PLAN, seed=1) as run:
+        run.start("of this data")
+        run.release("histogram", COST["histogram"], draw("histogram", []))
+        with pytest.raises(InputError, match="give what follows a name of its own"):
+            run.release("histogram", COST["votes"], draw("votes", []))
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_a_phase_that_the_budget_refused_may_be_released_at_a_lower_cost(tmp_path, folder):
+    out, dear = tmp_path / "run" if folder else None, COST["histogram"] * 1000
+    budget = Budget(epsilon=acc.guarantee(COST["histogram"]).epsilon(1e-4) * 1.01, delta=1e-4)
+    with Run.open(out, plan=PLAN, seed=1, budget=budget) as run:
+        run.start("of this data")
+        with pytest.raises(BudgetExceeded):
+            run.release("histogram", dear, draw("histogram", []))
+        run.release("histogram", COST["histogram"], draw("histogram", calls := []))
+        assert calls == ["histogram"]
+        assert run.spent() == COST["histogram"]
+
+
+def test_a_run_that_goes_on_knows_what_each_phase_was_released_at(tmp_path):
+    for resume in (False, True):
+        with Run.open(tmp_path / "run", plan=PLAN, seed=1, resume=resume) as run:
+            if resume:
+                run.saved("of this data")
+            run.start("of this data")
+            if not resume:
+                run.spend(COST["votes"], phase="histogram")  # beside the release
+            run.release("histogram", COST["histogram"], draw("histogram", calls := []))
+            assert calls == ([] if resume else ["histogram"])
+            with pytest.raises(InputError, match="give what follows a name of its own"):
+                run.release("histogram", acc.Gaussian(77.0), draw("histogram", []))
+
+
 @pytest.mark.parametrize("seed", [1, None])
 @pytest.mark.parametrize("phase", ["histogram", "votes"])
 def test_killed_between_phases_and_resumed_it_pays_and_draws_nothing_again(tmp_path, seed, phase):

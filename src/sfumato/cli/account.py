@@ -1,6 +1,5 @@
 """`sfumato account`: what a run costs each unit, by every accountant that knows it, side by side."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +8,7 @@ from typing import Any
 
 from sfumato import accounting as acc
 from sfumato._check import InputError, between, non_negative, positive, whole
+from sfumato._files import read_json
 from sfumato._types import Adjacency
 from sfumato.accounting.accountants.comparison.prv import PrvAccountant
 from sfumato.accounting.guarantee import Guarantee, Method
@@ -184,7 +184,7 @@ def _noise(noise_multiplier: float | None) -> acc.Event:
 
 def _read(path: Path) -> acc.Event:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = read_json(path)
     except OSError as error:
         raise InputError(f"--event {path}: {error.strerror}; give a file with an event") from None
     except ValueError as error:

@@ -1,6 +1,5 @@
 """`sfumato compare`: what runs cost under one convention, and which of them cannot be compared."""
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ import tyro
 
 from sfumato import accounting as acc
 from sfumato._check import InputError, between
+from sfumato._files import read_json
 from sfumato._types import Adjacency
 from sfumato.accounting.accountants.zcdp import rho_to_epsilon
 from sfumato.accounting.ledger import binding
@@ -146,10 +146,10 @@ def read_source(path: Path) -> Source:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
     except FileNotFoundError:
         raise InputError(f"there is nothing at {path}; give the folder of a run, or a file of it") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InputError(f"{path} is not JSON ({error}); a ledger's name ends in .jsonl") from None
 
 

@@ -69,13 +69,22 @@ def load_examples(
         return examples_from_users(load("glyphs", size, channels, progress=progress))
     if not place.exists():
         raise InputError(f"there is nothing at {path}; give {UNDERSTOOD}")
-    if place.is_dir() and not (is_example_store(place) or is_store(place)):
-        if is_idx_folder(place):
-            return idx_images(place, part, num_classes=num_classes)
-        if any(place.glob("*.npy")):
-            return npy_examples(place, part, classes=classes, num_classes=num_classes)
+    loose = place.is_dir() and not (is_example_store(place) or is_store(place))
+    idx = loose and is_idx_folder(place)
+    pictures = loose and not idx and not any(place.glob("*.npy"))
+    # What would not be read is named: who gives it believes that it does something.
+    if schema is not None and not is_table(place):
+        raise InputError(f"schema is for tables (.csv, .tsv, .parquet), {place} is none; leave it out")
+    for name, value in (("size", size), ("channels", channels)):
+        if value is not None and not pictures:
+            raise InputError(f"{name} is for folders of pictures, {place} is none; leave it out")
+    if pictures:
         names = None if label_values is None else [str(value) for value in label_values]
         return class_folder(place, part, size, channels, on_error, label_names=names, progress=progress)
+    if idx:
+        return idx_images(place, part, num_classes=num_classes)
+    if loose:
+        return npy_examples(place, part, classes=classes, num_classes=num_classes)
     if place.suffix.lower() == ".npz":
         return npz_examples(place, part, classes=classes, num_classes=num_classes)
     if part != "train":

@@ -38,7 +38,7 @@ from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato._types import Adjacency
-from sfumato.accounting import Budget, Event, Ledger, Statement, compose, terms
+from sfumato.accounting import Budget, Event, Ledger, Statement, compose, event_from_json, terms
 from sfumato.accounting.ledger import binding
 from sfumato.accounting.ledger.meter import meter
 from sfumato.runs import checkpoint as checkpoints
@@ -72,6 +72,7 @@ class Run:
         self._meter = meter(budget, {}) if budget is not None and folder is None else None  # else the ledger has one
         self._spent: dict[Event, int] = {}
         self._releases: dict[str, dict[str, Tensor]] = {}
+        self._costs: dict[str, Event] = {}  # of what was released, by phase
         self._last: Checkpoint | None = None
         self._fingerprint = ""
         self._rounds_taken = self._finished = False
@@ -118,10 +119,12 @@ class Run:
             yield run
 
     def saved(self, fingerprint: str) -> Checkpoint:
-        """The checkpoint of a run that goes on, and the tensors that are not trained.
+        """The checkpoint of a run that goes on; what its phases have released is read with it.
+
+        What is not trained comes from `frozen`.
 
         Raises:
-            InputError: there is none, or it is of another plan, model or data set.
+            InputError: there is none, it is damaged or of another version, or it is of another plan, model or data set.
         """
         assert self.folder is not None
         saved = self._load(self.folder)
@@ -236,7 +239,7 @@ class Run:
         """Release something once: a run that goes on finds it, and neither pays nor draws again.
 
         Args:
-            phase: its name, once in a run.
+            phase: its name, once in a run; asked for again, it gives the first result again.
             event: what it costs one unit.
             draw: makes it from the phase's own randomness, whose streams are those of no other phase and of no loop,
                 and from the private records.
@@ -245,20 +248,35 @@ class Run:
         Between the checkpoints of a loop, the loop's next one keeps it; until then it is drawn again alike.
 
         Raises:
-            InputError: a run that goes on draws something else than before it died, with the same noise.
+            InputError: a run that goes on draws something else than before it died, with the same noise; or the phase
+                was released at another cost.
         """
-        if phase not in self._releases:
-            last = self._last
-            # Else rounds since the checkpoint would have to go with it, and only the loop knows their state.
-            keep = last is not None and (not last.state or last.complete or not self._behind(last))
-            self.spend(event, phase=phase, **public)
-            self._releases[phase] = draw(self.source.within(phase))
-            if self.folder is not None and self.team.leads:
-                with self._writing():
-                    checkpoints.save_release(self.folder.checkpoint, phase, self._releases[phase])
-            if last is not None and keep:
-                self.save(last.tensors, last.state, complete=last.complete)
+        if phase in self._releases:
+            self._refuse_another(phase, event)
+            return self._releases[phase]
+        last = self._last
+        # Else rounds since the checkpoint would have to go with it, and only the loop knows their state.
+        keep = last is not None and (not last.state or last.complete or not self._behind(last))
+        self.spend(event, phase=phase, **public)
+        self._releases[phase], self._costs[phase] = draw(self.source.within(phase)), event
+        if self.folder is not None and self.team.leads:
+            with self._writing():
+                checkpoints.save_release(self.folder.checkpoint, phase, self._releases[phase])
+        if last is not None and keep:
+            self.save(last.tensors, last.state, complete=last.complete)
         return self._releases[phase]
+
+    def _refuse_another(self, phase: str, event: Event) -> None:
+        """Else the first result of a phase would be given for something else, and nobody would notice."""
+        known = [self._costs[phase]] if phase in self._costs else []
+        if not known and self._ledger is not None:  # a run that goes on; others of the phase may have been spent
+            entries = (entry for entry in self._ledger if entry.get("phase") == phase and "event" in entry)
+            known = [event_from_json(entry["event"]) for entry in entries]
+        if known and event not in known:
+            raise InputError(
+                f"phase {phase!r} was released as {known[0]}, so it cannot be {event} now; "
+                "give what follows a name of its own"
+            )
 
     def _behind(self, saved: Checkpoint) -> bool:
         """Whether something was recorded since this checkpoint."""

@@ -213,7 +213,7 @@ def test_a_norm_follows_every_trained_layer_but_the_last():
         (lambda: models.classifier("bilstm", 2, [(9,)]), "bilstm needs vocabulary_size=.*public"),
         (lambda: models.classifier("ctr", 2, [(3,), (4,)], vocabulary_sizes=[5, 6]), "each of the 4 .* got 2"),
         (lambda: models.classifier("lenet5", 10, [(28, 28)], norm="layer"), "no option norm; it has normalisation"),
-        (lambda: models.classifier("lenet5", 10, [(8, 8)]), "height must be a whole number >= 12, got 8"),
+        (lambda: models.classifier("lenet5", 10, [(8, 8)]), ">= 12, got 8; bring the pictures to that size"),
         (lambda: models.classifier("lenet5", 10, [(28, 0)]), "input_shapes must be a whole number >= 1, got 0"),
         (lambda: models.classifier("lenet5", 0, [(28, 28)]), "num_classes must be a whole number >= 1"),
         (lambda: models.classifier("lenet5", 10, [(28, 28)], normalisation="batch"), "none, layer, group, public_b"),

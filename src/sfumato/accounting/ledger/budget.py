@@ -29,7 +29,8 @@ from sfumato.accounting.accountants.zcdp import ZcdpAccountant
 from sfumato.accounting.events import Event, Gaussian, terms
 from sfumato.accounting.guarantee import guarantee
 
-_ROUNDING = 1.0 + 1e-9  # covers the round-off of ten million additions of Renyi costs
+ROUNDING = 1.0 + 1e-9
+"""Covers the round-off of ten million additions of Renyi costs."""
 
 
 class BudgetExceeded(InputError):
@@ -122,7 +123,7 @@ class Budget:
         if self.delta == 0:
             return single.largest_loss(self.adjacency)
         assert self.order is not None
-        return _ROUNDING * float(rdp(single, self.adjacency, (self.order,))[0])
+        return ROUNDING * float(rdp(single, self.adjacency, (self.order,))[0])
 
     @property
     def allowance(self) -> float:

@@ -31,7 +31,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from sfumato._check import InputError, whole
-from sfumato._files import sync_folder, write_atomic, write_whole
+from sfumato._files import beside, sync_folder, write_atomic, write_whole
 from sfumato.accounting.events import Event
 from sfumato.accounting.ledger import chain
 from sfumato.accounting.ledger.budget import Budget, BudgetExceeded
@@ -349,7 +349,7 @@ class Ledger:
         """Write what the open file holds beside the path that it has lost; says where it is."""
         if os.fstat(self._file.fileno()).st_nlink:
             return "put the file of this run back"
-        kept = self.path.with_name(f"{self.path.name}.kept")
+        kept = beside(self.path, after=".kept")
         try:
             write_atomic(kept, os.pread(self._file.fileno(), self._size, 0))
         except OSError as error:

@@ -21,11 +21,10 @@ import numpy as np
 from sfumato._check import InputError
 from sfumato.accounting.accountants.rdp import ORDERS, rdp
 from sfumato.accounting.events import Event, compose, terms
-from sfumato.accounting.ledger.budget import Budget, BudgetExceeded
+from sfumato.accounting.ledger.budget import ROUNDING, Budget, BudgetExceeded
 
 _MOST = 10**9  # `remaining` looks no further
 _RECENT = 16  # steps that tell what the next ones will be like
-_ROUNDING = 1.0 + 1e-9  # covers the round-off of ten million additions
 
 
 class Meter(Protocol):
@@ -218,7 +217,7 @@ class PlanMeter:
     def _fits_by_renyi(self, added: np.ndarray) -> bool:
         """Canonne, Kamath and Steinke 2020, Proposition 12, as in `RdpAccountant`."""
         assert self._renyi is not None
-        return float(((self._renyi + added) * _ROUNDING + self._conversion).min()) <= self.budget.limit
+        return float(((self._renyi + added) * ROUNDING + self._conversion).min()) <= self.budget.limit
 
 
 def _largest(fits: Callable[[int], bool], most: int = _MOST) -> int:

@@ -104,7 +104,8 @@ def height_and_width(image_size: int | tuple[int, int], at_least: int = 1) -> tu
         InputError: a side is not a whole number >= `at_least`.
     """
     height, width = image_size if isinstance(image_size, tuple) else (image_size, image_size)
-    whole(at_least=at_least, height=height, width=width)
+    remedy = "bring the pictures to that size, or take a model for smaller ones" if at_least > 1 else ""
+    whole(at_least=at_least, remedy=remedy, height=height, width=width)
     return height, width
 
 
