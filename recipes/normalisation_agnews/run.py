@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
-from ag_news import MORE, TRAIN, ag_news, ag_news_by_vectors
+from ag_news import TRAIN, ag_news, ag_news_by_vectors
 from classifier_recipe import Method, main
 
 from sfumato import models
@@ -28,8 +28,9 @@ NOT_PRIVATE = DPSGD(
     clip_norm=None,
     noise_multiplier=0,
 )
-# The same with public word vectors that stay as they are, and 5,000 more texts; chosen on 800 of them.
-BY_VECTORS = {7.0: (200, 2.0), 3.0: (150, 2.0), 1.0: (80, 2.0), 0.5: (50, 2.0)}
+# The same with public word vectors that stay as they are, and 4,999 more texts. Tried at epsilon 3 and 0.5, on 800
+# training texts that were held out for it.
+BY_VECTORS = {7.0: (100, 8.0), 3.0: (100, 8.0), 1.0: (60, 4.0), 0.5: (40, 4.0)}
 PAPER = {  # Davody et al. 2020, from the README of their code: without privacy, then epsilon 7, 3, 1 and 0.5
     "none": (0.885, 0.839, 0.800, 0.811, 0.779),
     "layer": (0.885, 0.835, 0.824, 0.820, 0.789),
@@ -59,7 +60,7 @@ def bilstm(norm: str) -> torch.nn.Module:
 
 
 def data_by_vectors(_: Path | None) -> tuple[ExampleDataset, ExampleDataset]:
-    """11,400 texts to train on, and the same to test."""
+    """11,399 texts to train on, and the same to test."""
     train, test, _vectors = ag_news_by_vectors(LENGTH)
     return train, test
 
@@ -98,8 +99,7 @@ def methods() -> dict[str, Method]:
                 clip_norm=1.0,
                 trainable=ALL_BUT_VECTORS,
             )
-            plan = plan.calibrate(epsilon=epsilon, delta=DELTA, population=TRAIN + MORE)
-            rows[f"{title}, word vectors, ε {epsilon:g}"] = row(plan=plan, paper=paper)
+            rows[f"{title}, word vectors, ε {epsilon:g}"] = row(plan=plan, paper=paper, epsilon=epsilon)
     return rows
 
 
