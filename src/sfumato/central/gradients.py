@@ -9,6 +9,8 @@ Dropout and other draws of the model are independent from row to row; what rows 
 changes when an example comes or goes. Who else is present decides which draw an example meets, and not how it is
 distributed: the bound holds for each outcome of the draws, which are not released.
 
+What a model keeps in parameters, buffers and attributes of its own is put back after every micro-batch.
+
 An example may count by several augmentations: its gradient is that of the mean of their losses, and is clipped as one.
 """
 
@@ -101,6 +103,7 @@ class ExampleContribution(Contribution):
         first = spread(data, self.micro_batch)
         self._recheck.at_start(len(first), lambda places: self._measured(first[list(places)], 0))
         self.trained.refuse_changed()
+        self.trained.forget()
 
     def clipped_sum(
         self,
@@ -121,6 +124,7 @@ class ExampleContribution(Contribution):
         while start < len(examples):
             part = examples[start : start + self.micro_batch]
             seed_dropout(source.seed64("dropout", round, int(part[0])), self._device)
+            self.trained.forget()
             added = self._micro_batch(part, key, share)
             self.trained.put_back(theta)
             if added is None:
@@ -212,10 +216,11 @@ class ExampleContribution(Contribution):
         with Recording(self._layers, len(examples)) as recording:
             # Several augmentations are several uses of each weight, whose gradients the recording adds up.
             with watch or nullcontext():
-                losses = [
-                    self._losses(self._augmented(inputs, examples, key, number), targets)
-                    for number in range(self._copies)
-                ]
+                losses = []
+                for number in range(self._copies):
+                    if number:
+                        self.trained.forget()
+                    losses.append(self._losses(self._augmented(inputs, examples, key, number), targets))
                 mean = losses[0] if self._copies == 1 else torch.stack(losses).mean(dim=0)
             recording.backward(mean)
         return recording, mean.detach()
