@@ -9,6 +9,8 @@ Dropout and other draws of the model are independent from row to row; what rows 
 changes when an example comes or goes. Who else is present decides which draw an example meets, and not how it is
 distributed: the bound holds for each outcome of the draws, which are not released.
 
+What a model keeps in parameters, buffers and attributes of its own is put back after every micro-batch.
+
 An example may count by several augmentations: its gradient is that of the mean of their losses, and is clipped as one.
 """
 
@@ -101,6 +103,7 @@ class ExampleContribution(Contribution):
         first = spread(data, self.micro_batch)
         self._recheck.at_start(len(first), lambda places: self._measured(first[list(places)], 0))
         self.trained.refuse_changed()
+        self.trained.forget()
 
     def clipped_sum(
         self,
@@ -120,17 +123,19 @@ class ExampleContribution(Contribution):
         start = 0
         while start < len(examples):
             part = examples[start : start + self.micro_batch]
-            if not start:
-                self._recheck.while_training(
-                    round, len(part), lambda places, at=part: self._measured(at[list(places)], key)
-                )
             seed_dropout(source.seed64("dropout", round, int(part[0])), self._device)
+            self.trained.forget()
             added = self._micro_batch(part, key, share)
             self.trained.put_back(theta)
-            if added:
-                start += len(part)
-            else:
+            if added is None:
                 self._shrink(len(part))
+                continue
+            if not start and self._recheck.due(round):
+                self._recheck.while_training(
+                    round, added, lambda places, at=part: self._measured(at[list(places)], key)
+                )
+                self.trained.put_back(theta)
+            start += len(part)
         share.tally.add(examples=len(examples) * self._copies)
         return share
 
@@ -173,8 +178,12 @@ class ExampleContribution(Contribution):
             targets = made_up(targets)
         return behaviour_of(self.trained, lambda model: self._losses(inputs, targets, model))
 
-    def _micro_batch(self, examples: np.ndarray, key: int, share: ClippedSum) -> bool:
-        """Add some examples' bounded gradients to the sum; False if memory ran out before anything was added."""
+    def _micro_batch(self, examples: np.ndarray, key: int, share: ClippedSum) -> tuple[Tensor, Tensor] | None:
+        """Add some examples' bounded gradients to the sum.
+
+        Returns:
+            their losses and squared norms, [n] each; None if memory ran out before anything was added.
+        """
         parameters = [[self.trained.parameters[i] for i in group] for group in share.groups]
         try:
             recording, losses = self._recorded(examples, key)
@@ -183,7 +192,7 @@ class ExampleContribution(Contribution):
             squares = torch.stack([recording.squared_norms(group) for group in chosen])
         except (RuntimeError, MemoryError) as error:
             if out_of_memory(error):
-                return False
+                return None
             raise
         weights, parts = share.weigh(squares.sqrt()), share.parts()
         # From here on nothing is tried again: a part of the sum must not be added twice.
@@ -197,7 +206,7 @@ class ExampleContribution(Contribution):
                 f"memory ran out while {len(examples)} gradients were added up; set micro_batch to less than that"
             ) from None
         share.tally.add(loss=torch.where(torch.isfinite(losses), losses, 0.0).sum(dtype=torch.float64))
-        return True
+        return losses, squares.sum(dim=0)
 
     def _recorded(
         self, examples: np.ndarray, key: int, watch: AbstractContextManager[Any] | None = None
@@ -207,10 +216,11 @@ class ExampleContribution(Contribution):
         with Recording(self._layers, len(examples)) as recording:
             # Several augmentations are several uses of each weight, whose gradients the recording adds up.
             with watch or nullcontext():
-                losses = [
-                    self._losses(self._augmented(inputs, examples, key, number), targets)
-                    for number in range(self._copies)
-                ]
+                losses = []
+                for number in range(self._copies):
+                    if number:
+                        self.trained.forget()
+                    losses.append(self._losses(self._augmented(inputs, examples, key, number), targets))
                 mean = losses[0] if self._copies == 1 else torch.stack(losses).mean(dim=0)
             recording.backward(mean)
         return recording, mean.detach()
