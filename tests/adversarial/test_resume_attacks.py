@@ -144,7 +144,7 @@ CASES = [*(("examples", change) for change in CHANGES), ("users", "another activ
 
 
 CHECKED: dict[tuple[Setting, bool], SelfCheck] = {}
-"""What the self-check found in the first game of a setting; it sees the records and the model, which no game changes."""
+"""What the self-check found in the first game of a setting; it looks at records and model, which are those of all."""
 
 
 def checked_once(setting: Setting, there: bool) -> Callable[..., SelfCheck]:
