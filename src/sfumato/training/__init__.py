@@ -1,5 +1,6 @@
 """The private-sum loop, plans of it, and what they are made of; knows neither users nor labels."""
 
+from sfumato.training.callback import Callback, Stop
 from sfumato.training.contribution import Contribution
 from sfumato.training.fit import Result, TrainingPlan
 from sfumato.training.loop import Cadence, Loop
@@ -16,6 +17,7 @@ from sfumato.training.trainable import HEAD, Trainable
 __all__ = [
     "HEAD",
     "Cadence",
+    "Callback",
     "Contribution",
     "ContributionFactory",
     "Loop",
@@ -29,6 +31,7 @@ __all__ = [
     "Rounds",
     "Schedule",
     "Server",
+    "Stop",
     "Task",
     "Trainable",
     "TrainingPlan",
