@@ -120,17 +120,18 @@ class ExampleContribution(Contribution):
         start = 0
         while start < len(examples):
             part = examples[start : start + self.micro_batch]
-            if not start:
-                self._recheck.while_training(
-                    round, len(part), lambda places, at=part: self._measured(at[list(places)], key)
-                )
             seed_dropout(source.seed64("dropout", round, int(part[0])), self._device)
             added = self._micro_batch(part, key, share)
             self.trained.put_back(theta)
-            if added:
-                start += len(part)
-            else:
+            if added is None:
                 self._shrink(len(part))
+                continue
+            if not start and self._recheck.due(round):
+                self._recheck.while_training(
+                    round, added, lambda places, at=part: self._measured(at[list(places)], key)
+                )
+                self.trained.put_back(theta)
+            start += len(part)
         share.tally.add(examples=len(examples) * self._copies)
         return share
 
@@ -173,8 +174,12 @@ class ExampleContribution(Contribution):
             targets = made_up(targets)
         return behaviour_of(self.trained, lambda model: self._losses(inputs, targets, model))
 
-    def _micro_batch(self, examples: np.ndarray, key: int, share: ClippedSum) -> bool:
-        """Add some examples' bounded gradients to the sum; False if memory ran out before anything was added."""
+    def _micro_batch(self, examples: np.ndarray, key: int, share: ClippedSum) -> tuple[Tensor, Tensor] | None:
+        """Add some examples' bounded gradients to the sum.
+
+        Returns:
+            their losses and squared norms, [n] each; None if memory ran out before anything was added.
+        """
         parameters = [[self.trained.parameters[i] for i in group] for group in share.groups]
         try:
             recording, losses = self._recorded(examples, key)
@@ -183,7 +188,7 @@ class ExampleContribution(Contribution):
             squares = torch.stack([recording.squared_norms(group) for group in chosen])
         except (RuntimeError, MemoryError) as error:
             if out_of_memory(error):
-                return False
+                return None
             raise
         weights, parts = share.weigh(squares.sqrt()), share.parts()
         # From here on nothing is tried again: a part of the sum must not be added twice.
@@ -197,7 +202,7 @@ class ExampleContribution(Contribution):
                 f"memory ran out while {len(examples)} gradients were added up; set micro_batch to less than that"
             ) from None
         share.tally.add(loss=torch.where(torch.isfinite(losses), losses, 0.0).sum(dtype=torch.float64))
-        return True
+        return losses, squares.sum(dim=0)
 
     def _recorded(
         self, examples: np.ndarray, key: int, watch: AbstractContextManager[Any] | None = None
