@@ -13,7 +13,7 @@ from torch import nn
 
 
 class Stop(Exception):
-    """Raise it in a callback to end the run after the round that is over: it can be resumed, and has a statement.
+    """Raise it in `on_round` or `on_evaluation` to end the run there: it has a statement, and can be resumed.
 
     The statement of a stopped run says that the choice to stop must not rest on private numbers.
     """
@@ -22,12 +22,13 @@ class Stop(Exception):
 class Callback:
     """Inherit from it, and write the methods that you need; each process of a run calls its own."""
 
-    def on_start(self, plan: dict[str, Any], rounds: int) -> None:
+    def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:
         """Before the first round of this process.
 
         Args:
             plan: what plan.json holds.
             rounds: of the whole run.
+            done: rounds that an earlier process did.
         """
 
     def on_round(self, row: dict[str, Any]) -> None:
@@ -67,10 +68,10 @@ class Callbacks(Callback):
     def __init__(self, members: Sequence[Callback]) -> None:
         self._members = tuple(members)
 
-    def on_start(self, plan: dict[str, Any], rounds: int) -> None:
+    def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:
         """Tell all."""
         for member in self._members:
-            member.on_start(plan, rounds)
+            member.on_start(plan, rounds, done)
 
     def on_round(self, row: dict[str, Any]) -> None:
         """Tell all."""

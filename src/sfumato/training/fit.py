@@ -232,7 +232,7 @@ class _Fit:
         display = Display(
             private_sum.rounds, loop.round, visible=visible, headline=self.task.headline, planned=cost.planned
         )
-        callback.on_start(plan.to_json(), private_sum.rounds)
+        callback.on_start(plan.to_json(), private_sum.rounds, loop.round)
         with display:
             if untrained:
                 self._keep(run, "untrained", untrained)

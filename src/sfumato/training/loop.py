@@ -160,9 +160,8 @@ class Loop:
         self.round, self.clip_norm = saved.state["round"], saved.state["clip_norm"]
         self._theta.copy_(saved.tensors["theta"])
         self._server.load(saved.tensors, saved.state["server"])
-        self._contribution.restore_settings(saved.state["contribution"])
-        mine = {n.removeprefix("mechanism."): t for n, t in saved.tensors.items() if n.startswith("mechanism.")}
-        self._sum.mechanism.load(mine)
+        self._contribution.restore_settings(saved.state["contribution"], _under("contribution.", saved.tensors))
+        self._sum.mechanism.load(_under("mechanism.", saved.tensors))
 
     def _save(self) -> None:
         if self._run.folder is None:
@@ -171,8 +170,9 @@ class Loop:
             self._behaviour = self._contribution.behaviour()
         tensors, numbers = self._server.state()
         noise = {f"mechanism.{name}": tensor for name, tensor in self._sum.mechanism.state().items()}
+        own = {f"contribution.{name}": tensor for name, tensor in self._contribution.tensors().items()}
         self._run.save(
-            {"theta": self._theta, **tensors, **noise},
+            {"theta": self._theta, **tensors, **noise, **own},
             {
                 "round": self.round,
                 "clip_norm": self.clip_norm,
@@ -248,3 +248,8 @@ class Loop:
         self._run.note(row)
         if self._run.team.leads:
             show(row)
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Those whose names begin so, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

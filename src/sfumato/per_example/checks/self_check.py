@@ -76,7 +76,7 @@ class SelfCheck:
     half: bool = False
 
 
-def self_check(model: nn.Module, losses: Losses, batch: Any) -> SelfCheck:
+def self_check(model: nn.Module, losses: Losses, batch: Any, *, double: bool = True) -> SelfCheck:
     """Check the model, the loss and the engine on rows of the user's data.
 
     Args:
@@ -84,6 +84,7 @@ def self_check(model: nn.Module, losses: Losses, batch: Any) -> SelfCheck:
         losses: gives float [B], one loss for each example of a batch; calls the model.
         batch: tensors with the examples in dimension 0, in any tuples, lists and dictionaries; what is no tensor is
             shared. The more rows from all over the data, the more is seen: 128 are plenty, one is enough.
+        double: try whether the model can be run in double precision; False where a failure could not be caught.
 
     Raises:
         InputError: the model cannot be covered, couples examples, or uses a parameter where it cannot be seen.
@@ -99,9 +100,9 @@ def self_check(model: nn.Module, losses: Losses, batch: Any) -> SelfCheck:
         with shaken(Recording(layers).parameters, kept):
             if bool(_without_gradient(trial, pair).isfinite().all()):
                 with unchanged(model):
-                    return _checked(trial, batch, pair)
+                    return _checked(trial, batch, pair, double)
         with unchanged(model):
-            return _checked(trial, batch, pair)
+            return _checked(trial, batch, pair, double)
 
 
 def _finite_pair(trial: Trial, batch: Any) -> Any:
@@ -120,13 +121,13 @@ def _without_gradient(trial: Trial, batch: Any) -> Tensor:
         return trial.forward(batch)
 
 
-def _checked(trial: Trial, batch: Any, pair: Any) -> SelfCheck:
+def _checked(trial: Trial, batch: Any, pair: Any, double: bool) -> SelfCheck:
     """The checks at the weights as they are."""
     model = trial.model
     axes = refuse_shared_draws(trial, rows_at(pair, [0]))
     trial.axes, trial.draws = axes or (), axes is not None
     half, wide = _in_half(trial, pair), {}
-    double = _runs_in_double(trial, pair, wide)
+    double = double and _runs_in_double(trial, pair, wide)
     trial.tolerance = HALF if half else SINGLE
     precise = replace(trial, tolerance=DOUBLE) if double else trial
     with _precisely(model, double, wide):
