@@ -85,7 +85,11 @@ class ExampleContribution(GradientSum):
     def losses_of(self, rows: Rows) -> Tensor:
         """The mean of an example's augmentations: several uses of each weight, whose gradients a recording adds up."""
         views, targets = rows
-        losses = [self._losses(inputs, targets) for inputs in views]
+        losses = []
+        for number, inputs in enumerate(views):
+            if number:
+                self.trained.forget()
+            losses.append(self._losses(inputs, targets))
         return losses[0] if self.copies == 1 else torch.stack(losses).mean(dim=0)
 
     def fingerprint(self) -> str:

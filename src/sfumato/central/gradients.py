@@ -8,6 +8,8 @@ micro-batch, and is the same for every size of the micro-batch up to float round
 Dropout and other draws of the model are independent from row to row; what rows share is refused, since who shares it
 changes when an example comes or goes. Who else is present decides which draw an example meets, and not how it is
 distributed: the bound holds for each outcome of the draws, which are not released.
+
+What a model keeps in parameters, buffers and attributes of its own is put back after every micro-batch.
 """
 
 import warnings
@@ -95,6 +97,7 @@ class GradientSum(Contribution):
         places = first(self.micro_batch)
         self._recheck.at_start(len(places), lambda some: self._measured(places[list(some)], 0))
         self.trained.refuse_changed()
+        self.trained.forget()
 
     def clipped_sum(
         self,
@@ -116,6 +119,7 @@ class GradientSum(Contribution):
             part = examples[start : start + self.micro_batch]
             self.between()
             seed_dropout(source.seed64("dropout", round, int(part[0])), self._device)
+            self.trained.forget()
             added = self._micro_batch(part, key, share)
             self.trained.put_back(theta)
             if added is None:

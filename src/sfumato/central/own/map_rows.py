@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
@@ -77,7 +78,7 @@ class MapRows:
                 if self._at_once:
                     return list(self._dataset.__getitems__([int(place) for place in places]))
                 return [self._dataset[int(place)] for place in places]
-            with _generators_kept():
+            with _disable_current_modes(), _generators_kept():  # a check may look at draws: these are not the model's
                 found = []
                 for place in places:
                     _seed((key + (int(place) + 1) * _MIX) % (1 << 64))
@@ -95,7 +96,14 @@ class MapRows:
         Raises:
             InputError: they cannot be.
         """
-        samples = self.samples(places, key)
+        return self.together(self.samples(places, key))
+
+    def together(self, samples: list[Any]) -> Any:
+        """Examples put together.
+
+        Raises:
+            InputError: they cannot be.
+        """
         try:
             return self._collate(samples)
         except (TypeError, ValueError, RuntimeError) as error:

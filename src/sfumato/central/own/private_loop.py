@@ -23,7 +23,7 @@ import torch
 from greenlet import GreenletExit, getcurrent, greenlet
 from torch import Tensor, nn
 
-from sfumato._check import InputError
+from sfumato._check import InputError, first_line
 from sfumato._random import RandomSource
 from sfumato.accounting import Statement
 from sfumato.central.own.borrowed import Borrowed, described, refuse_gradients, trained_by
@@ -127,6 +127,11 @@ class PrivateLoop:
             if error is not None:
                 if not self._run.dead:
                     self._run.throw(GreenletExit)
+                if isinstance(error, RuntimeError) and "does not require grad" in str(error):
+                    raise InputError(
+                        f"a backward pass without a gradient to follow ({first_line(error)}): batches that only try "
+                        "the loop out have none; leave loss.backward() out, backward(losses) is the backward pass"
+                    ) from error
                 if isinstance(error, RuntimeError | MemoryError) and out_of_memory(error):
                     raise InputError(
                         f"memory ran out in the loop with {self._examples} examples at once; set "
@@ -150,6 +155,8 @@ class PrivateLoop:
         """
         while self._state != _OVER:
             yield self._batches()
+            if self._state == _OVER:  # a callback has stopped it
+                return
             if self._state != _STEP:
                 raise InputError(
                     "the micro-batches of a step were not all gone through: who takes part is decided by the draw; go "
@@ -192,7 +199,7 @@ class PrivateLoop:
                 self._advance()
             if self._state != _BATCH:
                 return
-            batch, self.last, self.trying = self._payload
+            batch, self._examples, self.last, self.trying = self._payload
             self._payload = None
             self._handed_out = True
             yield batch
@@ -266,8 +273,8 @@ class PrivateLoop:
         self._borrowed = Borrowed(self._optimizer, trained.parameters, given, moved)
         return self._borrowed
 
-    def _ask(self, batch: Any, last: bool) -> Tensor:
-        return self._wait(_BATCH, (batch, last, self._made is None or not self._made.in_step))
+    def _ask(self, batch: Any, examples: int, last: bool) -> Tensor:
+        return self._wait(_BATCH, (batch, examples, last, self._made is None or not self._made.in_step))
 
     def _pause(self) -> None:
         if self._within_backward:

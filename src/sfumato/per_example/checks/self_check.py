@@ -248,7 +248,7 @@ def _compared(trial: Trial, pair: Any) -> tuple[list[str], float]:
     # the second of two, and one in a batch of its own: sampling may leave one, and so may micro-batches
     for places, index in (([0, 1], 1), ([0], 0)):
         rows = rows_at(pair, places)
-        wanted = torch.autograd.grad(trial.forward(rows)[index], recording.parameters, allow_unused=True)
+        wanted = _by_autograd(trial.forward(rows)[index], recording)
         lengths = [0.0 if gradient is None else _length(gradient) for gradient in wanted]
         differences = [
             torch.zeros_like(parameter) if gradient is None else gradient.neg()
@@ -271,6 +271,22 @@ def _compared(trial: Trial, pair: Any) -> tuple[list[str], float]:
             if length > floor * whole:
                 largest = max(largest, difference / length)
     return recording.unused(), largest
+
+
+def _by_autograd(loss: Tensor, recording: Recording) -> list[Tensor | None]:
+    """The gradient in each of a recording's parameters; None where there is none."""
+    parameters = recording.parameters
+    if not recording.without_gradients:
+        return list(torch.autograd.grad(loss, parameters, allow_unused=True))
+    before = [parameter.grad for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    try:
+        loss.backward()
+        return [parameter.grad for parameter in parameters]
+    finally:
+        for parameter, gradient in zip(parameters, before, strict=True):
+            parameter.grad = gradient
 
 
 def _length(values: Tensor) -> float:
