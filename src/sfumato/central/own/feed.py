@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from sfumato._check import InputError, first_line
 from sfumato._random import RandomSource
+from sfumato.central.gradients import reading_key
 from sfumato.central.own.map_rows import MapRows
 
 Cohorts = Callable[[int, RandomSource], np.ndarray]
@@ -74,7 +75,7 @@ class Feed:
 
     def _planned(self, step: int, source: RandomSource, micro_batch: int) -> Iterator[tuple[int, list[int]]]:
         for coming in range(step, self._steps):
-            examples, key = self._cohorts(coming, source), source.seed64("augmentation", coming)
+            examples, key = self._cohorts(coming, source), reading_key(source, coming)
             for start in range(0, len(examples), micro_batch):
                 yield key, examples[start : start + micro_batch].tolist()
 
