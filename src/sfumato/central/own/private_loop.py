@@ -53,7 +53,8 @@ class PrivateLoop:
         digest: whether a run that goes on has to find the same data.
 
     Attributes:
-        done: steps that were taken.
+        done: steps that were taken; those of a run that goes on, and its weights, are known from the first batch that
+            is no trial.
         planned: steps of the whole run.
         epsilon: ε so far; None before the first step and without a guarantee.
         last: whether the batch in hand is the last one of its step.
@@ -193,6 +194,11 @@ class PrivateLoop:
             finally:
                 self._within_backward = False
 
+    def show_values(self) -> None:
+        """Put the parameters of the run into the model."""
+        if self._borrowed is not None:
+            self._borrowed.show()
+
     def _batches(self) -> Iterator[Any]:
         while True:
             if self._state == _PAUSE:
@@ -265,12 +271,7 @@ class PrivateLoop:
         assert self._made is not None
         trained = self._made.trained
 
-        def moved() -> None:
-            with torch.no_grad():
-                for parameter, value in zip(trained.parameters, given, strict=True):
-                    parameter.copy_(value)
-
-        self._borrowed = Borrowed(self._optimizer, trained.parameters, given, moved)
+        self._borrowed = Borrowed(self._optimizer, trained.parameters, given)
         return self._borrowed
 
     def _ask(self, batch: Any, examples: int, last: bool) -> Tensor:
@@ -301,8 +302,9 @@ class _Turns(Callback):
         self._loop, self._wait = loop, wait
 
     def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:
-        """Know how many there will be."""
+        """Know how many there will be, and put the values of a run that goes on into the model."""
         self._loop.planned, self._loop.done = rounds, done
+        self._loop.show_values()
 
     def on_round(self, row: dict[str, Any]) -> None:
         """A step is done."""
