@@ -19,6 +19,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+# Before a group begins: its functions keep the group of that moment as a default, for ever if there is one, and
+# threads of gloo that are left at the interpreter's end may abort the process (exit -6, now and then).
+import torch.distributed.nn.functional
 from torch import Tensor
 
 from sfumato._check import InputError, first_line
