@@ -24,7 +24,7 @@ from sfumato.cli.options.examples import ExampleDataOptions, ExampleParts, read_
 from sfumato.cli.own_model import own_model
 from sfumato.cli.parse import CommonOptions, parse
 from sfumato.data import ExampleDataset, examples_from_arrays
-from sfumato.models import freeze
+from sfumato.models import fix_model, freeze
 from sfumato.per_example import layers_of, problems
 from sfumato.per_example.rule import Layer
 
@@ -102,8 +102,8 @@ def check_model(argv: Sequence[str]) -> int:
         say()
         rows_refused = [[name, *reason.rpartition("; use ")[::2]] for name, reason in refused.items()]
         table(["refused", "why", "use instead"], rows_refused)
-        norms = any("BatchNorm" in reason for reason in refused.values())
-        at_once = " (models.replace_batch_norm(model) replaces every batch norm)" if norms else ""
+        known = fix_model(model)[1]
+        at_once = f" (models.fix_model(model) replaces {len(known)} of them)" if known else ""
         raise InputError(f"{_layers(len(refused))} cannot be trained privately; replace what is refused{at_once}")
     _tell(cost)
     return 0
