@@ -111,7 +111,7 @@ def opacus(one: Architecture, model: nn.Module) -> None:
     if errors:
         raise errors[0]
     inputs, targets = one.batch()
-    inputs = tuple(each.contiguous() for each in inputs)  # it reads pictures wrongly whose colours are not in front
+    inputs = tuple(each.contiguous() for each in inputs)  # other strides it reads wrongly
     wanted = expected(one, model)
     wrapped = GradSampleModule(model, loss_reduction="sum")
     one.losses(wrapped, tuple(each[:EXAMPLES] for each in inputs), targets[:EXAMPLES]).sum().backward()  # type: ignore[arg-type]
