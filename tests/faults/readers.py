@@ -10,7 +10,7 @@ from mutations import READERS, Reader, _with
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato.accounting.ledger import chain
-from sfumato.cli.compare import read_source
+from sfumato.cli.accounting.compare import read_source
 from sfumato.report.record import read_run
 from sfumato.runs import RunFolder, checkpoint
 from small_run import work

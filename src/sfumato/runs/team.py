@@ -110,7 +110,7 @@ def _together() -> Iterator[None]:
             raise
         raise InputError(
             f"another process of this run has ended or cannot be reached ({first_line(error)}); see what it said. What "
-            "was saved is whole: start all of them again with --resume"
+            "was saved is whole: start all of them again with resume=True (--resume)"
         ) from None
 
 

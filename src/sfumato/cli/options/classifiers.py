@@ -79,10 +79,12 @@ def build_classifier(
 
 def _own(options: ClassifierOptions, source: RandomSource) -> nn.Module:
     """A network by its module's name, which takes no settings."""
-    given = {"--normalisation": options.normalisation, "--public-inputs": options.public_inputs}
-    given["--model-options"] = options.model_options or None
-    for flag, value in given.items():
-        if value is not None:
+    for flag, value in (
+        ("--normalisation", options.normalisation),
+        ("--public-inputs", options.public_inputs),
+        ("--model-options", options.model_options),
+    ):
+        if value:
             raise InputError(f"{flag} is for the models of this package; {options.model} decides it itself")
     return own_model(options.model, source)
 
