@@ -128,16 +128,7 @@ class PrivateLoop:
             if error is not None:
                 if not self._run.dead:
                     self._run.throw(GreenletExit)
-                if isinstance(error, RuntimeError) and "does not require grad" in str(error):
-                    raise InputError(
-                        f"a backward pass without a gradient to follow ({first_line(error)}): batches that only try "
-                        "the loop out have none; leave loss.backward() out, backward(losses) is the backward pass"
-                    ) from error
-                if isinstance(error, RuntimeError | MemoryError) and out_of_memory(error):
-                    raise InputError(
-                        f"memory ran out in the loop with {self._examples} examples at once; set "
-                        "micro_batch of the plan to less than that, and go on with resume=True"
-                    ) from error
+                self._tell(error)
             elif self._state != _OVER:
                 self._advance(throw=True)
         finally:
@@ -280,6 +271,30 @@ class PrivateLoop:
     def _pause(self) -> None:
         if self._within_backward:
             self._wait(_PAUSE)
+
+    def _tell(self, error: BaseException) -> None:
+        """In a line what torch says in its own words.
+
+        Raises:
+            InputError: where there is such a line.
+        """
+        if not isinstance(error, RuntimeError | MemoryError):
+            return
+        if "DataLoader worker" in str(error):
+            raise InputError(
+                f"a process that reads the data set has died ({first_line(error)}); see what it said (memory, as a "
+                "rule: lower workers), and go on with resume=True"
+            ) from error
+        if "does not require grad" in str(error):
+            raise InputError(
+                f"a backward pass without a gradient to follow ({first_line(error)}): batches that only try the loop "
+                "out have none; leave loss.backward() out, backward(losses) is the backward pass"
+            ) from error
+        if out_of_memory(error):
+            raise InputError(
+                f"memory ran out in the loop with {self._examples} examples at once; set micro_batch of the plan to "
+                "less than that, and go on with resume=True"
+            ) from error
 
     def _eagerly(self, stance: str) -> None:
         """Compiled models run as they are written: what is compiled does not show its layers."""
