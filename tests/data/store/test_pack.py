@@ -13,6 +13,7 @@ import pytest
 
 from sfumato._check import InputError
 from sfumato.data import image_folder, open_store, pack
+from sfumato.data.store.users import user_columns
 from sfumato.data.store.writer import StoreWriter
 
 _KILLED = """
@@ -175,7 +176,7 @@ def test_a_damaged_unfinished_store_is_refused(damage: str, flat_folder: Path, t
     if damage == "state":
         (partial / "state.json").write_text("{")
     else:
-        os.truncate(partial / "inputs.bin", 100)
+        os.truncate(partial / "ends.bin", 8)
     with pytest.raises(InputError, match=r"damaged; delete .*store\.partial to start again"):
         pack(flat_folder, tmp_path / "store", 16, on_error="skip")
 
@@ -196,8 +197,9 @@ def test_destinations_that_hold_something_are_refused(flat_folder: Path, tmp_pat
 
 
 def test_two_processes_cannot_write_one_store(flat_folder: Path, tmp_path: Path) -> None:
-    shape, kind = (28, 28, 1), np.dtype(np.uint8)
-    writer = StoreWriter(tmp_path / "store", shape, kind, class_names=True, options={"labels": "shared"})
+    shape, kind = (16, 16, 1), np.dtype(np.uint8)
+    options = {"shape": list(shape), "labels": "shared"}
+    writer = StoreWriter(tmp_path / "store", user_columns(shape, kind), class_names=True, options=options)
     with pytest.raises(InputError, match="another process is writing"):
         pack(flat_folder, tmp_path / "store")
     writer.close()
@@ -261,6 +263,6 @@ def test_memory_does_not_grow_with_the_pictures(tmp_path: Path, picture: Callabl
             check=True,
         )
         peaks.append(int(run.stdout) / 1024)
-    packed = (tmp_path / "store60" / "inputs.bin").stat().st_size / 2**20
+    packed = (tmp_path / "store60" / "examples.arrow").stat().st_size / 2**20
     assert packed > 30
     assert peaks[1] - peaks[0] < 8  # MiB, while the store grew by 34

@@ -1,0 +1,79 @@
+"""Rows that lie in one mapped file in equal chunks, with other columns between them, read as if they were one array.
+
+Where a row lies follows from its number, so nothing is looked up and nothing is read to open them. Rows of one chunk
+are a view; those of several, or in any order, are gathered.
+
+>>> held = np.arange(12).reshape(2, 6)                     # two chunks of three rows, and three numbers of others
+>>> rows = ChunkedRows(held[:, :3], np.array([90, 91]))    # behind them a shorter one
+>>> rows.shape, rows[2:7].tolist(), rows[np.array([7, 0])].tolist(), rows[:2].base is not None
+((8,), [2, 6, 7, 8, 90], [91, 0], True)
+"""
+
+from typing import Any
+
+import numpy as np
+
+
+class ChunkedRows:
+    """A column in equal chunks and a shorter one.
+
+    Args:
+        whole: [chunks, rows a chunk, …], any strides along the chunks.
+        rest: [fewer rows, …].
+    """
+
+    def __init__(self, whole: np.ndarray, rest: np.ndarray) -> None:
+        self._whole, self._rest = whole, rest
+        self._packed, self._packed_rest = _packed(whole, 2), _packed(rest, 1)
+        self._step = max(whole.shape[1], 1)
+        self._held = whole.shape[0] * whole.shape[1]
+        self.shape = (self._held + len(rest), *rest.shape[1:])
+        self.dtype = rest.dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any, /) -> np.ndarray:
+        """The rows of a slice, a view where they lie in one chunk; or at int64 [n], a copy."""
+        if not isinstance(rows, slice):
+            return self._gathered(np.asarray(rows))
+        start, stop, step = rows.indices(len(self))
+        if step == 1 and start < stop:
+            chunk = start // self._step
+            if start >= self._held:
+                return self._rest[start - self._held : stop - self._held]
+            if stop <= min((chunk + 1) * self._step, self._held):
+                return self._whole[chunk, start - chunk * self._step : stop - chunk * self._step]
+        return self._gathered(np.arange(start, stop, step))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("rows in chunks are an array only as a copy")
+        return np.asarray(self[0 : len(self)], dtype)
+
+    @property
+    def chunks(self) -> list[np.ndarray]:
+        """Views of the chunks, in order."""
+        return [*self._whole, self._rest]
+
+    def _gathered(self, rows: np.ndarray) -> np.ndarray:
+        rows = np.where(rows < 0, rows + len(self), rows)
+        behind = rows >= self._held
+        if not behind.any():
+            return self._unpacked(self._packed[rows // self._step, rows % self._step])
+        if behind.all():
+            return self._unpacked(self._packed_rest[rows - self._held])
+        found = np.empty((len(rows), *self._packed_rest.shape[1:]), self._packed_rest.dtype)
+        found[~behind] = self._packed[rows[~behind] // self._step, rows[~behind] % self._step]
+        found[behind] = self._packed_rest[rows[behind] - self._held]
+        return self._unpacked(found)
+
+    def _unpacked(self, rows: np.ndarray) -> np.ndarray:
+        return rows.view(self.dtype).reshape(len(rows), *self.shape[1:])
+
+
+def _packed(rows: np.ndarray, places: int) -> np.ndarray:
+    """Each row as one item of so many bytes, which NumPy gathers faster than rows of numbers."""
+    if rows.ndim == places or not rows.size:
+        return rows
+    return rows.reshape(*rows.shape[:places], -1).view(f"V{rows[(0,) * places].nbytes}")[..., 0]
