@@ -3,10 +3,10 @@
 Where a row lies follows from its number, so nothing is looked up and nothing is read to open them. Rows of one chunk
 are a view; those of several, or in any order, are gathered.
 
->>> held = np.arange(12).reshape(2, 6)                     # two chunks of three rows, and three numbers of others
->>> rows = ChunkedRows(held[:, :3], np.array([90, 91]))    # behind them a shorter one
->>> rows.shape, rows[2:7].tolist(), rows[np.array([7, 0])].tolist(), rows[:2].base is not None
-((8,), [2, 6, 7, 8, 90], [91, 0], True)
+>>> held = np.arange(12).reshape(2, 6)                     # two chunks of four rows, and two numbers of others
+>>> rows = ChunkedRows(held[:, :4], np.array([90, 91]))    # behind them a shorter one
+>>> rows.shape, rows[2:9].tolist(), rows[np.array([9, 0])].tolist(), rows[:2].base is not None
+((10,), [2, 3, 6, 7, 8, 9, 90], [91, 0], True)
 """
 
 from typing import Any
@@ -18,14 +18,17 @@ class ChunkedRows:
     """A column in equal chunks and a shorter one.
 
     Args:
-        whole: [chunks, rows a chunk, …], any strides along the chunks.
+        whole: [chunks, rows a chunk, …], any strides along the chunks; rows a chunk are a power of two.
         rest: [fewer rows, …].
     """
 
     def __init__(self, whole: np.ndarray, rest: np.ndarray) -> None:
         self._whole, self._rest = whole, rest
         self._packed, self._packed_rest = _packed(whole, 2), _packed(rest, 1)
-        self._step = max(whole.shape[1], 1)
+        self._step = whole.shape[1]
+        self._bits = self._step.bit_length() - 1
+        if self._step != 1 << self._bits:
+            raise ValueError(f"rows a chunk must be a power of two, got {self._step}")
         self._held = whole.shape[0] * whole.shape[1]
         self.shape = (self._held + len(rest), *rest.shape[1:])
         self.dtype = rest.dtype
@@ -34,7 +37,7 @@ class ChunkedRows:
         return self.shape[0]
 
     def __getitem__(self, rows: Any, /) -> np.ndarray:
-        """The rows of a slice, a view where they lie in one chunk; or at int64 [n], a copy."""
+        """The rows of a slice, a view where they lie in one chunk; or at int64 [n], from 0, a copy."""
         if not isinstance(rows, slice):
             return self._gathered(np.asarray(rows))
         start, stop, step = rows.indices(len(self))
@@ -57,15 +60,14 @@ class ChunkedRows:
         return [*self._whole, self._rest]
 
     def _gathered(self, rows: np.ndarray) -> np.ndarray:
-        rows = np.where(rows < 0, rows + len(self), rows)
-        behind = rows >= self._held
-        if not behind.any():
-            return self._unpacked(self._packed[rows // self._step, rows % self._step])
+        behind = rows.astype(np.uint64, copy=False) >= self._held  # a negative position is behind everything
         if behind.all():
             return self._unpacked(self._packed_rest[rows - self._held])
-        found = np.empty((len(rows), *self._packed_rest.shape[1:]), self._packed_rest.dtype)
-        found[~behind] = self._packed[rows[~behind] // self._step, rows[~behind] % self._step]
-        found[behind] = self._packed_rest[rows[behind] - self._held]
+        some = behind.any()
+        before = np.where(behind, 0, rows) if some else rows
+        found = self._packed[before >> self._bits, before & (self._step - 1)]
+        if some:  # few: one copy of most, and these written over what stands in their place
+            found[behind] = self._packed_rest[rows[behind] - self._held]
         return self._unpacked(found)
 
     def _unpacked(self, rows: np.ndarray) -> np.ndarray:

@@ -27,6 +27,7 @@ from sfumato.data.strings import Strings
 _BATCH = 1 << 21  # bytes of a batch, about
 _MOST_ROWS = 1 << 16
 _MAGIC = b"ARROW1\0\0"  # begins a file in the format with a footer, and has no place before a stream
+_DAMAGES = (pa.ArrowException, OSError, EOFError, ValueError, MemoryError, StopIteration)
 _BLOCK = np.dtype({"names": ["at", "header", "body"], "formats": ["<i8", "<i4", "<i8"], "offsets": [0, 8, 16]})
 
 
@@ -62,8 +63,9 @@ class Column:
 
 
 def batch_rows(columns: Sequence[Column]) -> int:
-    """Rows of a whole batch."""
-    return min(max(_BATCH // max(sum(column.row_bytes for column in columns), 1), 1), _MOST_ROWS)
+    """Rows of a whole batch: a power of two, so that a row is found by shifting its number."""
+    most = min(max(_BATCH // max(sum(column.row_bytes for column in columns), 1), 1), _MOST_ROWS)
+    return 1 << (most.bit_length() - 1)
 
 
 def schema_of(columns: Sequence[Column]) -> pa.Schema:
@@ -151,7 +153,7 @@ class Frame:
             source.seek(self._last)
             self._short = self._places(source, schema, self._rest) if self._rest else []
             self._end = source.tell()
-        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        except _DAMAGES as error:
             said = " ".join(str(error).split())[:300]
             raise InputError(f"{path} is not the Arrow file of a store: {said}; pack it again") from None
 
@@ -198,8 +200,8 @@ def write_table(path: Path, columns: Mapping[str, np.ndarray | Strings]) -> None
     Raises:
         OSError: it cannot be written.
     """
-    arrays = {name: _texts(each) if isinstance(each, Strings) else pa.array(each) for name, each in columns.items()}
-    batch = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+    arrays = [_texts(each) if isinstance(each, Strings) else _numbers(each) for each in columns.values()]
+    batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
     def write(temporary: Path) -> None:
         with open(temporary, "w+b") as file:
@@ -228,7 +230,7 @@ def read_table(path: Path, rows: int) -> dict[str, np.ndarray | Strings]:
             raise ValueError(f"it has {batch.num_rows:,} rows, should have {rows:,}")
         batch.validate()
         return {name: _values(batch.column(name)) for name in batch.schema.names}
-    except (pa.ArrowException, OSError, ValueError, StopIteration, MemoryError) as error:
+    except _DAMAGES as error:
         said = " ".join(str(error).split())[:300]
         raise InputError(f"{path} is not the Arrow table of a store: {said}; pack it again") from None
 
@@ -244,9 +246,13 @@ def _texts(strings: Strings) -> pa.Array:
     return texts
 
 
+def _numbers(values: np.ndarray) -> pa.Array:
+    return _array(pa.int64(), len(values), values.astype(np.int64, copy=False))
+
+
 def _values(array: pa.Array) -> np.ndarray | Strings:
     if not pa.types.is_large_string(array.type) and not pa.types.is_large_binary(array.type):
-        return array.to_numpy()
+        return np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype(), len(array))
     _, offsets, content = array.buffers()
     held = np.zeros(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
     return Strings(held, np.frombuffer(offsets, np.int64, len(array) + 1))
