@@ -197,7 +197,8 @@ def peek(path: Path | str) -> tuple[int, int, int]:
         with _opened(path) as image:
             width, height = image.size
             turned = False
-            if image.format != "PNG" or "exif" in image.info:  # else Pillow would decode the pixels to look behind them
+            # Pillow has turned a TIFF already; of a PNG without a note in front it would decode the pixels to look behind.
+            if image.format != "TIFF" and (image.format != "PNG" or "exif" in image.info):
                 with contextlib.suppress(Exception):
                     turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
             grey = image.mode in ("1", "L", "LA", "La") or image.mode.startswith("I")
