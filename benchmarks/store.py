@@ -72,9 +72,33 @@ def build(path: Path, users: int) -> None:
     write_users(people(), path, (8, 8, 1), np.dtype(np.uint8), num_classes=10)
 
 
-def gathered(folder: Path, shape: tuple[int, ...], each: int, users: int, cohort: int, rounds: int) -> list[float]:
-    """Seconds to gather a cohort's examples: ours, and from flat files; medians."""
-    from sfumato.data import UserDataset, write_users
+GATHER = """
+import statistics, sys, time
+import numpy as np
+from sfumato.data import UserDataset, open_store
+
+folder, cohort, rounds, seed = sys.argv[1], *map(int, sys.argv[2:])
+ours, rng = open_store(f"{folder}/store"), np.random.default_rng(seed)
+inputs, labels = (np.load(f"{folder}/{name}.npy", mmap_mode="r") for name in ("inputs", "labels"))
+old = UserDataset(inputs=inputs, labels=labels, offsets=ours.offsets, names=ours.names, num_classes=1)
+seconds = [], []
+for _ in range(rounds):
+    chosen = np.sort(rng.choice(len(ours), cohort, replace=False))
+    for which in rng.permutation(2):
+        start = time.perf_counter()
+        (ours, old)[which].examples_of(chosen)
+        seconds[which].append(time.perf_counter() - start)
+assert np.array_equal(ours.examples_of(chosen)[0], old.examples_of(chosen)[0])
+print(*map(statistics.median, seconds))
+"""
+
+
+def gathered(
+    folder: Path, shape: tuple[int, ...], each: int, users: int, cohort: int, rounds: int, processes: int
+) -> list[float]:
+    """Seconds to gather a cohort's examples: ours, and from flat files; medians of processes, as chance decides once a
+    process where memory lies and how fast that is."""
+    from sfumato.data import write_users
 
     rng, rows = np.random.default_rng(0), users * each
     flat = np.lib.format.open_memmap(folder / "inputs.npy", "w+", np.uint8, (rows, *shape))
@@ -84,21 +108,13 @@ def gathered(folder: Path, shape: tuple[int, ...], each: int, users: int, cohort
     flat.flush()
     labels.flush()
     people = ((f"{u:06}", flat[u * each : (u + 1) * each], labels[u * each : (u + 1) * each]) for u in range(users))
-    ours = write_users(people, folder / "store", shape, np.dtype(np.uint8), num_classes=1)
-    old = UserDataset(
-        inputs=np.load(folder / "inputs.npy", mmap_mode="r"), labels=np.load(folder / "labels.npy", mmap_mode="r"),
-        offsets=np.arange(users + 1) * each, names=ours.names, num_classes=1,
-    )  # fmt: skip
-    seconds: tuple[list[float], list[float]] = ([], [])
-    for _ in range(rounds):
-        chosen = np.sort(rng.choice(users, cohort, replace=False))
-        for which in rng.permutation(2):
-            start = time.perf_counter()
-            (ours, old)[which].examples_of(chosen)
-            seconds[which].append(time.perf_counter() - start)
-    if not np.array_equal(ours.examples_of(chosen)[0], old.examples_of(chosen)[0]):
-        raise SystemExit("the two stores disagree about a cohort")
-    return [statistics.median(taken) for taken in seconds]
+    write_users(people, folder / "store", shape, np.dtype(np.uint8), num_classes=1)
+    medians = []
+    for seed in range(processes):
+        command = [sys.executable, "-c", GATHER, str(folder), str(cohort), str(rounds), str(seed)]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        medians.append([float(each) for each in told])
+    return np.median(medians, axis=0).tolist()
 
 
 def row(name: str, ours: float, other: float, other_name: str, unit: str, goal: float) -> dict[str, object]:
@@ -134,7 +150,7 @@ def main() -> None:
         cohort = min(people // 4, 512)
         with tempfile.TemporaryDirectory() as folder:
             told = f"cohort of {cohort} of {people:,} users with {each} of {'×'.join(map(str, shape))}"
-            cohorts[told] = gathered(Path(folder), shape, each, people, cohort, rounds)
+            cohorts[told] = gathered(Path(folder), shape, each, people, cohort, rounds, repetitions)
     if len({name for results in runs.values() for _, _, name in results}) != 1:
         raise SystemExit("the two readers disagree about a user's name")
     seconds = {how: statistics.median(r[0] for r in results) for how, results in runs.items()}

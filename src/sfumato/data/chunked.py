@@ -25,6 +25,7 @@ class ChunkedRows:
     def __init__(self, whole: np.ndarray, rest: np.ndarray) -> None:
         self._whole, self._rest = whole, rest
         self._packed, self._packed_rest = _packed(whole, 2), _packed(rest, 1)
+        self._flat, self._gap = _flat(self._packed)
         self._step = whole.shape[1]
         self._bits = self._step.bit_length() - 1
         if self._step != 1 << self._bits:
@@ -65,13 +66,30 @@ class ChunkedRows:
             return self._unpacked(self._packed_rest[rows - self._held])
         some = behind.any()
         before = np.where(behind, 0, rows) if some else rows
-        found = self._packed[before >> self._bits, before & (self._step - 1)]
+        chunks = before >> self._bits
+        if self._flat is not None:
+            found = self._flat[before + chunks * self._gap]
+        else:
+            found = self._packed[chunks, before & (self._step - 1)]
         if some:  # few: one copy of most, and these written over what stands in their place
             found[behind] = self._packed_rest[rows[behind] - self._held]
         return self._unpacked(found)
 
     def _unpacked(self, rows: np.ndarray) -> np.ndarray:
         return rows.view(self.dtype).reshape(len(rows), *self.shape[1:])
+
+
+def _flat(rows: np.ndarray) -> tuple[np.ndarray | None, int]:
+    """All of the memory between the first and the last of [chunks, rows], and how many places lie between chunks.
+
+    One position a row is half of the work of two. Only for rows that fill the way from chunk to chunk exactly, as
+    numbers do.
+    """
+    if rows.ndim != 2 or not rows.size or rows.strides[0] % rows.itemsize:
+        return None, 0
+    step = rows.strides[0] // rows.itemsize
+    length = (len(rows) - 1) * step + rows.shape[1]
+    return np.lib.stride_tricks.as_strided(rows, (length,), rows.strides[1:], writeable=False), step - rows.shape[1]
 
 
 def _packed(rows: np.ndarray, places: int) -> np.ndarray:

@@ -197,7 +197,7 @@ def peek(path: Path | str) -> tuple[int, int, int]:
         with _opened(path) as image:
             width, height = image.size
             turned = False
-            # Pillow has turned a TIFF already; of a PNG without a note in front it would decode the pixels to look behind.
+            # Pillow turns a TIFF by itself; a PNG without a note in front it would decode, to look behind the pixels.
             if image.format != "TIFF" and (image.format != "PNG" or "exif" in image.info):
                 with contextlib.suppress(Exception):
                     turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
