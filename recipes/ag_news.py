@@ -1,19 +1,22 @@
-"""News and their topics for recipes: 7,600 texts of four classes, with a split that never changes.
+"""News and their topics for recipes: texts of four classes, with a split that never changes.
 
-Words become ids by a public hash, so that no vocabulary is counted from the texts.
+Words become ids by a public hash, or by their places in a public list of word vectors, so that no vocabulary is counted
+from the texts.
 
 References:
     Zhang, Zhao, LeCun: Character-level Convolutional Networks for Text Classification (2015), section 4: the test part
-    of AG News.
+    of AG News, and 5,000 texts of its training part. Pennington, Socher, Manning: GloVe (2014).
 """
 
+import tempfile
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from cells import SHARED
 
 from sfumato._random import RandomSource
-from sfumato.data import ExampleSplit, split_examples, text_csv
+from sfumato.data import ExampleDataset, ExampleSplit, examples_from_arrays, split_examples, text_csv
 
 TEST = 1200
 TRAIN = 6400
@@ -28,8 +31,61 @@ def ag_news(vocabulary: int, length: int) -> ExampleSplit:
         vocabulary: ids that words are hashed into.
         length: ids a text.
     """
-    texts = text_csv(
+    return _divided(_test_file(vocabulary, length))
+
+
+@cache
+def ag_news_by_vectors(length: int) -> tuple[ExampleDataset, ExampleDataset, np.ndarray]:
+    """The same texts and up to 5,000 more to train on; the test texts stay the same.
+
+    Of the 5,000, those that read like a test text are left out.
+
+    Args:
+        length: ids a text.
+
+    Returns:
+        the texts to train on, those to test on, and the vectors, float32 [ids, 25]: 0 for padding, and for words that
+        have none.
+    """
+    glove = np.load(SHARED / "glove_twitter_25d.npz")
+    vectors = np.concatenate([np.zeros((2, glove["x"].shape[1]), np.float32), glove["x"]])
+    with tempfile.TemporaryDirectory() as folder:
+        words = Path(folder) / "glove_twitter_25d.txt"
+        words.write_text("".join(f"{word}\n" for word in glove["words"]), encoding="utf-8")
+        parts = _divided(_test_file(words, length))
+        more = text_csv(
+            SHARED / "ag_news_train_5000.csv",
+            vocabulary=words,
+            length=length,
+            label=1,
+            label_values=("0", "1", "2", "3"),
+            header=False,
+        )
+    tested = {row.tobytes() for row in _ids_and_classes(parts.test)[0]}
+    ids, classes = _ids_and_classes(more)
+    fresh = [row.tobytes() not in tested for row in ids]
+    first_ids, first_classes = _ids_and_classes(parts.train)
+    both = examples_from_arrays(
+        np.concatenate([first_ids, ids[fresh]]),
+        np.concatenate([first_classes, classes[fresh]]),
+        num_classes=len(CLASSES),
+        vocabulary_sizes=parts.train.vocabulary_sizes,
+        assumptions=parts.train.assumptions,
+    )
+    return both, parts.test, vectors
+
+
+def _test_file(vocabulary: int | Path, length: int) -> ExampleDataset:
+    return text_csv(
         SHARED / "ag_news_test.csv", vocabulary=vocabulary, length=length, label=0, label_values=CLASSES, header=False
     )
+
+
+def _ids_and_classes(texts: ExampleDataset) -> tuple[np.ndarray, np.ndarray]:
+    (ids,), classes = texts.examples(np.arange(len(texts)))
+    return ids, classes
+
+
+def _divided(texts: ExampleDataset) -> ExampleSplit:
     keys = RandomSource.from_seed(0).stream("examples", "test").uniform(len(texts))
     return split_examples(texts, test=np.sort(np.argsort(keys, kind="stable")[:TEST]))

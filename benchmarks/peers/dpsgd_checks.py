@@ -1,7 +1,7 @@
 """What the checks of a run of 1,000 steps cost: a round is all of them, on the same model and data as the steps.
 
 Before the first step, the self-check with 128 examples and a full micro-batch in several companies; while training, one
-example of a real micro-batch again by itself, at the steps at which that is due.
+example of a real micro-batch by itself, at the steps at which that is due. What it is compared with, the steps have.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch._dynamo  # two seconds, which every optimiser of torch takes, too
 from torch import Tensor
 from workload import Gate, config
 
-from sfumato.per_example import Recheck, Recording, self_check
+from sfumato.per_example import Recheck, Recording, covered, self_check
 
 POOL, STEPS = 128, 1000
 
@@ -29,6 +29,10 @@ def main() -> None:
     def losses(rows: tuple[Tensor, Tensor]) -> Tensor:
         return models.losses(name, model(rows[0]), rows[1])
 
+    with Recording(covered(model), micro) as recording:
+        found = losses((inputs[:micro], targets[:micro]))
+        recording.backward(found)
+    had = found.detach(), recording.squared_norms()
     gate = Gate(lambda: losses((inputs, targets)).mean().item())
     while gate.wait():
         check = self_check(model, losses, (inputs[:POOL], targets[:POOL]))
@@ -43,7 +47,7 @@ def main() -> None:
         recheck = Recheck(model, check)
         recheck.at_start(micro, measure)
         for step in range(STEPS):
-            recheck.while_training(step, micro, measure)
+            recheck.while_training(step, had, measure)
 
 
 if __name__ == "__main__":

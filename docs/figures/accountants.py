@@ -22,7 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from sfumato import accounting as acc
 from sfumato.accounting.accountants.comparison.prv import PrvAccountant
 from sfumato.accounting.guarantee import Method
-from sfumato.cli import account_figure
+from sfumato.cli.accounting import figure as account_figure
 from sfumato.cli.console import number, table
 
 IMAGES = Path(__file__).resolve().parents[1] / "images"

@@ -6,6 +6,28 @@ SHAKE-256 over (key, labels), where the labels name the purpose and the round: `
 different labels are independent, sampling and noise never share one, and a round that is repeated after a crash
 draws the same noise again instead of spending a second draw.
 
+All draws of the package, by the first label. Where several modules stand, a run has one of them:
+
+| first label | further ones | what is drawn | by |
+| --- | --- | --- | --- |
+| `noise` | round | the noise on the sum | `mechanisms.independent` |
+| `count noise` | round | the noise on adaptive clipping's count | `mechanisms.independent` |
+| `sampling` | round | who takes part | `sampling.poisson`, `sampling.fixed_size` |
+| `groups` | round | each user's slot | `sampling.virtual_clients` |
+| `ledger` | | the name by which a ledger's entries know their run | `runs.run` |
+| `dropout` | round, first example | seed: what the model draws in a micro-batch | `central.gradients` |
+| `augmentation` | round | seed: what is drawn while examples are read | `central.gradients` |
+| `statistics` | round | seed: what the model draws for public inputs | `central.gradients` |
+| `local` | round, slot | seed: a client's order and draws | `federated.deltas`, `federated.centralized` |
+| `initial head` | | seed: the first weights of a shared head | `training.fit` |
+| `initial model` | | seed: the first weights | `cli.options.classifiers`, `cli.options.backbones` |
+| `examples` | `test` | which positions are kept for the test, by a public seed | `data.parts` |
+| `glyphs` | `identities` | which characters are chosen, by a public seed | `data.users.glyphs` |
+| `glyphs` | character | seed: the images of a character, by a public seed | `data.users.glyphs` |
+
+What a run releases outside of a loop draws `within` a part that bears the release's own name. Words and normal numbers
+of a stream, and seeds, have keys of their own under the same labels.
+
 Who knows the key can subtract the noise: it is kept in the checkpoint folder only, readable by its owner, and is
 deleted when the run ends.
 

@@ -120,10 +120,12 @@ def test_mu_is_the_smallest_that_covers_the_curve() -> None:
     fit = SAMPLED.gdp(1e-6)
     curve = SAMPLED._tradeoff
     assert isinstance(curve, TradeoffCurve)
-    at = np.log(curve.ratios)
     seen = curve.deltas >= 1e-6
-    assert (gaussian_deltas(fit.mu, at)[seen] >= curve.deltas[seen]).all()
-    assert not (gaussian_deltas(fit.mu * (1 - 1e-4), at)[seen] >= curve.deltas[seen]).all()
+    crossing = np.interp(1e-6, curve.deltas[::-1], curve.ratios[::-1])
+    at = np.log(np.append(curve.ratios[seen], crossing))
+    deltas = np.append(curve.deltas[seen], 1e-6)
+    assert (gaussian_deltas(fit.mu, at) >= deltas * (1 - 1e-9)).all()
+    assert not (gaussian_deltas(fit.mu * (1 - 1e-4), at) >= deltas).all()
 
 
 @pytest.mark.parametrize("mu", [1e-6, 0.03, 1.0, 8.0])

@@ -66,8 +66,8 @@ def successes(
     return right, bound
 
 
-def refutes(right: int, bound: float) -> bool:
-    return float(stats.binomtest(right, 2 * RUNS, bound, alternative="greater").pvalue) < 1 - CONFIDENCE
+def refutes(right: int, bound: float, *, games: int = 2 * RUNS) -> bool:
+    return float(stats.binomtest(right, games, bound, alternative="greater").pvalue) < 1 - CONFIDENCE
 
 
 def without_last(batch: Batch) -> Batch:

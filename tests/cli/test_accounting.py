@@ -73,14 +73,14 @@ def test_examples_batches_and_epochs_are_a_sampling_rate_and_steps(sfumato):
     told = json.loads(sfumato(*words, "--json").out)
     event = acc.Gaussian(1.1).poisson(0.01) * 250
     assert acc.event_from_json(told["event"]) == event
-    assert told["epsilon"] == acc.guarantee(event).epsilon(1e-5)
-    shuffled = acc.guarantee(acc.Gaussian(1.1) * 3, "zero_out").epsilon(1e-5)
+    assert told["epsilon"] == acc.guarantee(event).epsilon(0.01 / 6000)
+    shuffled = acc.guarantee(acc.Gaussian(1.1) * 3, "zero_out").epsilon(0.01 / 6000)
     assert told["shuffled"] == {"adjacency": "zero_out", "epsilon": shuffled}
     assert f"without amplification (zero_out): epsilon {shuffled:.4g}" in sfumato(*words).out
     replaced = json.loads(sfumato(*words, "--adjacency", "replace", "--json").out)["shuffled"]
     assert replaced == {
         "adjacency": "replace",
-        "epsilon": acc.guarantee(acc.Gaussian(1.1) * 3, "replace").epsilon(1e-5),
+        "epsilon": acc.guarantee(acc.Gaussian(1.1) * 3, "replace").epsilon(0.01 / 6000),
     }
 
 
@@ -91,7 +91,7 @@ def test_a_user_with_several_examples_costs_more_than_one_example(sfumato):
     )
     assert one < three
     event = (acc.Gaussian(4.0).poisson(0.02) * 100).for_group(3)
-    assert three == acc.guarantee(event).epsilon(1e-5)
+    assert three == acc.guarantee(event).epsilon(0.01 / 1000)
 
 
 def test_account_tells_what_an_attack_can_find(sfumato):

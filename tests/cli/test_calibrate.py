@@ -96,3 +96,54 @@ def test_a_mistake_is_one_line(sfumato, words, answer):
 def test_noise_of_nothing_is_refused(sfumato):
     words = ("calibrate", "--epsilon", 1, "--noise-multiplier", 0, "--sampling-rate", 0.1)
     assert "noise_multiplier must be > 0" in sfumato(*words).line
+
+
+EPOCHS = ("--examples", 6000, "--batch-size", 60, "--epochs", 2.5)
+
+
+def test_epochs_over_examples_are_a_sampling_rate_and_steps_and_decide_the_delta(sfumato):
+    told = json.loads(sfumato("calibrate", "--epsilon", 1, *EPOCHS, "--json").out)
+    assert (told["sampling_rate"], told["steps"]) == (0.01, 250)
+    assert told["delta"] == pytest.approx(0.01 / 6000)
+    assert told["epsilon"] == guarantee(told["noise_multiplier"], n=250).epsilon(told["delta"])
+    assert 0.995 < told["epsilon"] <= 1
+    same = ("--sampling-rate", 0.01, "--steps", 250, "--delta", told["delta"])
+    assert (
+        json.loads(sfumato("calibrate", "--epsilon", 1, *same, "--json").out)["noise_multiplier"]
+        == told["noise_multiplier"]
+    )
+
+
+def test_what_was_calibrated_for_users_costs_them_as_much_by_account(sfumato):
+    words = (*EPOCHS, "--examples-per-user", 3)
+    noise = json.loads(sfumato("calibrate", "--epsilon", 2, *words, "--json").out)["noise_multiplier"]
+    assert noise > json.loads(sfumato("calibrate", "--epsilon", 2, *EPOCHS, "--json").out)["noise_multiplier"]
+    told = json.loads(sfumato("account", "--noise-multiplier", noise, *words, "--json").out)
+    assert 1.99 < told["epsilon"] <= 2
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (EPOCHS, "delta 1.667e-06 = 0.01 / 6,000, as sfumato dpsgd chooses it"),
+        (RUN, "delta 1e-05, as none was given; choose it well below 1 / population"),
+    ],
+)
+def test_account_and_calibrate_choose_delta_by_one_rule_and_say_which(sfumato, words, rule):
+    for command in (("calibrate", "--epsilon", 1), ("account", "--noise-multiplier", 4)):
+        assert rule in sfumato(*command, *words).out
+        assert rule not in sfumato(*command, *words, "--delta", 1e-7).out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (EPOCHS[:4], "give --epochs too"),
+        ((*EPOCHS, "--steps", 3), "take the place of --sampling-rate and --steps"),
+        ((*EPOCHS, "--noise-multiplier", 1), "the third is searched"),
+        (("--examples", 0, *EPOCHS[2:]), "examples must be a whole number >= 1, got 0"),
+        ((*EPOCHS, "--examples-per-user", 0), "examples_per_user must be a whole number >= 1, got 0"),
+    ],
+)
+def test_epochs_that_say_too_little_or_too_much_are_one_line(sfumato, words, told):
+    assert told in sfumato("calibrate", "--epsilon", 1, *words).line

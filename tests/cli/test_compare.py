@@ -22,7 +22,8 @@ def event(tmp_path: Path) -> Path:
 
 def statement(path: Path, **changes) -> Path:
     cost = acc.guarantee(RUN)
-    fields = {"unit": "user", "adjacency": "add_remove", "epsilon": cost.epsilon(1e-6), "delta": 1e-6}
+    low, high = cost.epsilon_interval(1e-6)
+    fields = {"unit": "user", "adjacency": "add_remove", "epsilon": high, "epsilon_lower": low, "delta": 1e-6}
     words = {"sampling": "Poisson", "mechanism": "Gaussian sums", "noise_source": "operating system's CSPRNG"}
     acc.Statement(**{**fields, **words, **changes}).save(path)
     return path
@@ -79,6 +80,16 @@ def test_another_unit_is_not_comparable_and_a_line_says_so(sfumato, tmp_path: Pa
     shown = sfumato("compare", one, two).out
     assert "not comparable" in shown
     assert f"{two} cannot be compared: its unit is virtual_client, not user" in shown
+
+
+def test_a_lower_bound_that_the_statement_leaves_out_is_left_out_here_too(sfumato, tmp_path: Path):
+    """Virtual clients: what the sums cost a group of users need not be what it costs one of them."""
+    one, two = run_folder(tmp_path / "one", epsilon_lower=None), run_folder(tmp_path / "two")
+    rows = compared(sfumato, one, two)["runs"]
+    assert rows[0]["epsilon_lower"] is None
+    assert rows[0]["epsilon"] == rows[1]["epsilon"] > rows[1]["epsilon_lower"] > 0
+    shown = sfumato("compare", one, two).out
+    assert f"≤ {rows[0]['epsilon']:.5g}" in shown
 
 
 def test_a_statement_alone_is_bounded_by_what_it_promises(sfumato, tmp_path: Path):
@@ -180,6 +191,6 @@ def test_questions_that_make_no_sense_are_one_line(sfumato, event: Path, tmp_pat
 def test_a_statement_s_fields_are_those_that_are_compared():
     """A field that is added to the statement shall not slip through this command unseen."""
     used = {"unit", "adjacency", "epsilon", "delta", "rho", "noise_source", "mechanism", "sampling"}
-    used |= {"population", "tpr_at_1_percent_fpr"}
-    unused = {"epsilon_lower", "assumptions", "alternatives", "disclosure", "ledger"}
+    used |= {"population", "tpr_at_1_percent_fpr", "epsilon_lower"}
+    unused = {"assumptions", "alternatives", "disclosure", "ledger"}
     assert {field.name for field in dataclasses.fields(acc.Statement)} == used | unused

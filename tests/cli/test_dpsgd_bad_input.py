@@ -61,6 +61,30 @@ def test_a_number_that_makes_no_sense(sfumato, digits: Path, tmp_path: Path, wor
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--epsilon", -1), "epsilon must be > 0, got -1.0"),
+        (("--epsilon", "nan"), "epsilon must be a number, got nan"),
+        (("--epsilon", 8, "--clip-norm", None), "a private run needs a clip_norm"),
+        (("--epsilon", 8, "--batch-size", 60, "--population", 50), "a batch of 60 examples cannot be drawn from 50"),
+        (("--noise-multiplier", 1, "--batch-size", 60, "--population", 50), "cannot be drawn from 50"),
+        (("--noise-multiplier", 1, "--batch-size", 0), "batch_size must be a whole number >= 1, got 0"),
+        (("--noise-multiplier", 1, "--validation-share", 2), "validation_share must be a share"),
+        (("--noise-multiplier", 1, "--test-share", -1), "test_share must be a share"),
+        (("--noise-multiplier", 1, "--evaluate-every", 5), "--evaluate-every needs validation data"),
+    ],
+    ids=str,
+)
+def test_what_needs_no_data_to_be_refused_is_refused_before_they_are_read(sfumato, monkeypatch, words, named: str):
+    def read(*words: object, **settings: object) -> None:
+        raise AssertionError("the data were read")
+
+    monkeypatch.setattr("sfumato.cli.record_kinds.read_example_parts", read)
+    run = ("--steps", 3, "--batch-size", 10, "--threads", 1)
+    assert named in sfumato("dpsgd", "--data", "digits.npz", *run, *words).line
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64])
 @pytest.mark.parametrize("shape", [(16, 16), (1, 16, 16), (16, 16, 1)], ids=str)
 def test_pictures_that_are_no_bytes(sfumato, tmp_path: Path, kind: type, shape: tuple[int, ...]):
@@ -167,6 +191,21 @@ def test_a_warning_is_told_once(sfumato, digits: Path, tmp_path: Path):
     shown = sfumato("dpsgd", "--data", digits, *RUN, "--population", 50, "--out", tmp_path / "run")
     assert shown.code == 0
     assert shown.err.count("more examples are present than the declared population 50") == 1
+
+
+def test_a_run_goes_on_under_its_own_epsilon_and_the_line_names_both(sfumato, digits: Path, contents, tmp_path: Path):
+    words = ("dpsgd", "--data", digits, "--steps", 3, "--batch-size", 10, "--threads", 1, "--seed", 1)
+    for name, budget, told in (
+        ("budget", ("--epsilon", 8), "--epsilon 8"),
+        ("noise", ("--noise-multiplier", 1), "--noise-multiplier"),
+    ):
+        run = tmp_path / name
+        assert sfumato(*words, *budget, "--out", run).code == 0
+        before = contents(run)
+        line = sfumato("dpsgd", "--resume", run, "--epsilon", 4).line
+        assert f"was started with {told}, and goes on under that only, got --epsilon 4" in line
+        assert contents(run) == before
+    assert sfumato("dpsgd", "--resume", tmp_path / "budget", "--epsilon", 8).code == 0
 
 
 def test_a_checkpoint_of_another_plan_is_left_as_it_is(sfumato, digits: Path, contents, tmp_path: Path):

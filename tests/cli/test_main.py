@@ -194,3 +194,12 @@ def test_a_terminal_of_plain_ascii_gets_the_same_lines():
     assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1
     assert "there is no option --stepps (did you mean --steps?)" in refused.stderr
+
+
+@pytest.mark.parametrize("command", ["account", "dpsgd", "ledger show"])
+def test_help_shows_the_type_of_what_may_be_left_out(sfumato, command: str):
+    shown = sfumato(*command.split(), "--help-all").out
+    assert "{None" not in shown
+    assert re.search(r"--[a-z-]+ (INT|FLOAT|PATH)", shown)
+    if command == "ledger show":
+        assert re.search(r"\{add_remove,replace,zero_out\}", re.sub(r"[│\s]", "", shown))

@@ -70,6 +70,8 @@ def team(folder: Path, names: list[str]) -> None:
         else:
             fit(name, folder / name)
     torch.distributed.destroy_process_group()
+    threads = [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")]
+    assert not [name for name in threads if "gloo" in name], "a thread of the group may abort the process at its end"
 
 
 if __name__ == "__main__":

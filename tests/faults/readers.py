@@ -12,7 +12,7 @@ from sfumato import accounting as acc
 from sfumato import data
 from sfumato._check import InputError
 from sfumato.accounting.ledger import chain
-from sfumato.cli.compare import read_source
+from sfumato.cli.accounting.compare import read_source
 from sfumato.data import examples_from_arrays, from_arrays, write_examples, write_store
 from sfumato.data.store.facts import index_digest, write_facts
 from sfumato.report.record import read_run

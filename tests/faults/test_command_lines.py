@@ -7,7 +7,6 @@ is calculated small.
 
 import io
 import random
-import resource
 import time
 import types
 import typing
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import tyro
+from memory import within_memory
 
 from sfumato.cli.commands import COMMANDS
 from sfumato.cli.main import main
@@ -24,7 +24,6 @@ from sfumato.cli.parse import fields
 SEEDS = 10
 LINES = 500  # of each seed: 5,000 in all
 SECONDS = 20.0  # the longest line, on a machine that does other things as well
-MEMORY = 1 << 30  # bytes that a seed may add
 
 WILD = (
     "", " ", "nan", "inf", "-inf", "1e400", "-1e400", "0x10", "१२", "1_0", "1e3", "-0.0", "-1", "0",
@@ -110,15 +109,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_any_command_line_ends_with_a_result_or_one_line(seed: int, place: Path, monkeypatch: pytest.MonkeyPatch):
     rng = random.Random(seed)
     options = {name: fields(command.kind()) for name, command in COMMANDS.items()}
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wrong = []
-    for _ in range(LINES):
-        words = command_line(rng, options)
-        fault = fault_of(words, monkeypatch)
-        if fault:
-            wrong.append((words, fault))
+    with within_memory(f"{LINES} command lines from seed {seed}"):
+        for _ in range(LINES):
+            words = command_line(rng, options)
+            fault = fault_of(words, monkeypatch)
+            if fault:
+                wrong.append((words, fault))
     assert not wrong, f"{len(wrong)} of {LINES}, the first: {wrong[:3]}"
-    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 <= MEMORY
 
 
 def fault_of(words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> str:

@@ -1,8 +1,12 @@
 """The page in a real browser: silent, without requests, readable on a desk and a telephone, by day and by night."""
 
 import json
+import os
+from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from sfumato.report import write_report
 
@@ -34,6 +38,21 @@ OUTSIDE = """
     })
     .map(e => e.textContent);
 })
+"""
+# The box around the first text that begins with a sign, where it stands on the screen.
+WHERE = """
+(() => {
+  const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  for (let node; node = texts.nextNode();) {
+    const place = node.data.indexOf("SIGN");
+    if (place < 0 || !node.parentElement.checkVisibility()) continue;
+    const range = document.createRange();
+    range.setStart(node, place);
+    range.setEnd(node, node.data.length);
+    const box = range.getBoundingClientRect();
+    return [box.left, box.top, box.right, box.bottom];
+  }
+})()
 """
 # The smallest text on the screen, charts included, in CSS pixels.
 SMALLEST = """
@@ -114,6 +133,29 @@ def test_the_page_is_silent_and_readable(chromium, pages, width, scheme):
         assert chromium.evaluate(OUTSIDE) == []
         assert chromium.evaluate(SMALLEST) >= 10
         assert chromium.evaluate(CONTRAST) >= 4.5
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_epsilon_and_delta_are_whole_on_the_first_screen_of_a_screenshot(
+    chromium, pages, width, height, scheme, tmp_path
+):
+    """Pictures to look at are kept in the folder of SFUMATO_SCREENSHOTS, if it is set."""
+    chromium.open(pages[0], width, height, scheme=scheme)
+    for sign in ("ε = ", "δ = "):
+        left, top, right, bottom = chromium.evaluate(WHERE.replace("SIGN", sign))
+        assert 0 <= left < right <= width
+        assert 0 <= top < bottom <= height
+    folder = Path(os.environ.get("SFUMATO_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    picture = folder / f"page-{width}-{scheme}.png"
+    chromium.screenshot(picture)
+    drawn = Image.open(picture).convert("L")
+    assert width - 20 <= drawn.width <= width  # a bar for scrolling
+    assert drawn.height > height  # the whole page, of which the first screen is the top
+    first = np.asarray(drawn)[:height]
+    assert (np.median(first) < 60) == (scheme == "dark")
+    assert np.ptp(first) > 150  # something is written there
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])

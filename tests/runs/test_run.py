@@ -211,7 +211,7 @@ def test_a_run_without_a_folder_costs_and_releases_the_same(tmp_path):
     assert in_memory == replace(kept, ledger=None, disclosure=told)
     with Run.open(None, plan=PLAN, seed=1) as run:
         run.start("of this data")
-        released = run.release("histogram", COST["histogram"], draw("histogram", []))
+        released = run.release("histogram", COST["histogram"], draw("histogram", []), bins=4)
         run.note({"seen": 1})
         assert (run.history, run.spent()) == ([{"seen": 1}], COST["histogram"])
     assert torch.equal(load_file(tmp_path / "run" / "model.safetensors")["histogram"], released["histogram"])

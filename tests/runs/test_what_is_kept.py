@@ -140,7 +140,9 @@ def test_a_closed_run_keeps_all_but_its_key_and_cannot_go_on(stopped, told):
     assert told("ledger", "verify", stopped)[0] == 0
     with pytest.raises(InputError, match="was closed, so it cannot go on"):
         work(stopped, resume=True)
-    assert told("close", stopped)[0] == 0  # once more changes nothing
+    before = {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()}
+    assert told("close", stopped) == (0, f"{stopped} is closed already; nothing was left to do\n")
+    assert {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()} == before
     assert Ledger.read(stopped / "ledger.jsonl").releases == 2
 
 

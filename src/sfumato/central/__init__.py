@@ -2,7 +2,7 @@
 
 from sfumato.central.classification import Classification
 from sfumato.central.dpsgd import DPSGD
-from sfumato.central.gradients import ExampleContribution
+from sfumato.central.examples import ExampleContribution
 from sfumato.central.losses import LossPerExample, cross_entropy, poisson_loss, squared_error
 from sfumato.central.measure import predict
 from sfumato.central.numbers import Counts, OwnLoss, Regression

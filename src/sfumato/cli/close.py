@@ -29,7 +29,11 @@ def close(argv: Sequence[str]) -> int:
 
     closed = close_run(options.run)
     if options.json:
-        say_json({"run": options.run, "complete": closed.complete, "stated": closed.stated, "round": closed.round})
+        facts = {"complete": closed.complete, "already": closed.already, "stated": closed.stated, "round": closed.round}
+        say_json({"run": options.run, **facts})
+        return 0
+    if closed.already:
+        say(f"{options.run} is closed already; nothing was left to do")
         return 0
     if closed.complete:
         say(f"{options.run} had run to its end; its key is deleted")

@@ -7,16 +7,26 @@ import contextlib
 import io
 import re
 import textwrap
+import types
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Union, get_args, get_origin
 
 import tyro
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
+    UnsupportedTypeAnnotationError,
+)
 
 from sfumato.cli.commands import COMMANDS
 
 MARKERS = (tyro.conf.OmitArgPrefixes, tyro.conf.HelptextFromCommentsOff)
 """How tyro reads options of every command."""
+
+_SHOWN = ConstructorRegistry()
+"""How the help shows types."""
 
 _WIDTH = 80
 _FRAME = re.compile(r"^╭─ (.*?) ─+╮$")
@@ -65,7 +75,24 @@ def show_help(kind: Any, word: str, *, command: str, about: str) -> None:
 def _by_tyro(kind: Any, *, command: str, about: str) -> None:
     """Print all of it."""
     with contextlib.suppress(SystemExit):
-        tyro.cli(kind, args=["--help"], prog=f"sfumato {command}", description=about, config=MARKERS)
+        tyro.cli(kind, args=["--help"], prog=f"sfumato {command}", description=about, config=MARKERS, registry=_SHOWN)
+
+
+@_SHOWN.primitive_rule
+def _without_none(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | UnsupportedTypeAnnotationError | None:
+    """An option that may be left out, by the type of what can be given: FLOAT, not {None}|FLOAT."""
+    kinds = get_args(info.type)
+    if get_origin(info.type) not in (Union, types.UnionType) or type(None) not in kinds:
+        return None
+    given: Any = Union[tuple(kind for kind in kinds if kind is not type(None))]  # noqa: UP007  # of as many as there are
+    spec = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(given, info.markers))
+    if isinstance(spec, UnsupportedTypeAnnotationError):
+        return spec
+    return replace(
+        spec,
+        is_instance=lambda value: value is None or spec.is_instance(value),
+        str_from_instance=lambda value: ["None"] if value is None else spec.str_from_instance(value),
+    )
 
 
 def read(whole: str) -> list[Group]:

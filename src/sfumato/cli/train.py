@@ -21,6 +21,7 @@ from sfumato.accounting import Statement
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import leads, notify, plain, say, say_json, table
 from sfumato.cli.options.backbones import check_device
+from sfumato.cli.options.share import refuse_share
 from sfumato.cli.options.training import EmbeddingRunOptions, RunOptions, training_options
 from sfumato.cli.record_kinds import RECORD_KINDS, RecordKind
 from sfumato.runs import RunFolder
@@ -29,6 +30,7 @@ from sfumato.training import Cadence, PrivatePlan, Result, Task, TrainingPlan
 from sfumato.training.facts import facts_of
 
 _MOST_THREADS = 1024
+_UNWATCHED = "--evaluate-every needs validation data: give --validation-share 0.1, for example"
 
 
 def options_of(name: str) -> Any:
@@ -50,14 +52,14 @@ def train(name: str, argv: Sequence[str]) -> int:
     if run.dry_run and options.data.data is None and getattr(options.plan, "population", None):
         return _dry_run(_decided(options, options.plan.population), None, options)
     out = _folder(name, run)
-    if isinstance(options.plan, PrivatePlan):
-        _refuse_undecided(options)
+    planned = _before_reading(options)
     parts = kind.read(options, quiet=run.json)
-    plan = _decided(options, options.plan.public_population(parts.train))
+    population = options.plan.public_population(parts.train)
+    plan = planned or _decided(options, population)
     task = kind.task(run) or plan.default_task()
     model = kind.build(options, parts.train, plan.seed)
     if run.evaluate_every and parts.validation is None:
-        raise InputError("--evaluate-every needs validation data: give --validation-share 0.1, for example")
+        raise InputError(_UNWATCHED)
     if run.dry_run:
         watch = None if run.evaluate_every == 0 else parts.validation
         plan.try_out(model, parts.train, validation=watch, test=parts.test, device=run.device, task=task)
@@ -74,6 +76,42 @@ def _check(run: RunOptions) -> None:
     whole(at_least=0, checkpoint_every=run.checkpoint_every)
     non_negative(checkpoint_minutes=run.checkpoint_minutes)
     check_device(run.device)
+
+
+def _before_reading(options: Any) -> TrainingPlan | None:
+    """Refuse what can be refused without the records: to read them may take long.
+
+    Returns:
+        the plan with its noise, where the population is declared; None where it has to be counted first.
+    """
+    if isinstance(options.plan, PrivatePlan):
+        _refuse_undecided(options)
+        _refuse_other_budget(options)
+    shares = {"test_share": options.data.test_share, "validation_share": options.data.validation_share}
+    refuse_share(**{name: share for name, share in shares.items() if share is not None})
+    if options.run.evaluate_every and not options.data.validation_share:
+        raise InputError(_UNWATCHED)
+    declared = getattr(options.plan, "population", None)
+    if declared is None:
+        return None
+    planned = _decided(options, declared)
+    planned.private_sum(declared)  # refuses a cohort that is larger than that
+    return planned
+
+
+def _refuse_other_budget(options: Any) -> None:
+    """Refuse to go on with a run under another epsilon than the one that its noise was calibrated to."""
+    epsilon = options.budget.epsilon
+    if options.run.resume is None or epsilon is None:
+        return
+    about = RunFolder(options.run.resume).read_plan().get("about") or {}
+    wanted = about.get("epsilon_wanted", epsilon)
+    if wanted != epsilon:
+        started = "--noise-multiplier" if wanted is None else f"--epsilon {wanted:g}"
+        raise InputError(
+            f"the run in {options.run.resume} was started with {started}, and goes on under that only, got --epsilon "
+            f"{epsilon:g}; leave --epsilon out, or start a new run"
+        )
 
 
 def _folder(name: str, run: RunOptions) -> Path:
@@ -101,6 +139,8 @@ def _refuse_undecided(options: Any) -> None:
             "how private shall the run be? give --epsilon 8 (the noise is calibrated to it), --noise-multiplier 1, "
             "or --noise-multiplier 0 for a run without any guarantee"
         )
+    if epsilon is not None:
+        options.plan.refuse_budget(epsilon)
     if epsilon is not None and noise is not None:
         raise InputError("give --epsilon (the noise is calibrated to it) or --noise-multiplier, not both")
 

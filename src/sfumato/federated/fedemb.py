@@ -5,7 +5,8 @@ for the classes that it holds, and only the backbone's delta is clipped, summed 
 paper's neighbour is a whole virtual client (sensitivity C); the statement's ε is for one user (sensitivity 2C), with
 the paper's beside it. The derivation is in docs/explanation/virtual-clients.md.
 
-The defaults are the authors' EMNIST run.
+The defaults are the authors' EMNIST run, but for the server's learning rate: theirs, 0.02, is the highest it is without
+being given.
 
 >>> plan = FedEmb(rounds=200, noise_multiplier=0.62)
 >>> plan.private_sum(population=3400).sampler.describe()
@@ -42,11 +43,11 @@ class FedEmb(LocalStepsPlan):
     users_per_client: int = 8
     local_epochs: int = 8
     head_lr_scale: float = 100.0
-    server_learning_rate: float = 0.02
     head_classes: Literal["local", "global"] = "local"
     reconstruction_steps: int = 0
 
     name: ClassVar[str] = "fedemb"
+    highest_server_rate: ClassVar[float] = 0.02
 
     def __post_init__(self) -> None:
         _check.one_of(("local", "global"), head_classes=self.head_classes)

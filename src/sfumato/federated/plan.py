@@ -11,6 +11,7 @@ from sfumato.data import UserDataset
 from sfumato.federated.deltas import LocalContribution
 from sfumato.federated.local.heads import HeadLoss, Loss
 from sfumato.federated.local.work import LocalTraining
+from sfumato.federated.restrained import Restrained
 from sfumato.federated.verification import Verification
 from sfumato.sampling import OwnClients, VirtualClients
 from sfumato.training import Optimizer, OptimizerName, PrivatePlan, Rounds
@@ -24,7 +25,8 @@ class FederatedPlan(PrivatePlan, Rounds):
         clients_per_round: K, planned contributions a round: the public denominator.
         users_per_client: m, users in a virtual client; 1 makes every user a client. The sampling rate is K·m/N.
         server_optimizer: torch optimiser of the server.
-        server_learning_rate: its rate on the noisy mean.
+        server_learning_rate: its rate on the noisy mean; None for 1 (fedemb: 0.02), or what the noise of all rounds
+            allows if that is less.
         server_momentum: its momentum (Adam: first beta).
         clients_at_once: train so many clients in one batched operation; 1 trains one after the other.
         client_threads: threads that train clients side by side, each on its own copy of the model; None chooses by
@@ -38,7 +40,7 @@ class FederatedPlan(PrivatePlan, Rounds):
     clients_per_round: int = 32
     users_per_client: int = 1
     server_optimizer: OptimizerName = "sgd"
-    server_learning_rate: float = 1.0
+    server_learning_rate: float | None = None
     server_momentum: float = 0.9
     clients_at_once: int = 1
     client_threads: int | None = None
@@ -48,6 +50,8 @@ class FederatedPlan(PrivatePlan, Rounds):
     loss_margin: float = 0.3
 
     model_fields: ClassVar[tuple[str, ...]] = ("model", "embedding_dim", "input_shape", "version")
+    highest_server_rate: ClassVar[float] = 1.0
+    """What a server_learning_rate of None is at most."""
 
     def __post_init__(self) -> None:
         _check.whole(
@@ -65,12 +69,19 @@ class FederatedPlan(PrivatePlan, Rounds):
     def server(self) -> Optimizer:
         """The server's optimiser."""
         _check.one_of(get_args(OptimizerName), server_optimizer=self.server_optimizer)
-        _check.positive(server_learning_rate=self.server_learning_rate)
-        _check.between(0.0, _check.LARGEST_SINGLE, server_learning_rate=self.server_learning_rate)
         _check.between(0.0, 1.0, ends="[)", server_momentum=self.server_momentum)
-        return Optimizer(
-            name=self.server_optimizer, learning_rate=self.server_learning_rate, momentum=self.server_momentum
-        )
+        rate = self.server_learning_rate
+        if rate is None:
+            return Restrained(
+                name=self.server_optimizer,
+                learning_rate=self.highest_server_rate,
+                momentum=self.server_momentum,
+                noise_std=(self.noise_multiplier or 0.0) * (self.clip_norm or 0.0) / self.clients_per_round,
+                rounds=self.rounds,
+            )
+        _check.positive(server_learning_rate=rate)
+        _check.between(0.0, _check.LARGEST_SINGLE, server_learning_rate=rate)
+        return Optimizer(name=self.server_optimizer, learning_rate=rate, momentum=self.server_momentum)
 
     def default_task(self) -> Verification:
         """Recall at a false accept rate."""

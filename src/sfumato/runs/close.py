@@ -20,11 +20,13 @@ class Closed:
 
     Attributes:
         complete: it had run to its end, and nothing was left to do.
+        already: it was closed before, and nothing was changed now.
         stated: whether it has a statement; a run that was killed has none.
         round: rounds that its checkpoint holds, or None if it had no loop.
     """
 
     complete: bool
+    already: bool
     stated: bool
     round: int | None
 
@@ -44,6 +46,7 @@ def close_run(path: Path | str) -> Closed:
     folder.claim(resume=True)
     try:
         saved = checkpoints.load(folder.checkpoint)
+        already = saved.closed and not (folder.checkpoint / checkpoints.KEY).exists()
         if not (saved.complete or saved.closed):
             checkpoints.save(folder.checkpoint, replace(saved, closed=True))
         checkpoints.delete_key(folder.checkpoint)
@@ -56,4 +59,4 @@ def close_run(path: Path | str) -> Closed:
     finally:
         folder.release()
     rounds = saved.state.get("round")
-    return Closed(saved.complete, folder.statement.exists(), rounds if isinstance(rounds, int) else None)
+    return Closed(saved.complete, already, folder.statement.exists(), rounds if isinstance(rounds, int) else None)

@@ -65,7 +65,9 @@ class RunFolder:
         delete_leftovers(self.path, _NAMES)
         if self.path.is_dir() and any(self.path.iterdir()):
             if (self.checkpoint / checkpoint.STATE).exists():
-                raise InputError(f"{self.path} holds a run already; resume it (--resume) or choose another folder")
+                raise InputError(
+                    f"{self.path} holds a run already; resume it (resume=True, --resume) or choose another folder"
+                )
             begun = self.plan.exists() or self.checkpoint.exists()
             hint = "; delete it if it is a run that was stopped at once" if begun else ""
             raise InputError(f"{self.path} is not empty; choose another folder for the run{hint}")
@@ -114,7 +116,7 @@ class RunFolder:
     def unwritable(self, error: OSError) -> InputError:
         """The one line for a file of this folder that could not be written."""
         self.refuse_deleted()
-        kept = f"the checkpoint before it is intact: make room and go on with --resume {self.path}"
+        kept = "the checkpoint before it is intact: make room and go on with resume=True (--resume)"
         if not (self.checkpoint / checkpoint.STATE).exists():
             kept = "nothing was saved before: make room and start the run in another folder"
         return InputError(f"cannot write {error.filename or self.path}: {error.strerror or error}; {kept}")

@@ -3,7 +3,9 @@
 Whatever is released from private records goes through one run, in phases: a noisy histogram, then the rounds of a
 loop, then votes. Each release is recorded before it happens (`spend`), all phases stand in one ledger, and one
 statement covers them (`finish`). Everything random is a function of the run's key, so what was not yet saved when a
-process died is repeated bit for bit, and recorded again in the same place: no noise is ever spent twice.
+process died is repeated bit for bit, and recorded again in the same place: no noise is ever spent twice. A phase's
+randomness is also a function of all that was recorded before it (`runs.story`), so two copies of a stopped run that go
+on in different ways do not meet the same noise.
 
 At the end the statement names the ledger that it was made of, and the ledger's last entry the statement, the plan and
 the model, so that none of them can be exchanged alone (`accounting.ledger.binding`). The key of a run that is complete
@@ -47,6 +49,7 @@ from sfumato.runs.facts import Facts
 from sfumato.runs.folder import RunFolder
 from sfumato.runs.interrupt import Interrupt
 from sfumato.runs.statement import NO_LEDGER, make_statement
+from sfumato.runs.story import Story
 from sfumato.runs.team import Team
 
 
@@ -71,6 +74,7 @@ class Run:
         self._ledger: Ledger | None = None
         self._meter = meter(budget, {}) if budget is not None and folder is None else None  # else the ledger has one
         self._spent: dict[Event, int] = {}
+        self._story = Story()
         self._releases: dict[str, dict[str, Tensor]] = {}
         self._costs: dict[str, Event] = {}  # of what was released, by phase
         self._last: Checkpoint | None = None
@@ -171,6 +175,7 @@ class Run:
             self._ledger = self._open_ledger(self.folder)
             self._refuse_stranger(self._ledger, self._last)
             self._ledger.truncate(self._last.ledger_entries, head=self._last.ledger_head)
+            self._story = Story.of(self._ledger)
             self.folder.withdraw_statement()
             self.history = self.folder.keep_metrics(self._last.metrics_lines)
         if self._budget is not None:
@@ -224,12 +229,14 @@ class Run:
             raise RuntimeError("the run has not started: what it releases now would stand in no ledger")
         if self._finished:
             raise RuntimeError("the run has finished: its statement would not cover what it releases now")
+        fields = {**public, **({} if phase is None else {"phase": phase})}
         if self._ledger is not None:
             with self._writing():
-                self._ledger.append(event, **({} if phase is None else {"phase": phase}), **public)
+                self._ledger.append(event, **fields)
         elif self._meter is not None:
             self._meter.admit(event)
             self._meter.spend(event)
+        self._story.add({**fields, "event": event.to_json()})
         for single, count in terms(event):
             self._spent[single] = self._spent.get(single, 0) + count
 
@@ -242,7 +249,7 @@ class Run:
             phase: its name, once in a run; asked for again, it gives the first result again.
             event: what it costs one unit.
             draw: makes it from the phase's own randomness, whose streams are those of no other phase and of no loop,
-                and from the private records.
+                nor of this phase after other releases, and from the private records.
             public: for the ledger.
 
         Between the checkpoints of a loop, the loop's next one keeps it; until then it is drawn again alike.
@@ -258,7 +265,8 @@ class Run:
         # Else rounds since the checkpoint would have to go with it, and only the loop knows their state.
         keep = last is not None and (not last.state or last.complete or not self._behind(last))
         self.spend(event, phase=phase, **public)
-        self._releases[phase], self._costs[phase] = draw(self.source.within(phase)), event
+        source = self.source.within(self.team.from_leader(self._story.word))  # only the leader has the ledger
+        self._releases[phase], self._costs[phase] = draw(source), event
         if self.folder is not None and self.team.leads:
             with self._writing():
                 checkpoints.save_release(self.folder.checkpoint, phase, self._releases[phase])

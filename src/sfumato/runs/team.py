@@ -19,6 +19,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+# Before a group begins: its functions keep the group of that moment as a default, for ever if there is one, and
+# threads of gloo that are left at the interpreter's end may abort the process (exit -6, now and then).
+import torch.distributed.nn.functional
 from torch import Tensor
 
 from sfumato._check import InputError, first_line
@@ -106,7 +110,7 @@ def _together() -> Iterator[None]:
             raise
         raise InputError(
             f"another process of this run has ended or cannot be reached ({first_line(error)}); see what it said. What "
-            "was saved is whole: start all of them again with --resume"
+            "was saved is whole: start all of them again with resume=True (--resume)"
         ) from None
 
 

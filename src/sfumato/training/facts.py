@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sfumato.per_example import NOT_SEEN
+from sfumato.per_example import not_seen
 from sfumato.runs import Alternative, Facts
 from sfumato.sampling import PoissonSampling, VirtualClients
 from sfumato.training.plan import Plan
@@ -72,7 +72,7 @@ _CLIENTS = (
 
 
 def _assumptions(plan: Plan, private_sum: PrivateSum, rounds: int) -> list[str]:
-    lines = [NOT_SEEN if plan.unit == "example" else _CLIENTS, _GIVEN, _SPLIT]
+    lines = [not_seen(rounds) if plan.unit == "example" else _CLIENTS, _GIVEN, _SPLIT]
     if isinstance(private_sum.grouping, VirtualClients):
         lines.append(
             "Sampled users are assigned to virtual clients independently and uniformly, and one user can move the "

@@ -175,10 +175,8 @@ class PrivatePlan(TrainingPlan):
         Raises:
             InputError: no noise reaches the budget; the message tells the smallest ε in reach.
         """
-        _check.positive(epsilon=epsilon)
+        self.refuse_budget(epsilon)
         _check.whole(population=population)
-        if self.clip_norm is None:
-            raise InputError("a private run needs a clip_norm; set it, 1.0 for example, and calibrate again")
         chosen = default_delta(population) if delta is None else delta
         _check.between(0.0, 1.0, ends="()", delta=chosen)
         base = dataclasses.replace(self, noise_multiplier=None, delta=chosen, population=population)
@@ -194,6 +192,12 @@ class PrivatePlan(TrainingPlan):
         adjacency = self.sampler(population).adjacency
         noise = calibrate_event(event, epsilon=epsilon, delta=chosen, adjacency=adjacency)
         return dataclasses.replace(base, noise_multiplier=noise)
+
+    def refuse_budget(self, epsilon: float) -> None:
+        """Refuse a budget that no population mends: none above 0, or for a sum without a bound."""
+        _check.positive(epsilon=epsilon)
+        if self.clip_norm is None:
+            raise InputError("a private run needs a clip_norm; set it, 1.0 for example, and calibrate again")
 
     def public_population(self, data: Any) -> int:
         """The declared population, or the number of units present."""

@@ -5,7 +5,8 @@ module whose trained parameters are views of it; the user's own module is never 
 
 What is not trained is kept as it was before any record was seen, and is released from there: whatever forward passes
 write into parameters, buffers or attributes of the copy (an initialisation by the first batch, a moving average, a
-power iteration), nothing of it leaves. `put_back` undoes it, so that no contribution meets another one's traces.
+power iteration), nothing of it leaves. `put_back` undoes it, and `forget` what is in plain attributes, so that no
+contribution meets another one's traces.
 Statistics of public inputs follow the weights; for a release, a fresh copy computes them.
 """
 
@@ -18,6 +19,7 @@ from sfumato._check import InputError, first_line
 from sfumato.clipping import Layout
 from sfumato.models import PublicBatchNorm, refresh_statistics, trainable_parameters
 from sfumato.models.layers.public_batch_norm import public_inputs_of
+from sfumato.training.attributes import Attributes
 
 HEAD = "head.weight"
 """The released name of a head that is trained beside the model."""
@@ -31,9 +33,11 @@ class Trainable:
         spec: which parameters are trained; see `sfumato.models.trainable_parameters`.
         device: where the copy lies.
         head: float [classes, d], one more trained parameter that is no part of the module; None for none.
+        in_place: train the user's own module, where it is and in the mode it is in, for a loop of the user's own; a
+            copy of it as it was is kept for the release.
 
     Attributes:
-        model: the copy.
+        model: the copy, or the user's own.
         layout: names and shapes of the trained parameters, the head last.
         parameters: the trained parameters, each a view of `vector`.
         vector: float [size], all of them one after the other.
@@ -44,10 +48,16 @@ class Trainable:
     """
 
     def __init__(
-        self, model: nn.Module, spec: str = "all", *, device: torch.device | str = "cpu", head: Tensor | None = None
+        self,
+        model: nn.Module,
+        spec: str = "all",
+        *,
+        device: torch.device | str = "cpu",
+        head: Tensor | None = None,
+        in_place: bool = False,
     ) -> None:
-        self._source = model
-        self.model = copied(model).to(device).train()
+        self._source = copied(model) if in_place else model
+        self.model = model if in_place else copied(model).to(device).train()
         bare = head is not None and not any(True for _ in self.model.parameters())
         named = [] if bare else _chosen(self.model, spec)
         if head is not None:
@@ -65,6 +75,7 @@ class Trainable:
         self._untrained = self._named_untrained()
         self._kept = {name: tensor.detach().clone() for name, tensor in self._untrained.items()}
         self._follow = self._public_statistics()
+        self._attributes = Attributes(self.model)
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """Views of a vector [..., size] in the parameters' shapes [..., *shape]."""
@@ -152,6 +163,10 @@ class Trainable:
             changed += [name for name, one, other in compared if not _same(one, other)]
             self.load(theta)
         return changed
+
+    def forget(self) -> None:
+        """Put the plain attributes of the model back to what they were before any record was seen."""
+        self._attributes.put_back()
 
     def refuse_changed(self) -> None:
         """Refuse a model into which what was tried before the first round has written; all of it is put back.

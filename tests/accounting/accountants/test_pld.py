@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 import mpmath as mp
 import numpy as np
@@ -18,6 +19,7 @@ from sfumato.accounting.accountants.pld import _ORDERS, PldAccountant
 from sfumato.accounting.accountants.rdp import RdpAccountant
 from sfumato.accounting.events import Event
 from sfumato.accounting.loss.compose import compose
+from sfumato.accounting.loss.curve import Curve
 from sfumato.accounting.loss.discretise import best_offset, from_above, from_below
 from sfumato.accounting.loss.sketch import Sketch
 from sfumato.accounting.pairs import SampledGaussian
@@ -413,3 +415,20 @@ def test_small_deltas_do_not_drown_in_round_off(z, q, steps, delta, low, high):
 def test_a_run_of_rare_steps_at_a_tiny_delta_has_both_bounds():
     low, high = guarantee(Gaussian(1.0).poisson(1e-6) * 1000).epsilon_interval(1e-20)
     assert 0.00615 < low <= high < 0.00617
+
+
+def test_delta_at_an_epsilon_is_composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    delta = Curve.delta
+
+    def counted(self: Curve, epsilon: float, *rest: Any, **named: Any) -> tuple[float, float]:
+        asked.append(epsilon)
+        return delta(self, epsilon, *rest, **named)
+
+    monkeypatch.setattr(Curve, "delta", counted)
+    account = PldAccountant(Gaussian(1.0).poisson(0.01) * 1000)
+    first, count = account.delta_interval(0.0), len(asked)
+    assert count
+    assert account.delta_interval(0.0) == first
+    assert len(asked) == count
+    assert 0 < first[1] - first[0] <= 1e-3 * first[1]

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -114,3 +115,38 @@ def test_what_is_not_known_of_a_group_is_refused_by_name() -> None:
     for units in (0, 1.5, math.nan, True):
         with pytest.raises(InputError, match="units must be"):
             Gaussian(1.0).for_group(units)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "units"),
+    [
+        (0.0, 1e-9, 5),
+        (1e-3, 1e-9, 7),
+        (1.0, 1e-12, 3),
+        (150.0, 1e-200, 2),
+        (300.0, 1e-300, 2),
+        (400.0, 1e-200, 2),
+        (699.0, 1e-305, 2),
+    ],
+)
+def test_a_claim_for_a_group_is_never_below_the_formula_in_exact_numbers(epsilon: float, delta: float, units: int):
+    """Vadhan 2017, Lemma 2.2, by rational numbers: e^epsilon from a decimal of a thousand digits."""
+    with localcontext() as context:
+        context.prec, context.Emax, context.Emin = 1000, 10**6, -(10**6)
+        grown = sum((Decimal(epsilon) * i).exp() for i in range(units))
+        exact = Decimal(delta) * grown
+        claim = ApproximateDP(epsilon, delta).for_group(units)
+        if isinstance(claim, NonPrivate):
+            assert exact > Decimal("0.999999")
+            return
+        assert isinstance(claim, ApproximateDP)
+        assert claim.epsilon == units * epsilon
+        assert exact <= Decimal(claim.delta) <= exact * (1 + Decimal("1e-9"))
+        if units == 2 and claim.epsilon < 400:  # larger losses have no grid
+            (pair,) = ApproximateDP(epsilon, delta).pairs("replace")
+            assert exact <= Decimal(pair.infinity())
+
+
+@pytest.mark.parametrize("epsilon", [710.0, 800.0, 1e6])
+def test_a_claim_whose_e_to_the_epsilon_is_no_double_promises_a_group_nothing(epsilon: float):
+    assert ApproximateDP(epsilon, 1e-300).for_group(2) == NonPrivate()

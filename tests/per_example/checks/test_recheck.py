@@ -16,13 +16,15 @@ from sfumato.per_example.checks.recheck import Measure
 class Model(nn.Module):
     """Two layers; from some call on, something happens between them."""
 
-    def __init__(self, between: Callable[[Tensor], Tensor] = torch.tanh) -> None:
+    def __init__(self, between: Callable[[Tensor], Tensor] = torch.tanh, dropout: float = 0.3) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.one, self.two, self.between, self.late = nn.Linear(6, 8), nn.Linear(8, 3), between, False
+        self.dropout = dropout
 
     def forward(self, values: Tensor) -> Tensor:
-        hidden = F.dropout(self.one(values).tanh(), 0.3)
+        hidden = self.one(values).tanh()
+        hidden = F.dropout(hidden, self.dropout) if self.dropout else hidden
         return self.two(self.between(hidden) if self.late else hidden)
 
 
@@ -66,12 +68,14 @@ def _hooked(hidden: Tensor) -> Tensor:
 
 def train(recheck: Recheck, measure: Measure, steps: int) -> None:
     for step in range(steps):
-        recheck.while_training(step, 40, measure)
+        if recheck.due(step):
+            recheck.while_training(step, measure(range(40)), measure)
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("kind", LATE)
-def test_coupling_that_begins_while_training_stops_the_run(kind: str, batch) -> None:
-    model = Model(LATE[kind])
+def test_coupling_that_begins_while_training_stops_the_run(kind: str, dropout: float, batch) -> None:
+    model = Model(LATE[kind], dropout)
     recheck, measure, _ = rechecked(model, batch)
     train(recheck, measure, 5)
     recheck.at_start(40, measure)
@@ -82,24 +86,51 @@ def test_coupling_that_begins_while_training_stops_the_run(kind: str, batch) -> 
         train(recheck, measure, 1100)
 
 
-def test_it_looks_seldom_and_leaves_everything_as_it_was(batch) -> None:
-    model = Model()
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_it_looks_seldom_and_leaves_everything_as_it_was(dropout: float, batch) -> None:
+    """What a step had is enough where nothing is drawn; otherwise the micro-batch is computed once more."""
+    model = Model(dropout=dropout)
     recheck, measure, sizes = rechecked(model, batch)
-    before, state = [p.clone() for p in model.parameters()], torch.get_rng_state()
-    train(recheck, measure, 1000)
-    assert sizes.count(40) == sizes.count(1) == 11
+    had, before, state = measure(range(40)), [p.clone() for p in model.parameters()], torch.get_rng_state()
+    sizes.clear()
+    for step in range(1000):
+        recheck.while_training(step, had, measure)
+    assert sizes.count(1) == 11
+    assert sizes.count(40) == (11 if dropout else 0)
     assert sum(sizes) <= 0.02 * 40 * 1000
-    recheck.while_training(1, 1, measure)
+    looked = len(sizes)
+    recheck.while_training(1, (had[0][:1], had[1][:1]), measure)
     recheck.at_start(1, measure)
-    assert len(sizes) == 22
+    assert len(sizes) == looked
     assert all(torch.equal(one, two) for one, two in zip(before, model.parameters(), strict=True))
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_what_a_step_had_is_what_is_compared(batch) -> None:
+    """It was another one than the same examples give afterwards: something was kept between the two."""
+    recheck, measure, _ = rechecked(Model(dropout=0.0), batch)
+    losses, squares = measure(range(40))
+    recheck.while_training(1, (losses, squares), measure)
+    with pytest.raises(InputError, match=r"at step 1 the same examples gave something else .*coupled"):
+        recheck.while_training(1, (losses, 1.1 * squares), measure)
+
+
+@pytest.mark.parametrize("part", [nn.LSTM(6, 6, 2, dropout=0.5), nn.MultiheadAttention(6, 2, dropout=0.5)])
+def test_dropout_that_shows_in_no_operation_is_not_compared_with_a_step(part: nn.Module, batch) -> None:
+    model = Model(dropout=0.0)
+    model.inner = part
+    recheck, measure, sizes = rechecked(model, batch)
+    losses, squares = measure(range(40))
+    sizes.clear()
+    recheck.while_training(1, (2 * losses, 2 * squares), measure)
+    assert sizes == [40, 1]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("double", [True, False])
-def test_round_off_is_looked_at_twice_and_stops_nothing(double: bool, batch) -> None:
+def test_round_off_is_looked_at_twice_and_stops_nothing(double: bool, dropout: float, batch) -> None:
     """A batch and a single example may be computed in different ways."""
-    recheck, measure, sizes = rechecked(Model(), batch)
+    recheck, measure, sizes = rechecked(Model(dropout=dropout), batch)
     recheck._check = dataclasses.replace(recheck._check, double=double)
 
     def rough(places: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -107,9 +138,11 @@ def test_round_off_is_looked_at_twice_and_stops_nothing(double: bool, batch) -> 
         single = losses.dtype == torch.float32
         return losses, squares * (1.1 if single and len(places) == 1 else 1.0)
 
-    recheck.while_training(1, 40, rough)
-    assert sizes[:2] == [40, 1]
-    assert sizes[2:] == ([40, 1] if double else [40])
+    recheck.while_training(1, measure(range(40)), rough)
+    assert sizes[:1] == [40]  # the step
+    looked = sizes[1:] if dropout else sizes[2:]  # without draws, one example is enough to begin with
+    assert looked[:2] == [40, 1]
+    assert looked[2:] == ([40, 1] if double else [40])
 
 
 def test_little_memory_makes_it_look_at_fewer(batch) -> None:

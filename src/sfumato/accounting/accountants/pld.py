@@ -46,6 +46,7 @@ _LEAST_DELTA = 1e-30  # a grid ends 13 standard deviations out; below this, the 
 _SAME = 1e-14  # relative difference of deltas that comes from rounding what they were computed from
 _FARTHEST = 1e9  # epsilon up to which compositions are read off
 _SUBNORMAL = 1e-290  # masses below it have lost digits
+_REMEMBERED = 64  # answers
 _ORDERS = tuple(float(a) for a in 1 + np.geomspace(1e-3, 1, 16)) + tuple(
     float(a) for a in np.unique(np.round(np.geomspace(3, 4096, 48)))
 )
@@ -76,6 +77,7 @@ class PldAccountant:
         if math.isinf(self._largest) and not any(curve.infinity for curve in self._curves):
             self._largest = self._largest_finite()[1]
         self._known: dict[float, tuple[float, float]] = {}
+        self._known_deltas: dict[float, tuple[float, float]] = {}
 
     @staticmethod
     def suits(event: Event, adjacency: Adjacency) -> bool:
@@ -121,8 +123,7 @@ class PldAccountant:
         """
         between(0, 1, delta=delta)
         if delta not in self._known:
-            if len(self._known) >= 64:
-                self._known.clear()
+            _make_room(self._known)
             self._known[delta] = self._find(float(delta))
         return self._known[delta]
 
@@ -131,9 +132,15 @@ class PldAccountant:
         return self.delta_interval(epsilon)[1]
 
     def delta_interval(self, epsilon: float) -> tuple[float, float]:
-        """(lower, upper) bounds on the smallest delta of the pairs at this epsilon, in [0, inf]."""
+        """(lower, upper) bounds on the smallest delta of the pairs at this epsilon, in [0, inf]; remembered."""
         if not math.isinf(epsilon):
             non_negative(epsilon=epsilon)
+        if epsilon not in self._known_deltas:
+            _make_room(self._known_deltas)
+            self._known_deltas[epsilon] = self._find_delta(epsilon)
+        return self._known_deltas[epsilon]
+
+    def _find_delta(self, epsilon: float) -> tuple[float, float]:
         least = max((curve.infinity for curve in self._curves), default=0.0)
         if epsilon >= self._largest or math.isinf(epsilon) or not self._curves:
             return least, least
@@ -220,7 +227,8 @@ class PldAccountant:
                 gap = max(gap, ending.finest)  # a smaller delta needs a longer grid
             else:
                 tilt = ending.sketch.tilt_at(epsilon)
-                relative = 1 / max(tilt, 1 / max(epsilon, 1e-3))
+                # a loss that moves by w moves delta by w at most, so that a large delta bears more
+                relative = max(1 / max(tilt, 1 / max(epsilon, 1e-3)), 0.1 * guess)
                 gap = ending.gap(tilt, 1e-3 * relative, 1e-2 * relative)
             found = coarser(gap, partial(ending.delta, epsilon, guess=guess))
             if found is None:
@@ -282,6 +290,11 @@ class _Search:
     def _bounds(self, gap: float) -> tuple[float, float]:
         high, self.guess = self._curve.epsilon(self._delta, gap, True, self.guess)
         return self._curve.epsilon(self._delta, gap, False, self.guess)[0], high
+
+
+def _make_room(known: dict[float, tuple[float, float]]) -> None:
+    if len(known) >= _REMEMBERED:
+        known.clear()
 
 
 def coarser(gap: float, bound: Callable[[float], _Bound]) -> tuple[_Bound, float] | None:

@@ -70,9 +70,7 @@ class RdpAccountant:
             return 0.0
         if delta <= 0.0:
             return float("inf")
-        a = self.orders
-        candidates = self.values + np.log1p(-1 / a) - (np.log(delta) + np.log(a)) / (a - 1)
-        return max(0.0, float(candidates.min()))
+        return max(0.0, float((self.values + epsilon_above_renyi(self.orders, delta)).min()))
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta for this epsilon over all orders; 0 <= delta <= 1."""
@@ -87,6 +85,19 @@ class RdpAccountant:
         it.
         """
         return float(np.sqrt(-np.expm1(-self.values.min())))
+
+
+def epsilon_above_renyi(orders: np.ndarray, delta: float) -> np.ndarray:
+    """By how much epsilon at delta is above the Renyi divergence at an order: Canonne et al. 2020, Proposition 12.
+
+    Args:
+        orders: float [k], each > 1.
+        delta: in (0, 1].
+
+    Returns:
+        float [k], positive where delta is small.
+    """
+    return np.log1p(-1 / orders) - (np.log(delta) + np.log(orders)) / (orders - 1)
 
 
 def rdp(event: Event, adjacency: Adjacency = "add_remove", orders: tuple[float, ...] = ORDERS) -> np.ndarray:

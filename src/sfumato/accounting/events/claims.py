@@ -33,6 +33,8 @@ from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.pairs.finite import FinitePair
 from sfumato.accounting.pairs.pair import Pair
 
+_LARGEST = 700.0  # epsilon whose e^epsilon is a double
+
 
 @event_kind("non_private")
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class ApproximateDP(Claim):
     def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
         epsilon, delta = self.epsilon, self.delta
         if group_size(self, self.adjacency, adjacency) == 2:
-            epsilon, delta = 2 * epsilon, delta * (1 + math.exp(min(epsilon, 700.0))) * (1 + 4 * EPS)
+            epsilon, delta = 2 * epsilon, _group_delta(epsilon, delta, 2)
         if delta < 1:
             require_range(self, epsilon or 1.0)
         return (_worst(epsilon, delta),)
@@ -138,10 +140,7 @@ class ApproximateDP(Claim):
 
     def _of_group(self, units: int) -> Event:
         """Vadhan 2017, "The Complexity of Differential Privacy", Lemma 2.2: delta grows by the sum of e^(i epsilon)."""
-        epsilon, delta = self.epsilon * units, self.delta * units
-        if self.epsilon > 0:
-            grown = math.expm1(min(epsilon, 700.0)) / math.expm1(self.epsilon)
-            delta = self.delta * grown * (1 + 8 * EPS)
+        epsilon, delta = self.epsilon * units, _group_delta(self.epsilon, self.delta, units)
         return ApproximateDP(epsilon, delta, self.adjacency) if delta < 1 else NonPrivate()
 
     def rank(self) -> "Rank[Event]":
@@ -215,6 +214,19 @@ def group_size(event: Event, claimed: Adjacency, asked: Adjacency) -> int:
         f"{type(event).__name__} is a claim for {claimed} and says nothing about {asked}; "
         f'use adjacency="{claimed}" or a claim for {asked}'
     )
+
+
+def _group_delta(epsilon: float, delta: float, units: int) -> float:
+    """delta * (e^(units epsilon) - 1) / (e^epsilon - 1), rounded up; inf where it is no double."""
+    whole = units * epsilon
+    if epsilon == 0.0:
+        return delta * units * (1 + 8 * EPS) if units > 1 else delta
+    if whole <= _LARGEST:
+        return delta * (math.expm1(whole) / math.expm1(epsilon)) * (1 + 8 * EPS) if units > 1 else delta
+    rest = math.log1p(-math.exp(-whole)) - math.log1p(-math.exp(-epsilon))
+    log_delta = math.log(delta) + (units - 1) * epsilon + rest
+    log_delta += 8 * EPS * (1 + abs(math.log(delta)) + whole)
+    return math.exp(log_delta) if log_delta < _LARGEST else math.inf
 
 
 def require_adjacency(adjacency: str) -> None:

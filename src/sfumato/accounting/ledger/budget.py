@@ -24,7 +24,7 @@ import numpy as np
 from sfumato._check import InputError, between, non_negative, one_of
 from sfumato._types import Adjacency
 from sfumato.accounting.accountants.pure import PureAccountant
-from sfumato.accounting.accountants.rdp import ORDERS, RdpAccountant, rdp
+from sfumato.accounting.accountants.rdp import ORDERS, RdpAccountant, epsilon_above_renyi, rdp
 from sfumato.accounting.accountants.zcdp import ZcdpAccountant
 from sfumato.accounting.events import Event, Gaussian, terms
 from sfumato.accounting.guarantee import guarantee
@@ -107,7 +107,7 @@ class Budget:
             costs = sum((count * rdp(single, self.adjacency) for single, count in terms(first)), np.zeros(len(ORDERS)))
         except InputError:
             costs = rdp(Gaussian(1.0), self.adjacency)  # it will not be admitted anyway
-        allowed = np.array([self._allowed(order) for order in ORDERS])
+        allowed = self._allowed(np.asarray(ORDERS))
         with np.errstate(divide="ignore", invalid="ignore"):
             times = np.where(allowed > 0, allowed / np.maximum(costs, 1e-300), allowed)
         return replace(self, order=ORDERS[int(np.argmax(times))])
@@ -128,12 +128,12 @@ class Budget:
     @property
     def allowance(self) -> float:
         """The most that the prices may add up to."""
-        return self.limit if self.order is None else self._allowed(self.order)
+        return self.limit if self.order is None else float(self._allowed(np.array([self.order]))[0])
 
-    def _allowed(self, order: float) -> float:
-        """The Renyi cost at an order that implies epsilon at delta (Canonne, Kamath and Steinke 2020, Prop. 12)."""
+    def _allowed(self, orders: np.ndarray) -> np.ndarray:
+        """The Renyi cost at each order that implies epsilon at delta."""
         assert self.delta is not None
-        return self.limit - math.log1p(-1 / order) + (math.log(self.delta) + math.log(order)) / (order - 1)
+        return self.limit - epsilon_above_renyi(orders, self.delta)
 
     @property
     def limit(self) -> float:

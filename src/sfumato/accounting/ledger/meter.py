@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from sfumato._check import InputError
-from sfumato.accounting.accountants.rdp import ORDERS, rdp
+from sfumato.accounting.accountants.rdp import ORDERS, epsilon_above_renyi, rdp
 from sfumato.accounting.events import Event, compose, terms
 from sfumato.accounting.ledger.budget import ROUNDING, Budget, BudgetExceeded
 
@@ -126,8 +126,7 @@ class PlanMeter:
         self._recent: deque[Event] = deque(maxlen=_RECENT)
         self._renyi: np.ndarray | None = np.zeros(len(ORDERS))
         self._unsummed = dict(counts)
-        a, delta = np.asarray(ORDERS), budget.delta or 1.0
-        self._conversion = np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1)
+        self._conversion = epsilon_above_renyi(np.asarray(ORDERS), budget.delta or 1.0)
 
     def admit(self, step: Event) -> None:
         """Pass if the budget allows this release after everything so far; it is not counted yet.
@@ -215,7 +214,6 @@ class PlanMeter:
             return None
 
     def _fits_by_renyi(self, added: np.ndarray) -> bool:
-        """Canonne, Kamath and Steinke 2020, Proposition 12, as in `RdpAccountant`."""
         assert self._renyi is not None
         return float(((self._renyi + added) * ROUNDING + self._conversion).min()) <= self.budget.limit
 

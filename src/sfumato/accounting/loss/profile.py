@@ -26,7 +26,7 @@ from sfumato.accounting.tradeoff import lower_hull
 _LOGS = tuple(power * math.log(10) for power in (-1, -4, -8, -12, -16))  # of deltas; the first is for no tilt
 _LARGEST = 700.0  # epsilon whose e^epsilon is a double
 _POINTS = 300  # of the curve, that are taken from each composition
-_WIDTH, _QUICK_WIDTH = 2e-4, 1e-3  # relative error of delta aimed at, and where that takes long
+_WIDTH, _QUICK_WIDTH = 1e-3, 3e-3  # relative error of delta aimed at, and where that takes long
 _BLOCK = 300.0  # exponents that are summed at once: e^-300 is still a double
 _MOST_DOUBLINGS = 12  # of the gap, until a grid fits
 

@@ -27,7 +27,7 @@ import scipy
 
 from sfumato._check import InputError, between, one_of
 from sfumato._types import Adjacency
-from sfumato.accounting.accountants.rdp import ORDERS
+from sfumato.accounting.accountants.rdp import ORDERS, epsilon_above_renyi
 from sfumato.accounting.events.event import Unknown
 from sfumato.accounting.events.vote import Level, NoisyVote, VoteThreshold
 from sfumato.accounting.votes import bounds
@@ -176,10 +176,8 @@ def to_epsilon(renyi: np.ndarray, orders: np.ndarray, delta: float, conversion: 
     one_of(("improved", "classic"), conversion=conversion)
     if delta == 0.0:
         return 0.0 if not renyi.any() else math.inf
-    epsilons = renyi - np.log(delta) / (orders - 1)
-    if conversion == "improved":
-        epsilons = epsilons + np.log1p(-1 / orders) - np.log(orders) / (orders - 1)
-    return max(0.0, float(epsilons.min()))
+    above = epsilon_above_renyi(orders, delta) if conversion == "improved" else -np.log(delta) / (orders - 1)
+    return max(0.0, float((renyi + above).min()))
 
 
 def _cost(

@@ -26,16 +26,26 @@ _CASTS = (Tensor.float, Tensor.half, Tensor.bfloat16)
 
 
 @contextmanager
-def in_double(model: nn.Module) -> Iterator[None]:
-    """Double precision for a model, its inputs and its loss; on leaving, all tensors are those that they were."""
+def in_double(model: nn.Module, copies: dict[int, Tensor] | None = None) -> Iterator[None]:
+    """Double precision for a model, its inputs and its loss; on leaving, all tensors are those that they were.
+
+    Args:
+        model: the user's module.
+        copies: of parameters, by their id, which are made at the first time and taken again at the next; empty at
+            first, and only as long as the parameters stay what they are.
+    """
     tensors = [*model.parameters(), *model.buffers()]
+    again = {} if copies is None else copies
     held = [(tensor, tensor.data) for tensor in tensors if tensor.dtype in _NARROW]
     device = next((tensor.device.type for tensor in tensors), "cpu")
     handle = model.register_forward_pre_hook(lambda _, *given: widened(given), with_kwargs=True)
     default = torch.get_default_dtype()
     try:
         for tensor, value in held:
-            tensor.data = value.double()
+            wide = again.get(id(tensor))
+            tensor.data = value.double() if wide is None else wide
+            if copies is not None and isinstance(tensor, nn.Parameter):
+                copies[id(tensor)] = tensor.data
         torch.set_default_dtype(torch.float64)
         with _Widening(device):
             yield

@@ -49,14 +49,14 @@ class Neighbours:
     def __init__(self, trial: Trial, pool: Any) -> None:
         self._trial = trial
         given = [rows_at(pool, [place]) for place in probe_rows(pool, _PROBES)]
-        made = [row for row in made_rows(pool) if _runs(trial, row)]
-        losses = [_alone(trial, row) for row in [*given, *made]]
-        finite = [index for index, loss in enumerate(losses) if bool(loss.isfinite())]
-        self._rows = [[*given, *made][index] for index in finite]
-        self._losses = torch.stack([losses[index] for index in finite])
+        tried = [(row, _alone(trial, row)) for row in given]
+        tried += [(row, loss) for row in made_rows(pool) if (loss := _alone_if_it_runs(trial, row)) is not None]
+        finite = [(row, loss) for row, loss in tried if bool(loss.isfinite())]
+        self._rows = [row for row, _ in finite]
+        self._losses = torch.stack([loss for _, loss in finite])
         everyone = list(range(len(finite)))
         nan = with_nan(self._rows[0])
-        if _runs(trial, nan):  # its place is behind all that are compared
+        if _alone_if_it_runs(trial, nan) is not None:  # its place is behind all that are compared
             everyone.append(len(finite))
         self._batch = stacked([*self._rows, nan])
         last = len(finite) - 1
@@ -97,7 +97,11 @@ class Neighbours:
         Raises:
             InputError: names a parameter whose gradient changed.
         """
-        norms = torch.cat([self._trial.norms(row) for row in self._rows])
+        last = len(self._rows) - 1
+        norms = self._in_groups()
+        by_themselves = {place: self._trial.norms(self._rows[place]) for place in (0, last // 2, last)}
+        for place, alone in by_themselves.items():
+            self._refuse_differing(norms[place : place + 1], alone, self._trial.tolerance)
         for places in self._large:
             self._refuse_norms(norms, places)
         some = self._rows[:_ROWS_AN_OUTCOME]
@@ -105,7 +109,18 @@ class Neighbours:
             own = torch.cat([self._trial.norms(row, outcome=outcome) for row in some])
             self._refuse_norms(own, list(range(len(some))), outcome)
         self._refuse_change()
-        self._refuse_differing(self._trial.norms(self._rows[0]), norms[:1], SAME_SHAPE)
+        self._refuse_differing(self._trial.norms(self._rows[0]), by_themselves[0], SAME_SHAPE)
+
+    def _in_groups(self) -> Tensor:
+        """The norms of each row's gradients in one of the small groups, float64 [rows, parameters]."""
+        found: dict[int, Tensor] = {}
+
+        def measure(some: Sequence[int]) -> None:
+            found.update(zip(some, self._trial.norms(rows_at(self._batch, some)), strict=True))
+
+        for places in self._groups:
+            _in_memory(measure, places)
+        return torch.stack([found[place] for place in range(len(self._rows))])
 
     def _refuse_norms(self, expected: Tensor, places: Sequence[int], outcome: int = 0) -> None:
         """Compare the norms of rows' gradients in a company with those alone."""
@@ -120,6 +135,8 @@ class Neighbours:
     def _refuse_differing(self, found: Tensor, expected: Tensor, tolerance: Tolerance) -> None:
         """Refuse norms [n, parameters] that are not what they are alone."""
         usable = expected.isfinite().all(dim=1)
+        if not torch.equal(found.isfinite().all(dim=1), usable):
+            self._refuse_gradient(int((found.isfinite() != expected.isfinite()).any(dim=0).nonzero()[0]))
         if not bool(usable.any()):
             return
         found, expected = found[usable], expected[usable]
@@ -147,20 +164,22 @@ class Neighbours:
 
     def _refuse_other_company(self, kept: Sequence[int], companies: Sequence[Sequence[int]], size: int) -> None:
         stay = {place: kept[index] for index, place in enumerate(_KEPT) if place < size}
-        sums = []
-        for company in companies:
+        total = [torch.zeros_like(each) for each in Recording(self._trial.layers).parameters]
+        lengths: list[float] = []
+        for company in companies:  # the second one is taken away, so that no large table is held twice
             places = [stay.get(place, company[place % len(company)]) for place in range(size)]
             with self._trial.recorded(rows_at(self._batch, places)) as recording:
                 weights = torch.zeros(size, dtype=torch.float64, device=recording.parameters[0].device)
                 for place in stay:
                     weights[place] = 1.0 / (1 + place)  # different ones, so that changes do not cancel
                 weights[~recording.squared_norms().to(weights.device).isfinite()] = 0.0
-                sums.append(recording.weighted_sum(weights))
-        lengths = [float(torch.linalg.vector_norm(gradient)) for gradient in sums[1]]
+                recording.add_to(total, -weights if lengths else weights)
+            if not lengths:
+                lengths = [float(torch.linalg.vector_norm(gradient)) for gradient in total]
         whole = torch.tensor(lengths, dtype=torch.float64).norm().item()
-        for index, (one, two, length) in enumerate(zip(*sums, lengths, strict=True)):
+        for index, (difference, length) in enumerate(zip(total, lengths, strict=True)):
             allowed = SAME_SHAPE.relative * length + SAME_SHAPE.floor * whole
-            if not float(torch.linalg.vector_norm(one - two)) <= allowed:
+            if not float(torch.linalg.vector_norm(difference)) <= allowed:
                 self._refuse_gradient(index)
 
     def _refuse_gradient(self, index: int) -> None:
@@ -185,13 +204,12 @@ def _alone(trial: Trial, row: Any, outcome: int = 0) -> Tensor:
         return trial.forward(row, outcome=outcome)[0].double().cpu()
 
 
-def _runs(trial: Trial, row: Any) -> bool:
-    """Whether a row that nobody gave goes through the model at all."""
+def _alone_if_it_runs(trial: Trial, row: Any) -> Tensor | None:
+    """The loss of a row that nobody gave; None where it does not go through the model."""
     try:
-        _alone(trial, row)
+        return _alone(trial, row)
     except Exception:  # whatever the user's own forward raises
-        return False
-    return True
+        return None
 
 
 def _groups(count: int) -> Iterator[list[int]]:

@@ -1,13 +1,16 @@
-"""The check goes on while training: now and then, one example of a real micro-batch is computed again by itself.
+"""The check goes on while training: now and then, one example of a real micro-batch is computed by itself.
 
 The self-check at the start looks at some rows, some sizes, and weights that nobody has trained yet. `Recheck` looks at
 a full micro-batch before the first step: all of its examples in the opposite order and in two halves, which shows what
 has room for some of them, and four by themselves. While training it looks at real ones at the steps 1, 2, 4 … 128
-and each 256th after that, one example by itself, which costs 11 additional micro-batches in 1,000 steps. If the
-loss or the gradient's norm of an example is not the same, the run stops before the step is released.
+and each 256th after that: what one example gave to the step is compared with what it gives by itself, which costs 11
+passes of one example in 1,000 steps. Where the model draws random numbers the micro-batch is computed once more beside
+it, with the same numbers for all. If the loss or the gradient's norm of an example is not the same, the run stops
+before the step is released.
 
 A difference beyond round-off is confirmed before it stops a run: in double precision where the model can be run in it,
-otherwise by comparison with a batch of the same size that holds nothing but copies of the examples.
+otherwise by comparison with a batch of the same size that holds nothing but copies of the examples. The micro-batch is
+computed once more for this; if that gives other numbers than the step had, something was kept between the two.
 
 >>> [step for step in range(1000) if Recheck.due(step)]
 [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768]
@@ -69,26 +72,49 @@ class Recheck:
             with as_it_was(self._model), shaken(Recording(self._check.layers).parameters):
                 self._refuse("in a full micro-batch", examples, measure, _companies)
 
-    def while_training(self, step: int, examples: int, measure: Measure) -> None:
+    def while_training(self, step: int, had: Measured, measure: Measure) -> None:
         """Look at a real micro-batch if it is time: one of its examples by itself.
 
         Args:
             step: of the run, from 0.
-            examples: of the micro-batch.
+            had: losses [n] and squared norms [n] of the micro-batch, as the step has them.
             measure: see `Measure`.
 
         Raises:
             InputError: as in `at_start`; the step must not be released.
         """
-        if self.due(step) and examples > 1:
-            with as_it_was(self._model):
-                self._refuse(f"at step {step}", examples, measure, lambda losses: [[_one(losses, step)]])
+        examples = len(had[0])
+        if not self.due(step) or examples < 2:
+            return
+        given = None if self.draws() else _as_numbers(had)
+        with as_it_was(self._model):
+            if given is not None:
+                one = [_one(given[0], step)]
+                if not _differ(given, self._measured(one, measure), one, self._tolerance):
+                    return
+            self._refuse(f"at step {step}", examples, measure, lambda losses: [[_one(losses, step)]], given)
 
-    def _refuse(self, when: str, examples: int, measure: Measure, companies: Companies) -> None:
-        tolerance = HALF if self._check.half else SINGLE
+    def draws(self) -> bool:
+        """Whether a step meets random numbers that a check cannot repeat, inner dropout among them."""
+        inner = (part for part in self._model.modules() if isinstance(part, (nn.RNNBase, nn.MultiheadAttention)))
+        return self._check.draws or any(part.training and part.dropout > 0 for part in inner)
+
+    @property
+    def _tolerance(self) -> Tolerance:
+        return HALF if self._check.half else SINGLE
+
+    def _refuse(
+        self, when: str, examples: int, measure: Measure, companies: Companies, had: Measured | None = None
+    ) -> None:
+        tolerance = self._tolerance
         while True:
             try:
                 together = self._measured(range(examples), measure)
+                if had is not None and len(had[0]) == examples and _differ(had, together, range(examples), tolerance):
+                    raise InputError(
+                        f"{when} the same examples gave something else when they were computed again; the model or the "
+                        f"loss keeps something of examples (an attribute, a cache, a count): {COUPLED}"
+                    )
                 for company in companies(together[0]):
                     other = self._measured(company, measure)
                     if _differ(together, other, company, tolerance) and self._confirmed(together, company, measure):
@@ -112,14 +138,18 @@ class Recheck:
             except RuntimeError as error:  # targets that the loss wants in the outputs' precision
                 if out_of_memory(error):
                     raise
-        tolerance = HALF if self._check.half else SINGLE
         copies = self._measured((list(company) * examples)[:examples], measure)
-        return _differ(together, copies, company, tolerance)
+        return _differ(together, copies, company, self._tolerance)
 
     def _measured(self, places: Sequence[int], measure: Measure) -> Measured:
-        with SameNoise(len(places), self._check.axes):
-            losses, squares = measure(places)
-        return losses.detach().double().cpu(), squares.detach().double().cpu().sqrt()
+        with SameNoise(len(places), self._check.axes, watch=self._check.draws):
+            return _as_numbers(measure(places))
+
+
+def _as_numbers(found: Measured) -> Measured:
+    """Losses and norms, from losses and squared norms."""
+    losses, squares = found
+    return losses.detach().double().cpu(), squares.detach().double().cpu().sqrt()
 
 
 def _differ(together: Measured, other: Measured, company: Sequence[int], tolerance: Tolerance) -> bool:

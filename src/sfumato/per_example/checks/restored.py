@@ -15,7 +15,7 @@ True
 
 import copy
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,13 +25,19 @@ from torch import Tensor, nn
 from sfumato._check import InputError
 
 _SHARE, _LEAST = 0.1, 0.01  # of the noise on a weight
-_CHUNK = 1 << 22  # numbers of noise at a time
+_CHUNK = 1 << 18  # numbers of noise at a time
 
 
 @contextmanager
-def shaken(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
-    """Parameters with some noise; on leaving they are as they were. No generator but its own is used."""
-    before = [parameter.detach().clone() for parameter in parameters]
+def shaken(parameters: Sequence[nn.Parameter], kept: Collection[tuple[Tensor, Tensor]] = ()) -> Iterator[None]:
+    """Parameters with some noise; on leaving they are as they were. No generator but its own is used.
+
+    Args:
+        parameters: which.
+        kept: tensors and copies of them from before; what is not there is copied.
+    """
+    copies = {id(tensor): copy for tensor, copy in kept}
+    before = [copies[id(each)] if id(each) in copies else each.detach().clone() for each in parameters]
     generator = torch.Generator().manual_seed(0)
     try:
         with torch.no_grad():
@@ -48,20 +54,24 @@ def shaken(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
 
 
 @contextmanager
-def unchanged(model: nn.Module, *, buffers: bool = True) -> Iterator[None]:
+def unchanged(model: nn.Module, *, buffers: bool = True) -> Iterator[list[tuple[Tensor, Tensor]]]:
     """Refuse a model of which a parameter or a buffer, trained or not, changes while examples go through.
 
     Args:
         model: the user's module.
         buffers: whether these count; not where weights are shaken within, which public statistics follow.
 
+    Yields:
+        the tensors and copies of them.
+
     Raises:
         InputError: names it.
     """
-    before = {name: tensor.detach().clone() for name, tensor in _state(model, buffers).items()}
+    watched = _state(model, buffers)
+    before = {name: tensor.detach().clone() for name, tensor in watched.items()}
     found: InputError | None = None
     try:
-        yield
+        yield [(tensor, before[name]) for name, tensor in watched.items()]
     except InputError as error:  # what examples leave behind may be why
         found = error
     changed = [name for name, tensor in _state(model, buffers).items() if not _same(before.get(name), tensor.detach())]

@@ -44,6 +44,8 @@ class SameNoise(TorchDispatchMode):
         axes: of each draw in turn, the dimension of the examples; without it, dimension 0 where B divides it.
         outcome: of the draws; other numbers for another outcome. One for each example gives them different numbers,
             in draws that have just one place for each.
+        watch: look at every operation, in which nothing is compiled; without it, which is for what never draws, the
+            generators are kept as they were, and nothing is compiled either.
 
     Attributes:
         apart: False once there was a draw in which examples could not be given different numbers, as they have to be.
@@ -57,12 +59,14 @@ class SameNoise(TorchDispatchMode):
         *,
         outcome: int | Sequence[int] = 0,
         number: int = 0,
+        watch: bool = True,
     ) -> None:
         super().__init__()
         self._examples, self._axes = examples, axes
-        self._outcome, self._number = outcome, number
+        self._outcome, self._number, self._watch = outcome, number, watch
         self._draws = 0
         self._held: Any = None
+        self._eager: Any = None
         self.apart = True
 
     def __enter__(self) -> "SameNoise":
@@ -72,13 +76,19 @@ class SameNoise(TorchDispatchMode):
         self._held = fork, random.getstate(), np.random.get_state()  # noqa: NPY002
         random.seed(self._number)
         np.random.seed(self._number)  # noqa: NPY002
-        super().__enter__()
+        if self._watch:  # it costs some microseconds an operation
+            super().__enter__()
+        else:
+            self._eager = torch.compiler.set_stance("force_eager")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        super().__exit__(kind, error, trace)
+        if self._watch:
+            super().__exit__(kind, error, trace)
+        else:
+            self._eager.__exit__(kind, error, trace)
         fork, of_python, of_numpy = self._held
         np.random.set_state(of_numpy)  # noqa: NPY002
         random.setstate(of_python)

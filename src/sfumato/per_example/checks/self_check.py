@@ -27,6 +27,7 @@ recurrent layers and of attention is set to zero for the check. Weights, buffers
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -48,6 +49,7 @@ from sfumato.per_example.full_precision import full_precision
 from sfumato.per_example.rule import Layer
 
 _LARGEST = 1 << 26  # numbers of a model that is tried out in double precision (512 MiB)
+_PIECE = 1 << 16  # numbers of which squares are added up in the gradient's own precision
 _LOOKED_AT = 16  # rows of which the first two with a finite loss are compared with autograd
 
 
@@ -60,6 +62,7 @@ class SelfCheck:
         unused: names of trained parameters that the losses do not depend on; their gradients are zero.
         largest_difference: between the engine and autograd, relative to a parameter's gradient.
         axes: of each random draw in turn, the dimension of the examples.
+        draws: whether the model or the loss draws random numbers.
         double: whether the model can be run in double precision.
         half: whether the user's own run is in half precision.
     """
@@ -68,11 +71,12 @@ class SelfCheck:
     unused: list[str]
     largest_difference: float
     axes: Sequence[int | None] = ()
+    draws: bool = True
     double: bool = False
     half: bool = False
 
 
-def self_check(model: nn.Module, losses: Losses, batch: Any) -> SelfCheck:
+def self_check(model: nn.Module, losses: Losses, batch: Any, *, double: bool = True) -> SelfCheck:
     """Check the model, the loss and the engine on rows of the user's data.
 
     Args:
@@ -80,6 +84,7 @@ def self_check(model: nn.Module, losses: Losses, batch: Any) -> SelfCheck:
         losses: gives float [B], one loss for each example of a batch; calls the model.
         batch: tensors with the examples in dimension 0, in any tuples, lists and dictionaries; what is no tensor is
             shared. The more rows from all over the data, the more is seen: 128 are plenty, one is enough.
+        double: try whether the model can be run in double precision; False where a failure could not be caught.
 
     Raises:
         InputError: the model cannot be covered, couples examples, or uses a parameter where it cannot be seen.
@@ -87,27 +92,28 @@ def self_check(model: nn.Module, losses: Losses, batch: Any) -> SelfCheck:
     if not tensors_of(batch) or not len(tensors_of(batch)[0]):
         raise InputError("the self-check needs an example, got an empty batch; give it training examples")
     layers = covered(model)
-    with as_it_was(model), unchanged(model, buffers=False):
+    with as_it_was(model), unchanged(model, buffers=False) as kept:
         trial = Trial(model, losses, layers, SINGLE)
         pair = _finite_pair(trial, batch)
         if pair is None:
             raise InputError("the loss of the first examples is not finite; look at the inputs and the initial weights")
-        with shaken(Recording(layers).parameters):
+        with shaken(Recording(layers).parameters, kept):
             if bool(_without_gradient(trial, pair).isfinite().all()):
                 with unchanged(model):
-                    return _checked(trial, batch, pair)
+                    return _checked(trial, batch, pair, double)
         with unchanged(model):
-            return _checked(trial, batch, pair)
+            return _checked(trial, batch, pair, double)
 
 
 def _finite_pair(trial: Trial, batch: Any) -> Any:
     """Two rows with finite losses, the same one twice where there is only one; None if there is none."""
-    finite = [
+    finite = (
         place
         for place in probe_rows(batch, _LOOKED_AT)
         if bool(_without_gradient(trial, rows_at(batch, [place])).isfinite())
-    ]
-    return rows_at(batch, [finite[0], finite[len(finite) > 1]]) if finite else None
+    )
+    found = list(islice(finite, 2))
+    return rows_at(batch, [found[0], found[-1]]) if found else None
 
 
 def _without_gradient(trial: Trial, batch: Any) -> Tensor:
@@ -115,15 +121,16 @@ def _without_gradient(trial: Trial, batch: Any) -> Tensor:
         return trial.forward(batch)
 
 
-def _checked(trial: Trial, batch: Any, pair: Any) -> SelfCheck:
+def _checked(trial: Trial, batch: Any, pair: Any, double: bool) -> SelfCheck:
     """The checks at the weights as they are."""
     model = trial.model
-    trial.axes = refuse_shared_draws(trial, rows_at(pair, [0]))
-    half = _in_half(trial, pair)
-    double = _runs_in_double(trial, pair)
+    axes = refuse_shared_draws(trial, rows_at(pair, [0]))
+    trial.axes, trial.draws = axes or (), axes is not None
+    half, wide = _in_half(trial, pair), {}
+    double = double and _runs_in_double(trial, pair, wide)
     trial.tolerance = HALF if half else SINGLE
     precise = replace(trial, tolerance=DOUBLE) if double else trial
-    with unchanged(model), _precisely(model, double):
+    with _precisely(model, double, wide):
         neighbours = Neighbours(precise, batch)
         neighbours.refuse_losses()
     _outside_uses(trial, pair)
@@ -134,15 +141,15 @@ def _checked(trial: Trial, batch: Any, pair: Any) -> SelfCheck:
             raise
         trial.layers = precise.layers = covered(model, expand=False)
         unused, difference = _compared(trial, pair)
-    with unchanged(model), _precisely(model, double):
+    with _precisely(model, double, wide):
         neighbours.refuse_gradients()
-    return SelfCheck(list(trial.layers), unused, difference, tuple(trial.axes), double, half)
+    return SelfCheck(list(trial.layers), unused, difference, tuple(trial.axes), trial.draws, double, half)
 
 
 @contextmanager
-def _precisely(model: nn.Module, double: bool) -> Iterator[None]:
+def _precisely(model: nn.Module, double: bool, wide: dict[int, Tensor]) -> Iterator[None]:
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    with full_precision(device), in_double(model) if double else nullcontext():
+    with full_precision(device), in_double(model, wide) if double else nullcontext():
         yield
 
 
@@ -162,18 +169,16 @@ def _in_half(trial: Trial, pair: Any) -> bool:
     return torch.float16 in seen or torch.bfloat16 in seen
 
 
-def _runs_in_double(trial: Trial, pair: Any) -> bool:
+def _runs_in_double(trial: Trial, pair: Any, copies: dict[int, Tensor]) -> bool:
     """Whether the model and its loss can be run and differentiated in double precision, and give it."""
     if sum(tensor.numel() for tensor in (*trial.model.parameters(), *trial.model.buffers())) > _LARGEST:
         return False
     layers = covered(trial.model, expand=False)  # copies of parameters may not work, as is found out later
-    wide = Trial(trial.model, trial.losses, layers, DOUBLE, trial.axes)
+    wide = Trial(trial.model, trial.losses, layers, DOUBLE, trial.axes, trial.draws)
     try:
-        with in_double(trial.model):
-            found = wide.forward(pair)
-            if found.dtype != torch.float64:
+        with in_double(trial.model, copies):
+            if _without_gradient(wide, pair).dtype != torch.float64:
                 return False
-            torch.autograd.grad(found.sum(), Recording(trial.layers).parameters, allow_unused=True)
             wide.norms(pair)
     except Exception:  # whatever the user's own forward raises
         return False
@@ -226,40 +231,36 @@ def _compared(trial: Trial, pair: Any) -> tuple[list[str], float]:
         the parameters without a gradient, and the largest difference.
     """
     layers = trial.layers
-    other_norms, gradients = [], []
+    other_norms = []
     for index in range(2):
         with Recording(layers, examples=2) as recording:
             both = trial.forward(pair)
             recording.backward(both * torch.eye(2, dtype=both.dtype, device=both.device)[index])
         other_norms.append([recording.squared_norms([parameter])[1 - index] for parameter in recording.parameters])
-        gradients.append([gradient[index].clone() for gradient in recording.per_example()])
     for parameter, *norms in zip(recording.parameters, *other_norms, strict=True):
         if any(norm != 0 for norm in norms):
             raise InputError(
                 f"parameter {name_of(layers, parameter)!r}: the loss of one example has a gradient at another one's "
                 f"input; something behind this layer mixes them, or it meets them in another order: {COUPLED}"
             )
-    for index in range(2):  # a batch of one is an ordinary case: sampling may leave one, and so may micro-batches
-        with Recording(layers, examples=1) as recording:
-            recording.backward(trial.forward(rows_at(pair, [index])))
-        gradients.append([gradient[0].clone() for gradient in recording.per_example()])
-    # each in a batch of its own size, as round-off may send a deep network through other units at another size
-    expected = [
-        torch.autograd.grad(losses[at], recording.parameters, allow_unused=True)
-        for losses, at in (
-            (trial.forward(pair), 0),
-            (trial.forward(pair), 1),
-            (trial.forward(rows_at(pair, [0])), 0),
-            (trial.forward(rows_at(pair, [1])), 0),
-        )
-    ]
     relative, floor = trial.tolerance.relative, trial.tolerance.floor
     largest = 0.0
-    for found, wanted in zip(gradients, expected, strict=True):
-        lengths = [0.0 if g is None else float(g.double().norm()) for g in wanted]
+    # the second of two, and one in a batch of its own: sampling may leave one, and so may micro-batches
+    for places, index in (([0, 1], 1), ([0], 0)):
+        rows = rows_at(pair, places)
+        wanted = _by_autograd(trial.forward(rows)[index], recording)
+        lengths = [0.0 if gradient is None else _length(gradient) for gradient in wanted]
+        differences = [
+            torch.zeros_like(parameter) if gradient is None else gradient.neg()
+            for parameter, gradient in zip(recording.parameters, wanted, strict=True)
+        ]
+        del wanted
+        with Recording(layers, examples=len(places)) as recording:
+            losses = trial.forward(rows)
+            recording.backward(losses * (torch.arange(len(places), device=losses.device) == index))
+        recording.add_to(differences, losses.new_ones(len(places)).detach())  # of an embedding the rows that occur
         whole = torch.tensor(lengths).norm().item()
-        for parameter, own, given, length in zip(recording.parameters, found, wanted, lengths, strict=True):
-            difference = float((own if given is None else own - given.view_as(own)).double().norm())
+        for parameter, difference, length in zip(recording.parameters, map(_length, differences), lengths, strict=True):
             if not difference <= relative * length + floor * whole:
                 layer, _ = place_of(layers, parameter)
                 raise InputError(
@@ -270,3 +271,25 @@ def _compared(trial: Trial, pair: Any) -> tuple[list[str], float]:
             if length > floor * whole:
                 largest = max(largest, difference / length)
     return recording.unused(), largest
+
+
+def _by_autograd(loss: Tensor, recording: Recording) -> list[Tensor | None]:
+    """The gradient in each of a recording's parameters; None where there is none."""
+    parameters = recording.parameters
+    if not recording.without_gradients:
+        return list(torch.autograd.grad(loss, parameters, allow_unused=True))
+    before = [parameter.grad for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    try:
+        loss.backward()
+        return [parameter.grad for parameter in parameters]
+    finally:
+        for parameter, gradient in zip(parameters, before, strict=True):
+            parameter.grad = gradient
+
+
+def _length(values: Tensor) -> float:
+    """The norm; a long sum of squares in single precision falls short by parts in a thousand."""
+    pieces = values.reshape(-1).split(_PIECE)
+    return float(torch.stack([torch.linalg.vector_norm(piece) for piece in pieces]).double().norm())

@@ -56,7 +56,7 @@ class _Draws(TorchDispatchMode):
             handle.remove()
 
 
-def refuse_shared_draws(trial: Trial, row: Any) -> list[int | None]:
+def refuse_shared_draws(trial: Trial, row: Any) -> list[int | None] | None:
     """Refuse a model or loss that draws for several examples at once.
 
     Args:
@@ -64,13 +64,15 @@ def refuse_shared_draws(trial: Trial, row: Any) -> list[int | None]:
         row: a batch of one example.
 
     Returns:
-        for each draw in turn, the dimension of the examples; nothing where the draws differ in number from pass to
-        pass, or there are none.
+        for each draw in turn, the dimension of the examples; an empty list where the draws differ in number from pass
+        to pass, and None where there are none.
 
     Raises:
         InputError: names the module in which a shared number is drawn.
     """
     alone, together = (_noted(trial, rows_at(row, [0] * copies)) for copies in (1, 2))
+    if not alone and not together:
+        return None
     if len(alone) != len(together):
         return []
     axes: list[int | None] = []

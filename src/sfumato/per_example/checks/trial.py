@@ -56,6 +56,7 @@ class Trial:
         layers: from `covered`.
         tolerance: of the precision that it runs in.
         axes: of each random draw in turn, the dimension of the examples.
+        draws: whether it draws random numbers.
         passes: how many there were; decides what is drawn for all examples together.
         apart: whether in the last pass examples had numbers of their own where they were to have them.
     """
@@ -65,6 +66,7 @@ class Trial:
     layers: Sequence[Layer[Any]]
     tolerance: Tolerance
     axes: Sequence[int | None] = ()
+    draws: bool = True
     passes: int = 0
     apart: bool = True
 
@@ -95,7 +97,7 @@ class Trial:
     def same_noise(self, examples: int, *, outcome: int | Sequence[int] = 0) -> SameNoise:
         """The draws of the next pass."""
         self.passes += 1
-        return SameNoise(examples, self.axes, outcome=outcome, number=self.passes)
+        return SameNoise(examples, self.axes, outcome=outcome, number=self.passes, watch=self.draws)
 
     def norms(self, batch: Any, *, outcome: int = 0) -> Tensor:
         """The norm of each example's gradient in each parameter, float64 [B, parameters]."""

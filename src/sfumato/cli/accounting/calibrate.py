@@ -9,8 +9,9 @@ from sfumato._check import InputError, between, positive, whole
 from sfumato._rounding import rounded_down, rounded_up
 from sfumato._types import Adjacency
 from sfumato.accounting.calibration.target import target
+from sfumato.cli.accounting.batches import BatchOptions, ChosenDelta, chosen_delta
 from sfumato.cli.console import number, say, say_json, table
-from sfumato.cli.parse import CommonOptions, parse
+from sfumato.cli.parse import parse
 
 _OPEN = {
     "noise_multiplier": ((0.05, 1e4), False),
@@ -29,17 +30,15 @@ class _Limits(TypedDict, total=False):
     fpr: float
 
 
-_DELTA = 1e-5
 _FPR = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrateOptions(CommonOptions):
-    """One target, and two of the three numbers of a run; the third is searched.
+class CalibrateOptions(BatchOptions):
+    """One target, and two of the three numbers of a run (or epochs over examples); the third is searched.
 
     Attributes:
         epsilon: target: the budget of the whole run, >= 0, at --delta.
-        delta: in (0, 1), well below 1 / population; where epsilon is read, 1e-5 if left out.
         rho: target: rho of zCDP, > 0; sampling does not amplify it.
         mu: target: mu of the Gaussian mechanism that is at most as private, > 0.
         advantage: target: the most by which a membership test's true positive rate may exceed its false positive rate,
@@ -56,7 +55,6 @@ class CalibrateOptions(CommonOptions):
     """
 
     epsilon: float | None = None
-    delta: float | None = None
     rho: float | None = None
     mu: float | None = None
     advantage: float | None = None
@@ -70,20 +68,22 @@ class CalibrateOptions(CommonOptions):
 
 def calibrate(argv: Sequence[str]) -> int:
     about = (
-        "The noise, the steps or the sampling rate that meet a target: give two of the three, and one target "
-        "(--epsilon, --rho, --mu, --advantage or --tpr)."
+        "The noise, the steps or the sampling rate that meet a target: give two of the three (or --examples, "
+        "--batch-size and --epochs for the noise), and one target (--epsilon, --rho, --mu, --advantage or --tpr)."
     )
     options = parse(CalibrateOptions, argv, command="calibrate", about=about)
+    given = _given(options)
     limits, delta, fpr = _limits(options)
     goal = target(**limits)
-    given = {name: getattr(options, name) for name in _OPEN}
     open_names = [name for name, value in given.items() if value is None]
     if len(open_names) != 1:
         raise InputError(
-            "give two of --noise-multiplier, --steps and --sampling-rate (1 for no sampling); the third is searched"
+            "give two of --noise-multiplier, --steps and --sampling-rate (1 for no sampling); the third is searched. "
+            "--examples, --batch-size and --epochs take the place of the last two"
         )
     name = open_names[0]
-    make = _maker(given)
+    whole(examples_per_user=options.examples_per_user)
+    make = _maker(given, options.examples_per_user)
     bracket, integer = _OPEN[name]
     exact = acc.calibrate(make, **limits, adjacency=options.adjacency, bracket=bracket, integer=integer)
     found = int(exact) if integer else (rounded_up if name == "noise_multiplier" else rounded_down)(exact, 6)
@@ -91,32 +91,34 @@ def calibrate(argv: Sequence[str]) -> int:
     if not goal.is_met(promise):  # the accountant's bounds are not quite monotone in the last digits
         found, promise = exact, acc.guarantee(make(exact), adjacency=options.adjacency)
     reached = {
-        "epsilon": promise.epsilon(delta),
+        "epsilon": promise.epsilon(delta.value),
         "rho": promise.rho(),
         "mu": promise.gdp().mu,
         "advantage": promise.advantage(),
         "tpr": float(promise.tpr(fpr)),
     }
     if options.json:
-        say_json({name: found, **reached, "delta": delta, "fpr": fpr, "adjacency": options.adjacency})
+        run = {} if options.examples is None else {known: given[known] for known in ("sampling_rate", "steps")}
+        say_json({name: found, **run, **reached, "delta": delta.value, "fpr": fpr, "adjacency": options.adjacency})
         return 0
     say(f"{name} {found}: {goal.name} {goal.read(promise):.4g}{goal.where} ({options.adjacency})")
     say()
-    where = {"epsilon": f" at delta {delta:g}", "tpr": f" at fpr {fpr:g}"}
+    where = {"epsilon": f" at delta {delta.value:.4g}", "tpr": f" at fpr {fpr:g}"}
     rows = [[f"{what}{where.get(what, '')}", _shown(value)] for what, value in reached.items()]
     table(["what it amounts to", "at most"], rows)
+    if delta.note:
+        say(f"\n{delta.note}")
     return 0
 
 
-def _limits(options: CalibrateOptions) -> tuple[_Limits, float, float]:
+def _limits(options: CalibrateOptions) -> tuple[_Limits, ChosenDelta, float]:
     """The target as the library takes it, and where epsilon and tpr are read."""
-    delta = _DELTA if options.delta is None else options.delta
+    delta = chosen_delta(options.delta, options.examples)
     fpr = _FPR if options.fpr is None else options.fpr
-    between(0, 1, ends="()", delta=delta, remedy="choose it well below 1 / population")
     between(0, 1, ends="()", fpr=fpr)
     choices: dict[str, _Limits] = {}
     if options.epsilon is not None:
-        choices["--epsilon"] = {"epsilon": options.epsilon, "delta": delta}
+        choices["--epsilon"] = {"epsilon": options.epsilon, "delta": delta.value}
     if options.rho is not None:
         choices["--rho"] = {"rho": options.rho}
     if options.mu is not None:
@@ -131,11 +133,22 @@ def _limits(options: CalibrateOptions) -> tuple[_Limits, float, float]:
     return next(iter(choices.values())), delta, fpr
 
 
+def _given(options: CalibrateOptions) -> dict[str, float | None]:
+    """The three numbers of the run; None for the one to search."""
+    given: dict[str, float | None] = {name: getattr(options, name) for name in _OPEN}
+    found = options.rate_and_steps()
+    if found is not None:
+        if options.sampling_rate is not None or options.steps is not None:
+            raise InputError("--examples, --batch-size and --epochs take the place of --sampling-rate and --steps")
+        given["sampling_rate"], given["steps"] = found
+    return given
+
+
 def _shown(value: float | None) -> str:
     return "none" if value is None else number(value)
 
 
-def _maker(given: dict[str, float | None]) -> Callable[[float], acc.Event]:
+def _maker(given: dict[str, float | None], examples_per_user: int) -> Callable[[float], acc.Event]:
     """The run's event for a value of the number that is left open."""
     for known, value in given.items():
         if known == "steps" and value is not None:
@@ -147,6 +160,7 @@ def _maker(given: dict[str, float | None]) -> Callable[[float], acc.Event]:
 
     def make(number: float) -> acc.Event:
         chosen = {key: number if value is None else value for key, value in given.items()}
-        return acc.Gaussian(chosen["noise_multiplier"]).poisson(chosen["sampling_rate"]) * int(chosen["steps"])
+        one = acc.Gaussian(chosen["noise_multiplier"]).poisson(chosen["sampling_rate"])
+        return one.for_group(examples_per_user) * int(chosen["steps"])
 
     return make

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from sfumato import accounting as acc
-from sfumato._check import InputError, between, non_negative, positive, whole
+from sfumato._check import InputError, non_negative, whole
 from sfumato._files import read_json
 from sfumato._types import Adjacency
 from sfumato.accounting.accountants.comparison.prv import PrvAccountant
 from sfumato.accounting.guarantee import Guarantee, Method
-from sfumato.cli import account_figure
+from sfumato.cli.accounting import figure
+from sfumato.cli.accounting.batches import BatchOptions, ChosenDelta, chosen_delta
 from sfumato.cli.console import number, say, say_json, table
-from sfumato.cli.parse import CommonOptions, parse
+from sfumato.cli.parse import parse
 
 METHODS: tuple[Method, ...] = ("pld", "rdp", "zcdp", "gaussian", "pure")
 """The accountants by name."""
@@ -27,20 +28,15 @@ _FPR = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class AccountOptions(CommonOptions):
+class AccountOptions(BatchOptions):
     """What ran.
 
     Attributes:
         noise_multiplier: std of the noise divided by the most that one unit can move the sum; 0 for no noise.
         event: instead of the noise, a JSON file of what a step released: what an event's to_json() gives, or what this
             command prints with --json.
-        examples: number of examples; with --batch-size and --epochs, in the place of --sampling-rate and --steps.
-        batch_size: examples in a batch, on average (Poisson sampling).
-        epochs: how often each example is seen, on average; half an epoch is 0.5.
-        examples_per_user: the unit is a user with up to this many examples, all of which may change at once.
         sampling_rate: probability that a unit takes part in a step (Poisson sampling), in [0, 1]; 1 takes all.
         steps: how often that was released, each time with fresh noise and a fresh sample.
-        delta: in (0, 1), well below 1 / population.
         sample_size: cohorts of exactly this size instead of Poisson sampling; needs --population.
         population: units that such cohorts are drawn from.
         adjacency: how two neighbouring data sets differ: one unit more (add_remove), one exchanged (replace), or one
@@ -51,13 +47,8 @@ class AccountOptions(CommonOptions):
 
     noise_multiplier: float | None = None
     event: Path | None = None
-    examples: int | None = None
-    batch_size: int | None = None
-    epochs: float | None = None
-    examples_per_user: int = 1
     sampling_rate: float = 1.0
     steps: int = 1
-    delta: float = 1e-5
     sample_size: int | None = None
     population: int | None = None
     adjacency: Adjacency = "add_remove"
@@ -85,36 +76,35 @@ class Cost:
 
 def account(argv: Sequence[str]) -> int:
     options = parse(AccountOptions, argv, command="account", about="What a run costs each unit.")
-    between(0, 1, ends="()", delta=options.delta, remedy="choose it well below 1 / population")
     whole(at_least=0, steps=options.steps)
     whole(examples_per_user=options.examples_per_user)
     options = _in_steps(options)
+    delta = chosen_delta(options.delta, options.population if options.examples is None else options.examples)
     one = _step(options).for_group(options.examples_per_user)
     event = one * options.steps
     best = acc.guarantee(event, adjacency=options.adjacency)
     if options.plot is not None:
-        account_figure.check(options.plot, options.steps)
+        figure.check(options.plot, options.steps)
     all_methods = options.compare or options.plot is not None
-    costs = [_cost(event, options, method) for method in (METHODS + COMPARED if all_methods else METHODS)]
+    asked = METHODS + COMPARED if all_methods else METHODS
+    costs = [_cost(event, options.adjacency, delta.value, method) for method in asked]
     told = _attack(best)
-    shuffled = _shuffled(options)
-    curve: list[account_figure.Point] = []
+    shuffled = _shuffled(options, delta.value)
+    curve: list[figure.Point] = []
     if options.plot is not None:
         bounds = {cost.method: (cost.lower or 0.0, cost.upper) for cost in costs if cost.upper is not None}
-        curve = account_figure.points(
-            one, options.delta, options.adjacency, account_figure.Point(options.steps, bounds)
-        )
-        account_figure.draw(curve, options.plot, _title(options))
+        curve = figure.points(one, delta.value, options.adjacency, figure.Point(options.steps, bounds))
+        figure.draw(curve, options.plot, _title(options, delta.value))
     if options.json:
-        about = {"delta": options.delta, "adjacency": options.adjacency, "event": event.to_json()}
+        about = {"delta": delta.value, "adjacency": options.adjacency, "event": event.to_json()}
         drawn = {"plot": options.plot, "curve": [point.to_json() for point in curve]} if curve else {}
         other = {} if shuffled is None else {"shuffled": shuffled}
         if options.examples is not None:
             other |= {"sampling_rate": options.sampling_rate, "steps": options.steps}
-        epsilon = best.epsilon(options.delta)
+        epsilon = best.epsilon(delta.value)
         say_json({"epsilon": epsilon, "rho": best.rho(), **told, **about, **other, **_by_method(costs), **drawn})
         return 0
-    _show(costs, best, options, told)
+    _show(costs, best, options, delta, told)
     if shuffled is not None:
         say(
             f"shuffled batches instead, accounted without amplification ({shuffled['adjacency']}): "
@@ -125,24 +115,15 @@ def account(argv: Sequence[str]) -> int:
 
 def _in_steps(options: AccountOptions) -> AccountOptions:
     """The options with a sampling rate and steps in the place of examples, batch size and epochs."""
-    given = {"examples": options.examples, "batch_size": options.batch_size, "epochs": options.epochs}
-    missing = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is None]
-    if len(missing) == len(given):
+    found = options.rate_and_steps()
+    if found is None:
         return options
-    if missing:
-        raise InputError(f"--examples, --batch-size and --epochs belong together; give {' and '.join(missing)} too")
     if options.sampling_rate != 1.0 or options.steps != 1 or options.sample_size is not None:
         raise InputError("--examples, --batch-size and --epochs take the place of --sampling-rate and --steps")
-    examples, batch_size, epochs = options.examples or 0, options.batch_size or 0, options.epochs or 0.0
-    whole(examples=examples, batch_size=batch_size)
-    positive(epochs=epochs)
-    if batch_size > examples:
-        raise InputError(f"batch_size must be <= examples ({examples}), got {batch_size}")
-    steps = math.ceil(epochs * examples / batch_size)
-    return replace(options, sampling_rate=batch_size / examples, steps=steps)
+    return replace(options, sampling_rate=found[0], steps=found[1])
 
 
-def _shuffled(options: AccountOptions) -> dict[str, Any] | None:
+def _shuffled(options: AccountOptions, delta: float) -> dict[str, Any] | None:
     """The cost if each epoch were a shuffle: each example in one batch an epoch, and who sees it may know in which.
 
     None where that is not asked for, or not known. Batches of a fixed size have no place for one example more, so that
@@ -155,7 +136,7 @@ def _shuffled(options: AccountOptions) -> dict[str, Any] | None:
     if not isinstance(one, acc.NonPrivate) and one.gaussian_shift(adjacency) is None:
         return None
     run = one.for_group(options.examples_per_user) * math.ceil(options.epochs)  # at worst, a user is in one batch
-    return {"adjacency": adjacency, "epsilon": acc.guarantee(run, adjacency).epsilon(options.delta)}
+    return {"adjacency": adjacency, "epsilon": acc.guarantee(run, adjacency).epsilon(delta)}
 
 
 def _unsampled(options: AccountOptions) -> acc.Event:
@@ -199,17 +180,17 @@ def _read(path: Path) -> acc.Event:
         raise InputError(f"--event {path}: {error}") from None
 
 
-def _cost(event: acc.Event, options: AccountOptions, method: Method) -> Cost:
+def _cost(event: acc.Event, adjacency: Adjacency, delta: float, method: Method) -> Cost:
     try:
-        promise = acc.guarantee(event, adjacency=options.adjacency, method=method)
-        high = promise.epsilon(options.delta)
-        low = promise.epsilon_interval(options.delta)[0] if method in _TWO_SIDED else 0.0
+        promise = acc.guarantee(event, adjacency=adjacency, method=method)
+        high = promise.epsilon(delta)
+        low = promise.epsilon_interval(delta)[0] if method in _TWO_SIDED else 0.0
     except InputError as error:
         return Cost(method, reason=str(error))
     estimate = None
     for each in promise.accountants:
         if isinstance(each, PrvAccountant):
-            estimate = each.estimate(options.delta)
+            estimate = each.estimate(delta)
     return Cost(method, low if low > 0 or high == 0 else None, high, estimate)
 
 
@@ -229,16 +210,18 @@ def _by_method(costs: Sequence[Cost]) -> dict[str, Any]:
     }
 
 
-def _show(costs: Sequence[Cost], best: Guarantee, options: AccountOptions, told: dict[str, float]) -> None:
+def _show(
+    costs: Sequence[Cost], best: Guarantee, options: AccountOptions, delta: ChosenDelta, told: dict[str, float]
+) -> None:
     def cell(value: float | None) -> str:
         return "-" if value is None else number(value)
 
     some = [cost for cost in costs if cost.upper is not None and math.isfinite(cost.upper)]
     rows = [[cost.method, cell(cost.lower), cell(cost.upper)] for cost in some]
     if rows:
-        table(["method", "lower", f"epsilon at delta {options.delta:g}"], rows)
+        table(["method", "lower", f"epsilon at delta {delta.value:.4g}"], rows)
         say()
-    epsilon, rho = best.epsilon(options.delta), best.rho()
+    epsilon, rho = best.epsilon(delta.value), best.rho()
     say(f"best: epsilon {number(epsilon)}" + ("" if rho is None else f"; rho {rho:.4g} (zCDP, without sampling)"))
     if math.isinf(told["mu"]):
         say(f"an attack can be right about one unit with an advantage of {told['advantage']:.3g}")
@@ -247,14 +230,16 @@ def _show(costs: Sequence[Cost], best: Guarantee, options: AccountOptions, told:
             f"no easier to attack than mu = {told['mu']:.4g} (Gaussian DP): at a false positive rate of {_FPR:.0%} an "
             f"attack finds at most {told['tpr_at_1_percent_fpr']:.3g}; its advantage is at most {told['advantage']:.3g}"
         )
+    if delta.note:
+        say(delta.note)
     if options.plot is not None:
         say(f"plot: {options.plot}")
 
 
-def _title(options: AccountOptions) -> str:
+def _title(options: AccountOptions, delta: float) -> str:
     what = f"noise {options.noise_multiplier:g}" if options.event is None else options.event.name
     if options.sample_size is not None:
         how = f", {options.sample_size} of {options.population:,}"
     else:
         how = f", sampling rate {options.sampling_rate:g}" if options.sampling_rate < 1 else ""
-    return f"{what}{how}, δ = {options.delta:g}, {options.adjacency}"
+    return f"{what}{how}, δ = {delta:.4g}, {options.adjacency}"

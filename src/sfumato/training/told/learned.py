@@ -54,25 +54,34 @@ def diverged(private: Mapping[str, Column]) -> list[str]:
 
 
 class Watch:
-    """Tells of a divergence while it happens, once for all rounds in a row of which it is true."""
+    """Tells while it happens of contributions that are not finite, once in a run, and of a divergence, once for all
+    rounds in a row of which it is true."""
 
     def __init__(self) -> None:
         self._columns: dict[str, list[float | None]] = {"units": [], "loss": [], "non_finite": []}
-        self._told = False
+        self._told = self._told_of_zeros = False
 
     def add(self, row: Mapping[str, Any]) -> str:
-        """Take in a row of the metrics; one line where a divergence begins, otherwise ""."""
+        """Take in a row of the metrics; one line where there is something new to tell, otherwise ""."""
         for name, column in self._columns.items():
             column.append(row["not_private"].get(name))
             del column[: -2 * _LAST]
         reasons = diverged(self._columns) if len(self._columns["units"]) >= _LAST else []
         begins, self._told = bool(reasons) and not self._told, bool(reasons)
-        if not begins:
-            return ""
-        return (
-            f"round {row['round']}: {', and '.join(reasons)}; each further round costs privacy and teaches nothing: "
-            "stop, and start a new run with lower learning rates"
-        )
+        broken, units = (row["not_private"].get(name) or 0 for name in ("non_finite", "units"))
+        first, self._told_of_zeros = bool(broken) and not self._told_of_zeros, self._told_of_zeros or bool(broken)
+        if begins:
+            return (
+                f"round {row['round']}: {', and '.join(reasons)}; each further round costs privacy and teaches "
+                "nothing: stop, and start a new run with lower learning rates"
+            )
+        if first:
+            return (
+                f"round {row['round']}: {broken} of {units} contributions were not finite and counted as zero; look "
+                "for NaN and infinite numbers in the records, or lower the learning rates (metrics.jsonl has "
+                "non_finite of every round, this is told once)"
+            )
+        return ""
 
 
 def columns(history: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:

@@ -12,11 +12,11 @@ from sfumato import accounting as acc
 from sfumato._check import InputError, between
 from sfumato._types import Adjacency
 from sfumato.accounting.ledger import binding, chain
+from sfumato.cli.accounting.batches import UNCHOSEN_DELTA
+from sfumato.cli.accounting.event_words import single_in_words
 from sfumato.cli.console import bar, notify, say, say_json, table
-from sfumato.cli.event_words import single_in_words
 from sfumato.cli.parse import CommonOptions, parse
 
-_DELTA = 1e-5
 _MOST_ROWS = 50  # rows that are accounted one by one
 _MIB = 1 << 20
 _ARGUMENTS = {
@@ -266,7 +266,7 @@ def _convention(options: ShowOptions, totals: acc.Totals) -> tuple[float, Adjace
         stated = acc.Statement.load(statement)
         delta = delta or (stated.delta if stated.delta < 1 else None)
         adjacency = adjacency or cast(Adjacency, stated.adjacency)  # a statement has checked it
-    return delta or _DELTA, adjacency or "add_remove"
+    return delta or UNCHOSEN_DELTA, adjacency or "add_remove"
 
 
 def _rows(totals: acc.Totals, phase: str | None, delta: float, adjacency: Adjacency) -> list[Row]:

@@ -15,12 +15,12 @@ from sfumato._types import Adjacency
 from sfumato.accounting.accountants.zcdp import rho_to_epsilon
 from sfumato.accounting.ledger import binding
 from sfumato.accounting.statement.verdict import FPR, Verdict, judge, promised
+from sfumato.cli.accounting.batches import UNCHOSEN_DELTA
+from sfumato.cli.accounting.event_words import in_words
 from sfumato.cli.console import say, say_json, table
-from sfumato.cli.event_words import in_words
 from sfumato.cli.parse import CommonOptions, parse
 
 _FPRS = (FPR, 0.001)
-_DELTA = 1e-5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ def compare(argv: Sequence[str]) -> int:
         raise InputError("which runs? give two or more: sfumato compare RUN RUN; for one, sfumato account or report")
     sources = [read_source(path) for path in options.runs]
     stated = [source.statement for source in sources if source.statement]
-    delta = options.delta or max((s.delta for s in stated if 0 < s.delta < 1), default=_DELTA)
+    delta = options.delta or max((s.delta for s in stated if 0 < s.delta < 1), default=UNCHOSEN_DELTA)
     adjacency = options.adjacency or cast(Adjacency, next((s.adjacency for s in stated), "add_remove"))
     unit = next((s.unit for s in stated), None)
     rows = [_row(source, delta, adjacency, unit) for source in sources]
@@ -157,6 +157,8 @@ def _row(source: Source, delta: float, adjacency: Adjacency, unit: str | None) -
     statement = source.statement
     if source.event is not None:
         row = _from_event(source.event, delta, adjacency)
+        if row.epsilon and statement and statement.epsilon_lower is None:
+            row.epsilon = None, row.epsilon[1]  # what costs the groups so much need not cost one unit as much
         if statement and statement.adjacency != adjacency:
             row.remarks.append(f"stated under {statement.adjacency}, accounted here under {adjacency}")
     else:

@@ -1,0 +1,1 @@
+"""`account`, `calibrate`, `compare`, `extrapolate`, `ledger …`: what runs cost, before and after."""

@@ -1,0 +1,176 @@
+"""Prints, for each way found to break the guarantee, how far one person moved what is released, and what happens now.
+
+`python tests/adversarial/table.py` prints the table, `--update` writes it into docs/explanation/adversarial-review.md.
+Movements are in multiples of the clip norm C, with the checks off; the guarantee allows 1.
+"""
+
+import argparse
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from adversarial import specimens, test_released, test_resume_attacks, test_shared_clients
+from adversarial.random_specimens import MIXED, SHARED
+from adversarial.specimens import COUPLED, UNCOUPLED, UNMEASURED, as_data, each, extreme, largest_move, numbers
+from sfumato import data
+from sfumato._check import InputError
+from sfumato._random import RandomSource
+from sfumato.central.gradients import ExampleContribution
+from sfumato.data.parts import divide
+from sfumato.federated.apart import Apart
+from sfumato.federated.deltas import LocalContribution
+from sfumato.sampling import Cohort
+from sfumato.training import loop
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "adversarial-review.md"
+BEGIN, END = "<!-- table -->\n", "<!-- /table -->\n"
+_LONGEST = 100  # characters of a refusal
+
+Row = tuple[str, str, str, str]
+
+
+def refusal(run: Callable[[], Any]) -> str:
+    """The beginning of the line that a user gets."""
+    try:
+        run()
+    except InputError as error:
+        told = re.sub(r"/\S+/", "", str(error))  # folders
+        return f"refused: {told if len(told) <= _LONGEST else told[:_LONGEST].rsplit(' ', 1)[0] + ' …'}"
+    return "accepted"
+
+
+def times(move: float) -> str:
+    """A movement, in clip norms."""
+    return f"{move:.2f} C" if move < 10 else f"{move:.1f} C"
+
+
+def coupled_examples() -> Iterator[Row]:
+    for kind, (build, loss, records) in COUPLED.items():
+        move = "not measured" if kind in UNMEASURED else times(largest_move(build, loss, extreme(records(), kind)))
+        now = refusal(lambda: specimens.PLAN.fit(build(), as_data(records()), loss=loss))  # noqa: B023
+        yield "A1", kind, move, now
+    for kind, (build, loss, records) in UNCOUPLED.items():
+        specimens.PLAN.fit(build(), as_data(records()), loss=loss)
+        yield "A1", kind, "the sibling", f"trains; moved {times(largest_move(build, loss, records()))}"
+
+
+def shared_draws() -> Iterator[Row]:
+    for kind, build in {**SHARED, **MIXED}.items():
+        move = largest_move(build, each, numbers(), micro_batch=4 if kind in SHARED else 1 << 20)
+        yield "A2", kind, times(move), refusal(lambda: specimens.PLAN.fit(build(), as_data(numbers())))  # noqa: B023
+
+
+def split() -> Iterator[Row]:
+    """People of unit contributions in random directions; one of them comes or goes, in the middle of all names."""
+    people = np.array([f"person {number:03}" for number in range(101)])
+    values = np.random.default_rng(0).normal(size=(len(people), 1000))
+    values /= np.linalg.norm(values, axis=1, keepdims=True)
+
+    def shuffled(names: np.ndarray) -> np.ndarray:
+        return RandomSource.from_seed(0).stream("split", "user").permutation(len(names))[len(names) // 5 :]
+
+    def hashed(names: np.ndarray) -> np.ndarray:
+        return divide(len(names), list(names), "user", test=0.2, validation=0, seed=0).parts[0]
+
+    moves = []
+    everybody = np.arange(len(people))
+    for part in (shuffled, hashed):
+        sums = [values[who[part(people[who])]].sum(axis=0) for who in (everybody, np.delete(everybody, 50))]
+        moves.append(float(np.linalg.norm(sums[0] - sums[1])))
+    yield "A3", "positions shuffled, a fifth for the test", times(moves[0]), f"names hashed; moved {times(moves[1])}"
+
+
+def without_noise() -> Iterator[Row]:
+    """What forward writes, with the last record and without it."""
+    for kind, write in test_released.AT_ONCE.items():
+        seen = []
+        for rows in (slice(None), slice(None, -1)):
+            model = test_released.Writer(write)
+            model(torch.tensor(test_released.records("dpsgd").inputs[0][rows]))
+            tensors = [*model.parameters(), *model.buffers()]
+            seen.append(torch.cat([tensor.detach().float().flatten() for tensor in tensors]))
+        moved = float((seen[0] - seen[1]).norm())
+        move = f"{moved:.2g}, without noise" if moved else "that somebody came, without noise"
+        run = lambda: test_released.PLANS["fedavg"].fit(  # noqa: E731
+            test_released.Writer(write),  # noqa: B023
+            test_released.records("fedavg"),
+        )
+        yield "A4", kind, move, refusal(run)
+
+
+def shared_clients() -> Iterator[Row]:
+    """The sum of many small clients that are trained in one batch with a large one, which comes or goes."""
+    sizes = np.array([2] * 15 + [30])
+    rng, everybody = np.random.default_rng(0), np.arange(len(sizes))
+    inputs = rng.normal(size=(sizes.sum(), test_shared_clients.FEATURES)).astype(np.float32)
+    labels = np.arange(len(inputs)) % test_shared_clients.CLASSES
+    users = data.from_arrays(inputs, labels, np.repeat(everybody, sizes))
+    plan = replace(test_shared_clients.PLAN, clients_at_once=len(sizes), batch_size=32)
+    clip_norm = 1e-3  # below all norms
+    for kind, over in test_shared_clients.COUPLED.items():
+
+        def build(over: Any = over) -> LocalContribution:
+            return plan.contribution(test_shared_clients.Over(over), users, "cpu", 0)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Apart, "refuse_shared_batch", lambda _: None)
+            contribution = build()
+        source, theta, sums = RandomSource.from_seed(0), contribution.trained.initial, []
+        for who in (everybody, everybody[:-1]):
+            cohort = Cohort.of_single_units(who)
+            share = contribution.clipped_sum(theta, cohort, 0, plan.bound, clip_norm, source, None)
+            sums.append(share.total.clone())
+        yield "A5", kind, times(float((sums[0] - sums[1]).norm()) / clip_norm), refusal(build)
+
+
+def resumed() -> Iterator[Row]:
+    """What is left of two releases under one noise, with the target."""
+    for kind, change in test_resume_attacks.CASES:
+        with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+            given = kind, change, True, 0
+            now = refusal(lambda: test_resume_attacks.means(*given, Path(folder) / "checked", patch))  # noqa: B023
+            patch.setattr(loop, "refuse_other", lambda *_, **__: None)
+            for contribution in (ExampleContribution, LocalContribution):
+                patch.setattr(contribution, "fingerprint", lambda _: "the same")
+            one, other = test_resume_attacks.means(*given, Path(folder) / "unchecked", patch)
+        move = float((one - other).norm()) * test_resume_attacks.COUNT
+        yield "A6", f"{change} ({kind})", f"{times(move)}, without noise", now
+
+
+def table() -> str:
+    """As Markdown."""
+    lines = ["| | specimen | one person moved | now |", "|---|---|---|---|"]
+    for part in (coupled_examples, shared_draws, split, without_noise, shared_clients, resumed):
+        lines += [f"| {' | '.join(word.replace('|', '/') for word in row)} |" for row in part()]
+    return "\n".join(lines) + "\n"
+
+
+def shown() -> str:
+    """The table of the page."""
+    return PAGE.read_text(encoding="utf-8").split(BEGIN)[1].split(END)[0].strip("\n") + "\n"
+
+
+def main() -> None:
+    """Print it, or write it into the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--update", action="store_true", help="write the table into the page")
+    torch.set_num_threads(1)
+    if not parser.parse_args().update:
+        print(table(), end="")
+        return
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""What a model keeps of other examples outside of its weights and buffers reaches no sum of DP-SGD.
+
+A memory that works from the first pass is refused. One that begins later, when no check looks, is put back after every
+micro-batch where it is an attribute; elsewhere it stops the run at the next step that is looked at.
+"""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from adversarial.specimens import PLAN, Dense, as_data, numbers
+from sfumato._check import InputError
+from sfumato._random import RandomSource
+from sfumato.central import DPSGD
+from sfumato.central.gradients import ExampleContribution
+from sfumato.data import examples_from_arrays
+from sfumato.training import Trainable
+
+OCCASION = SimpleNamespace(now=False)
+"""No attribute of a model, so that nobody puts it back."""
+
+
+@pytest.fixture(autouse=True)
+def _again() -> None:
+    OCCASION.now = False
+
+
+class Keeps(Dense):
+    """Gives `remember` the hidden values of a batch, and multiplies them by what it says, once there is an occasion."""
+
+    def __init__(self, remember: Callable[["Keeps", Tensor], Any]) -> None:
+        super().__init__()
+        self.remember = remember
+        self.rows, self.last, self.bank = 0, None, []
+        self.by_name: dict[str, Any] = {"deep": [SimpleNamespace(level=1.0)]}
+        self.array, self.tensor = np.zeros(1), torch.zeros(1)
+
+    def forward(self, values: Tensor) -> Tensor:
+        hidden = self.one(values).tanh()
+        if OCCASION.now:
+            hidden = hidden * self.remember(self, hidden.detach())
+        return self.two(hidden)
+
+
+def rows_seen(model: Keeps, hidden: Tensor) -> float:
+    before, model.rows = model.rows, model.rows + len(hidden)
+    return 1.0 - 2.0 * (before % 2)
+
+
+def last_mean(model: Keeps, hidden: Tensor) -> Tensor:
+    before, model.last = model.last, hidden.mean(dim=0).sign()
+    return torch.ones(1) if before is None else before
+
+
+def in_a_list(model: Keeps, hidden: Tensor) -> Tensor:
+    model.bank.append(hidden.mean(dim=0).sign())
+    return model.bank[-2] if len(model.bank) > 1 else torch.ones(1)
+
+
+def in_an_object(model: Keeps, hidden: Tensor) -> Any:
+    kept = model.by_name["deep"][0]
+    before, kept.level = kept.level, hidden.mean(dim=0).sign()
+    return before
+
+
+def in_an_array(model: Keeps, hidden: Tensor) -> float:
+    before = float(model.array[0])
+    model.array += len(hidden)
+    return 1.0 - 2.0 * (before % 2)
+
+
+def in_a_tensor(model: Keeps, hidden: Tensor) -> Tensor:
+    before = model.tensor.clone()
+    model.tensor += len(hidden)
+    return 1 - 2 * (before % 2)
+
+
+def in_a_new_attribute(model: Keeps, hidden: Tensor) -> Tensor:
+    before, model.later = getattr(model, "later", torch.ones(1)), hidden.mean(dim=0).sign()
+    return before
+
+
+def on_a_layer(model: Keeps, hidden: Tensor) -> Tensor:
+    before = getattr(model.one, "seen", torch.ones(1))
+    model.one.seen = hidden.mean(dim=0).sign()  # pyright: ignore[reportArgumentType]
+    return before
+
+
+MEMORIES = [rows_seen, last_mean, in_a_list, in_an_object, in_an_array, in_a_tensor, in_a_new_attribute, on_a_layer]
+
+
+@pytest.mark.parametrize("remember", MEMORIES)
+def test_a_memory_is_refused_before_the_first_step(remember) -> None:
+    OCCASION.now = True
+    with pytest.raises(InputError, match="coupled"):
+        PLAN.fit(Keeps(remember), as_data(numbers()))
+
+
+def total(contribution: ExampleContribution, units: np.ndarray, step: int = 3) -> Tensor:
+    """The sum that a step would add noise to."""
+    source = RandomSource.from_seed(0)
+    cohort = PLAN.grouping.group(units, step, source)
+    theta = contribution.trained.initial
+    return contribution.clipped_sum(theta, cohort, step, PLAN.bound, 1.0, source, None).total.clone()
+
+
+def late(remember: Callable[[Keeps, Tensor], Any]) -> ExampleContribution:
+    """A contribution whose model begins to remember after all checks."""
+    OCCASION.now = False
+    plan = DPSGD(steps=9, batch_size=8, clip_norm=1.0, noise_multiplier=1.0, seed=0, micro_batch=3)
+    inputs, labels = numbers()
+    contribution = plan.contribution(Keeps(remember), as_data((3 * inputs, labels)), "cpu", 0)
+    OCCASION.now = True
+    return contribution
+
+
+def moved(remember: Callable[[Keeps, Tensor], Any]) -> float:
+    """How far one example moves the sum: the largest over those of the first micro-batch, which others follow."""
+    everybody = np.arange(48)
+    whole = total(late(remember), everybody)
+    rest = [total(late(remember), np.delete(everybody, absent)) for absent in range(3)]
+    return max(float((whole - each).norm()) for each in rest)
+
+
+@pytest.mark.parametrize("remember", MEMORIES)
+def test_a_memory_that_begins_later_moves_the_sum_by_no_more_than_the_clip_norm(remember) -> None:
+    assert moved(remember) <= 1 + 1e-4
+
+
+@pytest.mark.parametrize("remember", MEMORIES)
+def test_without_forgetting_it_moves_by_more(remember, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the one before is no empty test."""
+    monkeypatch.setattr(Trainable, "forget", lambda _: None)
+    assert moved(remember) > 1.5
+
+
+@pytest.mark.parametrize("remember", MEMORIES)
+def test_a_step_does_not_depend_on_whom_another_one_drew(remember) -> None:
+    contribution = late(remember)
+    total(contribution, np.arange(5, 12), step=5)
+    assert torch.equal(total(contribution, np.arange(20)), total(late(remember), np.arange(20)))
+
+
+def test_augmentations_of_one_step_do_not_remember_each_other() -> None:
+    class Pictures(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer, self.level = nn.Linear(64, 2), torch.zeros(64)
+
+        def forward(self, values: Tensor) -> Tensor:
+            flat = values.flatten(1)
+            scores = self.layer(flat + (5 * self.level if OCCASION.now else 0))
+            self.level = flat.detach().mean(dim=0)
+            return scores
+
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 1), dtype=np.uint8)
+    data = examples_from_arrays(pixels, np.arange(6) % 2, num_classes=2)
+    plan = DPSGD(steps=1, batch_size=2, clip_norm=1.0, noise_multiplier=1.0, augmentation="flip", augmentations=2)
+    contribution = plan.contribution(Pictures(), data, "cpu", 0)
+    before = total(contribution, np.arange(6))
+    OCCASION.now = True
+    assert torch.equal(total(contribution, np.arange(6)), before)
+
+
+def test_a_memory_outside_of_the_model_stops_the_run_at_the_next_look() -> None:
+    """Nobody can put back what a closure keeps; what the step had is not what one example has by itself."""
+    bank: list[Tensor] = []
+
+    def elsewhere(_: Keeps, hidden: Tensor) -> Tensor:
+        bank.append(hidden.mean(dim=0).sign())
+        return bank[-2] if len(bank) > 1 else torch.ones(1)
+
+    contribution = late(elsewhere)
+    total(contribution, np.arange(20), step=9)  # nobody looks
+    with pytest.raises(InputError, match=r"at step 16 .*coupled"):
+        total(contribution, np.arange(20), step=16)
+
+
+def test_an_occasional_coupling_is_seen_in_what_the_step_had() -> None:
+    """It is gone when the examples are computed again."""
+    calls: list[int] = []
+
+    def once(_: Keeps, hidden: Tensor) -> Tensor:
+        calls.append(1)
+        return hidden.mean(dim=0).sign() if len(calls) == 1 else torch.ones(1)
+
+    with pytest.raises(InputError, match=r"at step 16 the same examples gave something else"):
+        total(late(once), np.arange(20), step=16)
