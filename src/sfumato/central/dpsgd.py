@@ -23,10 +23,13 @@ References:
 
 import dataclasses
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
 
+import torch
 from torch import nn
 
 from sfumato import _check
@@ -34,12 +37,16 @@ from sfumato._check import InputError
 from sfumato._types import Unit
 from sfumato.central.augment import Augmentation
 from sfumato.central.classification import Classification
-from sfumato.central.gradients import ExampleContribution
+from sfumato.central.examples import ExampleContribution
 from sfumato.central.losses import LossPerExample, cross_entropy, poisson_loss, squared_error
 from sfumato.central.numbers import Counts, OwnLoss, Regression
+from sfumato.central.own import PrivateLoop
+from sfumato.central.own.borrowed import described
+from sfumato.central.own.map_rows import MapRows
+from sfumato.central.own.task import OwnLoop
 from sfumato.data import ExampleDataset
 from sfumato.sampling import OwnClients
-from sfumato.training import Optimizer, OptimizerName, PrivatePlan, Result, Schedule, Task
+from sfumato.training import Callback, Optimizer, OptimizerName, PrivatePlan, Result, Schedule, Task
 
 _EPOCHS = 10.0
 
@@ -51,6 +58,23 @@ _TASKS: dict[str, tuple[type[Classification] | type[Regression] | type[Counts], 
     "counts": (Counts, poisson_loss),
 }
 """How a model is measured, and the loss that it is trained by."""
+
+_OF_FIT = {
+    "task",
+    "trainable",
+    "learning_rate",
+    "optimizer",
+    "momentum",
+    "nesterov",
+    "weight_decay",
+    "schedule",
+    "warm_up",
+    "augmentation",
+    "augmentations",
+    "ema_decay",
+    "precision",
+}
+"""Fields that a loop of one's own decides."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,6 +258,73 @@ class DPSGD(PrivatePlan):
         if loss is not None and self.task == "own":
             chosen["task"] = OwnLoss(loss)
         return super().fit(model, data, **{**chosen, **options})
+
+    def open(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        dataset: Any,
+        *,
+        collate: Callable[[list[Any]], Any] | None = None,
+        workers: int = 0,
+        out: str | Path | None = None,
+        resume: bool = False,
+        keep: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Callback] = (),
+        about: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> PrivateLoop:
+        """A training loop of your own: your model, optimiser, data set, forward pass and losses.
+
+        Args:
+            model: trained in place. Parameters that require no gradient stay as they are.
+            optimizer: of torch, holding all of the model's parameters that require a gradient; it takes a step when a
+                batch is through. Its settings count, those of the plan have to be left out.
+            dataset: map-style, of any kind of examples; give the data set, not a DataLoader.
+            collate: from a list of examples to a batch; None for torch's own.
+            workers: processes that read ahead; 0 reads in this one.
+            out: folder of the run; None keeps everything in memory.
+            resume: go on from the checkpoint in `out`.
+            keep: objects with a state_dict, by name (a scheduler, a moving average), that go with the checkpoints.
+            callbacks: are told of steps and checkpoints; see `sfumato.training.Callback`.
+            about: JSON that describes the model and the data, kept in plan.json.
+            options: cadence, progress and budget, as for `TrainingPlan.fit`.
+
+        Returns:
+            a context; see `PrivateLoop`.
+
+        Raises:
+            InputError: a setting of the plan that the loop decides, an optimiser of other parameters, a data set of no
+                use; in the context, what `fit` raises too.
+        """
+        for field in dataclasses.fields(self):
+            if field.name in _OF_FIT and getattr(self, field.name) != field.default:
+                raise InputError(
+                    f"{field.name}={getattr(self, field.name)!r} is for fit: in a loop of your own your optimiser, "
+                    "model and code decide that; leave it out of the plan"
+                )
+        plan = dataclasses.replace(self, task="own")
+        _check.whole(at_least=0, workers=workers)
+        described_by = {**(about or {}), "loop": "own", "optimizer": described(optimizer)}
+
+        def fit(model: nn.Module, rows: MapRows, **given: Any) -> Result:
+            run = {"task": OwnLoop(), "out": out, "resume": resume, "about": described_by, **options}
+            return plan.fit(model, rows, **run, **given)  # pyright: ignore[reportArgumentType]
+
+        return PrivateLoop(
+            fit,
+            plan,
+            model,
+            optimizer,
+            dataset,
+            collate=collate,
+            workers=workers,
+            keep=keep or {},
+            callbacks=callbacks,
+            digest=out is not None,
+            micro_batch=self.micro_batch,
+            memory_budget=None if self.memory_budget is None else self.memory_budget << 20,
+        )
 
     def assumptions(self) -> list[str]:
         """What the outputs and the loss rest on."""

@@ -5,6 +5,7 @@ Shapes, targets, coupling, and the engine against autograd; whatever does not fi
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -69,12 +70,24 @@ def first_look(
     finally:
         model.train(was_training)
     refuse_outputs(loss, outputs, data, len(inputs[0]))
-    try:  # each pass gets inputs of its own: a model may work on them in place
-        check = self_check(
-            model,
-            lambda rows: losses(tuple(each.clone() for each in rows[0]), rows[1]),
-            pool,
-        )
+    # each pass gets inputs of its own: a model may work on them in place
+    return looked_at(trained, lambda rows: losses(tuple(each.clone() for each in rows[0]), rows[1]), pool)
+
+
+def looked_at(trained: Trainable, losses: Callable[[Any], Tensor], pool: Any, *, double: bool = True) -> SelfCheck:
+    """The self-check on some examples, and what else has to be known of the parameters.
+
+    Args:
+        trained: the model.
+        losses: from rows of the pool to one loss an example.
+        pool: examples, as `self_check` takes them.
+        double: whether to try the model in double precision.
+
+    Raises:
+        InputError: coupled examples, a parameter that no layer covers, a gradient that autograd finds otherwise.
+    """
+    try:
+        check = self_check(trained.model, losses, pool, double=double)
     except RuntimeError as error:
         in_place = "inplace" in str(error)
         remedy = "work on a copy there (x = x + 1, not x += 1)" if in_place else "see that it trains without privacy"
@@ -83,7 +96,7 @@ def first_look(
         warnings.warn(
             f"{len(check.unused)} trained parameters have no gradient and only collect noise ({check.unused[0]}); "
             "freeze them",
-            stacklevel=2,
+            stacklevel=3,
         )
     seen = {id(parameter) for parameter in Recording(check.layers).parameters}
     for name, parameter in zip(trained.layout.names, trained.parameters, strict=True):

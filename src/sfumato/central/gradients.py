@@ -10,98 +10,92 @@ changes when an example comes or goes. Who else is present decides which draw an
 distributed: the bound holds for each outcome of the draws, which are not released.
 
 What a model keeps in parameters, buffers and attributes of its own is put back after every micro-batch.
-
-An example may count by several augmentations: its gradient is that of the mean of their losses, and is clipped as one.
 """
 
 import warnings
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch import Tensor
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.central.augment import Augmentation, augmented
-from sfumato.central.first_look import LossPerExample, first_look, spread, tensors
-from sfumato.central.losses import cross_entropy
 from sfumato.central.micro_batch import default_budget, measured, suggested
 from sfumato.clipping import ClippedSum, NormBound
-from sfumato.data import ExampleDataset
-from sfumato.models import add_statistics_gradient, refuse_lazy
-from sfumato.per_example import Recheck, Recording, covered
+from sfumato.models import add_statistics_gradient
+from sfumato.per_example import Recheck, Recording, SelfCheck
 from sfumato.per_example.memory import out_of_memory
 from sfumato.sampling import Cohort
 from sfumato.training import Contribution, Trainable
-from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of, made_up
 from sfumato.training.dropout import seed_dropout
-from sfumato.training.public_inputs import refuse_private_as_public
-
-_BLOCK = 1 << 12
 
 
-class ExampleContribution(Contribution):
-    """The `Contribution` of DP-SGD.
+class GradientSum(Contribution):
+    """The `Contribution` of DP-SGD; a subclass reads examples and gives their losses.
 
     Args:
-        model: the user's module; a copy of it is trained.
-        data: the records.
-        loss: one loss an example.
-        trainable: which parameters are trained; see `sfumato.models.trainable_parameters`.
-        augmentation, copies: of pictures, and how many of each.
-        micro_batch: examples at once; None measures how many fit into the memory budget.
-        memory_budget: bytes; None for half of the free memory of a GPU, 512 MiB on a CPU.
-        bfloat16: run the model's own arithmetic in that precision, by autocast.
-        device: where to train.
+        trained: the model.
+        population: examples present.
 
     Attributes:
         micro_batch: examples at once.
-
-    Raises:
-        InputError: a layer that couples examples or cannot be covered, nothing to train, inputs that the model does
-            not take, targets that its outputs do not fit.
+        copies: how often an example goes through the model in a step.
     """
 
-    def __init__(
+    copies: int = 1
+    micro_batch: int
+
+    def __init__(self, trained: Trainable, population: int, device: torch.device) -> None:
+        self.trained, self.population = trained, population
+        self.model = trained.model
+        self._device = device
+
+    def read(self, examples: np.ndarray, key: int) -> Any:
+        """What the model and the loss need of some examples.
+
+        Args:
+            examples: their places, int64 [n].
+            key: of the step, for what is drawn while they are read.
+        """
+        raise NotImplementedError
+
+    def losses_of(self, rows: Any) -> Tensor:
+        """The losses of what `read` gave, [n], by a forward pass of the model."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Called before each step: the mode in which the model is trained."""
+        self.model.train()
+
+    def between(self) -> None:
+        """Called before each micro-batch of a step, outside of any recording; mostly nothing."""
+
+    def _begin(
         self,
+        check: SelfCheck,
         *,
-        model: nn.Module,
-        data: ExampleDataset,
-        loss: LossPerExample = cross_entropy,
-        trainable: str = "all",
-        augmentation: Augmentation = "none",
-        copies: int = 1,
-        micro_batch: int | None = None,
-        memory_budget: int | None = None,
-        bfloat16: bool = False,
-        device: str = "cpu",
+        micro_batch: int | None,
+        memory_budget: int | None,
+        first: Callable[[int], np.ndarray],
     ) -> None:
-        self.data = data
-        self.population = len(data)
-        refuse_lazy(model)
-        self._device = torch.device(device)
-        self._loss = loss
-        self._augmentation: Augmentation = augmentation
-        self._copies = copies
-        self._bfloat16 = bfloat16
-        self.trained = Trainable(model, trainable, device=device)
-        self.model = self.trained.model
-        blocks = (slice(start, start + _BLOCK) for start in range(0, len(data), _BLOCK))
-        refuse_private_as_public(
-            self.trained, (tensors(data, np.arange(len(data))[block], torch.device("cpu"))[0] for block in blocks)
-        )
-        covered(self.model)  # refuses layers by their kind, before anything runs
-        check = first_look(self.trained, data, loss, self._losses, augmentation, self._device)
+        """Decide how many examples go through at once, and look at a full micro-batch.
+
+        Args:
+            check: what the self-check found.
+            micro_batch: examples at once; None measures how many fit into the memory budget.
+            memory_budget: bytes; None for the device's.
+            first: gives at most so many examples from all over the data, of which a micro-batch is looked at.
+        """
         self._layers = check.layers
         budget = default_budget(self._device) if memory_budget is None else memory_budget
         self.bytes_per_example = measured(self._try, self._device)
         self.micro_batch = suggested(self.bytes_per_example, budget) if micro_batch is None else micro_batch
         self._recheck = Recheck(self.model, check)
-        first = spread(data, self.micro_batch)
-        self._recheck.at_start(len(first), lambda places: self._measured(first[list(places)], 0))
+        places = first(self.micro_batch)
+        self._recheck.at_start(len(places), lambda some: self._measured(places[list(some)], 0))
         self.trained.refuse_changed()
         self.trained.forget()
 
@@ -117,12 +111,13 @@ class ExampleContribution(Contribution):
     ) -> ClippedSum:
         """The sum of the examples' bounded gradients; each contributor is one example."""
         self.trained.load(theta)
-        self.model.train()
+        self.prepare()
         share = ClippedSum(bound, clip_norm, self.trained.layout, device=theta.device, out=out)
-        examples, key = cohort.units, source.seed64("augmentation", round)
+        examples, key = cohort.units, reading_key(source, round)
         start = 0
         while start < len(examples):
             part = examples[start : start + self.micro_batch]
+            self.between()
             seed_dropout(source.seed64("dropout", round, int(part[0])), self._device)
             self.trained.forget()
             added = self._micro_batch(part, key, share)
@@ -136,7 +131,7 @@ class ExampleContribution(Contribution):
                 )
                 self.trained.put_back(theta)
             start += len(part)
-        share.tally.add(examples=len(examples) * self._copies)
+        share.tally.add(examples=len(examples) * self.copies)
         return share
 
     def after_noise(self, mean: Tensor, round: int, source: RandomSource) -> None:
@@ -155,28 +150,13 @@ class ExampleContribution(Contribution):
             view.copy_(parameter.grad)
             parameter.grad = None
 
-    def settings(self) -> dict[str, int | float]:
+    def settings(self) -> dict[str, Any]:
         """The micro-batch decides the last bits of a sum."""
         return {"micro_batch": self.micro_batch}
 
-    def restore_settings(self, settings: dict[str, int | float]) -> None:
+    def restore_settings(self, settings: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """The micro-batch of the run that goes on."""
         self.micro_batch = int(settings.get("micro_batch", self.micro_batch))
-
-    def fingerprint(self) -> str:
-        """Digest of the parameters' shapes, the loss and the data."""
-        loss = getattr(self._loss, "__qualname__", type(self._loss).__qualname__)
-        return f"{self.trained.shapes()} {loss} {self.data.fingerprint()}"
-
-    def behaviour(self) -> Behaviour:
-        """Losses of made-up examples."""
-        inputs, targets = tensors(self.data, np.zeros(ROWS, np.int64), self._device)  # for their shapes and types
-        inputs = tuple(made_up(each) for each in inputs)
-        if self.data.num_classes is not None:
-            targets = torch.arange(ROWS, device=self._device) % self.data.num_classes
-        elif targets is not None:
-            targets = made_up(targets)
-        return behaviour_of(self.trained, lambda model: self._losses(inputs, targets, model))
 
     def _micro_batch(self, examples: np.ndarray, key: int, share: ClippedSum) -> tuple[Tensor, Tensor] | None:
         """Add some examples' bounded gradients to the sum.
@@ -212,45 +192,17 @@ class ExampleContribution(Contribution):
         self, examples: np.ndarray, key: int, watch: AbstractContextManager[Any] | None = None
     ) -> tuple[Recording, Tensor]:
         """A recorded forward pass, within `watch` if that is given, and backward pass; and the losses [n]."""
-        inputs, targets = tensors(self.data, examples, self._device)
+        rows = self.read(examples, key)
         with Recording(self._layers, len(examples)) as recording:
-            # Several augmentations are several uses of each weight, whose gradients the recording adds up.
             with watch or nullcontext():
-                losses = []
-                for number in range(self._copies):
-                    if number:
-                        self.trained.forget()
-                    losses.append(self._losses(self._augmented(inputs, examples, key, number), targets))
-                mean = losses[0] if self._copies == 1 else torch.stack(losses).mean(dim=0)
-            recording.backward(mean)
-        return recording, mean.detach()
+                losses = self.losses_of(rows)
+            recording.backward(losses)
+        return recording, losses.detach()
 
     def _measured(self, examples: np.ndarray, key: int) -> tuple[Tensor, Tensor]:
         """Losses and squared norms of some examples, [n] each."""
         recording, losses = self._recorded(examples, key)
         return losses, recording.squared_norms()
-
-    def _augmented(self, inputs: tuple[Tensor, ...], examples: np.ndarray, key: int, number: int) -> tuple[Tensor, ...]:
-        if self._augmentation == "none":
-            return inputs
-        return (augmented(inputs[0], examples, kind=self._augmentation, key=key, copy=number),)
-
-    def _losses(self, inputs: tuple[Tensor, ...], targets: Tensor | None, model: nn.Module | None = None) -> Tensor:
-        half = torch.autocast(self._device.type, torch.bfloat16) if self._bfloat16 else nullcontext()
-        try:
-            with half:
-                outputs = (model or self.model)(*inputs)
-        except IndexError as error:
-            raise InputError(
-                f"an example holds an id that the model has no row for ({error}); build the model for all ids"
-            ) from None
-        losses = self._loss(tree_map(_single, outputs) if self._bfloat16 else outputs, targets)
-        if losses.shape != inputs[0].shape[:1]:
-            raise InputError(
-                f"the loss must give one number for each of {len(inputs[0])} examples, got shape "
-                f"{tuple(losses.shape)}; use reduction='none'"
-            )
-        return losses
 
     def _try(self, count: int, watch: AbstractContextManager[Any]) -> int:
         """A pass of so many examples, the first one again and again; the bytes that are held for the sum."""
@@ -269,6 +221,6 @@ class ExampleContribution(Contribution):
         warnings.warn(f"memory ran out with {tried} examples at once; going on with {self.micro_batch}", stacklevel=3)
 
 
-def _single(value: Any) -> Any:
-    """A tensor of half precision in single precision; anything else as it is."""
-    return value.float() if isinstance(value, Tensor) and value.dtype == torch.bfloat16 else value
+def reading_key(source: RandomSource, step: int) -> int:
+    """Of a step, for what is drawn while its examples are read, 64 bits."""
+    return source.seed64("augmentation", step)

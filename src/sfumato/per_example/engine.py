@@ -21,7 +21,7 @@ counts as zero.
 
 from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ from sfumato.per_example.factor import Factor
 from sfumato.per_example.full_precision import full_precision
 from sfumato.per_example.repeated_use import joined
 from sfumato.per_example.rule import Factors, Layer, at_least_single
+from sfumato.per_example.shared import Shared
 from sfumato.per_example.show_gradient import ShowGradient
 from sfumato.per_example.workspace import Workspace
 
@@ -44,6 +45,7 @@ class Recording:
 
     Attributes:
         parameters: the trained parameters, each once, in the order of `weighted_sum`.
+        without_gradients: whether a layer ran under `no_grad`, as within a checkpoint of the reentrant kind.
     """
 
     def __init__(self, layers: Sequence[Layer[Any]], examples: int | None = None) -> None:
@@ -61,7 +63,9 @@ class Recording:
         self._anchor = torch.zeros((), requires_grad=True)
         self._detach: list[Callable[[], None]] = []
         self._settled: dict[int, Factor] | None = None
-        self._listening = False
+        self._stage: Literal["forward", "backward"] | None = None
+        self._seeing = False
+        self.without_gradients = False
         self._fast_path = True
 
     def __enter__(self) -> "Recording":
@@ -73,13 +77,13 @@ class Recording:
         for layer in self._layers:
             self._detach.append(layer.rule.attach(layer, _LayerTap(self, layer)))
         self._turn = self._workspace.begin()
-        self._listening = True
+        self._stage = "forward"
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._listening = False
+        self._stage = None
         torch.backends.mha.set_fastpath_enabled(self._fast_path)
         while self._detach:
             self._detach.pop()()
@@ -95,6 +99,11 @@ class Recording:
         Raises:
             InputError: not one loss for each example, or no layer took part.
         """
+        if isinstance(losses, Shared):
+            raise InputError(
+                f"the losses {list(losses.shape)} are the same for all examples, or computed from a parameter in a way "
+                "that cannot be followed; call the layer, or freeze it"
+            )
         if losses.dim() != 1:
             raise InputError(
                 f"one loss for each example is needed, got shape {list(losses.shape)}; use reduction='none'"
@@ -104,8 +113,15 @@ class Recording:
             raise InputError(
                 "the losses depend on no trained parameter; look for .detach(), no_grad() or a frozen part"
             )
-        self._listening = False  # a layer that is run again is not another use
-        torch.autograd.grad(losses.sum(), self._anchor, allow_unused=True)
+        self._stage = "backward"
+        if self.without_gradients:  # the reentrant kind of checkpoint wants this
+            losses.sum().backward()
+        elif torch.autograd.grad(losses.sum(), self._anchor, allow_unused=True)[0] is None and not self._factors:
+            raise InputError(
+                "the losses depend on no trained parameter by the forward pass of this batch; compute them from it, "
+                "and look for .detach() or a frozen part"
+            )
+        self._stage = None
         keep = self._workspace.keep
         self._settled = {key: joined(found, keep) for key, found in self._factors.items()}
         self._factors = {}
@@ -212,7 +228,13 @@ class _LayerTap:
 
     @property
     def listening(self) -> bool:
-        return self._recording._listening and torch.is_grad_enabled()
+        recording = self._recording
+        if recording._stage is None or recording._seeing:  # a layer that a rule runs again is not another use
+            return False
+        if not torch.is_grad_enabled():
+            recording.without_gradients |= recording._stage == "forward"
+            return False
+        return True
 
     def __call__(
         self, output: Tensor, factors: Callable[[Tensor], Factors], names: Collection[str] | None = None
@@ -220,13 +242,26 @@ class _LayerTap:
         recording = self._recording
         if not self.listening:
             return output
+        if isinstance(output, Shared):
+            raise InputError(
+                f"layer {self._layer.name!r} takes what is computed once for all examples; give each its own first, "
+                "by expand(len(inputs), …)"
+            )
         if recording._examples is None:
             recording._examples = len(output) if output.dim() else None
+        # What a checkpoint runs again is the same in shape, and its gradient is seen with the reentrant kind only; then
+        # nobody knows beforehand whether other uses follow.
+        uses = 1 if recording._stage == "forward" else 2
         for name in self._keys if names is None else names:
             if name in self._keys:
-                recording._uses[self._keys[name]] = recording._uses.get(self._keys[name], 0) + 1
+                recording._uses[self._keys[name]] = recording._uses.get(self._keys[name], 0) + uses
 
         def see(gradient: Tensor) -> None:
+            if recording._stage != "backward":
+                raise InputError(
+                    "a backward pass went through the model by hand; call backward(losses) alone, which is the one "
+                    "that bounds what each example adds"
+                )
             rows = len(gradient) if gradient.dim() else 0
             if rows != recording._examples:
                 raise InputError(
@@ -234,7 +269,12 @@ class _LayerTap:
                     f"{recording._examples} examples; give it the examples as dimension 0 (batch_first=True), not "
                     "joined with another dimension"
                 )
-            for name, factor in factors(at_least_single(gradient.detach())).items():
+            recording._seeing = True
+            try:
+                seen = factors(at_least_single(gradient.detach()))
+            finally:
+                recording._seeing = False
+            for name, factor in seen.items():
                 key = self._keys[name]
                 # what is used once is brought into its cheapest form while it is in the cache
                 found = recording._factors.setdefault(key, [])

@@ -11,11 +11,13 @@ from sfumato.training.private_sum import PrivateSum
 from sfumato.training.schedule import Schedule
 from sfumato.training.server import Server
 from sfumato.training.task import Task
+from sfumato.training.told.callback import Callback, Stop
 from sfumato.training.trainable import HEAD, Trainable
 
 __all__ = [
     "HEAD",
     "Cadence",
+    "Callback",
     "Contribution",
     "ContributionFactory",
     "Loop",
@@ -29,6 +31,7 @@ __all__ = [
     "Rounds",
     "Schedule",
     "Server",
+    "Stop",
     "Task",
     "Trainable",
     "TrainingPlan",

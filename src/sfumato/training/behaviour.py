@@ -39,9 +39,9 @@ def behaviour_of(trained: Trainable, losses: Callable[[nn.Module], Tensor]) -> B
         trained: the model; a fresh copy of it is tried.
         losses: float [n], of a model in training mode, from inputs that `made_up` gives.
     """
-    weights = torch.cat([_weights(view, place) for place, view in enumerate(trained.views(trained.initial))])
+    weights = made_up_weights(trained)
     for precision in ("double", "single"):
-        model = trained.released_model(weights.to(trained.initial)).train()
+        model = trained.released_model(weights).train()
         names = set(trained.layout.names)
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in names)
@@ -53,6 +53,12 @@ def behaviour_of(trained: Trainable, losses: Callable[[nn.Module], Tensor]) -> B
             continue
         return {"numbers": numbers, "precision": precision, "draws": draws}
     return {"numbers": [], "precision": "none", "draws": True}
+
+
+def made_up_weights(trained: Trainable) -> Tensor:
+    """Values for what is trained, float [size]: the same ones for the same shapes."""
+    parts = [_weights(view, place) for place, view in enumerate(trained.views(trained.initial))]
+    return torch.cat(parts).to(trained.initial)
 
 
 def made_up(like: Tensor, seed: int = 0) -> Tensor:

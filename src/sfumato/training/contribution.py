@@ -3,7 +3,7 @@
 A new algorithm is a new `Contribution`; it has no loop, no bound, no noise and no ε of its own.
 """
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -56,11 +56,15 @@ class Contribution(Protocol):
         Post-processing of what was released: nothing private may be read here. Mostly nothing is added.
         """
 
-    def settings(self) -> dict[str, int | float]:
-        """What a resumed run must do in the same way to repeat itself bit for bit, beside the plan; mostly nothing."""
+    def settings(self) -> dict[str, Any]:
+        """What a resumed run must do in the same way to repeat itself bit for bit, beside the plan, as JSON."""
         return {}
 
-    def restore_settings(self, settings: dict[str, int | float]) -> None:
+    def tensors(self) -> dict[str, Tensor]:
+        """Tensors of that kind; mostly none."""
+        return {}
+
+    def restore_settings(self, settings: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Go on in that way."""
 
     def fingerprint(self) -> str:

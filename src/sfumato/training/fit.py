@@ -3,7 +3,7 @@
 import hashlib
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,17 @@ from sfumato._check import InputError
 from sfumato.accounting import Budget, Statement
 from sfumato.runs import Run, share_cores
 from sfumato.training.contribution import Contribution
-from sfumato.training.cost_so_far import CostSoFar, before_rounds
-from sfumato.training.display import Display
 from sfumato.training.facts import facts_of
-from sfumato.training.learned import columns, trouble
 from sfumato.training.loop import Cadence, Loop
 from sfumato.training.moving_average import MovingAverage
 from sfumato.training.plan import ContributionFactory, Plan
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import OptimizerFactory, Server
 from sfumato.training.task import Task
+from sfumato.training.told.callback import Callback, Callbacks
+from sfumato.training.told.cost_so_far import CostSoFar, before_rounds
+from sfumato.training.told.display import Display
+from sfumato.training.told.learned import columns, trouble
 from sfumato.training.trainable import HEAD
 
 
@@ -74,6 +75,7 @@ class TrainingPlan(Plan):
         budget: Budget | None = None,
         task: Task | None = None,
         contribution: ContributionFactory | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> Result:
         """Train, and say what it cost.
 
@@ -92,6 +94,7 @@ class TrainingPlan(Plan):
             budget: what the run may cost; a round beyond it is refused.
             task: what the data must be and how a model is measured, instead of the plan's own.
             contribution: builds what the cohort adds, instead of the plan's own way.
+            callbacks: are told of rounds, measurements and checkpoints; see `sfumato.training.Callback`.
 
         Raises:
             InputError: a mistake in the plan, the data or the folder; nothing is lost.
@@ -103,7 +106,9 @@ class TrainingPlan(Plan):
             out, plan={**plan.to_json(), "about": about or {}}, seed=plan.seed, resume=resume, budget=budget
         ) as run:
             parts = fit.parts(run, model, contribution or plan.contribution, server_optimizer or plan.server)
-            return fit.go(run, parts, cadence or Cadence(), resume=resume, progress=progress)
+            return fit.go(
+                run, parts, cadence or Cadence(), resume=resume, progress=progress, callback=Callbacks(callbacks)
+            )
 
     def try_out(
         self,
@@ -196,13 +201,22 @@ class _Fit:
         if validate is not None:
             validate(0)
 
-    def go(self, run: Run, parts: _Parts, cadence: Cadence, *, resume: bool, progress: bool) -> Result:
+    def go(
+        self, run: Run, parts: _Parts, cadence: Cadence, *, resume: bool, progress: bool, callback: Callback
+    ) -> Result:
         """The whole of it."""
         plan, team = self.plan, run.team
         population, private_sum, contribution = parts.population, parts.private_sum, parts.contribution
         theta, frozen, server = parts.theta, parts.frozen, parts.server
         trained = contribution.trained
-        loop = Loop(private_sum=private_sum, contribution=contribution, server=server, theta=theta, run=run)
+        loop = Loop(
+            private_sum=private_sum,
+            contribution=contribution,
+            server=server,
+            theta=theta,
+            run=run,
+            callback=callback,
+        )
         fingerprint = self._fingerprint(contribution, server)
         team.refuse_difference(fingerprint)
         if resume:
@@ -218,6 +232,7 @@ class _Fit:
         display = Display(
             private_sum.rounds, loop.round, visible=visible, headline=self.task.headline, planned=cost.planned
         )
+        callback.on_start(plan.to_json(), private_sum.rounds, loop.round)
         with display:
             if untrained:
                 self._keep(run, "untrained", untrained)
@@ -245,7 +260,7 @@ class _Fit:
         if loop.finished and (row := self._measure_or_warn(run, contribution, final)):
             evaluation["trained"] = row
             self._keep(run, "trained", row)
-        return Result(
+        result = Result(
             model=trained.released_model(final),
             statement=statement,
             history=run.history,
@@ -255,6 +270,8 @@ class _Fit:
             folder=None if run.folder is None else run.folder.path,
             trouble=trouble(columns(run.history), evaluation),
         )
+        callback.on_end(result)
+        return result
 
     def _fingerprint(self, contribution: Contribution, server: Server) -> str:
         plan = json.dumps(self.plan.to_json(), sort_keys=True)

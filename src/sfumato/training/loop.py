@@ -24,9 +24,10 @@ from sfumato.clipping.quantile import MOVED
 from sfumato.runs import Checkpoint, Run
 from sfumato.training.behaviour import Behaviour, refuse_other
 from sfumato.training.contribution import Contribution
-from sfumato.training.learned import Watch
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import Server
+from sfumato.training.told.callback import Callback, Stop
+from sfumato.training.told.learned import Watch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,7 @@ class Loop:
         theta: parameter vector, float [size].
         run: key, ledger, metrics and checkpoints.
         phase: what the ledger calls these rounds, where the run releases more than them.
+        callback: is told what happens.
 
     Attributes:
         round: rounds done.
@@ -70,6 +72,7 @@ class Loop:
         theta: Tensor,
         run: Run,
         phase: str | None = None,
+        callback: Callback | None = None,
     ) -> None:
         self.round = 0
         self.clip_norm = private_sum.bound.start
@@ -77,6 +80,7 @@ class Loop:
         self._resumed = False
         self._sum, self._contribution, self._server, self._theta = private_sum, contribution, server, theta
         self._run, self._phase = run, phase
+        self._callback = callback or Callback()
         run.between(private_sum.sampler.adjacency)
         run.take_rounds()
         self._memory: Tensor | None = None
@@ -108,27 +112,37 @@ class Loop:
             self._evaluate(cadence, evaluate, show)
             self._save()
         while not self.finished and not self.stopped:
-            started = time.monotonic()
-            clip_norm = self.clip_norm
-            tally, stop = self._round()
-            row = {
-                "round": self.round,
-                "epsilon": epsilon_so_far(self.round),
-                "clip_norm": clip_norm,
-                "cohort_planned": self._sum.grouping.clients,
-                # How long a round takes tells how many people took part.
-                "not_private": {**tally.row(), "seconds": round(time.monotonic() - started, 4)},
-            }
-            self._note(row, show)
-            if (told := watch.add(row)) and self._run.team.leads:
-                warnings.warn(told, stacklevel=2)
-            self._evaluate(cadence, evaluate, show)
+            try:
+                stop = self._round_and_row(watch, epsilon_so_far, show)
+                self._evaluate(cadence, evaluate, show)
+            except Stop:  # what a round had not released by then is dropped
+                stop = True
             self.stopped = stop and not self.finished
             due = cadence.checkpoint_every and self.round % cadence.checkpoint_every == 0
             late = time.monotonic() - saved_at > 60 * cadence.checkpoint_minutes
             if due or late or self.finished or self.stopped:
                 self._save()
                 saved_at = time.monotonic()
+
+    def _round_and_row(
+        self, watch: Watch, epsilon_so_far: Callable[[int], float | None], show: Callable[[dict[str, Any]], None]
+    ) -> bool:
+        """One round and its row of the metrics; whether a process was asked to stop."""
+        started, clip_norm = time.monotonic(), self.clip_norm
+        tally, stop = self._round()
+        row = {
+            "round": self.round,
+            "epsilon": epsilon_so_far(self.round),
+            "clip_norm": clip_norm,
+            "cohort_planned": self._sum.grouping.clients,
+            # How long a round takes tells how many people took part.
+            "not_private": {**tally.row(), "seconds": round(time.monotonic() - started, 4)},
+        }
+        self._note(row, show)
+        if (told := watch.add(row)) and self._run.team.leads:
+            warnings.warn(told, stacklevel=3)
+        self._callback.on_round(row)
+        return stop
 
     def resume(self, saved: Checkpoint) -> None:
         """Go on from a checkpoint; one from before the loop began changes nothing.
@@ -146,9 +160,8 @@ class Loop:
         self.round, self.clip_norm = saved.state["round"], saved.state["clip_norm"]
         self._theta.copy_(saved.tensors["theta"])
         self._server.load(saved.tensors, saved.state["server"])
-        self._contribution.restore_settings(saved.state["contribution"])
-        mine = {n.removeprefix("mechanism."): t for n, t in saved.tensors.items() if n.startswith("mechanism.")}
-        self._sum.mechanism.load(mine)
+        self._contribution.restore_settings(saved.state["contribution"], _under("contribution.", saved.tensors))
+        self._sum.mechanism.load(_under("mechanism.", saved.tensors))
 
     def _save(self) -> None:
         if self._run.folder is None:
@@ -157,8 +170,9 @@ class Loop:
             self._behaviour = self._contribution.behaviour()
         tensors, numbers = self._server.state()
         noise = {f"mechanism.{name}": tensor for name, tensor in self._sum.mechanism.state().items()}
+        own = {f"contribution.{name}": tensor for name, tensor in self._contribution.tensors().items()}
         self._run.save(
-            {"theta": self._theta, **tensors, **noise},
+            {"theta": self._theta, **tensors, **noise, **own},
             {
                 "round": self.round,
                 "clip_norm": self.clip_norm,
@@ -169,6 +183,7 @@ class Loop:
             },
             complete=self.finished,
         )
+        self._callback.on_checkpoint(self.round, self._run.folder.path)
 
     def _round(self) -> tuple[Tally, bool]:
         """One round: what is known of it privately, and whether a process was asked to stop."""
@@ -227,8 +242,14 @@ class Loop:
             finally:
                 self._contribution.trained.put_back()
             self._note({"round": self.round, **row}, show)
+            self._callback.on_evaluation({"round": self.round, **row}, self._contribution.trained.model)
 
     def _note(self, row: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> None:
         self._run.note(row)
         if self._run.team.leads:
             show(row)
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Those whose names begin so, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -33,9 +33,11 @@ class Trainable:
         spec: which parameters are trained; see `sfumato.models.trainable_parameters`.
         device: where the copy lies.
         head: float [classes, d], one more trained parameter that is no part of the module; None for none.
+        in_place: train the user's own module, where it is and in the mode it is in, for a loop of the user's own; a
+            copy of it as it was is kept for the release.
 
     Attributes:
-        model: the copy.
+        model: the copy, or the user's own.
         layout: names and shapes of the trained parameters, the head last.
         parameters: the trained parameters, each a view of `vector`.
         vector: float [size], all of them one after the other.
@@ -46,10 +48,16 @@ class Trainable:
     """
 
     def __init__(
-        self, model: nn.Module, spec: str = "all", *, device: torch.device | str = "cpu", head: Tensor | None = None
+        self,
+        model: nn.Module,
+        spec: str = "all",
+        *,
+        device: torch.device | str = "cpu",
+        head: Tensor | None = None,
+        in_place: bool = False,
     ) -> None:
-        self._source = model
-        self.model = copied(model).to(device).train()
+        self._source = copied(model) if in_place else model
+        self.model = model if in_place else copied(model).to(device).train()
         bare = head is not None and not any(True for _ in self.model.parameters())
         named = [] if bare else _chosen(self.model, spec)
         if head is not None:

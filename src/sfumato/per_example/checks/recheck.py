@@ -86,7 +86,7 @@ class Recheck:
         examples = len(had[0])
         if not self.due(step) or examples < 2:
             return
-        given = None if self._draws() else _as_numbers(had)
+        given = None if self.draws() else _as_numbers(had)
         with as_it_was(self._model):
             if given is not None:
                 one = [_one(given[0], step)]
@@ -94,7 +94,7 @@ class Recheck:
                     return
             self._refuse(f"at step {step}", examples, measure, lambda losses: [[_one(losses, step)]], given)
 
-    def _draws(self) -> bool:
+    def draws(self) -> bool:
         """Whether a step meets random numbers that a check cannot repeat, inner dropout among them."""
         inner = (part for part in self._model.modules() if isinstance(part, (nn.RNNBase, nn.MultiheadAttention)))
         return self._check.draws or any(part.training and part.dropout > 0 for part in inner)

@@ -76,7 +76,7 @@ class SelfCheck:
     half: bool = False
 
 
-def self_check(model: nn.Module, losses: Losses, batch: Any) -> SelfCheck:
+def self_check(model: nn.Module, losses: Losses, batch: Any, *, double: bool = True) -> SelfCheck:
     """Check the model, the loss and the engine on rows of the user's data.
 
     Args:
@@ -84,6 +84,7 @@ def self_check(model: nn.Module, losses: Losses, batch: Any) -> SelfCheck:
         losses: gives float [B], one loss for each example of a batch; calls the model.
         batch: tensors with the examples in dimension 0, in any tuples, lists and dictionaries; what is no tensor is
             shared. The more rows from all over the data, the more is seen: 128 are plenty, one is enough.
+        double: try whether the model can be run in double precision; False where a failure could not be caught.
 
     Raises:
         InputError: the model cannot be covered, couples examples, or uses a parameter where it cannot be seen.
@@ -99,9 +100,9 @@ def self_check(model: nn.Module, losses: Losses, batch: Any) -> SelfCheck:
         with shaken(Recording(layers).parameters, kept):
             if bool(_without_gradient(trial, pair).isfinite().all()):
                 with unchanged(model):
-                    return _checked(trial, batch, pair)
+                    return _checked(trial, batch, pair, double)
         with unchanged(model):
-            return _checked(trial, batch, pair)
+            return _checked(trial, batch, pair, double)
 
 
 def _finite_pair(trial: Trial, batch: Any) -> Any:
@@ -120,13 +121,13 @@ def _without_gradient(trial: Trial, batch: Any) -> Tensor:
         return trial.forward(batch)
 
 
-def _checked(trial: Trial, batch: Any, pair: Any) -> SelfCheck:
+def _checked(trial: Trial, batch: Any, pair: Any, double: bool) -> SelfCheck:
     """The checks at the weights as they are."""
     model = trial.model
     axes = refuse_shared_draws(trial, rows_at(pair, [0]))
     trial.axes, trial.draws = axes or (), axes is not None
     half, wide = _in_half(trial, pair), {}
-    double = _runs_in_double(trial, pair, wide)
+    double = double and _runs_in_double(trial, pair, wide)
     trial.tolerance = HALF if half else SINGLE
     precise = replace(trial, tolerance=DOUBLE) if double else trial
     with _precisely(model, double, wide):
@@ -247,7 +248,7 @@ def _compared(trial: Trial, pair: Any) -> tuple[list[str], float]:
     # the second of two, and one in a batch of its own: sampling may leave one, and so may micro-batches
     for places, index in (([0, 1], 1), ([0], 0)):
         rows = rows_at(pair, places)
-        wanted = torch.autograd.grad(trial.forward(rows)[index], recording.parameters, allow_unused=True)
+        wanted = _by_autograd(trial.forward(rows)[index], recording)
         lengths = [0.0 if gradient is None else _length(gradient) for gradient in wanted]
         differences = [
             torch.zeros_like(parameter) if gradient is None else gradient.neg()
@@ -270,6 +271,22 @@ def _compared(trial: Trial, pair: Any) -> tuple[list[str], float]:
             if length > floor * whole:
                 largest = max(largest, difference / length)
     return recording.unused(), largest
+
+
+def _by_autograd(loss: Tensor, recording: Recording) -> list[Tensor | None]:
+    """The gradient in each of a recording's parameters; None where there is none."""
+    parameters = recording.parameters
+    if not recording.without_gradients:
+        return list(torch.autograd.grad(loss, parameters, allow_unused=True))
+    before = [parameter.grad for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    try:
+        loss.backward()
+        return [parameter.grad for parameter in parameters]
+    finally:
+        for parameter, gradient in zip(parameters, before, strict=True):
+            parameter.grad = gradient
 
 
 def _length(values: Tensor) -> float:

@@ -1,0 +1,135 @@
+"""Examples of a data set under a model and a loss, as `DPSGD.fit` trains them.
+
+An example may count by several augmentations: its gradient is that of the mean of their losses, and is clipped as one.
+"""
+
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from sfumato._check import InputError
+from sfumato.central.augment import Augmentation, augmented
+from sfumato.central.first_look import LossPerExample, first_look, spread, tensors
+from sfumato.central.gradients import GradientSum
+from sfumato.central.losses import cross_entropy
+from sfumato.data import ExampleDataset
+from sfumato.models import refuse_lazy
+from sfumato.per_example import covered
+from sfumato.training import Trainable
+from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of, made_up
+from sfumato.training.public_inputs import refuse_private_as_public
+
+_BLOCK = 1 << 12
+
+Rows = tuple[list[tuple[Tensor, ...]], Tensor | None]
+"""The inputs of each augmentation, and the targets."""
+
+
+class ExampleContribution(GradientSum):
+    """Gradients of a data set's examples.
+
+    Args:
+        model: the user's module; a copy of it is trained.
+        data: the records.
+        loss: one loss an example.
+        trainable: which parameters are trained; see `sfumato.models.trainable_parameters`.
+        augmentation, copies: of pictures, and how many of each.
+        micro_batch: examples at once; None measures how many fit into the memory budget.
+        memory_budget: bytes; None for half of the free memory of a GPU, 512 MiB on a CPU.
+        bfloat16: run the model's own arithmetic in that precision, by autocast.
+        device: where to train.
+
+    Raises:
+        InputError: a layer that couples examples or cannot be covered, nothing to train, inputs that the model does
+            not take, targets that its outputs do not fit.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: nn.Module,
+        data: ExampleDataset,
+        loss: LossPerExample = cross_entropy,
+        trainable: str = "all",
+        augmentation: Augmentation = "none",
+        copies: int = 1,
+        micro_batch: int | None = None,
+        memory_budget: int | None = None,
+        bfloat16: bool = False,
+        device: str = "cpu",
+    ) -> None:
+        refuse_lazy(model)
+        super().__init__(Trainable(model, trainable, device=device), len(data), torch.device(device))
+        self.data = data
+        self.copies = copies
+        self._loss = loss
+        self._augmentation: Augmentation = augmentation
+        self._bfloat16 = bfloat16
+        blocks = (slice(start, start + _BLOCK) for start in range(0, len(data), _BLOCK))
+        refuse_private_as_public(
+            self.trained, (tensors(data, np.arange(len(data))[block], torch.device("cpu"))[0] for block in blocks)
+        )
+        covered(self.model)  # refuses layers by their kind, before anything runs
+        check = first_look(self.trained, data, loss, self._losses, augmentation, self._device)
+        self._begin(check, micro_batch=micro_batch, memory_budget=memory_budget, first=lambda most: spread(data, most))
+
+    def read(self, examples: np.ndarray, key: int) -> Rows:
+        """The inputs, augmented, and the targets."""
+        inputs, targets = tensors(self.data, examples, self._device)
+        return [self._augmented(inputs, examples, key, number) for number in range(self.copies)], targets
+
+    def losses_of(self, rows: Rows) -> Tensor:
+        """The mean of an example's augmentations: several uses of each weight, whose gradients a recording adds up."""
+        views, targets = rows
+        losses = []
+        for number, inputs in enumerate(views):
+            if number:
+                self.trained.forget()
+            losses.append(self._losses(inputs, targets))
+        return losses[0] if self.copies == 1 else torch.stack(losses).mean(dim=0)
+
+    def fingerprint(self) -> str:
+        """Digest of the parameters' shapes, the loss and the data."""
+        loss = getattr(self._loss, "__qualname__", type(self._loss).__qualname__)
+        return f"{self.trained.shapes()} {loss} {self.data.fingerprint()}"
+
+    def behaviour(self) -> Behaviour:
+        """Losses of made-up examples."""
+        inputs, targets = tensors(self.data, np.zeros(ROWS, np.int64), self._device)  # for their shapes and types
+        inputs = tuple(made_up(each) for each in inputs)
+        if self.data.num_classes is not None:
+            targets = torch.arange(ROWS, device=self._device) % self.data.num_classes
+        elif targets is not None:
+            targets = made_up(targets)
+        return behaviour_of(self.trained, lambda model: self._losses(inputs, targets, model))
+
+    def _augmented(self, inputs: tuple[Tensor, ...], examples: np.ndarray, key: int, number: int) -> tuple[Tensor, ...]:
+        if self._augmentation == "none":
+            return inputs
+        return (augmented(inputs[0], examples, kind=self._augmentation, key=key, copy=number),)
+
+    def _losses(self, inputs: tuple[Tensor, ...], targets: Tensor | None, model: nn.Module | None = None) -> Tensor:
+        half = torch.autocast(self._device.type, torch.bfloat16) if self._bfloat16 else nullcontext()
+        try:
+            with half:
+                outputs = (model or self.model)(*inputs)
+        except IndexError as error:
+            raise InputError(
+                f"an example holds an id that the model has no row for ({error}); build the model for all ids"
+            ) from None
+        losses = self._loss(tree_map(_single, outputs) if self._bfloat16 else outputs, targets)
+        if losses.shape != inputs[0].shape[:1]:
+            raise InputError(
+                f"the loss must give one number for each of {len(inputs[0])} examples, got shape "
+                f"{tuple(losses.shape)}; use reduction='none'"
+            )
+        return losses
+
+
+def _single(value: Any) -> Any:
+    """A tensor of half precision in single precision; anything else as it is."""
+    return value.float() if isinstance(value, Tensor) and value.dtype == torch.bfloat16 else value

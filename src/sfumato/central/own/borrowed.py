@@ -1,0 +1,129 @@
+"""The user's own optimiser, which takes a step when the private sum says so and at no other time.
+
+Between two steps the parameters have no gradient. A step that is taken by hand would follow a gradient without noise,
+so it is refused; so is a gradient that somebody has put there.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._check import InputError
+
+
+class Borrowed:
+    """What a `Server` needs of an optimiser, in front of the user's.
+
+    Args:
+        optimizer: the user's; it holds `theirs`.
+        theirs: the model's trained parameters.
+        given: the server's parameters of the same values and shapes, whose gradients are the noisy mean.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        theirs: Sequence[nn.Parameter],
+        given: Sequence[nn.Parameter],
+    ) -> None:
+        self._optimizer, self._theirs, self._given = optimizer, list(theirs), list(given)
+        self._allowed = False
+        self._handle = optimizer.register_step_pre_hook(self._refuse)
+        self.param_groups: list[dict[str, Any]] = []  # rates are the user's affair
+
+    def step(self) -> None:
+        """One step of theirs by the gradients of ours."""
+        refuse_gradients(self._theirs)
+        own = [parameter.data for parameter in self._theirs]
+        try:
+            for parameter, given in zip(self._theirs, self._given, strict=True):
+                parameter.data, parameter.grad = given.data, given.grad
+            self._allowed = True
+            self._optimizer.step()
+        finally:
+            self._allowed = False
+            for parameter, data in zip(self._theirs, own, strict=True):
+                parameter.data, parameter.grad = data, None
+        self.show()
+
+    def show(self) -> None:
+        """Put the server's values into the model."""
+        with torch.no_grad():
+            for parameter, given in zip(self._theirs, self._given, strict=True):
+                parameter.copy_(given)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The user's."""
+        return self._optimizer.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Into the user's."""
+        self._optimizer.load_state_dict(state)
+
+    def give_back(self) -> None:
+        """The optimiser is the user's again."""
+        self._handle.remove()
+
+    def _refuse(self, *_: Any) -> None:
+        if not self._allowed:
+            raise InputError(
+                "optimizer.step() was called by hand: the step would have no noise; leave it out, the optimiser steps "
+                "by itself when the last micro-batch of a step has gone through backward(losses)"
+            )
+
+
+def refuse_gradients(parameters: Sequence[nn.Parameter]) -> None:
+    """Refuse gradients that somebody else has put there.
+
+    Raises:
+        InputError: there is one.
+    """
+    if any(parameter.grad is not None for parameter in parameters):
+        raise InputError(
+            "a trained parameter has a .grad that the run did not write: it would have no noise; leave .grad and "
+            "loss.backward() alone, and give the losses to backward(losses)"
+        )
+
+
+def trained_by(optimizer: Any, model: nn.Module) -> list[str]:
+    """Names of the model's parameters that an optimiser holds.
+
+    Raises:
+        InputError: no optimiser of torch, parameters of another model, or one of this model's that it leaves out.
+    """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InputError(f"optimizer must be one of torch.optim's, got {type(optimizer).__name__}")
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    named = {id(parameter): name for name, parameter in model.named_parameters()}
+    strangers = [
+        tuple(parameter.shape)
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if id(parameter) not in named
+    ]
+    if strangers:
+        raise InputError(
+            f"the optimiser holds a parameter of shape {strangers[0]} that is none of the model's: what it learns "
+            "would have no noise; build it from this model's parameters (after the model is on its device)"
+        )
+    for key, name in named.items():
+        parameter = model.get_parameter(name)
+        if parameter.requires_grad and key not in held:
+            raise InputError(
+                f"parameter {name} requires a gradient and is not in the optimiser; add it, or freeze it "
+                "(parameter.requires_grad_(False))"
+            )
+        if key in held and not parameter.requires_grad:
+            raise InputError(f"parameter {name} is in the optimiser and requires no gradient; take it out, or train it")
+    return [named[key] for key in named if key in held]
+
+
+def described(optimizer: torch.optim.Optimizer) -> str:
+    """The optimiser's kind and settings."""
+    groups = [
+        {name: value for name, value in group.items() if name != "params" and not isinstance(value, Tensor)}
+        for group in optimizer.param_groups
+    ]
+    return f"{type(optimizer).__qualname__} {groups}"

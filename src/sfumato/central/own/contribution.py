@@ -1,0 +1,220 @@
+"""Gradients of examples whose losses come from a loop of the user's own.
+
+Unit: an example, one place of the data set. The sum, its bound and the checks while training are those of
+`GradientSum`; what differs is who computes the losses. The self-check at the start runs through the user's loop too, on
+real examples and in the precision of the run: what it can try without being able to catch a failure. It does not make
+up rows or go to double precision, which `DPSGD.fit` does.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from sfumato._check import InputError
+from sfumato._random import RandomSource
+from sfumato.central.first_look import looked_at
+from sfumato.central.gradients import GradientSum
+from sfumato.central.own.feed import Feed
+from sfumato.central.own.kept import restore, saved
+from sfumato.central.own.map_rows import MapRows
+from sfumato.clipping import ClippedSum, NormBound
+from sfumato.models import refuse_lazy
+from sfumato.models.layers.public_batch_norm import public_inputs_of
+from sfumato.per_example import covered
+from sfumato.per_example.checks.rows import count_of, probe_rows, tensors_of
+from sfumato.per_example.checks.same_noise import SameNoise
+from sfumato.sampling import Cohort
+from sfumato.training import Trainable
+from sfumato.training.behaviour import ROWS, Behaviour, made_up_weights
+from sfumato.training.public_inputs import refuse_private_as_public
+
+_POOL, _PROBES = 128, 24
+_BLOCK = 1 << 10
+
+Ask = Callable[[Any, int, bool], Tensor]
+"""From a batch, its number of examples, and whether it is the last one of a step, to one loss an example, by the
+user's loop."""
+
+
+class OwnContribution(GradientSum):
+    """Gradients of losses that somebody else computes.
+
+    Args:
+        model: the user's module, trained in place.
+        rows: the examples.
+        spec: which parameters are trained.
+        ask: see `Ask`.
+        pause: called where the user's code may run between two micro-batches.
+        feed: reads the batches of the steps ahead.
+        keep: objects of the user's that go with the checkpoint.
+        about: what the fingerprint tells beside shapes and data.
+        digest: whether the fingerprint covers the data, which are read for it.
+        micro_batch, memory_budget: as for `DPSGD`, the latter in bytes.
+        device: of the model.
+
+    Attributes:
+        in_step: whether a micro-batch of a step goes through, and not one that is only tried.
+
+    Raises:
+        InputError: as for `ExampleContribution`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        rows: MapRows,
+        *,
+        spec: str,
+        ask: Ask,
+        pause: Callable[[], None],
+        feed: Feed,
+        keep: Mapping[str, Any],
+        about: str,
+        digest: bool,
+        micro_batch: int | None,
+        memory_budget: int | None,
+        device: torch.device,
+    ) -> None:
+        refuse_lazy(model)
+        super().__init__(Trainable(model, spec, device=device, in_place=True), len(rows), device)
+        self._rows, self._ask, self._pause, self._feed = rows, ask, pause, feed
+        self._keep, self._about, self._with_digest = keep, about, digest
+        self.in_step, self._left, self._stepped = False, 0, False
+        refuse_private_as_public(self.trained, self._inputs())
+        covered(self.model)
+        pool = rows.samples(self._pool().tolist(), 0)
+        check = looked_at(
+            self.trained,
+            lambda places: ask(rows.together([pool[place] for place in places.tolist()]), len(places), False),
+            torch.arange(len(pool)),
+            double=False,
+        )
+        self._axes = check.axes
+        self._begin(check, micro_batch=micro_batch, memory_budget=memory_budget, first=rows.spread)
+
+    def prepare(self) -> None:
+        """The mode of the model is the user's affair."""
+
+    def between(self) -> None:
+        """The user's code runs on from `backward` to the next batch."""
+        self._pause()
+
+    def read(self, examples: np.ndarray, key: int) -> Any:
+        """A batch, and how many examples it holds; one of a step is read ahead where there are workers."""
+        batch = self._feed.next(examples, key) if self.in_step else self._rows.batch(examples.tolist(), key)
+        return batch, len(examples)
+
+    def losses_of(self, rows: Any) -> Tensor:
+        """What the user's loop says of a batch."""
+        batch, examples = rows
+        return self._ask(batch, examples, self.in_step and self._left == 0)
+
+    def clipped_sum(
+        self,
+        theta: Tensor,
+        cohort: Cohort,
+        round: int,
+        bound: NormBound,
+        clip_norm: float | None,
+        source: RandomSource,
+        out: Tensor | None,
+    ) -> ClippedSum:
+        """The sum of the examples' bounded gradients.
+
+        Raises:
+            InputError: somebody else has changed a trained parameter since the last step.
+        """
+        if self._stepped:
+            self._refuse_moved(theta)
+        self._stepped = True
+        self._feed.begin(round, source, self.micro_batch)
+        self._left = len(cohort.units)
+        return super().clipped_sum(theta, cohort, round, bound, clip_norm, source, out)
+
+    def settings(self) -> dict[str, Any]:
+        """With what the user keeps."""
+        return {**super().settings(), "kept": saved(self._keep)[1]}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Of what the user keeps."""
+        return saved(self._keep)[0]
+
+    def restore_settings(self, settings: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Also into what the user keeps."""
+        super().restore_settings(settings, tensors)
+        restore(self._keep, tensors, settings["kept"])
+
+    def fingerprint(self) -> str:
+        """Digest of the parameters' shapes, the optimiser and the data."""
+        data = self._rows.digest() if self._with_digest else ""
+        return f"{self.trained.shapes()} {self._about} {len(self._rows)} {data}"
+
+    def behaviour(self) -> Behaviour:
+        """Losses and gradients of some examples at made-up weights: private, as everything in a checkpoint is."""
+        places = self._rows.spread(ROWS)
+        self.trained.load(made_up_weights(self.trained))
+        try:
+            with SameNoise(len(places), self._axes):
+                losses, squares = self._measured(places, 0)
+        finally:
+            self.trained.put_back(self.trained.initial)
+        numbers = [*losses.double().tolist(), *squares.double().sqrt().tolist()]
+        return {"numbers": numbers, "precision": "single", "draws": self._recheck.draws()}
+
+    def _refuse_moved(self, theta: Tensor) -> None:
+        names = [
+            name
+            for name, here, there in zip(
+                self.trained.layout.names, self.trained.parameters, self.trained.views(theta), strict=True
+            )
+            if not torch.equal(here, there)
+        ]
+        if names:
+            raise InputError(
+                f"parameter {names[0]} was changed between two steps by something else than the run, which cannot know "
+                "whether that was private; keep averages and copies outside of the model that is trained"
+            )
+
+    def _micro_batch(self, examples: np.ndarray, key: int, share: ClippedSum) -> tuple[Tensor, Tensor] | None:
+        self.in_step = True
+        self._left -= len(examples)
+        try:
+            found = super()._micro_batch(examples, key, share)
+        finally:
+            self.in_step = False
+        if found is None:
+            self._left += len(examples)
+        return found
+
+    def _pool(self) -> np.ndarray:
+        """Examples from all over the data that differ most, where their tensors tell."""
+        places = self._rows.spread(_POOL)
+        batch = self._rows.batch(places.tolist(), 0)
+        leaves = [leaf for leaf in tensors_of(batch) if len(leaf) == len(places)]
+        if not leaves or count_of(leaves) != len(places):
+            return places[:: max(1, len(places) // _PROBES)]
+        return places[probe_rows(leaves, _PROBES)]
+
+    def _inputs(self) -> Iterator[tuple[Tensor, ...]]:
+        """The first tensors of every batch, as many as the model has public inputs."""
+        wanted = max((len(public_inputs_of(part) or ()) for part in self.trained.with_public_inputs()), default=0)
+        for start in range(0, len(self._rows), _BLOCK):
+            batch = self._rows.batch(range(start, min(start + _BLOCK, len(self._rows))), 0)
+            yield tuple(leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor))[:wanted]
+
+
+def refuse_no_device(model: nn.Module) -> torch.device:
+    """The device of the model's parameters.
+
+    Raises:
+        InputError: they lie on several, or there are none.
+    """
+    devices = {parameter.device for parameter in model.parameters()}
+    if len(devices) != 1:
+        told = ", ".join(sorted(map(str, devices))) or "none"
+        raise InputError(f"the model's parameters have to lie on one device, got {told}; move the model to one")
+    return devices.pop()

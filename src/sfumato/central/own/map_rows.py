@@ -1,0 +1,198 @@
+"""Any map-style data set of torch, read by place.
+
+An example is what the data set gives for a place; the user's collate function puts some of them together. Where reading
+an example draws random numbers (an augmentation), the draws are seeded by the step and the place, so that a step that
+is repeated meets the same ones; the generators are left as they were.
+"""
+
+import hashlib
+import pickle
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_flatten
+from torch.utils.data import DataLoader, IterableDataset, default_collate
+
+from sfumato._check import InputError, first_line
+
+Collate = Callable[[list[Any]], Any]
+"""From a list of examples to a batch of any kind."""
+
+_TRIED = 4
+_MIX = 0x9E3779B97F4A7C15
+
+
+class MapRows:
+    """Examples of a map-style data set.
+
+    Args:
+        dataset: has a length, and an example for each place from 0.
+        collate: puts examples together; None for torch's own.
+
+    Attributes:
+        draws: whether reading an example draws random numbers.
+
+    Raises:
+        InputError: no map-style data set, one without examples, or one that gives something else each time.
+    """
+
+    def __init__(self, dataset: Any, collate: Collate | None = None) -> None:
+        _refuse_kind(dataset)
+        self._dataset = dataset
+        self._collate: Collate = collate or default_collate
+        self._count = len(dataset)
+        if self._count < 1:
+            raise InputError("the data set has no examples; give one that has")
+        self.draws = False
+        self._at_once = hasattr(dataset, "__getitems__")
+        self._look()
+
+    def __len__(self) -> int:
+        """How many there are; refuses a data set that has grown or shrunk."""
+        if len(self._dataset) != self._count:
+            raise InputError(
+                f"the data set had {self._count:,} examples when the run was opened and has {len(self._dataset):,} "
+                "now: sampling and guarantee were for the former; leave it as it is until the run ends"
+            )
+        return self._count
+
+    def samples(self, places: Sequence[int], key: int) -> list[Any]:
+        """Examples by place, in this order.
+
+        Args:
+            places: each in 0 … len − 1; one may come twice.
+            key: of the step, 64 bits; decides what is drawn while they are read.
+
+        Raises:
+            InputError: the data set raises one, or has another length by now.
+        """
+        _ = len(self)
+        try:
+            if not self.draws:
+                if self._at_once:
+                    return list(self._dataset.__getitems__([int(place) for place in places]))
+                return [self._dataset[int(place)] for place in places]
+            with _disable_current_modes(), _generators_kept():  # a check may look at draws: these are not the model's
+                found = []
+                for place in places:
+                    _seed((key + (int(place) + 1) * _MIX) % (1 << 64))
+                    found.append(self._dataset[int(place)])
+                return found
+        except (IndexError, KeyError) as error:
+            raise InputError(
+                f"the data set of {self._count:,} examples has none at one of the places {list(places)[:3]} … "
+                f"({type(error).__name__}: {first_line(error)}); it needs one for each place from 0 to its length"
+            ) from None
+
+    def batch(self, places: Sequence[int], key: int) -> Any:
+        """Examples put together.
+
+        Raises:
+            InputError: they cannot be.
+        """
+        return self.together(self.samples(places, key))
+
+    def together(self, samples: list[Any]) -> Any:
+        """Examples put together.
+
+        Raises:
+            InputError: they cannot be.
+        """
+        try:
+            return self._collate(samples)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(
+                f"{len(samples)} examples cannot be put together ({first_line(error)}); give a collate function that "
+                "can, one that pads them for example"
+            ) from error
+
+    def digest(self) -> str:
+        """SHA-256 of all examples, in order: one pass over the data."""
+        whole = hashlib.sha256(str(self._count).encode())
+        for place in range(self._count):
+            whole.update(_digest(self.samples([place], 0)[0]))
+        return whole.hexdigest()
+
+    def spread(self, most: int) -> np.ndarray:
+        """At most so many places at equal distances, int64."""
+        return np.unique(np.linspace(0, self._count - 1, min(most, self._count)).astype(np.int64))
+
+    def _look(self) -> None:
+        """Whether reading draws, and whether an example is the same when it is read again."""
+        places = self.spread(_TRIED).tolist()
+        with _generators_kept():
+            _seed(1)
+            before = _state()
+            first = [_digest(self._dataset[place]) for place in places]
+            self.draws = _state() != before
+        again = [_digest(sample) for sample in self.samples(places, 0)]
+        if self.draws:
+            first = [_digest(sample) for sample in self.samples(places, 0)]
+        for place, one, other in zip(places, first, again, strict=True):
+            if one != other:
+                raise InputError(
+                    f"example {place} of the data set is another one when it is read again: no step could be repeated; "
+                    "draw from the generators of torch, numpy.random or random, which are seeded for each example, or "
+                    "from none"
+                )
+
+
+def _refuse_kind(dataset: Any) -> None:
+    if isinstance(dataset, DataLoader):
+        raise InputError(
+            "got a DataLoader; give its data set (loader.dataset) and collate=loader.collate_fn: the run draws the "
+            "batches itself, since the guarantee counts on how they are drawn"
+        )
+    if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+        raise InputError(
+            f"{type(dataset).__name__} has no length or no example by place (it can only be gone through); examples "
+            "are drawn at random, so give a map-style data set, or read it into one first"
+        )
+
+
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % (1 << 32))  # noqa: NPY002
+
+
+def _state() -> tuple[bytes, Any, Any]:
+    kind, keys, *rest = np.random.get_state()  # noqa: NPY002
+    return torch.get_rng_state().numpy().tobytes(), random.getstate(), (kind, np.asarray(keys).tobytes(), *rest)
+
+
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    of_torch, of_python, of_numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        torch.set_rng_state(of_torch)
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
+
+
+def _digest(sample: Any) -> bytes:
+    """SHA-256 of an example of any kind."""
+    leaves, structure = tree_flatten(sample)
+    whole = hashlib.sha256(str(structure).encode())
+    for leaf in leaves:
+        if isinstance(leaf, Tensor):
+            leaf = leaf.detach().cpu()
+            leaf = leaf.view(torch.uint8).numpy() if leaf.dim() and leaf.dtype == torch.bfloat16 else leaf.numpy()
+        elif hasattr(leaf, "__array__"):
+            leaf = np.asarray(leaf)
+        if isinstance(leaf, np.ndarray) and leaf.dtype != object:
+            whole.update(f"{leaf.dtype.str}{leaf.shape}".encode())
+            whole.update(np.ascontiguousarray(leaf).data)
+        elif isinstance(leaf, (str, bytes, int, float, bool, type(None))):
+            whole.update(repr(leaf).encode())
+        else:
+            whole.update(pickle.dumps(leaf))
+    return whole.digest()

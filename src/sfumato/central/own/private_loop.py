@@ -1,0 +1,327 @@
+"""A training loop of the user's own around the private sum.
+
+The run is the one of `DPSGD.fit`, turned inside out: it draws the batch, and where it needs the losses of a micro-batch
+it hands that out and waits for `backward(losses)`. Sampling, bound, noise, ledger, checkpoints and checks are the same
+code in the same order, so the same plan gives the same bits both ways.
+
+Before the first step, and now and then later, the loop also gets micro-batches that only try it out (`trying` is true):
+some examples alone, in other orders and companies. Nothing of them is counted, and the model is as before afterwards.
+What a loop does beside forward pass, losses and `backward` it does for these too; what belongs once to a step stands
+behind the inner loop of `steps()`.
+
+The run is a greenlet beside the user's code: one of the two runs at a time, in one thread, and they take turns in
+`backward` and in the iterators.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from greenlet import GreenletExit, getcurrent, greenlet
+from torch import Tensor, nn
+
+from sfumato._check import InputError, first_line
+from sfumato._random import RandomSource
+from sfumato.accounting import Statement
+from sfumato.central.own.borrowed import Borrowed, described, refuse_gradients, trained_by
+from sfumato.central.own.contribution import OwnContribution, refuse_no_device
+from sfumato.central.own.feed import Feed
+from sfumato.central.own.kept import refuse_stateless
+from sfumato.central.own.map_rows import Collate, MapRows
+from sfumato.per_example.memory import out_of_memory
+from sfumato.runs.team import Team
+from sfumato.training import Callback, Contribution, PrivatePlan, Result, Stop
+
+_BATCH, _STEP, _PAUSE, _OVER = "batch", "step", "pause", "over"
+
+
+class PrivateLoop:
+    """A context that hands out micro-batches; `DPSGD.open` makes one.
+
+    Args:
+        fit: runs the plan: takes contribution, server_optimizer and callbacks, and gives the result.
+        plan: with its noise decided.
+        model: the user's module; it is trained in place.
+        optimizer: of this model's parameters; it takes the steps.
+        dataset: any map-style data set of torch.
+        collate: puts examples together; None for torch's own.
+        workers: processes that read ahead; 0 reads in this one.
+        keep: objects with a state_dict (schedulers, moving averages) that go with the checkpoints.
+        digest: whether a run that goes on has to find the same data.
+
+    Attributes:
+        done: steps that were taken; those of a run that goes on, and its weights, are known from the first batch that
+            is no trial.
+        planned: steps of the whole run.
+        epsilon: ε so far; None before the first step and without a guarantee.
+        last: whether the batch in hand is the last one of its step.
+        trying: whether the batch in hand only tries the loop out.
+        result: what `DPSGD.fit` returns, once the run is over.
+    """
+
+    def __init__(
+        self,
+        fit: Callable[..., Result],
+        plan: PrivatePlan,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        dataset: Any,
+        *,
+        collate: Collate | None,
+        workers: int,
+        keep: Mapping[str, Any],
+        callbacks: Sequence[Callback],
+        digest: bool,
+        micro_batch: int | None,
+        memory_budget: int | None,
+    ) -> None:
+        self.done, self.planned = 0, 0
+        self.epsilon: float | None = None
+        self.last = self.trying = False
+        self.result: Result | None = None
+        self._fit, self._plan, self._model, self._optimizer = fit, plan, model, optimizer
+        self._workers, self._keep, self._callbacks = workers, dict(keep), tuple(callbacks)
+        self._digest, self._micro_batch, self._memory_budget = digest, micro_batch, memory_budget
+        self._names = trained_by(optimizer, model)
+        self._device = refuse_no_device(model)
+        refuse_stateless(self._keep)
+        refuse_gradients([model.get_parameter(name) for name in self._names])
+        self.rows = MapRows(dataset, collate)
+        self._borrowed: Borrowed | None = None
+        self._feed: Feed | None = None
+        self._made: OwnContribution | None = None
+        self._examples = 0
+        self._state = ""
+        self._payload: Any = None
+        self._handed_out = self._within_backward = False
+        self._run = greenlet(self._all)
+        self._user = getcurrent()
+
+    @property
+    def statement(self) -> Statement:
+        """What the run cost whom.
+
+        Raises:
+            InputError: the run is not over.
+        """
+        if self.result is None:
+            raise InputError("the run is not over, and has no statement yet; read it behind the with block")
+        return self.result.statement
+
+    def __enter__(self) -> "PrivateLoop":
+        self._user = self._run.parent = getcurrent()
+        self._eagerly("force_eager")
+        try:
+            self._advance()
+        except BaseException:
+            self._give_back()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is not None:
+                if not self._run.dead:
+                    self._run.throw(GreenletExit)
+                self._tell(error)
+            elif self._state != _OVER:
+                self._advance(throw=True)
+        finally:
+            self._give_back()
+
+    def __iter__(self) -> Iterator[Any]:
+        """All micro-batches of all steps."""
+        for step in self.steps():
+            yield from step
+
+    def steps(self) -> Iterator[Iterator[Any]]:
+        """For each step its micro-batches, none where the draw was empty; behind them the step is done.
+
+        Raises:
+            InputError: the micro-batches of a step were not gone through.
+        """
+        while self._state != _OVER:
+            yield self._batches()
+            if self._state == _OVER:  # a callback has stopped it
+                return
+            if self._state != _STEP:
+                raise InputError(
+                    "the micro-batches of a step were not all gone through: who takes part is decided by the draw; go "
+                    "through the inner loop to its end (or leave the outer one to stop the run)"
+                )
+            self._advance()
+
+    def backward(self, losses: Tensor) -> None:
+        """The backward pass of the micro-batch in hand: norms and clipped sum; with the last one, the step.
+
+        Args:
+            losses: float [n], one for each example of the batch, in its order.
+
+        Raises:
+            InputError: no losses of an example each, none or another batch in hand, coupled examples.
+        """
+        if not self._handed_out:
+            raise InputError(
+                "backward was called without a micro-batch in hand: once for each, with the losses of that one (add "
+                "several losses of an example up before)"
+            )
+        if not isinstance(losses, Tensor) or losses.dim() != 1:
+            told = f"shape {list(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
+            raise InputError(
+                f"backward needs one loss for each example of the batch, [n], got {told}; use reduction='none', and "
+                "the mean over what else an example has"
+            )
+        refuse_gradients([self._model.get_parameter(name) for name in self._names])
+        self._handed_out = False
+        with torch.autocast(self._device.type, enabled=False):
+            self._within_backward = True
+            try:
+                self._advance(losses)
+            finally:
+                self._within_backward = False
+
+    def show_values(self) -> None:
+        """Put the parameters of the run into the model."""
+        if self._borrowed is not None:
+            self._borrowed.show()
+
+    def _batches(self) -> Iterator[Any]:
+        while True:
+            if self._state == _PAUSE:
+                self._advance()
+            if self._state != _BATCH:
+                return
+            batch, self._examples, self.last, self.trying = self._payload
+            self._payload = None
+            self._handed_out = True
+            yield batch
+            if self._handed_out:
+                raise InputError(
+                    "a micro-batch was left out: backward(losses) was not called for it; its examples were drawn, and "
+                    "the guarantee counts on it. Give their losses, whatever they are"
+                )
+
+    def _advance(self, value: Any = None, *, throw: bool = False) -> None:
+        """Let the run go on until it needs the user's code again."""
+        found = self._run.throw(Stop) if throw else self._run.switch(value)
+        if self._run.dead:
+            self._state, self.result = _OVER, found if isinstance(found, Result) else None
+        else:
+            self._state, self._payload = found
+
+    def _wait(self, state: str, payload: Any = None) -> Any:
+        """In the run: let the user's code go on."""
+        return self._user.switch((state, payload))
+
+    def _all(self, _: Any = None) -> Result | None:
+        """The whole run."""
+        try:
+            return self._fit(
+                self._model,
+                self.rows,
+                contribution=self._contribution,
+                server_optimizer=self._server,
+                callbacks=[*self._callbacks, _Turns(self, self._wait)],
+            )
+        except Stop:  # before the first step
+            return None
+
+    def _contribution(self, model: nn.Module, rows: MapRows, device: str, head_seed: int) -> Contribution:
+        population = self._plan.public_population(rows)
+        private_sum = self._plan.private_sum(population)
+        part = Team().part
+
+        def cohort(step: int, source: RandomSource) -> np.ndarray:
+            units = private_sum.sampler.draw(len(rows), step, source)
+            return private_sum.grouping.group(units, step, source).take(part).units
+
+        self._feed = Feed(rows, self._workers, private_sum.rounds, cohort)
+        spec = "^(?:" + "|".join(name.replace(".", r"\.") for name in self._names) + ")$"
+        self._made = OwnContribution(
+            model,
+            rows,
+            spec=spec,
+            ask=self._ask,
+            pause=self._pause,
+            feed=self._feed,
+            keep=self._keep,
+            about=described(self._optimizer),
+            digest=self._digest,
+            micro_batch=self._micro_batch,
+            memory_budget=self._memory_budget,
+            device=self._device,
+        )
+        return self._made
+
+    def _server(self, given: list[nn.Parameter]) -> Any:
+        assert self._made is not None
+        trained = self._made.trained
+
+        self._borrowed = Borrowed(self._optimizer, trained.parameters, given)
+        return self._borrowed
+
+    def _ask(self, batch: Any, examples: int, last: bool) -> Tensor:
+        return self._wait(_BATCH, (batch, examples, last, self._made is None or not self._made.in_step))
+
+    def _pause(self) -> None:
+        if self._within_backward:
+            self._wait(_PAUSE)
+
+    def _tell(self, error: BaseException) -> None:
+        """In a line what torch says in its own words.
+
+        Raises:
+            InputError: where there is such a line.
+        """
+        if not isinstance(error, RuntimeError | MemoryError):
+            return
+        if "DataLoader worker" in str(error):
+            raise InputError(
+                f"a process that reads the data set has died ({first_line(error)}); see what it said (memory, as a "
+                "rule: lower workers), and go on with resume=True"
+            ) from error
+        if "does not require grad" in str(error):
+            raise InputError(
+                f"a backward pass without a gradient to follow ({first_line(error)}): batches that only try the loop "
+                "out have none; leave loss.backward() out, backward(losses) is the backward pass"
+            ) from error
+        if out_of_memory(error):
+            raise InputError(
+                f"memory ran out in the loop with {self._examples} examples at once; set micro_batch of the plan to "
+                "less than that, and go on with resume=True"
+            ) from error
+
+    def _eagerly(self, stance: str) -> None:
+        """Compiled models run as they are written: what is compiled does not show its layers."""
+        if "torch._dynamo" in sys.modules:
+            torch.compiler.set_stance(stance)
+
+    def _give_back(self) -> None:
+        self._eagerly("default")
+        if self._borrowed is not None:
+            self._borrowed.give_back()
+        if self._feed is not None:
+            self._feed.close()
+        self._handed_out = False
+
+
+class _Turns(Callback):
+    """Lets the user's code go on after each step."""
+
+    def __init__(self, loop: PrivateLoop, wait: Callable[[str], Any]) -> None:
+        self._loop, self._wait = loop, wait
+
+    def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:
+        """Know how many there will be, and put the values of a run that goes on into the model."""
+        self._loop.planned, self._loop.done = rounds, done
+        self._loop.show_values()
+
+    def on_round(self, row: dict[str, Any]) -> None:
+        """A step is done."""
+        self._loop.done, self._loop.epsilon = row["round"], row["epsilon"]
+        self._wait(_STEP)

@@ -1,0 +1,302 @@
+"""A loop of one's own is the run of `fit` turned inside out."""
+
+import contextlib
+import copy
+import itertools
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.optim import swa_utils
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import Dataset, TensorDataset
+
+from central.own.loops import STEPS, inputs, labels, losses_of, net, plan, records, same, sgd, train
+from sfumato._check import InputError
+from sfumato.data import examples_from_arrays
+from sfumato.training import Cadence, Callback, Stop
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"clipping": "per_layer"}, {"sampling": "fixed"}, {"clipping": "adaptive"}, {"micro_batch": 64}]
+)
+def test_a_plan_gives_the_same_bits_through_fit_and_through_a_loop(fields):
+    model, private = train(of=lambda: plan(**fields))
+    fitted = plan(**fields).fit(net(), examples_from_arrays(inputs().numpy(), labels().numpy()))
+    assert same(model, fitted.model)
+    assert private.statement.epsilon == fitted.statement.epsilon
+    assert private.result.finished
+    assert private.done == private.planned == STEPS
+    assert private.epsilon == fitted.history[-1]["epsilon"]
+
+
+def test_steps_end_behind_their_last_micro_batch_and_an_empty_draw_steps_too():
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    few = TensorDataset(inputs()[:40], labels()[:40])
+    weights, sizes, rates = [], [], []
+    with plan(batch_size=1, steps=12).open(model, optimizer, few) as private:
+        for step in private.steps():
+            rows = 0
+            for x, y in step:
+                rows += 0 if private.trying else len(x)
+                private.backward(losses_of(model, (x, y)))
+            scheduler.step()
+            sizes.append(rows)
+            rates.append(optimizer.param_groups[0]["lr"])
+            weights.append(model[0].weight.detach().clone())
+            assert private.done == len(sizes)
+    assert 0 in sizes, "the draws of this seed should contain an empty one"
+    assert sizes == [row["not_private"]["examples"] for row in private.result.history if "clip_norm" in row]
+    assert rates == [0.5 * 0.5 ** (1 + place) for place in range(12)]
+    assert all(not torch.equal(one, other) for one, other in itertools.pairwise(weights))
+
+
+def test_the_user_s_own_rate_counts():
+    slow, _ = train(optimizer=lambda model: sgd(model, 1e-9))
+    assert torch.allclose(slow[0].weight, net()[0].weight, atol=1e-6)
+
+
+def test_what_is_frozen_stays_and_adam_s_state_goes_on_with_the_run(tmp_path):
+    def frozen() -> nn.Module:
+        model = net()
+        model[0].requires_grad_(False)
+        return model
+
+    def adam(model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.05)
+
+    whole, _ = train(frozen(), optimizer=adam, out=tmp_path / "whole")
+    assert torch.equal(whole[0].weight, net()[0].weight)
+    model = frozen()
+    cadence = Cadence(checkpoint_every=2)
+    with (
+        contextlib.suppress(ZeroDivisionError),
+        plan().open(model, adam(model), records(), out=tmp_path / "cut", cadence=cadence) as private,
+    ):
+        for batch in private:
+            private.backward(losses_of(model, batch))
+            if private.done == 3:
+                _ = 1 / 0
+    again, private = train(frozen(), optimizer=adam, out=tmp_path / "cut", resume=True)
+    assert same(again, whole)
+    assert private.result.finished
+    for name in ("model.safetensors", "plan.json"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_leaving_the_loop_stops_the_run_with_a_statement_of_what_was_done(tmp_path):
+    model = net()
+    with plan().open(model, sgd(model), records(), out=tmp_path / "run") as private:
+        for step in private.steps():
+            for batch in step:
+                private.backward(losses_of(model, batch))
+            if private.done == 2:
+                break
+    assert not private.result.finished
+    whole, whole_loop = train()
+    assert 0 < private.statement.epsilon < whole_loop.statement.epsilon
+    again, private = train(out=tmp_path / "run", resume=True)
+    assert same(again, whole)
+
+
+def test_a_run_that_is_left_before_its_first_step_has_no_statement():
+    model = net()
+    with plan().open(model, sgd(model), records()) as private:
+        pass
+    with pytest.raises(InputError, match="not over"):
+        _ = private.statement
+    sgd(model).step()
+
+
+def test_schedulers_and_averages_go_with_the_checkpoint(tmp_path):
+    def run(out: Path, stop: int | None = None, **options):
+        model = net()
+        optimizer = sgd(model)
+        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+        average = swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.5))
+        keep = {"scheduler": scheduler, "average": average}
+        with plan().open(model, optimizer, records(), out=out, keep=keep, **options) as private:
+            for step in private.steps():
+                for batch in step:
+                    private.backward(losses_of(model, batch))
+                scheduler.step()
+                average.update_parameters(model)
+                if private.done == stop:
+                    break
+        return model, average
+
+    model, average = run(tmp_path / "whole")
+    run(tmp_path / "cut", stop=3)
+    again, again_average = run(tmp_path / "cut", resume=True)
+    assert same(model, again)
+    assert same(average, again_average)
+
+
+def test_a_run_that_goes_on_begins_with_the_weights_that_it_had(tmp_path):
+    model = net()
+    with plan().open(model, sgd(model), records(), out=tmp_path / "run") as private:
+        for step in private.steps():
+            for batch in step:
+                private.backward(losses_of(model, batch))
+            if private.done == 2:
+                break
+    again = net()
+    with plan().open(again, sgd(again), records(), out=tmp_path / "run", resume=True) as private:
+        for batch in private:
+            if not private.trying:
+                assert private.done == 2
+                assert same(again, model)
+                break
+            private.backward(losses_of(again, batch))
+
+
+def test_workers_read_the_same_batches():
+    alone, _ = train()
+    fed, _ = train(workers=2)
+    assert same(alone, fed)
+
+
+class Augmented(Dataset):
+    """Draws from all three generators."""
+
+    def __len__(self) -> int:
+        return 300
+
+    def __getitem__(self, place: int):
+        noise = torch.randn(8) + np.random.normal() + random.random()  # noqa: NPY002
+        return inputs()[place] + 0.1 * noise, int(labels()[place])
+
+
+def test_random_augmentation_is_repeated_by_a_run_that_goes_on(tmp_path):
+    one, _ = train(data=Augmented(), out=tmp_path / "one")
+    other, _ = train(data=Augmented(), workers=2)
+    assert same(one, other)
+
+
+def test_a_loop_with_autocast_several_losses_and_an_evaluation_in_between():
+    model = net(dropout=0.0)
+    head = nn.Linear(16, 3)
+    both = nn.ModuleList([model, head])
+    optimizer = torch.optim.AdamW(both.parameters(), lr=0.01)
+    seen = []
+    with plan().open(both, optimizer, records()) as private:
+        for step in private.steps():
+            for x, y in step:
+                with torch.autocast("cpu", torch.bfloat16):
+                    hidden = model[2](model[0](x))
+                    first = functional.cross_entropy(model[3](hidden), y, reduction="none")
+                    second = functional.cross_entropy(head(hidden), y % 3, reduction="none")
+                    private.backward(first.float() + second.float())
+            model.eval()
+            with torch.no_grad():
+                seen.append(float(functional.cross_entropy(model(inputs()), labels())))
+            model.train()
+    assert len(seen) == STEPS
+    assert all(parameter.requires_grad for parameter in both.parameters())
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing_gives_the_same_bits(reentrant):
+    class Saving(nn.Module):
+        def __init__(self, on: bool) -> None:
+            super().__init__()
+            torch.manual_seed(1)
+            self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 2)
+            self.on = on
+
+        def forward(self, x):
+            def inner(x):
+                return functional.relu(self.first(x))
+
+            if self.on and reentrant:
+                x = x.requires_grad_(True)
+            return self.second(checkpoint(inner, x, use_reentrant=reentrant) if self.on else inner(x))
+
+    saving, _ = train(Saving(True))
+    plain, _ = train(Saving(False))
+    assert same(saving, plain)
+
+
+def test_a_compiled_model_trains_as_it_is_written():
+    model = net()
+    compiled = torch.compile(model, backend="eager")
+    with plan().open(model, sgd(model), records()) as private:
+        for batch in private:
+            private.backward(losses_of(compiled, batch))
+    assert same(model, train()[0])
+
+
+def test_callbacks_are_told_and_may_stop(tmp_path):
+    told = []
+
+    class Told(Callback):
+        def on_start(self, plan, rounds, done):
+            told.append(("start", rounds, done))
+
+        def on_round(self, row):
+            told.append(("round", row["round"]))
+            if row["round"] == 4:
+                raise Stop
+
+        def on_checkpoint(self, round, folder):
+            told.append(("checkpoint", round))
+
+        def on_end(self, result):
+            told.append(("end", result.finished))
+
+    _, private = train(out=tmp_path / "run", callbacks=[Told()])
+    assert told[0] == ("start", STEPS, 0)
+    assert [each for each in told if each[0] == "round"] == [("round", n) for n in (1, 2, 3, 4)]
+    assert ("checkpoint", 4) in told
+    assert told[-1] == ("end", False)
+    assert not private.result.finished
+
+
+def test_a_callback_of_fit_sees_measurements():
+    seen = []
+
+    class Seen(Callback):
+        def on_evaluation(self, row, model):
+            seen.append((row["round"], row["evaluation"], isinstance(model, nn.Module)))
+
+    data = examples_from_arrays(inputs().numpy(), labels().numpy())
+    plan().fit(net(), data, validation=data, cadence=Cadence(evaluate_every=3), callbacks=[Seen()])
+    assert seen == [(0, "validation", True), (3, "validation", True), (6, "validation", True)]
+
+
+def test_two_processes_give_the_result_of_one(tmp_path):
+    worker = Path(__file__).with_name("team_worker.py")
+    where = ["--nnodes=1", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *where,
+        "--local-addr=127.0.0.1",
+        str(worker),
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    alone, _ = train(net(dropout=0.0), of=lambda: plan(steps=3))
+    together = torch.load(tmp_path / "model.pt")
+    for name, tensor in alone.state_dict().items():
+        assert torch.allclose(tensor, together[name], atol=1e-5)
+    assert json.loads((tmp_path / "run" / "statement.json").read_text())["epsilon"] > 0
+
+
+def test_a_copy_of_the_model_may_be_taken_at_any_time():
+    model = net()
+    with plan(steps=1).open(model, sgd(model), records()) as private:
+        for batch in private:
+            private.backward(losses_of(model, batch))
+    assert same(copy.deepcopy(model), model)
