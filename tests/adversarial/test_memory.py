@@ -17,7 +17,7 @@ from adversarial.specimens import PLAN, Dense, as_data, numbers
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central import DPSGD
-from sfumato.central.gradients import ExampleContribution
+from sfumato.central.examples import ExampleContribution
 from sfumato.data import examples_from_arrays
 from sfumato.training import Trainable
 

@@ -22,7 +22,7 @@ from adversarial.test_attacks import refutes
 from sfumato import data
 from sfumato._check import InputError
 from sfumato.central import DPSGD, first_look
-from sfumato.central.gradients import ExampleContribution
+from sfumato.central.examples import ExampleContribution
 from sfumato.federated import FedAvg
 from sfumato.federated.deltas import LocalContribution
 from sfumato.per_example import SelfCheck, covered
@@ -151,10 +151,10 @@ def checked_once(setting: Setting, there: bool) -> Callable[..., SelfCheck]:
     """The self-check, whose answer is kept for the games that follow; the layers are the model's own."""
     real = first_look.self_check
 
-    def check(model: nn.Module, losses: Any, batch: Any) -> SelfCheck:
+    def check(model: nn.Module, losses: Any, batch: Any, **options: Any) -> SelfCheck:
         found = CHECKED.get((setting, there))
         if found is None:
-            found = CHECKED[setting, there] = real(model, losses, batch)
+            found = CHECKED[setting, there] = real(model, losses, batch, **options)
         return replace(found, layers=covered(model))
 
     return check
