@@ -1,4 +1,4 @@
-"""Callbacks that log a run to TensorBoard, Weights & Biases or MLflow; what is private only where it is asked for."""
+"""Callbacks that log a run to TensorBoard, Weights & Biases or MLflow."""
 
 from sfumato.logs.log import Log
 from sfumato.logs.to_mlflow import MLflow
