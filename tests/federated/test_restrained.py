@@ -11,7 +11,7 @@ from torch import nn
 from sfumato import data, models
 from sfumato.federated import FedAvg, FedEmb, FedSGD
 from sfumato.federated.restrained import MOST_MOVED
-from sfumato.training.learned import columns, diverged
+from sfumato.training.told.learned import columns, diverged
 
 SIZE = 20_000
 

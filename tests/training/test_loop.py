@@ -50,12 +50,6 @@ class Rows(Contribution):
     def after_noise(self, mean, round, source) -> None:
         mean += self._added
 
-    def settings(self):
-        return {}
-
-    def restore_settings(self, settings) -> None:
-        pass
-
     def fingerprint(self) -> str:
         return "rows"
 

@@ -113,7 +113,7 @@ class GradientSum(Contribution):
         self.trained.load(theta)
         self.prepare()
         share = ClippedSum(bound, clip_norm, self.trained.layout, device=theta.device, out=out)
-        examples, key = cohort.units, source.seed64("augmentation", round)
+        examples, key = cohort.units, reading_key(source, round)
         start = 0
         while start < len(examples):
             part = examples[start : start + self.micro_batch]
@@ -219,3 +219,8 @@ class GradientSum(Contribution):
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         warnings.warn(f"memory ran out with {tried} examples at once; going on with {self.micro_batch}", stacklevel=3)
+
+
+def reading_key(source: RandomSource, step: int) -> int:
+    """Of a step, for what is drawn while its examples are read, 64 bits."""
+    return source.seed64("augmentation", step)

@@ -17,6 +17,7 @@ from torch import nn
 
 from sfumato._check import InputError, between, non_negative, whole
 from sfumato._files import read_json
+from sfumato._random import RandomSource
 from sfumato.accounting import Statement
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import leads, notify, plain, say, say_json, table
@@ -24,6 +25,7 @@ from sfumato.cli.options.backbones import check_device
 from sfumato.cli.options.logs import open_logs
 from sfumato.cli.options.share import refuse_share
 from sfumato.cli.options.training import EmbeddingRunOptions, RunOptions, training_options
+from sfumato.cli.own_model import is_own, own_model
 from sfumato.cli.record_kinds import RECORD_KINDS, RecordKind
 from sfumato.logs import Log
 from sfumato.runs import RunFolder
@@ -54,6 +56,8 @@ def train(name: str, argv: Sequence[str]) -> int:
     out = _folder(name, run)
     logs = open_logs(run.log, out, private=run.log_private, public_evaluation=run.public_evaluation)
     if run.dry_run and options.data.data is None and getattr(options.plan, "population", None):
+        if is_own(options.model.model):
+            own_model(options.model.model, RandomSource.from_os())  # without records, at least it is there
         return _dry_run(_decided(options, options.plan.population), None, options)
     planned = _before_reading(options)
     parts = kind.read(options, quiet=run.json)

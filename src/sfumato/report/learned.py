@@ -1,9 +1,9 @@
-"""Whether a run learned anything, for its page: what `sfumato.training.learned` says of the files of the run."""
+"""Whether a run learned anything, for its page: what `sfumato.training.told.learned` says of the files of the run."""
 
 from typing import Any
 
 from sfumato.report.record import RunRecord, Score
-from sfumato.training.learned import trouble as trouble_of
+from sfumato.training.told.learned import trouble as trouble_of
 
 
 def trouble(run: RunRecord, *, private: bool = True, measured: bool = True) -> str:

@@ -1,6 +1,5 @@
 """The private-sum loop, plans of it, and what they are made of; knows neither users nor labels."""
 
-from sfumato.training.callback import Callback, Stop
 from sfumato.training.contribution import Contribution
 from sfumato.training.fit import Result, TrainingPlan
 from sfumato.training.loop import Cadence, Loop
@@ -12,6 +11,7 @@ from sfumato.training.private_sum import PrivateSum
 from sfumato.training.schedule import Schedule
 from sfumato.training.server import Server
 from sfumato.training.task import Task
+from sfumato.training.told.callback import Callback, Stop
 from sfumato.training.trainable import HEAD, Trainable
 
 __all__ = [

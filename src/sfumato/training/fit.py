@@ -13,18 +13,18 @@ from torch import Tensor, nn
 from sfumato._check import InputError
 from sfumato.accounting import Budget, Statement
 from sfumato.runs import Run, share_cores
-from sfumato.training.callback import Callback, Callbacks
 from sfumato.training.contribution import Contribution
-from sfumato.training.cost_so_far import CostSoFar, before_rounds
-from sfumato.training.display import Display
 from sfumato.training.facts import facts_of
-from sfumato.training.learned import columns, trouble
 from sfumato.training.loop import Cadence, Loop
 from sfumato.training.moving_average import MovingAverage
 from sfumato.training.plan import ContributionFactory, Plan
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import OptimizerFactory, Server
 from sfumato.training.task import Task
+from sfumato.training.told.callback import Callback, Callbacks
+from sfumato.training.told.cost_so_far import CostSoFar, before_rounds
+from sfumato.training.told.display import Display
+from sfumato.training.told.learned import columns, trouble
 from sfumato.training.trainable import HEAD
 
 

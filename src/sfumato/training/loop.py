@@ -23,11 +23,11 @@ from sfumato.clipping import Tally
 from sfumato.clipping.quantile import MOVED
 from sfumato.runs import Checkpoint, Run
 from sfumato.training.behaviour import Behaviour, refuse_other
-from sfumato.training.callback import Callback, Stop
 from sfumato.training.contribution import Contribution
-from sfumato.training.learned import Watch
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import Server
+from sfumato.training.told.callback import Callback, Stop
+from sfumato.training.told.learned import Watch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,10 +4,11 @@ import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
-from test_private_loop import net, plan, train
+
+from central.own.loops import net, plan, train
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

@@ -1,1 +1,1 @@
-"""`sfumato account`, `calibrate`, `compare`, `extrapolate`, `ledger …`: what runs cost, before and after them."""
+"""`account`, `calibrate`, `compare`, `extrapolate`, `ledger …`: what runs cost, before and after."""

@@ -8,8 +8,8 @@ from sfumato.federated import FedAvg
 from sfumato.mechanisms import IndependentGaussian
 from sfumato.sampling import OwnClients, PoissonSampling
 from sfumato.training import PrivateSum
-from sfumato.training.cost_so_far import CostSoFar, before_rounds
-from sfumato.training.display import Display
+from sfumato.training.told.cost_so_far import CostSoFar, before_rounds
+from sfumato.training.told.display import Display
 
 DELTA = 1e-5
 

@@ -1,0 +1,53 @@
+"""Runs of a loop of one's own on made-up records."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import TensorDataset
+
+from sfumato.central import DPSGD
+
+STEPS = 6
+
+
+def inputs() -> torch.Tensor:
+    return torch.randn(300, 8, generator=torch.Generator().manual_seed(0))
+
+
+def labels() -> torch.Tensor:
+    return (inputs()[:, 0] > 0).long()
+
+
+def records() -> TensorDataset:
+    return TensorDataset(inputs(), labels())
+
+
+def net(*, dropout: float = 0.2) -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(8, 16), nn.Dropout(dropout), nn.ReLU(), nn.Linear(16, 2))
+
+
+def plan(**fields) -> DPSGD:
+    return DPSGD(**{"steps": STEPS, "batch_size": 64, "micro_batch": 16, "noise_multiplier": 1.0, "seed": 3} | fields)
+
+
+def sgd(model: nn.Module, rate: float = 0.5) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=rate)
+
+
+def losses_of(model: nn.Module, batch) -> torch.Tensor:
+    return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+def train(model=None, data=None, *, of=plan, optimizer=sgd, **options):
+    """The usual loop; the model and the loop."""
+    model = net() if model is None else model
+    with of().open(model, optimizer(model), records() if data is None else data, **options) as private:
+        for batch in private:
+            private.backward(losses_of(model, batch))
+    return model, private
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)

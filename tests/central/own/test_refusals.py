@@ -1,0 +1,250 @@
+"""A loop of one's own refuses what would break its guarantee, and bad input in a line."""
+
+import sys
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from central.own.loops import inputs, labels, losses_of, net, plan, records, same, sgd, train
+from sfumato._check import InputError
+
+
+def goes_through(body, *, data=None, **options) -> None:
+    """A run whose loop does `body(private, model, optimizer, batch)`."""
+    model = net()
+    optimizer = sgd(model)
+    with plan().open(model, optimizer, records() if data is None else data, **options) as private:
+        for batch in private:
+            body(private, model, optimizer, batch)
+
+
+def refused(body, **options) -> str:
+    """The message of such a run."""
+    with pytest.raises(InputError) as error:
+        goes_through(body, **options)
+    return str(error.value)
+
+
+def test_a_second_backward_is_refused():
+    def twice(private, model, optimizer, batch):
+        private.backward(losses_of(model, batch))
+        private.backward(losses_of(model, batch))
+
+    assert "once for each" in refused(twice)
+
+
+def test_a_step_by_hand_is_refused():
+    def by_hand(private, model, optimizer, batch):
+        private.backward(losses_of(model, batch))
+        optimizer.step()
+
+    assert "by hand" in refused(by_hand)
+
+
+def test_a_gradient_of_one_s_own_is_refused():
+    def own(private, model, optimizer, batch):
+        model[0].weight.grad = torch.ones_like(model[0].weight)
+        private.backward(losses_of(model, batch))
+
+    assert ".grad" in refused(own)
+
+
+def test_a_backward_pass_past_the_run_is_refused():
+    def past(private, model, optimizer, batch):
+        losses = losses_of(model, batch)
+        losses.sum().backward(retain_graph=True)
+        private.backward(losses)
+
+    assert "backward" in refused(past)
+
+
+def test_losses_of_another_batch_are_refused():
+    kept = []
+
+    def stale(private, model, optimizer, batch):
+        if not private.trying:
+            kept.append(losses_of(model, batch))
+            private.backward(kept[0] if len(kept[0]) == len(batch[0]) else losses_of(model, batch))
+        else:
+            private.backward(losses_of(model, batch))
+
+    assert "no trained parameter" in refused(stale)
+
+
+def test_a_micro_batch_that_is_left_out_is_refused():
+    assert "left out" in refused(lambda private, model, optimizer, batch: None)
+
+
+def test_a_step_that_is_left_in_the_middle_is_refused():
+    def run() -> None:
+        model = net()
+        with plan().open(model, sgd(model), records()) as private:
+            for step in private.steps():
+                for batch in step:
+                    private.backward(losses_of(model, batch))
+                    if not private.trying:
+                        break
+
+    with pytest.raises(InputError, match="not all gone through"):
+        run()
+
+
+def test_a_parameter_that_is_changed_between_two_steps_is_refused():
+    model = net()
+
+    def run() -> None:
+        with plan().open(model, sgd(model), records()) as private:
+            for step in private.steps():
+                for batch in step:
+                    private.backward(losses_of(model, batch))
+                with torch.no_grad():
+                    model[3].bias += 1.0
+
+    with pytest.raises(InputError, match=r"3\.bias was changed between two steps"):
+        run()
+
+
+def test_a_data_set_that_grows_is_refused():
+    class Growing(TensorDataset):
+        more = 0
+
+        def __len__(self):
+            return 300 + self.more
+
+    data = Growing(inputs(), labels())
+
+    def grow(private, model, optimizer, batch):
+        private.backward(losses_of(model, batch))
+        data.more = 1 if private.done == 2 else 0
+
+    assert "301" in refused(grow, data=data)
+
+
+def test_a_loss_that_couples_examples_is_refused():
+    def coupled(private, model, optimizer, batch):
+        losses = losses_of(model, batch)
+        private.backward(losses / losses.detach().sum())
+
+    assert "coupled" in refused(coupled)
+
+
+def test_a_loop_that_looks_at_the_whole_batch_without_a_gradient_is_refused():
+    def ranked(private, model, optimizer, batch):
+        x, y = batch
+        private.backward(losses_of(model, (x - x.mean(dim=0), y)))
+
+    assert "coupled" in refused(ranked)
+
+
+def test_a_collate_function_that_mixes_examples_is_refused():
+    def mixing(samples):
+        x = torch.stack([sample[0] for sample in samples])
+        return x / x.norm(), torch.tensor([int(sample[1]) for sample in samples])
+
+    assert "coupled" in refused(lambda p, m, o, batch: p.backward(losses_of(m, batch)), collate=mixing)
+
+
+def test_a_coupling_that_begins_while_training_is_refused():
+    def late(private, model, optimizer, batch):
+        x, y = batch
+        private.backward(losses_of(model, (x * (1 + (private.done > 1) * x.abs().sum()), y)))
+
+    assert "at step" in refused(late)
+
+
+def test_the_model_is_as_it_was_when_only_trials_have_gone_through():
+    model = net()
+    with plan().open(model, sgd(model), records()) as private:
+        for batch in private:
+            if not private.trying:
+                break
+            private.backward(losses_of(model, batch))
+    assert same(model, net())
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (DataLoader(records()), "DataLoader"),
+        (type("Stream", (IterableDataset,), {"__iter__": lambda self: iter(())})(), "map-style"),
+        (iter([1]), "map-style"),
+        (TensorDataset(torch.zeros(0, 8), torch.zeros(0)), "no examples"),
+        (TensorDataset(torch.zeros(1, 8), torch.zeros(1).long()), "at least 2"),
+        ([(torch.zeros(8 + place % 2), 0) for place in range(300)], "collate"),
+    ],
+)
+def test_a_data_set_of_no_use_is_refused_in_a_line(data, told):
+    message = refused(lambda p, m, o, batch: p.backward(losses_of(m, batch)), data=data)
+    assert told in message
+    assert "\n" not in message
+
+
+def test_a_data_set_that_changes_between_two_reads_is_refused():
+    class Changing(Dataset):
+        reads = 0
+
+        def __len__(self):
+            return 300
+
+        def __getitem__(self, place):
+            self.reads += 1
+            return torch.full((8,), float(self.reads)), 0
+
+    assert "read again" in refused(lambda p, m, o, batch: None, data=Changing())
+
+
+@pytest.mark.parametrize("losses", [lambda values: values.mean(), lambda values: values[:, None], lambda values: 3.0])
+def test_a_loss_that_is_not_one_an_example_is_refused(losses):
+    told = refused(lambda p, m, o, batch: p.backward(losses(losses_of(m, batch))))
+    assert "one loss for each example" in told
+
+
+def test_an_optimiser_of_other_parameters_is_refused():
+    model = net()
+    with pytest.raises(InputError, match="none of the model's"):
+        plan().open(model, sgd(net()), records())
+    with pytest.raises(InputError, match="not in the optimiser"):
+        plan().open(model, torch.optim.SGD(model[0].parameters(), lr=0.1), records())
+    model[0].weight.requires_grad_(False)
+    with pytest.raises(InputError, match="requires no gradient"):
+        plan().open(model, sgd(model), records())
+
+
+def test_a_setting_that_the_loop_decides_is_refused():
+    model = net()
+    with pytest.raises(InputError, match="learning_rate"):
+        plan(learning_rate=0.1).open(model, sgd(model), records())
+
+
+def test_another_optimiser_data_set_or_object_to_keep_does_not_go_on(tmp_path):
+    model = net()
+    with plan().open(model, sgd(model), records(), out=tmp_path / "run") as private:
+        for batch in private:
+            private.backward(losses_of(model, batch))
+            if private.done == 2:
+                break
+    with pytest.raises(InputError, match="another plan, model or data set"):
+        train(optimizer=lambda m: torch.optim.SGD(m.parameters(), lr=0.4), out=tmp_path / "run", resume=True)
+    other = TensorDataset(inputs() + 1e-3, labels())
+    with pytest.raises(InputError, match="another plan, model or data set"):
+        train(data=other, out=tmp_path / "run", resume=True)
+    told = refused(lambda p, m, o, batch: p.backward(2 * losses_of(m, batch)), out=tmp_path / "run", resume=True)
+    assert "computes something else" in told
+
+
+class Dying(TensorDataset):
+    """Ends the process that reads a certain example."""
+
+    def __getitem__(self, place):
+        if place % 2 and torch.utils.data.get_worker_info() is not None:
+            sys.exit(1)
+        return super().__getitem__(place)
+
+
+def test_a_process_that_reads_and_dies_is_told_in_a_line():
+    told = refused(lambda p, m, o, batch: p.backward(losses_of(m, batch)), data=Dying(inputs(), labels()), workers=1)
+    assert "has died" in told
