@@ -21,7 +21,7 @@ from adversarial.test_attacks import refutes
 from sfumato import data
 from sfumato._check import InputError
 from sfumato.central import DPSGD
-from sfumato.central.gradients import ExampleContribution
+from sfumato.central.examples import ExampleContribution
 from sfumato.federated import FedAvg
 from sfumato.federated.deltas import LocalContribution
 from sfumato.runs import run as runs
