@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from store_open import build
+from store import build
 
 GROWTH, START = 1.05, 2.0
 

@@ -85,7 +85,7 @@ EXAMPLES = {
     "ledger verify": ["$ sfumato ledger verify runs/a"],
     "ledger merge": ["$ sfumato ledger merge runs/a other.jsonl --out all.jsonl --unrelated"],
     "data pack": [
-        "$ sfumato data pack photos photos.store --size 28",
+        "$ sfumato data pack photos photos.store",
     ],
     "data glyphs": ["$ sfumato data glyphs glyphs.store --identities 40 --images 6"],
 }

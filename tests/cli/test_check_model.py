@@ -62,9 +62,9 @@ def resnet18():
 
 
 def replaced():
-    from sfumato.models import replace_batch_norm
+    from sfumato.models import fix_model
 
-    return replace_batch_norm(ResNet())
+    return fix_model(ResNet())[0]
 
 
 class Words(nn.Module):
@@ -116,7 +116,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_resnet_with_batch_norm_is_refused_layer_by_layer_with_the_replacement(sfumato, mine: str):
     shown = sfumato("check-model", f"{mine}:resnet18", *PICTURE)
     assert shown.code == 2
-    assert shown.line.startswith("20 layers cannot be trained privately; replace what is refused (models.replace_batch")
+    assert shown.line.startswith("20 layers cannot be trained privately; replace what is refused (models.fix_model")
     lines = {line.split()[0]: line for line in shown.out.splitlines() if line.strip()}
     for name in BATCH_NORMS:
         channels = 8 * 2 ** max(0, int(name[5]) - 1) if name.startswith("layer") else 8

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from sfumato import data
 
@@ -20,6 +21,15 @@ def test_a_packed_folder_opens_with_the_same_people(sfumato, people: Path, tmp_p
 def test_height_and_width_may_differ(sfumato, people: Path, tmp_path: Path):
     told = json.loads(sfumato("data", "pack", people, tmp_path / "s", "--size", 6, 9, "--channels", 3, "--json").out)
     assert told["input_shape"] == [6, 9, 3]
+
+
+def test_colour_stays_colour_without_a_word_about_it(sfumato, photos, tmp_path: Path):
+    folder = photos(3, 2)
+    for file in folder.rglob("*.png"):
+        Image.open(file).convert("RGB").save(file)
+    told = json.loads(sfumato("data", "pack", folder, tmp_path / "s", "--json").out)
+    assert told["input_shape"] == [12, 12, 3]
+    assert told["notes"] == []
 
 
 def test_packing_refuses_a_broken_picture_or_skips_and_counts_it(sfumato, photos, tmp_path: Path):

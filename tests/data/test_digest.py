@@ -23,7 +23,7 @@ from sfumato.data import (
     write_store,
 )
 from sfumato.data.digest import digest_of
-from sfumato.data.store import users as store_room
+from sfumato.data.store import facts as store_room
 
 USERS = 30_000
 INPUTS = np.random.default_rng(0).integers(0, 256, (USERS, 4), np.uint8)
@@ -83,7 +83,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The stores whose content was read as a whole."""
     seen: list[Path] = []
     whole = store_room.content_digest
-    monkeypatch.setattr(store_room, "content_digest", lambda data: (seen.append(data), whole(data))[1])
+    monkeypatch.setattr(store_room, "content_digest", lambda *data: (seen.append(data), whole(*data))[1])
     return seen
 
 
@@ -96,19 +96,18 @@ def test_a_store_is_read_as_a_whole_once_and_only_where_its_files_look_different
     assert len(reads) == 1
     assert open_store(tmp_path / "copy").fingerprint() == first
     assert len(reads) == 1
-    os.utime(tmp_path / "copy" / "inputs.bin", ns=(0, 0))
+    os.utime(tmp_path / "copy" / "examples.arrow", ns=(0, 0))
     assert open_store(tmp_path / "copy").fingerprint() == first
     assert len(reads) == 2
     assert open_store(tmp_path / "copy").subset(range(49)).fingerprint() != first
 
 
 def test_records_that_were_changed_in_a_store_are_refused_even_with_their_times_set_back(tmp_path: Path) -> None:
-    """The pictures of 80 % of 30,000 users."""
     write_store(_many(), tmp_path / "store")
-    file = tmp_path / "store" / "inputs.bin"
+    file = tmp_path / "store" / "examples.arrow"
     times = file.stat()
-    content = np.fromfile(file, np.uint8).reshape(USERS, 4)
-    content[np.arange(USERS) % 5 > 0] ^= 255
+    content = np.fromfile(file, np.uint8)
+    content[len(content) // 5 :: 7] ^= 255
     with open(file, "r+b") as opened:
         opened.write(content.tobytes())
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))

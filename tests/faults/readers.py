@@ -5,12 +5,16 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 from mutations import READERS, Reader, _with
 
 from sfumato import accounting as acc
+from sfumato import data
 from sfumato._check import InputError
 from sfumato.accounting.ledger import chain
 from sfumato.cli.accounting.compare import read_source
+from sfumato.data import examples_from_arrays, from_arrays, write_examples, write_store
+from sfumato.data.store.facts import index_digest, write_facts
 from sfumato.report.record import read_run
 from sfumato.runs import RunFolder, checkpoint
 from small_run import work
@@ -90,7 +94,51 @@ def _opened(folder: Path) -> None:
         pass
 
 
+def _store(folder: Path) -> list[Path]:
+    names = ["a", "b", "ć"]
+    people = from_arrays(np.arange(60.0).reshape(20, 3), np.arange(20) % 3, np.arange(20) // 4, label_names=names)
+    write_store(people, folder / "s")
+    (folder / "whole.json").write_bytes((folder / "s" / "store.json").read_bytes())
+    return [path for path in sorted((folder / "s").iterdir()) if path.name != "verified.json"]
+
+
+def _arrow_alone(folder: Path) -> list[Path]:
+    return [path for path in _store(folder) if path.suffix == ".arrow"]
+
+
+def _store_of_examples(folder: Path) -> list[Path]:
+    write_examples(examples_from_arrays(np.arange(60.0).reshape(20, 3), np.arange(20) / 7), folder / "s")
+    return sorted((folder / "s").iterdir())
+
+
+def _opened_store(folder: Path) -> None:
+    users = data.load(folder / "s")
+    users.fingerprint()
+    _all_users(users)
+
+
+def _store_sealed_again(folder: Path) -> None:
+    """Arrow files damaged under a description that fits them: what only somebody who means it can write."""
+    store = folder / "s"
+    facts = json.loads((folder / "whole.json").read_text())
+    facts = {name: value for name, value in facts.items() if name not in ("format", "version", "sha256")}
+    sizes = {name: (store / name).stat().st_size for name in facts["files"]}
+    write_facts(store, {**facts, "files": sizes, "index_sha256": index_digest(store)})
+    _all_users(data.open_store(store))
+
+
+def _all_users(users: data.UserDataset) -> None:
+    list(users.user_ids)
+    list(users.label_names or ())
+    users.examples_of(np.arange(len(users)))
+    for user in range(len(users)):
+        users.examples(user)
+
+
 READERS |= {
+    "store": Reader(_store, _opened_store),
+    "store, sealed again": Reader(_arrow_alone, _store_sealed_again),
+    "store of examples": Reader(_store_of_examples, lambda folder: list(data.load_examples(folder / "s").batches(7))),
     "ledger": Reader(_ledger, _opened),
     "ledger, sealed again": Reader(_ledger_and_copy, _sealed_again),
     "statement": Reader(

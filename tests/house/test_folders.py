@@ -21,6 +21,7 @@ ACROSS = {
     "recipes": "mirrors recipes/",
     "docs": "mirrors docs/",
     "faults": "what fails below a run: disks, files, command lines",
+    "architectures": "small networks of other libraries, which tests and benchmarks build",
     "house": "rules of this tree",
 }
 """Folders of tests that mirror no single package, and what they are for."""

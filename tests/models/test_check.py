@@ -24,7 +24,7 @@ from sfumato.per_example import self_check
 )
 def test_layers_that_couple_or_keep_statistics_are_named_with_the_remedy(layer):
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Sequential(nn.ReLU(), layer))
-    with pytest.raises(InputError, match=rf"layer 1\.1 \({type(layer).__name__}\).*replace_batch_norm") as error:
+    with pytest.raises(InputError, match=rf"layer 1\.1 \({type(layer).__name__}\).*fix_model") as error:
         models.refuse_batch_norm(model)
     assert "\n" not in str(error.value)
 
@@ -72,38 +72,8 @@ def test_our_backbones_pass_both_checks(name, norm):
         self_check(model, lambda inputs: model(inputs).square().sum(dim=1), torch.randn(3, 1, 16, 16))
 
 
-def test_replacing_carries_the_affine_and_leaves_the_original():
-    model = nn.Sequential(nn.Conv2d(3, 48, 1), nn.BatchNorm2d(48, eps=1e-3), nn.Flatten(), nn.LazyLinear(6))
-    model.append(nn.BatchNorm1d(6))
-    model(torch.randn(4, 3, 2, 2))
-    nn.init.uniform_(model[1].weight)
-    copy = models.replace_batch_norm(model, groups=32)
-    assert isinstance(model[1], nn.BatchNorm2d)
-    assert (copy[1].num_groups, copy[1].eps) == (24, 1e-3)  # 24 is the largest divisor of 48 up to 32
-    assert copy[4].num_groups == 1
-    assert torch.equal(copy[1].weight, model[1].weight)
-    assert copy[1].weight is not model[1].weight
-    models.refuse_batch_norm(copy)
-    assert list(copy.buffers()) == []
-
-
-def test_a_shared_batch_norm_becomes_one_shared_group_norm():
-    norm = nn.BatchNorm2d(8)
-    copy = models.replace_batch_norm(nn.Sequential(norm, nn.ReLU(), norm), groups=4)
-    assert copy[0] is copy[2]
-    assert isinstance(copy[0], nn.GroupNorm)
-
-
-def test_a_lone_layer_and_instance_norm_are_replaced_too():
-    assert isinstance(models.replace_batch_norm(nn.BatchNorm2d(8), groups=4), nn.GroupNorm)
-    norm = models.replace_batch_norm(nn.Sequential(nn.InstanceNorm2d(8, affine=True, track_running_stats=True)))
-    models.refuse_batch_norm(norm)
-    x = torch.randn(2, 8, 4, 4)
-    assert torch.allclose(norm.eval()(x), nn.InstanceNorm2d(8)(x), atol=1e-6)
-
-
 def test_lazy_layers_are_refused_until_they_have_seen_data():
     with pytest.raises(InputError, match="run the model once"):
-        models.replace_batch_norm(nn.Sequential(nn.LazyBatchNorm2d()))
+        models.fix_model(nn.Sequential(nn.LazyBatchNorm2d()))
     with pytest.raises(InputError, match="run the model once"):
         models.refuse_lazy(nn.LazyLinear(3))

@@ -36,23 +36,21 @@ def test_parameters_beside_layers(against_loop, expand: bool) -> None:
     assert list(dict(model.named_parameters()))[:3] == ["token", "positions", "temperature"]
 
 
-def test_only_the_parameter_itself_takes_the_fallback() -> None:
+def test_parameters_beside_layers_get_copies_and_the_layers_keep_their_rules() -> None:
     paths = {(layer.name, type(layer.rule).__name__): set(layer.wanted) for layer in layers_of(Vision())}
-    assert paths["", "ExpandRule"] == {"token", "positions"}
-    assert paths["", "AroundFallbackRule"] == {"temperature"}
+    assert paths["", "ExpandRule"] == {"token", "positions", "temperature"}
     assert ("layer.self_attn", "AttentionRule") in paths
 
 
 def test_a_module_that_draws_random_numbers_cannot_be_run_again() -> None:
-    model = Vision(dropout=0.1)
+    model, batch = Vision(dropout=0.1), (torch.randn(4, 1, 8, 8), torch.randint(3, (4,)))
     with (
-        pytest.raises(InputError, match=r"draws random numbers.*move temperature"),
-        Recording(covered(model)) as recording,
+        pytest.raises(InputError, match=r"draws random numbers.*move positions, temperature, token"),
+        Recording(covered(model, expand=False)) as recording,
     ):
-        recording.backward(model(torch.randn(4, 1, 8, 8), torch.randint(3, (4,))))
-    model.temperature.requires_grad_(False)
+        recording.backward(model(*batch))
     with Recording(covered(model)) as recording:
-        recording.backward(model(torch.randn(4, 1, 8, 8), torch.randint(3, (4,))))
+        recording.backward(model(*batch))
     assert recording.squared_norms().isfinite().all()
 
 

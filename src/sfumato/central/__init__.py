@@ -3,12 +3,22 @@
 from sfumato.central.classification import Classification
 from sfumato.central.dpsgd import DPSGD
 from sfumato.central.examples import ExampleContribution
-from sfumato.central.losses import LossPerExample, cross_entropy, poisson_loss, squared_error
+from sfumato.central.losses import (
+    IGNORED,
+    LossPerExample,
+    cross_entropy,
+    language_model_loss,
+    multi_label_loss,
+    poisson_loss,
+    squared_error,
+    token_loss,
+)
 from sfumato.central.measure import predict
 from sfumato.central.numbers import Counts, OwnLoss, Regression
 
 __all__ = [
     "DPSGD",
+    "IGNORED",
     "Classification",
     "Counts",
     "ExampleContribution",
@@ -16,7 +26,10 @@ __all__ = [
     "OwnLoss",
     "Regression",
     "cross_entropy",
+    "language_model_loss",
+    "multi_label_loss",
     "poisson_loss",
     "predict",
     "squared_error",
+    "token_loss",
 ]

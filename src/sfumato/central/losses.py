@@ -1,6 +1,7 @@
 """Losses that are one number an example, and the outputs that they read.
 
 Outputs are [n, k], or [n] or [n, 1] for one each, as the targets are; a loss of several numbers is the mean of theirs.
+An object with `logits`, as models of transformers give it, stands for these.
 
 >>> [round(loss, 4) for loss in cross_entropy(torch.zeros(2, 4), torch.tensor([0, 3])).tolist()]
 [1.3863, 1.3863]
@@ -8,6 +9,11 @@ Outputs are [n, k], or [n] or [n, 1] for one each, as the targets are; a loss of
 [4.0, 0.25]
 >>> [round(loss, 4) for loss in poisson_loss(torch.tensor([[0.0], [1.0]]), torch.tensor([3, 2])).tolist()]
 [1.0, 0.7183]
+>>> [round(loss, 4) for loss in multi_label_loss(torch.zeros(2, 3), torch.tensor([[0, 1, 1], [0, 0, 0]])).tolist()]
+[2.0794, 2.0794]
+>>> words = torch.tensor([[3, 2, 1], [3, 2, IGNORED]])
+>>> [round(loss, 4) for loss in language_model_loss(torch.zeros(2, 3, 4), words).tolist()]
+[1.3863, 1.3863]
 """
 
 from collections.abc import Callable
@@ -23,23 +29,75 @@ from sfumato.data import ExampleDataset
 LossPerExample = Callable[[Any, Any], Tensor]
 """From the model's outputs [n, …] and targets [n] or [n, k], or None without targets, to one loss an example, [n]."""
 
+IGNORED = -100
+"""The target of a place that does not count, such as padding; torch's and transformers' number for it."""
 
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+
+def logits_of(outputs: Any) -> Any:
+    """The tensor of an object with `logits`; anything else as it is."""
+    logits = None if isinstance(outputs, Tensor) else getattr(outputs, "logits", None)
+    return logits if isinstance(logits, Tensor) else outputs
+
+
+def cross_entropy(outputs: Any, labels: Tensor) -> Tensor:
     """The loss of classifiers: logits [n, classes], labels int64 [n] → [n]."""
-    return functional.cross_entropy(logits, labels, reduction="none")
+    return functional.cross_entropy(logits_of(outputs), labels, reduction="none")
 
 
-def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+def squared_error(outputs: Any, targets: Tensor) -> Tensor:
     """The loss of regression: (output − target)², the mean over an example's numbers → [n]."""
-    return _mean((outputs.reshape(targets.shape) - targets).square())
+    return _mean((logits_of(outputs).reshape(targets.shape) - targets).square())
 
 
-def poisson_loss(log_rates: Tensor, counts: Tensor) -> Tensor:
+def multi_label_loss(outputs: Any, targets: Tensor) -> Tensor:
+    """The loss of several labels each: logits [n, k], targets [n, k] of 0 and 1 → [n], the sum of k binary losses."""
+    logits = logits_of(outputs)
+    if logits.shape != targets.shape:
+        raise InputError(
+            f"multi-label targets must be 0 or 1 for each of the model's {tuple(logits.shape[1:])} outputs, got "
+            f"targets {tuple(targets.shape)}; build the model for as many labels"
+        )
+    given = targets.to(logits.dtype)
+    return functional.binary_cross_entropy_with_logits(logits, given, reduction="none").sum(dim=1)
+
+
+def token_loss(outputs: Any, targets: Tensor) -> Tensor:
+    """The loss of documents whose model says a word at each place: logits [n, T, words], int64 [n, T] → [n].
+
+    It is the mean over the document's own places that count; a document without any has loss zero. Places with the
+    target `IGNORED` do not count: padding, and what is given.
+    """
+    logits = logits_of(outputs)
+    if logits.dim() != 3 or logits.shape[:2] != targets.shape:
+        raise InputError(
+            f"the loss of documents needs logits [n, T, words] for targets [n, T], got {tuple(logits.shape)} and "
+            f"{tuple(targets.shape)}; give a word, or {IGNORED} for none, at each place"
+        )
+    losses = functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none", ignore_index=IGNORED)
+    return losses.sum(dim=1) / (targets != IGNORED).sum(dim=1).clamp(min=1)
+
+
+def language_model_loss(outputs: Any, targets: Tensor) -> Tensor:
+    """The loss of language models, one a document: each place says the next word.
+
+    Args:
+        outputs: logits [n, T, words], those of place t from the words up to t.
+        targets: int64 [n, T], the words that were read, `IGNORED` where they do not count.
+
+    Returns:
+        [n]: the mean over the document's own words that count, but the first. A decoder beside an encoder reads a start
+        and then the words, whose targets are `IGNORED` and then the words.
+    """
+    logits = logits_of(outputs)
+    return token_loss(logits[:, :-1], targets[:, 1:])
+
+
+def poisson_loss(log_rates: Any, counts: Tensor) -> Tensor:
     """The loss of counts: exp(s) − y·s for the logarithm s of the rate, the mean over an example's counts → [n].
 
     The negative log-likelihood of Poisson counts without log y!, which no model changes.
     """
-    rates = log_rates.reshape(counts.shape)
+    rates = logits_of(log_rates).reshape(counts.shape)
     return _mean(functional.poisson_nll_loss(rates, counts.to(rates.dtype), log_input=True, reduction="none"))
 
 
@@ -55,6 +113,7 @@ def refuse_outputs(loss: LossPerExample, outputs: Any, data: ExampleDataset, exa
     Raises:
         InputError: with the shape that is needed.
     """
+    outputs = logits_of(outputs)
     shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
     if loss is cross_entropy:
         if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != examples:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._check import InputError
+from sfumato.central.losses import logits_of
 from sfumato.data import ExampleDataset, to_tensor
 
 _BATCH = 512
@@ -35,7 +36,7 @@ def outputs_of(model: nn.Module, data: ExampleDataset, *, device: str = "cpu") -
 
 
 def predict(model: nn.Module, data: ExampleDataset, *, device: str = "cpu") -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Targets and predictions of all examples, for a model that gives one tensor.
+    """Targets and predictions of all examples, for a model that gives one tensor, or an object with `logits`.
 
     Yields:
         targets [n] or [n, k], outputs float32 [n, …].
@@ -46,7 +47,7 @@ def predict(model: nn.Module, data: ExampleDataset, *, device: str = "cpu") -> I
     for outputs, targets in outputs_of(model, data, device=device):
         if targets is None:
             raise InputError("the examples have no targets to measure against; give them, or task=own with a loss")
-        yield targets.cpu().numpy(), outputs.float().cpu().numpy()
+        yield targets.cpu().numpy(), logits_of(outputs).float().cpu().numpy()
 
 
 def refuse_few(data: ExampleDataset) -> None:

@@ -21,10 +21,10 @@ from sfumato.cli.console import say, say_json, table
 from sfumato.cli.options.backbones import check_device
 from sfumato.cli.options.classifiers import PICTURES, ClassifierOptions, build_classifier
 from sfumato.cli.options.examples import ExampleDataOptions, ExampleParts, read_example_parts
-from sfumato.cli.own_model import own_model
+from sfumato.cli.own_model import is_own
 from sfumato.cli.parse import CommonOptions, parse
 from sfumato.data import ExampleDataset, examples_from_arrays
-from sfumato.models import freeze
+from sfumato.models import fix_model, freeze
 from sfumato.per_example import layers_of, problems
 from sfumato.per_example.rule import Layer
 
@@ -44,8 +44,8 @@ class CheckedModel(ClassifierOptions):
     """The classifier.
 
     Attributes:
-        model: a classifier's name (lenet5, resnet20, bilstm, …), or module:factory, an importable function without
-            arguments that gives a torch module; the folder that you are in is searched too.
+        model: a classifier's name (lenet5, resnet20, bilstm, …), or package.module:factory, an importable class or
+            function without arguments that gives a torch module; the folder that you are in is searched too.
     """
 
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")] = field()
@@ -102,8 +102,8 @@ def check_model(argv: Sequence[str]) -> int:
         say()
         rows_refused = [[name, *reason.rpartition("; use ")[::2]] for name, reason in refused.items()]
         table(["refused", "why", "use instead"], rows_refused)
-        norms = any("BatchNorm" in reason for reason in refused.values())
-        at_once = " (models.replace_batch_norm(model) replaces every batch norm)" if norms else ""
+        known = fix_model(model)[1]
+        at_once = f" (models.fix_model(model) replaces {len(known)} of them)" if known else ""
         raise InputError(f"{_layers(len(refused))} cannot be trained privately; replace what is refused{at_once}")
     _tell(cost)
     return 0
@@ -200,8 +200,6 @@ def _count(module: nn.Module, wanted: frozenset[str]) -> int:
 
 
 def _model(options: CheckOptions, data: ExampleDataset) -> nn.Module:
-    if ":" in options.network.model:
-        return own_model(options.network.model)
     return build_classifier(options.network, data, None, load=True, quiet=True, reading=options.data)
 
 
@@ -213,7 +211,7 @@ def _imagined(options: CheckOptions) -> ExampleDataset:
     inputs = tuple(np.zeros((2, *each), type) for each, type in zip(shapes, types[kind], strict=True))
     for each in inputs:
         each[1] = 1
-    own = ":" in options.network.model  # without a number of classes, any number of logits will do
+    own = is_own(options.network.model)  # without a number of classes, any number of logits will do
     columns = {"ids": 1, "table": shape[-1]}.get(kind, 0)
     return examples_from_arrays(
         inputs,

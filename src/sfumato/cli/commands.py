@@ -186,7 +186,7 @@ COMMANDS = {
         function="data_pack",
         options="PackOptions",
         summary="decode a folder of pictures once into a memory-mapped store",
-        example="sfumato data pack photos photos.store --size 28",
+        example="sfumato data pack photos photos.store",
     ),
     "data glyphs": Command(
         module="data.glyphs",

@@ -1,20 +1,28 @@
-"""A user's own network by name: module:factory, where the factory is a function without arguments."""
+"""A user's own network by name: module:factory, where the factory is a class or a function without arguments."""
 
 import importlib
 import sys
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from sfumato._check import InputError
+from sfumato._random import RandomSource
 from sfumato.models import refuse_lazy
 
 
-def own_model(name: str) -> nn.Module:
+def is_own(name: str) -> bool:
+    """Whether a model is named by its module, and not by a word of ours."""
+    return ":" in name
+
+
+def own_model(name: str, source: RandomSource) -> nn.Module:
     """Import the module and call the factory; the folder that the command runs in is searched too.
 
     Args:
         name: module:factory, for example networks.mine:resnet.
+        source: of the run, for the weights that the factory draws from torch's generator.
 
     Raises:
         InputError: there is no such module or function, it fails, or it gives no module whose weights have shapes.
@@ -26,15 +34,17 @@ def own_model(name: str) -> nn.Module:
     try:
         found = importlib.import_module(module)
         if not hasattr(found, factory):
-            raise InputError(f"{name}: {module} has no {factory}; name a function without arguments")
-        made = getattr(found, factory)()
+            raise InputError(f"{name}: {module} has no {factory}; name a class or a function without arguments")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(source.seed64("initial model"))
+            made = getattr(found, factory)()
     except ModuleNotFoundError as error:
         raise InputError(f"{name}: {error}; give module:factory, and run it where the module is") from None
     except InputError:
         raise
     except (Exception, SystemExit) as error:  # whatever the user's own module raises
         what = f"{type(error).__name__}: {error}"
-        raise InputError(f"{name} failed ({what}); the function must give a model without arguments") from None
+        raise InputError(f"{name} failed ({what}); it must give a model without arguments") from None
     finally:
         sys.path.pop(0)
     if not isinstance(made, nn.Module):

@@ -17,12 +17,14 @@ from torch import nn
 
 from sfumato._check import InputError, between, non_negative, whole
 from sfumato._files import read_json
+from sfumato._random import RandomSource
 from sfumato.accounting import Statement
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import leads, notify, plain, say, say_json, table
 from sfumato.cli.options.backbones import check_device
 from sfumato.cli.options.share import refuse_share
 from sfumato.cli.options.training import EmbeddingRunOptions, RunOptions, training_options
+from sfumato.cli.own_model import is_own, own_model
 from sfumato.cli.record_kinds import RECORD_KINDS, RecordKind
 from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
@@ -50,6 +52,8 @@ def train(name: str, argv: Sequence[str]) -> int:
         os.environ["OMP_NUM_THREADS"] = str(run.threads)  # also tells a team of processes not to divide the cores
         torch.set_num_threads(run.threads)
     if run.dry_run and options.data.data is None and getattr(options.plan, "population", None):
+        if is_own(options.model.model):
+            own_model(options.model.model, RandomSource.from_os())  # without records, at least it is there
         return _dry_run(_decided(options, options.plan.population), None, options)
     out = _folder(name, run)
     planned = _before_reading(options)

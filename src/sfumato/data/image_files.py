@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 
 from sfumato._check import InputError, one_of, whole
 
@@ -185,6 +185,45 @@ def decode(path: Path | str, size: tuple[int, int] | None = None, channels: int 
         raise BadImage(_reason(error)) from None
     own = 1 if plain.mode == "L" else 3
     return Picture(pixels=_fit(plain, size, channels), size=(height, width), channels=own)
+
+
+def peek(path: Path | str) -> tuple[int, int, int]:
+    """Height, width and channels that `decode` will give, from the file's header; the pixels are not decoded.
+
+    Raises:
+        BadImage: the file is missing, unreadable or no picture.
+    """
+    try:
+        with _opened(path) as image:
+            width, height = image.size
+            turned = False
+            # Pillow turns a TIFF by itself; a PNG without a note in front it would decode, to look behind the pixels.
+            if image.format != "TIFF" and (image.format != "PNG" or "exif" in image.info):
+                with contextlib.suppress(Exception):
+                    turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
+            grey = image.mode in ("1", "L", "LA", "La") or image.mode.startswith("I")
+    except Exception as error:  # decoders raise whatever a broken file leads them to
+        raise BadImage(_reason(error)) from None
+    channels = 1 if grey else 3
+    return (width, height, channels) if turned else (height, width, channels)
+
+
+def refuse_difference(one: tuple[Path, Sequence[int]], other: tuple[Path, Sequence[int]]) -> None:
+    """Refuse two pictures that do not go into one array; each is given by its path and shape.
+
+    Raises:
+        InputError: they have different sizes or channels.
+    """
+    (a, first), (b, second) = one, other
+    if tuple(first) == tuple(second):
+        return
+    if tuple(first[:2]) != tuple(second[:2]):
+        kinds = [f"{shape[0]}×{shape[1]}" for shape in (first, second)]
+        remedy = "bring all to one size: --size 28, or size=28"
+    else:
+        kinds = ["grey" if shape[2] == 1 else "RGB" for shape in (first, second)]
+        remedy = "convert all: --channels 1 or 3, or channels=1"
+    raise InputError(f"{a} is {kinds[0]} and {b} is {kinds[1]}; {remedy}")
 
 
 def _opened(path: Path | str) -> Image.Image:

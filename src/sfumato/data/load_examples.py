@@ -15,8 +15,8 @@ from sfumato.data.readers.idx import idx_images, is_idx_folder
 from sfumato.data.readers.part import MissingPart, Part
 from sfumato.data.readers.table import is_table, table
 from sfumato.data.readers.text import looks_like_text, text_csv
-from sfumato.data.store.examples import is_example_store, open_examples
-from sfumato.data.store.users import is_store, open_store
+from sfumato.data.store.examples import open_examples
+from sfumato.data.store.facts import is_store
 
 UNDERSTOOD = (
     "a folder of pictures FOLDER/<class>/<picture>, a packed store, MNIST's idx files, .npz or a folder of .npy with "
@@ -69,7 +69,7 @@ def load_examples(
         return examples_from_users(load("glyphs", size, channels, progress=progress))
     if not place.exists():
         raise InputError(f"there is nothing at {path}; give {UNDERSTOOD}")
-    loose = place.is_dir() and not (is_example_store(place) or is_store(place))
+    loose = place.is_dir() and not is_store(place)
     idx = loose and is_idx_folder(place)
     pictures = loose and not idx and not any(place.glob("*.npy"))
     # What would not be read is named: who gives it believes that it does something.
@@ -90,7 +90,7 @@ def load_examples(
     if part != "train":
         raise MissingPart(f"{path} is not divided into train and test; use part='train' and divide it by a seed")
     if place.is_dir():
-        return open_examples(place) if is_example_store(place) else examples_from_users(open_store(place))
+        return open_examples(place)
     if not is_table(place):
         raise InputError(f"{path} is none of: {UNDERSTOOD}")
     if schema is not None:

@@ -12,7 +12,8 @@ from sfumato.data.readers.emnist import emnist_leaf, emnist_tff
 from sfumato.data.readers.image_folder import image_folder
 from sfumato.data.readers.omniglot import is_omniglot_folder, is_omniglot_npz, omniglot_folder, omniglot_npz
 from sfumato.data.readers.user_arrays import array_file, fitted_dataset
-from sfumato.data.store.users import is_store, open_store
+from sfumato.data.store.facts import is_store
+from sfumato.data.store.users import open_store
 from sfumato.data.users.dataset import UserDataset
 from sfumato.data.users.glyphs import glyphs
 

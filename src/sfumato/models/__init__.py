@@ -4,7 +4,7 @@ from sfumato.models.backbones.catalogue import BACKBONES, backbone
 from sfumato.models.backbones.lenet import LeNet, lenet
 from sfumato.models.backbones.mobilenet import MobileNetV2, mobilenet_v2
 from sfumato.models.backbones.resnet import ResNet, resnet18, resnet20, resnet50
-from sfumato.models.check import coupled_layers, refuse_batch_norm, refuse_lazy, replace_batch_norm
+from sfumato.models.check import coupled_layers, refuse_batch_norm, refuse_lazy
 from sfumato.models.classifiers.bilstm import BiLSTMClassifier, bilstm_classifier
 from sfumato.models.classifiers.catalogue import CLASSIFIERS, classifier
 from sfumato.models.classifiers.ctr import CTRModel, ctr_model, embedding_width
@@ -15,6 +15,7 @@ from sfumato.models.classifiers.scatternet import ScatterLinear, scatternet_line
 from sfumato.models.classifiers.transformer import TransformerClassifier, transformer_classifier
 from sfumato.models.classifiers.vgg import VGG, vgg
 from sfumato.models.classifiers.wide_resnet import WideResNet, wrn16_4
+from sfumato.models.fix import Change, fix_model
 from sfumato.models.freeze import freeze, trainable_parameters
 from sfumato.models.layers.morlet import MorletBank, morlet_bank
 from sfumato.models.layers.public_batch_norm import PublicBatchNorm, refresh_statistics, use_public_batch
@@ -31,6 +32,7 @@ __all__ = [
     "VGG",
     "BiLSTMClassifier",
     "CTRModel",
+    "Change",
     "LeNet",
     "LeNet5",
     "LeNet300100",
@@ -51,6 +53,7 @@ __all__ = [
     "coupled_layers",
     "ctr_model",
     "embedding_width",
+    "fix_model",
     "freeze",
     "lenet",
     "lenet5",
@@ -63,7 +66,6 @@ __all__ = [
     "refresh_statistics",
     "refuse_batch_norm",
     "refuse_lazy",
-    "replace_batch_norm",
     "resnet18",
     "resnet18_classifier",
     "resnet20",

@@ -1,4 +1,4 @@
-"""Layers that couple examples: found, named and replaced before private training starts.
+"""Layers that couple examples: found and named before private training starts.
 
 A per-example guarantee rests on a bound of what one example (or user) adds to the sum. A layer that mixes the
 examples of a batch lets one of them move every other one's gradient, so that clipping bounds nothing; a layer
@@ -6,19 +6,15 @@ that keeps running statistics releases them without noise. `refuse_batch_norm` f
 any torch module; `sfumato.per_example.self_check` finds them by experiment, whatever they are called.
 
 References:
-    Ioffe, Szegedy: Batch Normalization (2015), arXiv 1502.03167. Wu, He: Group Normalization (2018), arXiv
-    1803.08494: the replacement.
+    Ioffe, Szegedy: Batch Normalization (2015), arXiv 1502.03167.
 
 >>> refuse_batch_norm(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)))
 Traceback (most recent call last):
 ...
 sfumato._check.InputError: layer 1 (BatchNorm2d) couples the examples of a batch, so no bound per example holds; \
-use nn.GroupNorm(8, 8) or models.PublicBatchNorm; models.replace_batch_norm(model) replaces every norm layer
->>> replace_batch_norm(nn.BatchNorm2d(8), groups=4).num_groups
-4
+use nn.GroupNorm(8, 8) or models.PublicBatchNorm; models.fix_model(model) replaces what is refused
 """
 
-import copy
 from typing import NamedTuple
 
 from torch import nn
@@ -26,7 +22,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
 
-from sfumato._check import InputError, whole
+from sfumato._check import InputError
 
 
 class CoupledLayer(NamedTuple):
@@ -111,43 +107,12 @@ def refuse_batch_norm(model: nn.Module) -> None:
     if found:
         name, layer, what, replacement = found[0]
         more = f" (and {len(found) - 1} more layers)" if len(found) > 1 else ""
-        at_once = "; models.replace_batch_norm(model) replaces every norm layer" if _is_norm(layer) else ""
+        at_once = "; models.fix_model(model) replaces what is refused" if _is_norm(layer) else ""
         raise InputError(f"layer {name or 'itself'} ({type(layer).__name__}) {what}{more}; use {replacement}{at_once}")
 
 
 def _is_norm(layer: nn.Module) -> bool:
     return isinstance(layer, _BatchNorm | _InstanceNorm)
-
-
-def replace_batch_norm(model: nn.Module, *, groups: int = 32) -> nn.Module:
-    """Copy a module with group norm in the place of batch norm, and without running statistics.
-
-    Scales and offsets are carried over, running statistics are dropped: the copy is a start for training, not the
-    same function. Batch norm over vectors (1d) becomes group norm with one group, which is layer norm.
-
-    Args:
-        model: any torch module; it is left as it is.
-        groups: groups of each group norm, >= 1; with a number of channels that it does not divide, the largest
-            smaller number that does.
-
-    Returns:
-        a deep copy; a layer that was used twice is replaced by one layer that is used twice.
-
-    Raises:
-        InputError: groups is not a whole number >= 1, or a lazy layer has no shape yet.
-    """
-    whole(groups=groups)
-    refuse_lazy(model)
-    model = copy.deepcopy(model)
-    replaced: dict[int, nn.Module] = {}
-    if isinstance(model, _BatchNorm | _InstanceNorm):
-        return _replacement(model, groups)
-    for parent in list(model.modules()):
-        for name, layer in list(parent._modules.items()):  # named_children skips a second name
-            if isinstance(layer, _BatchNorm | _InstanceNorm):
-                replaced.setdefault(id(layer), _replacement(layer, groups))
-                setattr(parent, name, replaced[id(layer)])
-    return model
 
 
 def refuse_lazy(model: nn.Module) -> None:
@@ -159,16 +124,3 @@ def refuse_lazy(model: nn.Module) -> None:
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(tensor):
             raise InputError(f"{name} has no shape yet (a lazy layer); run the model once on some inputs first")
-
-
-def _replacement(layer: _BatchNorm | _InstanceNorm, groups: int) -> nn.Module:
-    if isinstance(layer, _InstanceNorm):
-        layer.track_running_stats = False
-        layer.running_mean = layer.running_var = layer.num_batches_tracked = None
-        return layer
-    channels = layer.num_features
-    count = 1 if isinstance(layer, nn.BatchNorm1d) else next(g for g in range(groups, 0, -1) if channels % g == 0)
-    norm = nn.GroupNorm(count, channels, eps=layer.eps, affine=layer.affine)
-    if layer.affine:
-        norm.weight, norm.bias = layer.weight, layer.bias
-    return norm.train(layer.training)

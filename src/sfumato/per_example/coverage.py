@@ -23,8 +23,8 @@ def covered(model: nn.Module, *, expand: bool = True) -> list[Layer[nn.Module]]:
 
     Args:
         model: the user's module; nothing of it is changed.
-        expand: give every example its copy of parameters [1, ...] that lie beside layers (class tokens, position
-            tables), instead of running their module again.
+        expand: give every example its copy of parameters that lie beside layers (class tokens, position tables,
+            scales), instead of running their module again.
 
     Raises:
         InputError: nothing is trained, or a layer cannot be covered; names it and the replacement.
@@ -82,12 +82,12 @@ def _collected(
     seen.add(id(module))
     rule = rule_for(module)
     trained = {key: value for key, value in module.named_parameters(recurse=rule.whole) if value.requires_grad}
-    own = frozenset(trained)
+    below = set() if rule.whole else {id(value) for child in module.children() for value in child.parameters()}
+    own = frozenset(key for key, value in trained.items() if id(value) not in below)  # a layer's, under a second name
     if isinstance(rule, FallbackRule) and not rule.whole and expand and any(True for _ in module.children()):
-        copied = frozenset(key for key, value in trained.items() if value.dim() > 1 and len(value) == 1)
-        if copied:
-            yield Layer(name, module, ExpandRule(), copied, workspace)
-        own -= copied
+        if own:
+            yield Layer(name, module, ExpandRule(), own, workspace)
+        own = frozenset()
     if own:
         around = type(rule) is FallbackRule and any(True for _ in module.children())
         yield Layer(name, module, AroundFallbackRule() if around else rule, own, workspace)

@@ -31,6 +31,7 @@ from sfumato.per_example.factor import Factor
 from sfumato.per_example.full_precision import full_precision
 from sfumato.per_example.repeated_use import joined
 from sfumato.per_example.rule import Factors, Layer, at_least_single
+from sfumato.per_example.shared import Shared
 from sfumato.per_example.show_gradient import ShowGradient
 from sfumato.per_example.workspace import Workspace
 
@@ -98,6 +99,11 @@ class Recording:
         Raises:
             InputError: not one loss for each example, or no layer took part.
         """
+        if isinstance(losses, Shared):
+            raise InputError(
+                f"the losses {list(losses.shape)} are the same for all examples, or computed from a parameter in a way "
+                "that cannot be followed; call the layer, or freeze it"
+            )
         if losses.dim() != 1:
             raise InputError(
                 f"one loss for each example is needed, got shape {list(losses.shape)}; use reduction='none'"
@@ -236,6 +242,11 @@ class _LayerTap:
         recording = self._recording
         if not self.listening:
             return output
+        if isinstance(output, Shared):
+            raise InputError(
+                f"layer {self._layer.name!r} takes what is computed once for all examples; give each its own first, "
+                "by expand(len(inputs), …)"
+            )
         if recording._examples is None:
             recording._examples = len(output) if output.dim() else None
         # What a checkpoint runs again is the same in shape, and its gradient is seen with the reentrant kind only; then

@@ -1,9 +1,8 @@
-"""Parameters that a module uses beside its layers and that have a dimension of size one where the examples belong.
+"""Parameters that a module uses beside its layers, such as class tokens, tables of positions and scales.
 
-Class tokens [1, 1, D], position tables [1, T, D] and the like are broadcast over the examples. While the module runs
-in a recording, each is replaced by one copy for every example, [B, ...], a view without memory of its own, and the
-gradient of the copies is the gradient of each example. The module's layers keep their own rules, and nothing is run
-twice. A module that uses such a parameter in another way is found out by the self-check.
+While the module runs in a recording, each is replaced by one copy for every example (see `shared`), a view without
+memory of its own, and the gradient of the copies is the gradient of each example. The module's layers keep their own
+rules, and nothing is run twice. A module that uses such a parameter in another way is found out by the self-check.
 """
 
 from collections.abc import Callable
@@ -15,10 +14,11 @@ from torch.utils._pytree import tree_leaves
 
 from sfumato.per_example.factor import Dense
 from sfumato.per_example.rule import Factors, Layer, Rule, Tap
+from sfumato.per_example.shared import Shared
 
 
 class ExpandRule(Rule):
-    """Own parameters [1, ...] of a module with layers."""
+    """Own parameters of a module with layers."""
 
     path: ClassVar[str] = "one backward pass, one copy of the parameter for each example"
 
@@ -39,8 +39,8 @@ class ExpandRule(Rule):
                 return
             for name in sorted(layer.wanted):
                 parameter = held[name] = module.get_parameter(name)
-                copies = parameter.expand(examples, *parameter.shape[1:])
-                module._parameters[name] = tap(copies, _factors(name), (name,))  # type: ignore[assignment]
+                copies = tap(parameter.expand(examples, *parameter.shape), _factors(name), (name,))
+                module._parameters[name] = Shared(copies, layer.workspace.decisions)  # type: ignore[assignment]
 
         def after(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
             restore()
@@ -59,7 +59,7 @@ class ExpandRule(Rule):
 
 
 def _factors(name: str) -> Callable[[Tensor], Factors]:
-    return lambda gradient: {name: Dense(gradient.unsqueeze(1))}
+    return lambda gradient: {name: Dense(gradient)}
 
 
 def _first_size(values: Any) -> int | None:

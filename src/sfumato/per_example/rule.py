@@ -9,13 +9,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from inspect import signature
+from itertools import count
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
+from sfumato._check import InputError
 from sfumato.per_example.factor import Factor
-from sfumato.per_example.workspace import Workspace
+from sfumato.per_example.shared import Shared
+from sfumato.per_example.workspace import ONCE, Workspace
 
 Factors = dict[str, Factor]
 """Per-example gradients by the parameter's name within its module."""
@@ -93,7 +97,13 @@ class Rule(ABC):
 
 
 class OutputRule(Rule):
-    """A rule that needs no more than a call's input and the gradient of its output."""
+    """A rule that needs no more than a call's input and the gradient of its output.
+
+    Attributes:
+        leading: whether it takes any number of dimensions between the examples and its own.
+    """
+
+    leading: ClassVar[bool] = False
 
     @abstractmethod
     def factors(self, layer: Layer[Any], saved: Any, gradient: Tensor) -> Factors:
@@ -110,6 +120,8 @@ class OutputRule(Rule):
         return inputs[0].detach()
 
     def attach(self, layer: Layer[Any], tap: Tap) -> Callable[[], None]:
+        calls = count()
+
         def watch(module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Tensor) -> Tensor:
             if not tap.listening:
                 return output
@@ -117,15 +129,74 @@ class OutputRule(Rule):
                 given = signature(module.forward).bind(*inputs, **keywords)
                 given.apply_defaults()
                 inputs = tuple(given.arguments.values())
+            rows = rows_of(layer, next(calls), inputs, output, tap.examples) if self.leading else 1
             examples = tap.examples
-            if examples is not None and examples > 1 and output.dim() and len(output) == 1:
-                # computed once for all examples, such as positions [1, T]: each gets its own
+            if rows == ONCE:
+                inputs, output = each_of(inputs, examples), each_of(output, examples)
+            elif rows > 1:
+                inputs, output = _unjoined(inputs, rows), _unjoined(output, rows)
+            elif examples is not None and examples > 1 and output.dim() and len(output) == 1:
                 inputs = tuple(for_every_example(value, examples) for value in inputs)
                 output = for_every_example(output, examples).clone()
             saved = self.save(module, inputs, output)
-            return tap(output, lambda gradient: self.factors(layer, saved, gradient))
+            seen = tap(output, lambda gradient: self.factors(layer, saved, gradient))
+            if rows == ONCE:
+                return Shared(seen, layer.workspace.decisions)
+            return seen.flatten(0, 1) if rows > 1 else seen
 
         return layer.module.register_forward_hook(watch, with_kwargs=True).remove
+
+
+def rows_of(layer: Layer[Any], call: int, inputs: Any, output: Tensor, examples: int | None) -> int:
+    """How many rows in dimension 0 of a call's output belong to each example; `ONCE` where none of them does.
+
+    A constant may have as many rows as there are examples, by chance: what was seen with other batches decides.
+
+    Raises:
+        InputError: another number than with other batches.
+    """
+    if isinstance(output, Shared):
+        return ONCE
+    if examples is None or not output.dim():
+        return 1
+    known, place = layer.workspace.rows, (layer.name, call)
+    if examples > 1 and known.get(place) == ONCE:
+        return ONCE
+    size = len(output)
+    computed = any(leaf.requires_grad for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor))
+    if size != examples and not computed and examples > 1:
+        known[place] = ONCE
+        return ONCE
+    rows, rest = divmod(size, examples)
+    if rest or not rows:
+        return 1  # refused where the gradient is seen
+    before = known.get(place) or rows
+    if examples > 1:
+        known[place] = rows
+    if before != rows:
+        raise InputError(
+            f"layer {layer.name!r} has {rows} rows in dimension 0 for each example, and had {before} with another "
+            "batch; give it the examples as dimension 0 (batch_first=True), not joined with another dimension"
+        )
+    return rows
+
+
+def each_of(values: Any, examples: int | None) -> Any:
+    """What all examples share, held once for each: [B, *shape]; what is no tensor as it is."""
+
+    def copies(leaf: Any) -> Any:
+        if isinstance(leaf, Shared):
+            return leaf.each
+        return leaf.expand(examples or 1, *leaf.shape) if isinstance(leaf, Tensor) else leaf
+
+    return tree_map(copies, values)
+
+
+def _unjoined(values: Any, rows: int) -> Any:
+    """Examples that were joined with the dimension behind them, apart again: [B R, …] as [B, R, …]."""
+    return tree_map(
+        lambda leaf: leaf.unflatten(0, (-1, rows)) if isinstance(leaf, Tensor) and leaf.dim() else leaf, values
+    )
 
 
 def for_every_example(value: Any, examples: int) -> Any:

@@ -13,6 +13,11 @@ from collections.abc import Hashable
 import torch
 from torch import Tensor
 
+from sfumato.per_example.shared import Decisions
+
+ONCE = 0
+"""In place of a number of rows: computed once for all examples."""
+
 _SHOWN = (32 << 20) - (1 << 16)
 
 
@@ -21,6 +26,8 @@ class Workspace:
 
     Attributes:
         turn: counts the recordings that have used it; the results of all but the last one may be overwritten.
+        decisions: of what is shared by all examples, in this recording and in those before it.
+        rows: rows for each example in a layer's call, by the call; `ONCE` where it is computed for all at once.
     """
 
     def __init__(self) -> None:
@@ -30,11 +37,14 @@ class Workspace:
         self._held: dict[Hashable, Tensor] = {}
         self._kept = 0
         self.turn = 0
+        self.decisions = Decisions()
+        self.rows: dict[Hashable, int] = {}
 
     def begin(self) -> int:
         """A new recording: what was kept for the one before may be overwritten. Gives its turn."""
         self._kept = 0
         self.turn += 1
+        self.decisions.begin()
         return self.turn
 
     def take(self, name: Hashable, shape: tuple[int, ...], like: Tensor) -> Tensor:

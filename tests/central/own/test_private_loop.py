@@ -141,6 +141,24 @@ def test_schedulers_and_averages_go_with_the_checkpoint(tmp_path):
     assert same(average, again_average)
 
 
+def test_a_run_that_goes_on_begins_with_the_weights_that_it_had(tmp_path):
+    model = net()
+    with plan().open(model, sgd(model), records(), out=tmp_path / "run") as private:
+        for step in private.steps():
+            for batch in step:
+                private.backward(losses_of(model, batch))
+            if private.done == 2:
+                break
+    again = net()
+    with plan().open(again, sgd(again), records(), out=tmp_path / "run", resume=True) as private:
+        for batch in private:
+            if not private.trying:
+                assert private.done == 2
+                assert same(again, model)
+                break
+            private.backward(losses_of(again, batch))
+
+
 def test_workers_read_the_same_batches():
     alone, _ = train()
     fed, _ = train(workers=2)

@@ -60,7 +60,10 @@ def test_black_and_white_are_exchanged_on_request(flat_folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "pattern"),
-    [((16, 20, 1), r"user0/0\.png is 16×16 and .*user3/0\.png is 16×20; give size="), ((16, 16, 3), "grey and .* RGB")],
+    [
+        ((16, 20, 1), r"r0/0\.png is 16×16 and .*r3/0\.png is 16×20; .*--size 28"),
+        ((16, 16, 3), "grey and .* RGB"),
+    ],
 )
 def test_mixed_pictures_name_two_files_and_the_remedy(
     flat_folder: Path, picture: Callable, save: Callable, shape: tuple, pattern: str

@@ -10,9 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import ExifTags, Image
 
 from sfumato._check import InputError
 from sfumato.data import image_folder, open_store, pack
+from sfumato.data.image_files import decode, peek
+from sfumato.data.store.arrow import batch_rows
+from sfumato.data.store.users import user_columns
 from sfumato.data.store.writer import StoreWriter
 
 _KILLED = """
@@ -175,7 +179,7 @@ def test_a_damaged_unfinished_store_is_refused(damage: str, flat_folder: Path, t
     if damage == "state":
         (partial / "state.json").write_text("{")
     else:
-        os.truncate(partial / "inputs.bin", 100)
+        os.truncate(partial / "ends.bin", 8)
     with pytest.raises(InputError, match=r"damaged; delete .*store\.partial to start again"):
         pack(flat_folder, tmp_path / "store", 16, on_error="skip")
 
@@ -196,8 +200,9 @@ def test_destinations_that_hold_something_are_refused(flat_folder: Path, tmp_pat
 
 
 def test_two_processes_cannot_write_one_store(flat_folder: Path, tmp_path: Path) -> None:
-    shape, kind = (28, 28, 1), np.dtype(np.uint8)
-    writer = StoreWriter(tmp_path / "store", shape, kind, class_names=True, options={"labels": "shared"})
+    shape, kind = (16, 16, 1), np.dtype(np.uint8)
+    options = {"shape": list(shape), "labels": "shared"}
+    writer = StoreWriter(tmp_path / "store", user_columns(shape, kind), class_names=True, options=options)
     with pytest.raises(InputError, match="another process is writing"):
         pack(flat_folder, tmp_path / "store")
     writer.close()
@@ -261,6 +266,99 @@ def test_memory_does_not_grow_with_the_pictures(tmp_path: Path, picture: Callabl
             check=True,
         )
         peaks.append(int(run.stdout) / 1024)
-    packed = (tmp_path / "store60" / "inputs.bin").stat().st_size / 2**20
+    packed = (tmp_path / "store60" / "examples.arrow").stat().st_size / 2**20
     assert packed > 30
     assert peaks[1] - peaks[0] < 8  # MiB, while the store grew by 34
+
+
+@pytest.mark.parametrize(("folder", "shape"), [("flat_folder", (16, 16, 1)), ("class_folder", (20, 16, 3))])
+def test_pictures_keep_their_size_and_colour(
+    folder: str, shape: tuple[int, ...], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    root = request.getfixturevalue(folder)
+    packed, lazy = pack(root, tmp_path / "store"), image_folder(root)
+    assert packed.input_shape == lazy.input_shape == shape
+    for user in range(len(lazy)):
+        assert (packed.examples(user)[0] == lazy.examples(user)[0]).all()
+    assert packed.notes == ()
+
+
+def test_pictures_that_differ_are_refused_before_anything_is_packed(
+    flat_folder: Path, tmp_path: Path, picture: Callable, save: Callable
+) -> None:
+    save(flat_folder / "user3" / "0.png", picture(5, 16, 20, 1))
+    with pytest.raises(InputError, match=r"user0/0\.png is 16×16 and .*user3/0\.png is 16×20; .*--size 28"):
+        pack(flat_folder, tmp_path / "store")
+    assert pack(flat_folder, tmp_path / "sized", size=16).input_shape == (16, 16, 1)
+    save(flat_folder / "user3" / "0.png", picture(5, 16, 16, 3))
+    with pytest.raises(InputError, match=r"user0/0\.png is grey and .*user3/0\.png is RGB; .*--channels"):
+        pack(flat_folder, tmp_path / "store", size=16)
+    assert pack(flat_folder, tmp_path / "grey", channels=3).input_shape == (16, 16, 3)
+    assert not (tmp_path / "store.partial").exists()
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".bmp", ".gif", ".tif", ".webp", ".ppm"])
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "CMYK"])
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_header_tells_what_decoding_gives(tmp_path: Path, mode: str, suffix: str, orientation: int) -> None:
+    if (suffix, orientation) == (".tif", 6):
+        pytest.skip("which way Pillow turns a TIFF depends on how it is stored; packing compares what it decodes")
+    file = tmp_path / f"x{suffix}"
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    try:
+        Image.linear_gradient("L").resize((12, 9)).convert(mode).save(file, exif=exif)
+    except (OSError, ValueError, KeyError):
+        pytest.skip(f"{suffix} has no {mode}")
+    assert peek(file) == decode(file).pixels.shape
+
+
+def test_packing_goes_on_in_the_middle_of_a_batch_and_of_a_user(
+    tmp_path: Path, picture: Callable, save: Callable
+) -> None:
+    root = tmp_path / "photos"
+    columns = user_columns((64, 64, 3), np.dtype(np.uint8))
+    count = 2 * batch_rows(columns) + 9
+    for user, share in enumerate((0.2, 0.7, 0.1)):
+        save(root / f"u{user}" / "0.jpg", picture(user, 64, 64, 3))
+        for n in range(1, int(count * share)):
+            os.link(root / f"u{user}" / "0.jpg", root / f"u{user}" / f"{n}.jpg")
+    (root / "u2" / "0.jpg").unlink()
+    (root / "u2" / "0.jpg").write_text("no picture")
+    with pytest.raises(InputError, match=r"u2/0\.jpg is not a picture"):
+        pack(root, tmp_path / "store", 64, 3)
+    state = json.loads((tmp_path / "store.partial" / "state.json").read_text())
+    assert state["users"] == 2
+    assert state["examples"] % batch_rows(columns)
+    for target in ("store", "whole"):
+        pack(root, tmp_path / target, 64, 3, on_error="skip")
+    assert _content(tmp_path / "store") == _content(tmp_path / "whole")
+    waiting = open_store(tmp_path / "store", verify=True)
+    assert waiting.num_examples == state["examples"] + int(count * 0.1) - 1
+
+
+def test_the_mark_of_a_user_survives_a_batch_that_was_filled_behind_it(tmp_path: Path) -> None:
+    columns = user_columns((1024,), np.dtype(np.float64))
+    step, rng = batch_rows(columns), np.random.default_rng(0)
+    first, second = rng.normal(size=(step - 3, 1024)), rng.normal(size=(9, 1024))
+
+    def write(target: Path, stop: bool) -> StoreWriter:
+        writer = StoreWriter(target, columns, class_names=False, options={})
+        if not writer.resumed:
+            writer.add(np.zeros(len(first), int), first)
+            writer.end_user("a")
+            writer.mark()
+        if stop:
+            writer.add(np.ones(5, int), -second[:5])  # fills the batch, and is of a user who is not finished
+            writer.commit()
+            writer.close()
+            return writer
+        writer.add(np.ones(len(second), int), second)
+        writer.end_user("b")
+        writer.finish({"notes": []})
+        return writer
+
+    write(tmp_path / "whole", stop=False)
+    write(tmp_path / "again", stop=True)
+    assert write(tmp_path / "again", stop=False).resumed
+    assert _content(tmp_path / "again") == _content(tmp_path / "whole")

@@ -1,16 +1,21 @@
 """A store opens without reading its inputs, and shows any damage before it is used."""
 
 import json
+import mmap
 import os
+import resource
 import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data import UserDataset, from_arrays, open_store, write_store
-from sfumato.data.store.users import seal
+from sfumato.data import UserDataset, from_arrays, load, load_examples, open_examples, open_store, write_store
+from sfumato.data.store.arrow import batch_rows
+from sfumato.data.store.facts import read_facts, write_facts
+from sfumato.data.store.users import user_columns
 
 
 @pytest.fixture
@@ -60,43 +65,50 @@ def test_a_view_is_written_as_what_it_shows(store: Path, tmp_path: Path) -> None
 
 def test_reading_a_user_touches_no_other_file_content(store: Path) -> None:
     dataset = open_store(store)
-    assert isinstance(dataset.inputs, np.memmap)
-    assert isinstance(dataset.labels, np.memmap)
-    assert isinstance(dataset.offsets, np.memmap)
+    inputs, _ = dataset.examples(3)
+    assert isinstance(_owner(inputs), mmap.mmap)
     with pytest.raises(ValueError, match="read-only"):
         dataset.examples(0)[0][...] = 0
 
 
-@pytest.mark.parametrize("name", ["inputs", "labels", "offsets", "users", "users.offsets", "classes", "groups"])
+def _owner(array: np.ndarray) -> object:
+    """What holds the memory of a view."""
+    owner: object = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return owner
+
+
+@pytest.mark.parametrize("name", ["examples", "users", "classes"])
 def test_a_shorter_longer_or_lost_file_is_named(name: str, store: Path, tmp_path: Path) -> None:
-    file = f"{name}.bin"
+    file = f"{name}.arrow"
     size = (store / file).stat().st_size
     for change in (size - 1, size + 8):
         os.truncate(store / file, change)
-        with pytest.raises(InputError, match=rf"{file} has {change} bytes, should have {size}.*pack it again"):
+        with pytest.raises(InputError, match=rf"{file} has {change:,} bytes, should have {size:,}.*pack it again"):
             open_store(store)
     (store / file).unlink()
     with pytest.raises(InputError, match=f"has lost {file}"):
         open_store(store)
 
 
-@pytest.mark.parametrize("name", ["offsets", "users", "users.offsets", "classes", "classes.offsets", "groups.offsets"])
+@pytest.mark.parametrize("name", ["users", "classes"])
 def test_a_changed_index_is_noticed_at_once(name: str, store: Path) -> None:
-    content = bytearray((store / f"{name}.bin").read_bytes())
+    content = bytearray((store / f"{name}.arrow").read_bytes())
     content[len(content) // 2] ^= 1
-    (store / f"{name}.bin").write_bytes(content)
+    (store / f"{name}.arrow").write_bytes(content)
     with pytest.raises(InputError, match=r"index of the store .* was changed"):
         open_store(store)
 
 
-@pytest.mark.parametrize("name", ["inputs", "labels"])
-def test_changed_content_is_noticed_on_request(name: str, store: Path) -> None:
+@pytest.mark.parametrize("place", [0.6, -1, -100])  # a value, the mark at the end, the footer that others read
+def test_changed_content_is_noticed_on_request(place: float, store: Path) -> None:
     open_store(store, verify=True)
-    content = bytearray((store / f"{name}.bin").read_bytes())
-    content[len(content) // 2] ^= 1
-    (store / f"{name}.bin").write_bytes(content)
+    content = bytearray((store / "examples.arrow").read_bytes())
+    content[int(len(content) * place) if 0 < place < 1 else int(place)] ^= 1
+    (store / "examples.arrow").write_bytes(content)
     open_store(store)
-    with pytest.raises(InputError, match="inputs or labels"):
+    with pytest.raises(InputError, match="inputs or targets"):
         open_store(store, verify=True)
 
 
@@ -112,12 +124,10 @@ def test_an_edited_description_is_noticed(store: Path) -> None:
     file.write_text("[]")
     with pytest.raises(InputError, match="does not describe a store"):
         open_store(store)
-    facts = json.loads(good)
-    del facts["sha256"]
-    facts["version"] = 99
-    file.write_text(json.dumps({**facts, "sha256": seal(facts)}))
-    with pytest.raises(InputError, match="version 99, this sfumato reads 1"):
-        open_store(store)
+    for version in (1, 99):  # the one of flat files, and one to come
+        file.write_text(json.dumps({**json.loads(good), "version": version}))
+        with pytest.raises(InputError, match=rf"version {version}, this sfumato reads 2; pack it again"):
+            open_store(store)
 
 
 def test_what_is_no_store_is_told_apart(store: Path, tmp_path: Path) -> None:
@@ -148,3 +158,110 @@ def test_an_abandoned_write_does_not_leak_into_the_next(store: Path, tmp_path: P
         write_store(dataset, tmp_path / "target", progress=stop)
     other = dataset.subset([8, 1])
     _same(write_store(other, tmp_path / "target"), other)
+
+
+def test_an_older_folder_of_examples_is_refused_in_one_line(tmp_path: Path) -> None:
+    np.save(tmp_path / "inputs0.npy", np.zeros((3, 2)))
+    (tmp_path / "examples.json").write_text('{"format": "sfumato examples", "version": 2}')
+    for read in (open_examples, load_examples, load):
+        with pytest.raises(InputError, match=r"written by an older sfumato, as \.npy files; write it again"):
+            read(tmp_path)
+
+
+def _sealed_anew(store: Path, content: bytes, **other: object) -> None:
+    """Another file in the place of the examples, and a description that says that it belongs there."""
+    facts = read_facts(store)
+    (store / "examples.arrow").write_bytes(content)
+    write_facts(store, {**facts, "files": {**facts["files"], "examples.arrow": len(content)}, **other})
+
+
+def _arrow(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("kind", ["no arrow", "a footer first", "other columns", "fewer rows", "shorter columns"])
+def test_a_foreign_file_is_refused_even_under_a_seal(kind: str, store: Path) -> None:
+    frame = pa.ipc.open_stream(store / "examples.arrow").read_all()
+    content = {
+        "no arrow": b"PAR1" * 1000,
+        "a footer first": b"ARROW1\0\0" + (store / "examples.arrow").read_bytes(),
+        "other columns": _arrow(pa.table({"user": [0] * 50, "inputs": [0.5] * 50})),
+        "fewer rows": _arrow(frame.slice(0, 20)),
+        "shorter columns": (store / "examples.arrow").read_bytes()[:1200],
+    }[kind]
+    _sealed_anew(store, content)
+    with pytest.raises(
+        InputError, match=r"examples\.arrow is not the Arrow file of a store: .*; pack it again"
+    ) as refusal:
+        open_store(store)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_description_that_lies_takes_no_memory(store: Path) -> None:
+    content = (store / "examples.arrow").read_bytes()
+    _sealed_anew(store, content, examples=1 << 50, users=1 << 50)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError, match="pack it again"):
+        open_store(store)
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 1 << 24
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> UserDataset:
+    """Pictures of 40 users over several batches and a shorter one, where every other user lies in two."""
+    rng = np.random.default_rng(3)
+    rows = 3 * batch_rows(user_columns((64, 64, 3), np.dtype(np.uint8))) + 7
+    images = rng.integers(0, 256, (rows, 64, 64, 3), np.uint8)
+    return from_arrays(images, rng.integers(0, 5, rows), np.arange(rows) * 40 // rows)
+
+
+def test_other_programs_open_the_store_as_it_is(many: UserDataset, tmp_path: Path) -> None:
+    datasets, polars = pytest.importorskip("datasets"), pytest.importorskip("polars")
+    write_store(many, tmp_path / "s")
+    file = tmp_path / "s" / "examples.arrow"
+    columns = ["user", "target", "inputs"]
+    owners = np.repeat(np.arange(40), many.sizes)
+    table = datasets.Dataset.from_file(str(file))
+    assert (table.column_names, len(table)) == (columns, len(owners))
+    assert table.with_format("numpy")[len(owners) - 2]["inputs"].tolist() == many.inputs[-2].tolist()
+    for frame in (polars.scan_ipc(file).collect(), polars.read_ipc(file), polars.read_ipc_stream(file)):
+        assert frame.columns == columns
+        assert frame["inputs"].dtype == polars.Array(polars.UInt8, (64, 64, 3))
+        assert (frame["user"].to_numpy() == owners).all()
+        assert (frame["inputs"].to_numpy() == many.inputs).all()
+    with pa.memory_map(str(file)) as source:
+        whole = pa.ipc.open_file(source)
+        assert whole.num_record_batches == 4
+        last = whole.get_batch(3)
+        assert (last.column("target").to_numpy() == many.labels[-len(last) :]).all()
+    pandas = pa.ipc.open_stream(file).read_pandas()
+    assert (pandas["target"] == many.labels).all()
+    for name in ("users", "classes"):
+        if (tmp_path / "s" / f"{name}.arrow").exists():
+            found = datasets.Dataset.from_file(str(tmp_path / "s" / f"{name}.arrow"))
+            assert found[:]["name"] == list(many.user_ids)
+    assert polars.read_ipc(tmp_path / "s" / "users.arrow")["count"].to_list() == many.sizes.tolist()
+
+
+def test_users_who_lie_in_two_batches_come_back_whole(many: UserDataset, tmp_path: Path) -> None:
+    stored = write_store(many, tmp_path / "s")
+    _same(stored, many)
+    rng = np.random.default_rng(0)
+    for users in (np.arange(40), rng.permutation(40)[:11], np.array([39, 0]), np.array([39]), np.array([], np.int64)):
+        for ours, theirs in zip(stored.examples_of(users), many.examples_of(users), strict=True):
+            assert ours.dtype == theirs.dtype
+            assert (ours == theirs).all()
+    assert (np.asarray(stored.labels) == many.labels).all()
+
+
+def test_the_store_of_a_few_bytes_more_than_a_batch_is_whole(tmp_path: Path) -> None:
+    step = batch_rows(user_columns((9,), np.dtype(np.float64)))
+    for rows in (step - 1, step, step + 1, 2 * step):
+        data = from_arrays(np.arange(rows * 9, dtype=float).reshape(rows, 9), np.arange(rows) % 3, np.arange(rows) // 7)
+        stored = write_store(data, tmp_path / f"s{rows}")
+        assert (stored.inputs[0:rows] == data.inputs).all()
+        assert (stored.examples_of(np.arange(len(data)))[1] == data.labels).all()
+        assert open_store(tmp_path / f"s{rows}", verify=True).num_examples == rows

@@ -4,7 +4,7 @@ Between two steps the parameters have no gradient. A step that is taken by hand 
 so it is refused; so is a gradient that somebody has put there.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,7 +20,6 @@ class Borrowed:
         optimizer: the user's; it holds `theirs`.
         theirs: the model's trained parameters.
         given: the server's parameters of the same values and shapes, whose gradients are the noisy mean.
-        moved: called after each step; puts the new values into the model.
     """
 
     def __init__(
@@ -28,9 +27,8 @@ class Borrowed:
         optimizer: torch.optim.Optimizer,
         theirs: Sequence[nn.Parameter],
         given: Sequence[nn.Parameter],
-        moved: Callable[[], None],
     ) -> None:
-        self._optimizer, self._theirs, self._given, self._moved = optimizer, list(theirs), list(given), moved
+        self._optimizer, self._theirs, self._given = optimizer, list(theirs), list(given)
         self._allowed = False
         self._handle = optimizer.register_step_pre_hook(self._refuse)
         self.param_groups: list[dict[str, Any]] = []  # rates are the user's affair
@@ -48,7 +46,13 @@ class Borrowed:
             self._allowed = False
             for parameter, data in zip(self._theirs, own, strict=True):
                 parameter.data, parameter.grad = data, None
-        self._moved()
+        self.show()
+
+    def show(self) -> None:
+        """Put the server's values into the model."""
+        with torch.no_grad():
+            for parameter, given in zip(self._theirs, self._given, strict=True):
+                parameter.copy_(given)
 
     def state_dict(self) -> dict[str, Any]:
         """The user's."""

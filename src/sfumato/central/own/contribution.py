@@ -83,7 +83,7 @@ class OwnContribution(GradientSum):
         super().__init__(Trainable(model, spec, device=device, in_place=True), len(rows), device)
         self._rows, self._ask, self._pause, self._feed = rows, ask, pause, feed
         self._keep, self._about, self._with_digest = keep, about, digest
-        self.in_step, self._left = False, 0
+        self.in_step, self._left, self._stepped = False, 0, False
         refuse_private_as_public(self.trained, self._inputs())
         covered(self.model)
         pool = rows.samples(self._pool().tolist(), 0)
@@ -123,7 +123,14 @@ class OwnContribution(GradientSum):
         source: RandomSource,
         out: Tensor | None,
     ) -> ClippedSum:
-        """The sum of the examples' bounded gradients."""
+        """The sum of the examples' bounded gradients.
+
+        Raises:
+            InputError: somebody else has changed a trained parameter since the last step.
+        """
+        if self._stepped:
+            self._refuse_moved(theta)
+        self._stepped = True
         self._feed.begin(round, source, self.micro_batch)
         self._left = len(cohort.units)
         return super().clipped_sum(theta, cohort, round, bound, clip_norm, source, out)
@@ -157,6 +164,20 @@ class OwnContribution(GradientSum):
             self.trained.put_back(self.trained.initial)
         numbers = [*losses.double().tolist(), *squares.double().sqrt().tolist()]
         return {"numbers": numbers, "precision": "single", "draws": self._recheck.draws()}
+
+    def _refuse_moved(self, theta: Tensor) -> None:
+        names = [
+            name
+            for name, here, there in zip(
+                self.trained.layout.names, self.trained.parameters, self.trained.views(theta), strict=True
+            )
+            if not torch.equal(here, there)
+        ]
+        if names:
+            raise InputError(
+                f"parameter {names[0]} was changed between two steps by something else than the run, which cannot know "
+                "whether that was private; keep averages and copies outside of the model that is trained"
+            )
 
     def _micro_batch(self, examples: np.ndarray, key: int, share: ClippedSum) -> tuple[Tensor, Tensor] | None:
         self.in_step = True

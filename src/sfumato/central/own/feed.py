@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
-from sfumato._check import InputError, first_line
 from sfumato._random import RandomSource
 from sfumato.central.gradients import reading_key
 from sfumato.central.own.map_rows import MapRows
@@ -50,20 +49,10 @@ class Feed:
         """The next micro-batch of the step: these examples.
 
         Raises:
-            InputError: a process that reads has died, or what it met.
+            RuntimeError: a process that reads has died; torch raises it wherever the run is just then.
         """
         if self._coming is not None:
-            try:
-                read_key, read_places, batch = next(self._coming)
-            except InputError:
-                raise
-            except RuntimeError as error:
-                if "worker" not in str(error).lower():
-                    raise
-                raise InputError(
-                    f"a process that reads the data set has died ({first_line(error)}); see what it said (memory, as a "
-                    "rule: lower workers), and start again with resume=True"
-                ) from None
+            read_key, read_places, batch = next(self._coming)
             if read_key == key and read_places == places.tolist():
                 return batch
             self._coming = None  # the micro-batch has shrunk: the rest of this step is read here

@@ -53,7 +53,8 @@ class PrivateLoop:
         digest: whether a run that goes on has to find the same data.
 
     Attributes:
-        done: steps that were taken.
+        done: steps that were taken; those of a run that goes on, and its weights, are known from the first batch that
+            is no trial.
         planned: steps of the whole run.
         epsilon: ε so far; None before the first step and without a guarantee.
         last: whether the batch in hand is the last one of its step.
@@ -127,16 +128,7 @@ class PrivateLoop:
             if error is not None:
                 if not self._run.dead:
                     self._run.throw(GreenletExit)
-                if isinstance(error, RuntimeError) and "does not require grad" in str(error):
-                    raise InputError(
-                        f"a backward pass without a gradient to follow ({first_line(error)}): batches that only try "
-                        "the loop out have none; leave loss.backward() out, backward(losses) is the backward pass"
-                    ) from error
-                if isinstance(error, RuntimeError | MemoryError) and out_of_memory(error):
-                    raise InputError(
-                        f"memory ran out in the loop with {self._examples} examples at once; set "
-                        "micro_batch of the plan to less than that, and go on with resume=True"
-                    ) from error
+                self._tell(error)
             elif self._state != _OVER:
                 self._advance(throw=True)
         finally:
@@ -192,6 +184,11 @@ class PrivateLoop:
                 self._advance(losses)
             finally:
                 self._within_backward = False
+
+    def show_values(self) -> None:
+        """Put the parameters of the run into the model."""
+        if self._borrowed is not None:
+            self._borrowed.show()
 
     def _batches(self) -> Iterator[Any]:
         while True:
@@ -265,12 +262,7 @@ class PrivateLoop:
         assert self._made is not None
         trained = self._made.trained
 
-        def moved() -> None:
-            with torch.no_grad():
-                for parameter, value in zip(trained.parameters, given, strict=True):
-                    parameter.copy_(value)
-
-        self._borrowed = Borrowed(self._optimizer, trained.parameters, given, moved)
+        self._borrowed = Borrowed(self._optimizer, trained.parameters, given)
         return self._borrowed
 
     def _ask(self, batch: Any, examples: int, last: bool) -> Tensor:
@@ -279,6 +271,30 @@ class PrivateLoop:
     def _pause(self) -> None:
         if self._within_backward:
             self._wait(_PAUSE)
+
+    def _tell(self, error: BaseException) -> None:
+        """In a line what torch says in its own words.
+
+        Raises:
+            InputError: where there is such a line.
+        """
+        if not isinstance(error, RuntimeError | MemoryError):
+            return
+        if "DataLoader worker" in str(error):
+            raise InputError(
+                f"a process that reads the data set has died ({first_line(error)}); see what it said (memory, as a "
+                "rule: lower workers), and go on with resume=True"
+            ) from error
+        if "does not require grad" in str(error):
+            raise InputError(
+                f"a backward pass without a gradient to follow ({first_line(error)}): batches that only try the loop "
+                "out have none; leave loss.backward() out, backward(losses) is the backward pass"
+            ) from error
+        if out_of_memory(error):
+            raise InputError(
+                f"memory ran out in the loop with {self._examples} examples at once; set micro_batch of the plan to "
+                "less than that, and go on with resume=True"
+            ) from error
 
     def _eagerly(self, stance: str) -> None:
         """Compiled models run as they are written: what is compiled does not show its layers."""
@@ -301,8 +317,9 @@ class _Turns(Callback):
         self._loop, self._wait = loop, wait
 
     def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:
-        """Know how many there will be."""
+        """Know how many there will be, and put the values of a run that goes on into the model."""
         self._loop.planned, self._loop.done = rounds, done
+        self._loop.show_values()
 
     def on_round(self, row: dict[str, Any]) -> None:
         """A step is done."""

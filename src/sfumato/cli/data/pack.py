@@ -21,7 +21,8 @@ class PackOptions(CommonOptions):
         destination: the store's folder, which must not exist yet or be empty. The same command goes on with a store
             that was not finished.
         size: bring pictures to this side, or to this height and width; the middle is cut out where proportions differ.
-        channels: 1 for grey, 3 for RGB.
+            Without it they keep their size, which must be the same.
+        channels: 1 for grey, 3 for RGB. Without it they keep what they have, which must be the same.
         labels: whether class folders of the same name are one class for all users (shared) or each user's own
             (per_user).
         on_error: what to do with files that are no readable pictures: refuse them and stop, or skip and list them.
@@ -29,8 +30,8 @@ class PackOptions(CommonOptions):
 
     source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SRC")]
     destination: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DST")]
-    size: int | tuple[int, int] = 28
-    channels: Literal[1, 3] = 1
+    size: int | tuple[int, int] | None = None
+    channels: Literal[1, 3] | None = None
     labels: Literal["shared", "per_user"] = "shared"
     on_error: Literal["refuse", "skip"] = "refuse"
 

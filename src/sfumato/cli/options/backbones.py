@@ -12,6 +12,7 @@ from sfumato import models
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.cli.console import say
+from sfumato.cli.own_model import is_own, own_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +20,9 @@ class ModelOptions:
     """The backbone.
 
     Attributes:
-        model: lenet, mobilenet_v2, resnet18, resnet20 or resnet50. Any other torch module can be trained from Python.
-        embedding_dim: dimensions of the embedding.
+        model: lenet, mobilenet_v2, resnet18, resnet20 or resnet50; or package.module:factory, an importable class or
+            function without arguments that gives a torch module; the folder that you are in is searched too.
+        embedding_dim: dimensions of the embedding; a model of your own decides them itself.
         weights: pretrained weights to start from: torchvision's or timm's, or the model.safetensors of another run.
             They must come from public data, for the guarantee does not cover what they were trained on.
         batch_norm: what becomes of the batch norm in published weights: group norm takes its place (replace), or it is
@@ -47,14 +49,17 @@ def build(options: ModelOptions, input_shape: Sequence[int], seed: int | None, *
         InputError: an unknown name, data that are no pictures, or weights that do not fit.
     """
     source = RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
-    generator = torch.Generator().manual_seed(source.seed64("initial model"))
-    model = models.backbone(
-        options.model,
-        embedding_dim=options.embedding_dim,
-        input_shape=input_shape,
-        normalisation=_normalisation(options.weights, options.batch_norm),
-        generator=generator,
-    )
+    if is_own(options.model):
+        model = own_model(options.model, source)
+    else:
+        generator = torch.Generator().manual_seed(source.seed64("initial model"))
+        model = models.backbone(
+            options.model,
+            embedding_dim=options.embedding_dim,
+            input_shape=input_shape,
+            normalisation=_normalisation(options.weights, options.batch_norm),
+            generator=generator,
+        )
     if options.weights is None or not load:
         return model
     if options.weights.suffix == ".safetensors" and models.read_metadata(options.weights):
@@ -86,12 +91,15 @@ def rebuild(about: Mapping[str, Any], weights: Path) -> nn.Module:
             f"{weights.parent}/plan.json does not tell the run's {missing[0]}: it was trained from Python; load "
             f"{weights.name} there, with sfumato.models.load_weights"
         )
-    model = models.backbone(
-        about["model"],
-        embedding_dim=about["embedding_dim"],
-        input_shape=about["input_shape"],
-        normalisation=_normalisation(about.get("weights"), about.get("batch_norm", "replace")),
-    )
+    if is_own(about["model"]):
+        model = own_model(about["model"], RandomSource.from_os())
+    else:
+        model = models.backbone(
+            about["model"],
+            embedding_dim=about["embedding_dim"],
+            input_shape=about["input_shape"],
+            normalisation=_normalisation(about.get("weights"), about.get("batch_norm", "replace")),
+        )
     models.load_weights(model, weights)
     return model.eval()
 

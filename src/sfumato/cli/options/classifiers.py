@@ -14,6 +14,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.cli.console import say
 from sfumato.cli.options.examples import ExampleDataOptions, read_examples
+from sfumato.cli.own_model import is_own, own_model
 from sfumato.data import ExampleDataset, to_tensor
 
 PICTURES = ("lenet5", "vgg", "resnet18", "resnet20", "wrn16_4", "scatternet")
@@ -27,7 +28,8 @@ class ClassifierOptions:
     Attributes:
         model: lenet5, lenet300_100, vgg, resnet18, resnet20, wrn16_4 or scatternet for pictures, bilstm or transformer
             for texts, ctr for tables, lenet300_100 for numbers alone. It gets an output for each class, or for each
-            number of a target. Any other torch module can be trained from Python.
+            number of a target. Or package.module:factory, an importable class or function without arguments that gives
+            a torch module; the folder that you are in is searched too.
         normalisation: none, layer, group or public_batch, where the model has the choice; None for its own.
         model_options: more of the model's own settings as name=value, for example hidden=64.
         public_inputs: for public_batch: data whose first 128 examples are public; they are never private records.
@@ -65,6 +67,31 @@ def build_classifier(
         InputError: an unknown name or option, data that the model does not read, or weights that do not fit.
     """
     source = RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
+    model = (
+        _own(options, source) if is_own(options.model) else _of_the_catalogue(options, data, source, reading=reading)
+    )
+    if options.pretrained is not None and load:
+        fresh = models.transfer_weights(model, options.pretrained)
+        if not quiet:
+            say(f"weights: all tensors of {options.pretrained}" + (f" but {', '.join(fresh)}" if fresh else ""))
+    return model
+
+
+def _own(options: ClassifierOptions, source: RandomSource) -> nn.Module:
+    """A network by its module's name, which takes no settings."""
+    for flag, value in (
+        ("--normalisation", options.normalisation),
+        ("--public-inputs", options.public_inputs),
+        ("--model-options", options.model_options),
+    ):
+        if value:
+            raise InputError(f"{flag} is for the models of this package; {options.model} decides it itself")
+    return own_model(options.model, source)
+
+
+def _of_the_catalogue(
+    options: ClassifierOptions, data: ExampleDataset, source: RandomSource, *, reading: ExampleDataOptions | None
+) -> nn.Module:
     generator = torch.Generator().manual_seed(source.seed64("initial model"))
     chosen = _own_options(options.model_options)
     if options.normalisation is not None:
@@ -77,12 +104,7 @@ def build_classifier(
     chosen = _sizes(options.model, data.vocabulary_sizes) | chosen
     _refuse_unlike_pictures(options.model, data)
     _refuse_ids(options.model, data)
-    model = models.classifier(options.model, _outputs(data), data.input_shapes, generator=generator, **chosen)
-    if options.pretrained is not None and load:
-        fresh = models.transfer_weights(model, options.pretrained)
-        if not quiet:
-            say(f"weights: all tensors of {options.pretrained}" + (f" but {', '.join(fresh)}" if fresh else ""))
-    return model
+    return models.classifier(options.model, _outputs(data), data.input_shapes, generator=generator, **chosen)
 
 
 def _outputs(data: ExampleDataset) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sfumato.data.chunked import ChunkedRows
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.targets import class_assumption, name_assumption
 from sfumato.data.users.dataset import UserDataset
@@ -33,7 +34,7 @@ def examples_from_users(users: UserDataset) -> ExampleDataset:
         rows = rows[labels[rows] >= 0]
     whole_data = users.chosen is None and len(rows) == len(labels)
     dataset = ExampleDataset(
-        inputs=(users.inputs if isinstance(users.inputs, np.ndarray) else GatheredRows(users.inputs),),
+        inputs=(users.inputs if isinstance(users.inputs, np.ndarray | ChunkedRows) else GatheredRows(users.inputs),),
         targets=np.where(labels >= 0, labels, 0),
         num_classes=users.num_classes,
         label_names=users.label_names,

@@ -16,7 +16,7 @@ from sfumato.data.digest import row_digest
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.from_users import GatheredRows
 from sfumato.data.examples.targets import name_assumption
-from sfumato.data.image_files import BadImage, OnError, Picture, decode, image_size, user_folder
+from sfumato.data.image_files import BadImage, OnError, Picture, decode, image_size, refuse_difference, user_folder
 from sfumato.data.readers.image_folder import LazyImages
 from sfumato.data.readers.part import MissingPart, Part
 from sfumato.data.store.pack import refusal
@@ -93,7 +93,7 @@ def class_folder(
             bad.append(f"{file} ({error})")
         else:
             first = first or (file, picture)
-            _refuse_difference(root, first, (file, picture))
+            refuse_difference((root / first[0], first[1].pixels.shape), (root / file, picture.pixels.shape))
             labels.append(label)
             kept.append(file)
             digests += row_digest(picture.pixels)
@@ -143,17 +143,3 @@ def _folders(root: Path) -> list[str]:
     if not found:
         raise InputError(f"{root} has no classes: it has no folders; put the pictures into {_LAYOUT}")
     return sorted(found, key=os.fsencode)
-
-
-def _refuse_difference(root: Path, first: tuple[str, Picture], other: tuple[str, Picture]) -> None:
-    """Refuse two pictures that do not go into one array."""
-    (a, one), (b, two) = first, other
-    if one.pixels.shape == two.pixels.shape:
-        return
-    if one.pixels.shape[:2] != two.pixels.shape[:2]:
-        kinds = ["{}×{}".format(*picture.pixels.shape) for picture in (one, two)]
-        remedy = "bring all to one size: --size 28, or size=28"
-    else:
-        kinds = ["grey" if picture.pixels.shape[2] == 1 else "RGB" for picture in (one, two)]
-        remedy = "convert all: --channels 1 or 3, or channels=1"
-    raise InputError(f"{root / a} is {kinds[0]} and {root / b} is {kinds[1]}; {remedy}")

@@ -25,6 +25,7 @@ from sfumato.data.image_files import (
     decode,
     folders,
     image_size,
+    refuse_difference,
     user_names,
 )
 from sfumato.data.store.pack import convert_notes, refusal, skip_notes
@@ -228,7 +229,7 @@ def from_entries(
             bad.append(f"{entry.path} ({error})")
         else:
             first = first or (entry, picture)
-            _same(root, first, (entry, picture), fit is None, channels is None)
+            refuse_difference((root / first[0].path, first[1].pixels.shape), (root / entry.path, picture.pixels.shape))
             resized += picture.size != picture.pixels.shape[:2]
             converted += picture.channels != picture.pixels.shape[2]
             if label_names is None:
@@ -264,17 +265,3 @@ def from_entries(
             skip_notes(len(bad), bad, len(empty), empty) + convert_notes(resized, converted, (height, width, depth))
         ),
     )
-
-
-def _same(root: Path, first: tuple[Entry, Picture], other: tuple[Entry, Picture], sizes: bool, channels: bool) -> None:
-    """Refuse two pictures that do not go into one array."""
-    (a, one), (b, two) = first, other
-    if sizes and one.size != two.size:
-        kinds = [f"{height}×{width}" for height, width in (one.size, two.size)]
-        remedy = "size=28, for example, to bring all to one size"
-    elif channels and one.channels != two.channels:
-        kinds = ["grey" if picture.channels == 1 else "RGB" for picture in (one, two)]
-        remedy = "channels=1 or channels=3 to convert all"
-    else:
-        return
-    raise InputError(f"{root / a.path} is {kinds[0]} and {root / b.path} is {kinds[1]}; give {remedy}")

@@ -16,8 +16,21 @@ from pathlib import Path
 import numpy as np
 
 from sfumato._check import InputError, one_of
-from sfumato.data.image_files import BadImage, Labels, OnError, UserFolder, decode, folders, image_size, user_names
-from sfumato.data.store.writer import StoreWriter, disk_full
+from sfumato.data.image_files import (
+    LAYOUTS,
+    BadImage,
+    Labels,
+    OnError,
+    UserFolder,
+    decode,
+    folders,
+    image_size,
+    peek,
+    refuse_difference,
+    user_names,
+)
+from sfumato.data.store.users import open_store, user_columns
+from sfumato.data.store.writer import StoreWriter, disk_full, refuse_full
 from sfumato.data.users.dataset import UserDataset
 
 _COMMIT_SECONDS = 2.0  # work that a kill may cost
@@ -27,8 +40,8 @@ _NAMED = 5  # examples in a note; skipped.jsonl has them all
 def pack(
     source: Path | str,
     destination: Path | str,
-    size: int | Sequence[int] = 28,
-    channels: int = 1,
+    size: int | Sequence[int] | None = None,
+    channels: int | None = None,
     on_error: OnError = "refuse",
     labels: Labels = "shared",
     progress: Callable[[int, int], None] | None = None,
@@ -39,8 +52,9 @@ def pack(
         source: `source/<user>/<picture>` (the user is the class) or `source/<user>/<class>/<picture>`.
         destination: a folder that does not exist or is empty; the store appears there when it is whole. Until
             then it grows in `destination.partial`.
-        size: side, or (height, width). A picture of other proportions is cut to the middle, then scaled.
-        channels: 1 (grey) or 3 (RGB).
+        size: side, or (height, width). A picture of other proportions is cut to the middle, then scaled. None keeps
+            the size of the pictures, which must be the same.
+        channels: 1 (grey) or 3 (RGB); None keeps what the pictures have, which must be the same.
         on_error: "refuse" stops at the first file that is not a readable picture and names it; "skip" leaves
             such files out, counts them and lists them in the store's `skipped.jsonl`.
         labels: "shared": class folders of the same name are one class; "per_user": they are each user's own.
@@ -50,30 +64,35 @@ def pack(
         the finished store, opened; its `notes` tell what was skipped and converted.
 
     Raises:
-        InputError: no users, a bad file (with on_error="refuse"), a destination that is not empty, a full
-            disk, or a source that changed between two runs. What was packed stays, and the same command goes
-            on.
+        InputError: no users, a bad file (with on_error="refuse"), pictures of different sizes or channels where
+            `size` or `channels` is None, a destination that is not empty, a full disk, or a source that changed
+            between two runs. What was packed stays, and the same command goes on.
     """
     source, destination = Path(source), Path(destination)
-    height, width = image_size(size)
-    one_of((1, 3), channels=channels)
+    fit = None if size is None else image_size(size)
+    if channels is not None:
+        one_of((1, 3), channels=channels)
     one_of(("refuse", "skip"), on_error=on_error)
     one_of(("shared", "per_user"), labels=labels)
     users, strays = user_names(source)
     if destination.resolve().is_relative_to(source.resolve()):
         raise InputError(f"{destination} lies inside {source}; choose a folder outside of the pictures")
+    refuse_full(destination)
+    shape = _shape(source, users, fit, channels)
     writer = StoreWriter(
         destination,
-        (height, width, channels),
-        np.dtype(np.uint8),
+        user_columns(shape, np.dtype(np.uint8)),
         class_names=True,
-        options={"labels": labels},  # on_error may change: what is packed so far had no bad file, or skipped it
+        options={
+            "shape": list(shape),
+            "labels": labels,
+        },  # on_error may change: what is packed so far had no bad file, or skipped it
     )
-    packing = _Packing(source, writer, on_error, labels, progress)
+    packing = _Packing(source, writer, shape, (fit, channels), on_error, labels, progress)
     try:
         packing.prepare(users, strays)
         packing.users(users)
-        return writer.finish(packing.notes())
+        return open_store(writer.finish({"notes": packing.notes()}))
     except OSError as error:
         raise disk_full(error, writer) or error from None
     finally:
@@ -87,12 +106,16 @@ class _Packing:
         self,
         source: Path,
         writer: StoreWriter,
+        shape: tuple[int, int, int],
+        convert: tuple[tuple[int, int] | None, int | None],
         on_error: OnError,
         labels: Labels,
         progress: Callable[[int, int], None] | None,
     ) -> None:
         self.source = source
         self.writer = writer
+        self.shape = shape
+        self.convert = convert
         self.on_error = on_error
         self.labels = labels
         self.progress = progress
@@ -152,10 +175,9 @@ class _Packing:
         extra = self.writer.extra
         return skip_notes(
             extra["bad_files"], extra["bad_names"], extra["empty_users"], extra["empty_names"]
-        ) + convert_notes(extra["resized"], extra["converted"], self.writer.shape)
+        ) + convert_notes(extra["resized"], extra["converted"], self.shape)
 
     def _user(self, folder: UserFolder) -> None:
-        height, width, channels = self.writer.shape
         extra = self.writer.extra
         own: dict[str | None, int] = {}
         before = self.writer.examples
@@ -163,7 +185,7 @@ class _Packing:
             self._bad(path, reason)
         for kind, path in folder.files:
             try:
-                picture = decode(self.source / path, (height, width), channels)
+                picture = decode(self.source / path, *self.convert)
             except BadImage as error:
                 self._bad(path, str(error))
             else:
@@ -176,9 +198,13 @@ class _Packing:
                 else:
                     name = folder.name if kind is None else f"{folder.name}/{kind}"
                     label = own[kind] = self.writer.add_class(name)
-                extra["resized"] += picture.size != (height, width)
-                extra["converted"] += picture.channels != channels
-                self.writer.add(picture.pixels[None], np.array([label]))
+                if picture.pixels.shape != self.shape:
+                    raise InputError(
+                        f"{self.source / path} is not of the size and colour in its header; give --size and --channels"
+                    )
+                extra["resized"] += picture.size != self.shape[:2]
+                extra["converted"] += picture.channels != self.shape[2]
+                self.writer.add(np.array([label]), picture.pixels[None])
             self.done += 1
             if self.progress is not None:
                 self.progress(self.done, self.total)
@@ -214,6 +240,33 @@ class _Packing:
         return InputError(
             f"{self.source} changed since packing stopped: {how}; delete {self.writer.folder} to pack it from the start"
         )
+
+
+def _shape(
+    source: Path, users: Sequence[str], size: tuple[int, int] | None, channels: int | None
+) -> tuple[int, int, int]:
+    """The shape of every row: as asked for, else what all pictures have by their headers.
+
+    A picture whose header cannot be read is left to the packing, which names or skips it.
+    """
+    if size is not None and channels is not None:
+        return *size, channels
+    first: tuple[Path, tuple[int, int, int]] | None = None
+    bad: tuple[Path, str] | None = None
+    for folder in folders(source, users):
+        for _, path in folder.files:
+            try:
+                own = peek(source / path)
+            except BadImage as error:
+                bad = bad or (source / path, str(error))
+                continue
+            shape = (*(size or own[:2]), channels or own[2])
+            first = first or (source / path, shape)
+            refuse_difference(first, (source / path, shape))
+    if first is None:
+        hint = "" if bad is None else f": {bad[0]} {bad[1]}"
+        raise InputError(f"{source} has no users with readable pictures{hint}; it needs {LAYOUTS}")
+    return first[1]
 
 
 def refusal(path: Path, reason: str) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sfumato.data.store.users import open_store, user_columns
 from sfumato.data.store.writer import StoreWriter, disk_full
 from sfumato.data.users.dataset import UserDataset
 
@@ -40,8 +41,7 @@ def write_users(
     """
     writer = StoreWriter(
         Path(destination),
-        shape,
-        dtype,
+        user_columns(shape, dtype),
         class_names=label_names is not None,
         class_groups=label_groups is not None,
         options={},
@@ -53,9 +53,9 @@ def write_users(
             writer.add_class(name, None if label_groups is None else label_groups[label])
         for name, inputs, labels in users:
             if len(labels):
-                writer.add(inputs, labels)
+                writer.add(labels, inputs)
                 writer.end_user(name)
-        return writer.finish(list(notes))
+        return open_store(writer.finish({"notes": list(notes)}))
     except OSError as error:
         raise disk_full(error, writer) or error from None
     finally:

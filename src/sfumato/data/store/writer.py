@@ -1,8 +1,9 @@
-"""Writing a store one user at a time, in constant memory, so that a stop at any moment loses no finished user.
+"""Writing a store in constant memory, so that a stop at any moment loses no finished user.
 
-The files grow in `DESTINATION.partial`. `mark` ends a user in memory; `commit` flushes the files to the disk
-and then records, in one atomic write, how long each file was at the last mark. After a crash every file is
-cut back to that length, so what is written next is what would have been written without the crash.
+The files grow in `DESTINATION.partial`. Rows wait in memory until a batch is full, and go to `examples.arrow` then.
+`mark` ends a user in memory; `commit` flushes the files to the disk, with the rows of the batch that is not full in
+one of its own, and then records, in one atomic write, how long each file was at the last mark. After a crash every file
+is cut back to that length, so what is written next is what would have been written without the crash.
 """
 
 import errno
@@ -10,63 +11,36 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from sfumato._check import InputError
-from sfumato._files import read_json, sync_folder, write_json
-from sfumato.data.store.users import (
-    FORMAT,
-    VERSION,
+from sfumato._files import read_json, sync_folder, write_atomic, write_json
+from sfumato.data.store.arrow import Column, Frame, batch_of, batch_rows, ending, lengths, schema_of, write_table
+from sfumato.data.store.facts import (
+    CLASSES,
+    EXAMPLES,
+    USERS,
     chained,
+    content_digest,
     index_digest,
     looks_of,
     note_verified,
-    open_store,
     partial_folder,
-    seal,
+    write_facts,
 )
-from sfumato.data.users.dataset import UserDataset
+from sfumato.data.store.stream import Stream
+from sfumato.data.strings import Strings
 
-_BUFFER = 1 << 20  # bytes kept per file before they are written
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-
-
-class _Stream:
-    """An append-only file with a buffer, whose length can be set back."""
-
-    def __init__(self, path: Path) -> None:
-        self._handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
-        self._waiting = bytearray()
-        self.length = 0
-
-    def resume(self, length: int) -> bool:
-        """Cut the file to a length; False if it is shorter than that."""
-        if os.fstat(self._handle).st_size < length:
-            return False
-        os.ftruncate(self._handle, length)
-        os.lseek(self._handle, length, os.SEEK_SET)
-        self.length = length
-        return True
-
-    def write(self, content: bytes | memoryview) -> None:
-        self._waiting += content
-        self.length += len(content)
-        if len(self._waiting) >= _BUFFER:
-            self._drain()
-
-    def flush(self) -> None:
-        self._drain()
-        os.fsync(self._handle)
-
-    def close(self) -> None:
-        os.close(self._handle)
-
-    def _drain(self) -> None:
-        while self._waiting:  # what could not be written stays, so that a failed flush can never look like a good one
-            del self._waiting[: os.write(self._handle, self._waiting)]
+TARGET = "target"
+_USER = Column("user", (), np.dtype(np.int64))
+_WAITING = "waiting-"  # begins the name of the file of rows whose batch is not full
 
 
 class StoreWriter:
@@ -74,8 +48,8 @@ class StoreWriter:
 
     Args:
         destination: the finished store's folder; it must not exist or be empty.
-        shape: the shape of one input.
-        dtype: the type of the inputs.
+        columns: what is held of each example.
+        users: whether examples belong to users; a column says to which.
         class_names: whether classes have names.
         class_groups: whether classes have groups.
         options: JSON values that must be the same when writing goes on after a stop.
@@ -89,9 +63,9 @@ class StoreWriter:
     def __init__(
         self,
         destination: Path,
-        shape: tuple[int, ...],
-        dtype: np.dtype,
+        columns: Sequence[Column],
         *,
+        users: bool = True,
         class_names: bool,
         class_groups: bool = False,
         options: dict[str, Any],
@@ -99,46 +73,51 @@ class StoreWriter:
     ) -> None:
         self.destination = destination
         self.folder = partial_folder(destination)
-        self.shape = shape
-        self.dtype = np.dtype(dtype).newbyteorder("<")
+        self.columns = (_USER, *columns) if users else tuple(columns)
         self.users = 0
         self.examples = 0
         self.classes = 0
         self.extra: dict[str, Any] = {}
-        self._options = {"shape": list(shape), "dtype": self.dtype.str, **options}
+        self._told = [{"name": one.name, "shape": list(one.shape), "dtype": one.dtype.str} for one in self.columns]
+        self._options = options
+        self._schema = schema_of(self.columns)
+        self._size = batch_rows(self.columns)
         self._chain = bytes(32)
-        self._own = hashlib.sha256(), hashlib.sha256()
+        self._batch, self._held = self._new_batch(), 0
         refuse_full(destination)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = self._locked()
         self._open = True
-        names = ["inputs", "labels", "offsets", "users", "users.offsets"]
-        names += ["classes", "classes.offsets"] * class_names + ["groups", "groups.offsets"] * class_groups
-        self._streams = {f"{name}.bin": _Stream(self.folder / f"{name}.bin") for name in names}
-        self._streams["skipped.jsonl"] = _Stream(self.folder / "skipped.jsonl")
+        texts = ["users"] * users + ["classes"] * class_names + ["groups"] * class_groups
+        names = [EXAMPLES, "skipped.jsonl", *["ends.bin"] * users]
+        names += [f"{text}.{part}" for text in texts for part in ("bin", "offsets.bin")]
+        self._streams = {name: Stream(self.folder / name) for name in names}
+        self._divided, self._texts = users, texts
         self.resumed = resume and self._resume()
         if not self.resumed:
             for name, stream in self._streams.items():
                 stream.resume(0)
                 if name.endswith("offsets.bin"):
                     stream.write(bytes(8))
+            self._append(memoryview(self._schema.serialize()))
         self.mark()
 
-    def add(self, inputs: np.ndarray, labels: np.ndarray) -> None:
-        """Append examples to the current user: inputs [n, *shape], integer labels [n]."""
-        content = np.ascontiguousarray(inputs, self.dtype)
-        numbers = np.ascontiguousarray(labels, "<i8")
-        for name, array, digest in zip(("inputs.bin", "labels.bin"), (content, numbers), self._own, strict=True):
-            raw = array.tobytes()
-            digest.update(raw)
-            self._streams[name].write(raw)
-        self.examples += len(numbers)
+    def add(self, *arrays: np.ndarray) -> None:
+        """Append examples, of the current user if there are users: [n, *shape] for each of the columns."""
+        count, done = len(arrays[0]), 0
+        whole = (np.full(count, self.users), *arrays) if self._divided else arrays
+        while done < count:
+            taken = min(count - done, self._size - self._held)
+            for held, array in zip(self._batch, whole, strict=True):
+                held[self._held : self._held + taken] = array[done : done + taken]
+            done, self._held = done + taken, self._held + taken
+            if self._held == self._size:
+                self._write_batch()
+        self.examples += count
 
     def end_user(self, name: str) -> None:
-        """Close the current user under a name."""
-        self._chain = chained(self._chain, name, *(digest.digest() for digest in self._own))
-        self._own = hashlib.sha256(), hashlib.sha256()
-        self._streams["offsets.bin"].write(self.examples.to_bytes(8, "little"))
+        """Close the current user, whose examples were added last, under a name."""
+        self._streams["ends.bin"].write(self.examples.to_bytes(8, "little"))
         self._string("users", name)
         self.users += 1
 
@@ -157,6 +136,7 @@ class StoreWriter:
 
     def mark(self) -> None:
         """All users so far are complete: a stop from here on goes back to this point."""
+        self._marked = self._batch, self._held
         self._state = {
             "options": self._options,
             "users": self.users,
@@ -171,42 +151,63 @@ class StoreWriter:
         """Put everything up to the last mark safely on the disk."""
         for stream in self._streams.values():
             stream.flush()
-        write_json(self.folder / "state.json", self._state)
+        arrays, held = self._marked
+        waiting = batch_of(self._schema, [array[:held] for array in arrays]).serialize().to_pybytes()
+        name = _WAITING + hashlib.sha256(waiting).hexdigest()
+        write_atomic(self.folder / name, waiting)
+        write_json(self.folder / "state.json", {**self._state, "waiting": name})
+        for other in self.folder.glob(f"{_WAITING}*"):
+            if other.name != name:
+                other.unlink()
 
-    def finish(self, notes: list[str]) -> UserDataset:
-        """Seal the store, give it its name, and open it.
+    def finish(self, facts: dict[str, Any], numbers: np.ndarray | None = None) -> Path:
+        """Seal the store and give it its name.
+
+        Args:
+            facts: what else store.json tells; JSON.
+            numbers: int64 [classes], the final number of each class as it was added; None leaves targets as they are.
+
+        Returns:
+            the store's folder.
 
         Raises:
-            InputError: no user was written.
+            InputError: nothing was written.
         """
         self.mark()
         self.commit()
-        if self.users == 0:
-            raise InputError(f"there are no users with examples to write to {self.destination}")
-        facts = {
-            "format": FORMAT,
-            "version": VERSION,
-            "shape": list(self.shape),
-            "dtype": self.dtype.str,
-            "users": self.users,
-            "examples": self.examples,
-            "classes": self.classes,
-            "files": self._state["lengths"],
-            "index_sha256": index_digest(self.folder),
-            "content_sha256": self._chain.hex(),
-            "options": self._options,
-            "notes": notes,
-        }
-        write_json(self.folder / "store.json", {**facts, "sha256": seal(facts)})
+        if self.examples == 0:
+            what = "users with examples" if self._divided else "examples"
+            raise InputError(f"there are no {what} to write to {self.destination}")
+        self._write_end()
+        if numbers is not None and (numbers != np.arange(len(numbers))).any():
+            self._renumber(numbers)
+        self._write_tables()
+        files = [self.folder / name for name in (EXAMPLES, USERS, CLASSES, "skipped.jsonl")]
+        sizes = {file.name: file.stat().st_size for file in files if file.exists() and file.stat().st_size}
+        write_facts(
+            self.folder,
+            {
+                "fields": self._told,
+                "users": self.users if self._divided else None,
+                "examples": self.examples,
+                "classes": self.classes,
+                "files": sizes,
+                "index_sha256": index_digest(self.folder),
+                "content_sha256": self._chain.hex(),
+                "options": self._options,
+                **facts,
+            },
+        )
         os.rename(self.folder, self.destination)
-        for name in ("state.json", "lock"):  # after the rename: a stop before it leaves all that a later run needs
-            (self.destination / name).unlink()
+        rest = {"state.json", "lock", *self._streams} - set(sizes)
+        for file in (*rest, *(path.name for path in self.destination.glob(f"{_WAITING}*"))):
+            (self.destination / file).unlink()  # after the rename: a stop before it leaves all that a later run needs
         if not self.resumed:  # what an earlier run wrote may have been changed since
             note_verified(self.destination, looks_of(self.destination, self._chain.hex()))
         sync_folder(self.destination)
         sync_folder(self.destination.absolute().parent)
         self.close()
-        return open_store(self.destination)
+        return self.destination
 
     def close(self) -> None:
         """Release the files; what was committed stays for a later run."""
@@ -215,6 +216,66 @@ class StoreWriter:
             for stream in self._streams.values():
                 stream.close()
             os.close(self._lock)
+
+    def abandon(self) -> None:
+        """Release the files and delete what is not finished."""
+        if self._open:
+            self.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _new_batch(self) -> list[np.ndarray]:
+        return [np.empty((self._size, *column.shape), column.stored) for column in self.columns]
+
+    def _write_batch(self) -> tuple[int, int]:
+        """Append the rows that wait; the last mark may need theirs again, so the next batch gets arrays of its own.
+
+        Returns:
+            the lengths of header and body.
+        """
+        content = batch_of(self._schema, [array[: self._held] for array in self._batch]).serialize()
+        self._append(memoryview(content))
+        self._batch, self._held = self._new_batch(), 0
+        return lengths(content)
+
+    def _write_end(self) -> None:
+        """Append the rows that wait, and what tells where the batches are."""
+        header, body = lengths(batch_of(self._schema, self._new_batch()).serialize())
+        first, step = len(self._schema.serialize()), header + body
+        batches = [(first + i * step, header, body) for i in range(self.examples // self._size)]
+        if self._held:
+            batches.append((first + len(batches) * step, *self._write_batch()))
+        self._append(ending(self._schema, batches))
+        self._streams[EXAMPLES].flush()
+
+    def _append(self, content: bytes | memoryview) -> None:
+        self._streams[EXAMPLES].write(content)
+        self._chain = chained(self._chain, content)
+
+    def _renumber(self, numbers: np.ndarray) -> None:
+        """Give the classes their final numbers, which are known when all examples are."""
+        frame = Frame(self.folder / EXAMPLES, self.columns, self.examples, "r+")
+        for targets in frame.rows(TARGET).chunks:
+            targets[...] = numbers[targets]
+        frame.content.flush()
+        self._chain = bytes.fromhex(content_digest(frame.content, frame.pieces))
+
+    def _write_tables(self) -> None:
+        """The tables of users and classes."""
+        for stream in self._streams.values():
+            stream.flush()
+        texts = {name: self._mapped_texts(name) for name in self._texts}
+        if self._divided:
+            ends = np.fromfile(self.folder / "ends.bin", "<i8")
+            sizes = np.diff(ends, prepend=0)
+            write_table(self.folder / USERS, {"name": texts["users"], "start": ends - sizes, "count": sizes})
+        named = {one: texts[many] for one, many in (("name", "classes"), ("group", "groups")) if many in texts}
+        if named and self.classes:
+            write_table(self.folder / CLASSES, named)
+
+    def _mapped_texts(self, name: str) -> Strings:
+        content, offsets = self.folder / f"{name}.bin", self.folder / f"{name}.offsets.bin"
+        held = np.memmap(content, np.uint8, "r") if content.stat().st_size else np.zeros(0, np.uint8)
+        return Strings(held, np.memmap(offsets, "<i8", "r"))
 
     def _string(self, name: str, value: str) -> None:
         content = self._streams[f"{name}.bin"]
@@ -241,15 +302,30 @@ class StoreWriter:
             self.users, self.examples, self.classes = state["users"], state["examples"], state["classes"]
             self._chain, self.extra = bytes.fromhex(state["chain"]), state["extra"]
             whole = set(lengths) == set(self._streams) or options != self._options
+            waiting = str(state["waiting"])
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{file} is damaged; {again}") from None
         if options != self._options:
             differ = [key for key in self._options if options.get(key) != self._options[key]]
             what = ", ".join(f"{key}={options.get(key)!r} then, {self._options[key]!r} now" for key in differ)
             raise InputError(f"{self.destination} was begun with other options ({what}); use the same, or {again}")
-        if not whole or not all(stream.resume(lengths[name]) for name, stream in self._streams.items()):
+        whole = whole and all(stream.resume(lengths[name]) for name, stream in self._streams.items())
+        if not whole or not self._take_up(self.folder / waiting):
             raise InputError(f"the unfinished store {self.folder} is damaged; {again}")
         return True
+
+    def _take_up(self, file: Path) -> bool:
+        """Let the rows of an earlier run's last batch wait again; False if they are not as they were written."""
+        content = file.read_bytes() if file.is_file() else b""
+        if file.name != _WAITING + hashlib.sha256(content).hexdigest():
+            return False
+        batch = pa.ipc.read_record_batch(pa.ipc.read_message(content), self._schema)
+        self._held = batch.num_rows
+        for held, array in zip(self._batch, batch.columns, strict=True):
+            values = array.buffers()[-1]
+            if self._held and held[0].size:
+                held[: self._held] = np.frombuffer(values, held.dtype).reshape(-1, *held.shape[1:])
+        return self._held == self.examples % self._size
 
 
 def refuse_full(destination: Path) -> None:
@@ -266,7 +342,8 @@ def disk_full(error: OSError, writer: StoreWriter) -> InputError | None:
     """The line for a disk that is full, or None if the error is another one."""
     if error.errno not in _FULL:
         return None
+    done = f"{writer.users:,} users" if writer.users else f"{writer.examples:,} examples"
     return InputError(
-        f"no space left for {writer.destination} after {writer.users:,} users; make room and run the same command "
-        "again: it goes on from there"
+        f"no space left for {writer.destination} after {done}; make room and run the same command again: it goes on "
+        "from there"
     )

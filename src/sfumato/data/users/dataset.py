@@ -25,6 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sfumato._check import InputError
+from sfumato.data.chunked import ChunkedRows
 from sfumato.data.digest import digest_of
 from sfumato.data.inputs import Shaped, checked_inputs
 from sfumato.data.strings import Chosen, Strings, as_text
@@ -64,7 +65,7 @@ class UserDataset:
     """
 
     inputs: UserRows
-    labels: np.ndarray
+    labels: np.ndarray | ChunkedRows
     offsets: np.ndarray
     names: Sequence[str]
     num_classes: int
@@ -156,7 +157,7 @@ class UserDataset:
         return (inputs, labels) if kept.all() else (inputs[kept], labels[kept])
 
     def examples_of(self, users: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The examples of several users, one user after the other, in one go where the inputs are an array.
+        """The examples of several users, one user after the other, in one go where the inputs are in memory or mapped.
 
         Args:
             users: int64 [users], positions in this view.
@@ -175,7 +176,7 @@ class UserDataset:
             kept = labels >= 0
             sizes = np.bincount(np.repeat(np.arange(len(users)), sizes)[kept], minlength=len(users))
             rows, labels = rows[kept], labels[kept]
-        if isinstance(self.inputs, np.ndarray):
+        if isinstance(self.inputs, np.ndarray | ChunkedRows):
             return self.inputs[rows], labels, sizes
         parts = [self.examples(int(user))[0] for user in users]
         empty = np.empty((0, *self.input_shape), self.dtype)

@@ -7,7 +7,7 @@
 [10.0]
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -17,6 +17,8 @@ from sfumato.per_example.rule import Factors, Layer, OutputRule
 
 class EmbeddingRule(OutputRule):
     """A table [V, d]; the padding row gets no gradient."""
+
+    leading: ClassVar[bool] = True
 
     def refusal(self, module: nn.Embedding) -> str:
         if module.scale_grad_by_freq:

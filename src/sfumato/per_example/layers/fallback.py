@@ -7,6 +7,7 @@ small module of its own. A module that draws random numbers cannot be run again 
 """
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +16,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sfumato._check import InputError, first_line
 from sfumato.per_example.factor import Dense
-from sfumato.per_example.rule import Factors, Layer, Rule, Tap, at_least_single
+from sfumato.per_example.rule import Factors, Layer, Rule, Tap, at_least_single, each_of, rows_of
+from sfumato.per_example.shared import Shared
+from sfumato.per_example.workspace import ONCE
 
 
 class FallbackRule(Rule):
@@ -24,15 +27,22 @@ class FallbackRule(Rule):
     path: ClassVar[str] = "vectorised per-example gradients of the module"
 
     def attach(self, layer: Layer[nn.Module], tap: Tap) -> Callable[[], None]:
+        calls = count()
+
         def watch(module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
             if not tap.listening:
                 return output
+            call = next(calls)
 
             def marked(value: Any, index: int | None) -> Any:
                 if not isinstance(value, Tensor) or not value.is_floating_point():
                     return value
+                examples = tap.examples
+                once = rows_of(layer, call, (inputs, keywords), value, examples) == ONCE
                 # a copy: the module's own backward pass may need its output, and the next layer may work in place
-                return tap(value.clone(), lambda gradient: _factors(layer, inputs, keywords, index, gradient))
+                copy = (each_of(value, examples) if once else value).clone()
+                seen = tap(copy, lambda gradient: _factors(layer, inputs, keywords, index, gradient, once=once))
+                return Shared(seen, layer.workspace.decisions) if once else seen
 
             if isinstance(output, tuple):
                 return tuple(marked(value, index) for index, value in enumerate(output))
@@ -56,9 +66,15 @@ class WholeFallbackRule(FallbackRule):
 
 
 def _factors(
-    layer: Layer[nn.Module], inputs: tuple[Any, ...], keywords: dict[str, Any], index: int | None, gradient: Tensor
+    layer: Layer[nn.Module],
+    inputs: tuple[Any, ...],
+    keywords: dict[str, Any],
+    index: int | None,
+    gradient: Tensor,
+    *,
+    once: bool,
 ) -> Factors:
-    """Gradients of the wanted parameters through one output."""
+    """Gradients of the wanted parameters through one output; `once` if it is computed once for all examples."""
     module, examples = layer.module, len(gradient)
     trained = {name: module.get_parameter(name).detach() for name in sorted(layer.wanted)}
     fixed = {name: value.detach() for name, value in module.named_parameters() if name not in trained}
@@ -74,7 +90,7 @@ def _factors(
 
         return torch.func.vjp(run, parameters)[1](cotangent)[0]
 
-    batched = [_with_batch(value, examples) for value in (*values, *named.values())]
+    batched = [_copies(value) if once else _with_batch(value, examples) for value in (*values, *named.values())]
     dimensions = tuple(
         0 if isinstance(value, Tensor) and value is not other else None
         for value, other in zip(batched, (*values, *named.values()))
@@ -82,7 +98,7 @@ def _factors(
     vectorised = torch.vmap(of_one, in_dims=(None, dimensions, 0), randomness="error")
     try:
         with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-            gradients = vectorised(trained, tuple(batched), gradient.unsqueeze(1))
+            gradients = vectorised(trained, tuple(batched), gradient if once else gradient.unsqueeze(1))
     except RuntimeError as error:
         reason = first_line(error)
         if "randomness" in str(error):
@@ -100,6 +116,11 @@ def _as_seen(value: Any, parameters: dict[str, Tensor]) -> Any:
         return value
     single = any(parameter.dtype == torch.float32 for parameter in parameters.values())
     return at_least_single(value.detach()) if single else value.detach()
+
+
+def _copies(value: Any) -> Any:
+    """What an output that is computed once was computed from: each example's copy, or what all have."""
+    return value.each if isinstance(value, Shared) else value
 
 
 def _with_batch(value: Any, examples: int) -> Any:

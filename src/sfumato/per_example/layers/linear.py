@@ -7,6 +7,8 @@
 ([[[3.0, 6.0]]], [[3.0]])
 """
 
+from typing import ClassVar
+
 from torch import Tensor, nn
 
 from sfumato.per_example.factor import Dense, Outer
@@ -15,6 +17,8 @@ from sfumato.per_example.rule import Factors, Layer, OutputRule, at_least_single
 
 class LinearRule(OutputRule):
     """Weight [p, d] and bias [p]."""
+
+    leading: ClassVar[bool] = True
 
     def factors(self, layer: Layer[nn.Linear], saved: Tensor, gradient: Tensor) -> Factors:
         left = gradient.reshape(len(gradient), -1, gradient.shape[-1])

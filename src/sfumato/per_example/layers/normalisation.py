@@ -13,7 +13,7 @@ input, which the graph holds anyway.
 """
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +45,8 @@ class ScaleRule(OutputRule):
 
 
 class _LastDimensions(ScaleRule):
+    leading: ClassVar[bool] = True
+
     def summed(self, module: Any, values: Tensor) -> Tensor:
         shape = module.normalized_shape
         return values.reshape(len(values), -1, *shape).sum(dim=1)
