@@ -7,6 +7,7 @@ their results change with every run. With NOTEBOOKS=plain in the environment the
 
 import os
 import re
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,9 @@ def notebook(page: Path) -> Any:
         start, end = block.whole
         cells.append(_words(text[since:start]))
         if block.runs:
-            code = block.body if block.kind == "python" else "\n".join(f"!{line}" for line in snippets.commands(block))
+            code = block.body
+            if block.kind != "python":  # in one script, since a failing "!command" would go unnoticed
+                code = "\n".join(["%%bash -e", *snippets.commands(block)])
             cells.append(nbformat.v4.new_code_cell(code.rstrip()))
         since = end
     cells.append(_words(text[since:]))
@@ -48,9 +51,11 @@ def execute(made: Any) -> None:
     Raises:
         CellExecutionError: a cell fails.
     """
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     with tempfile.TemporaryDirectory() as folder:
-        client = NotebookClient(made, timeout=_TIMEOUT, record_timing=False, resources={"metadata": {"path": folder}})
+        place = {"metadata": {"path": folder}}
+        client = NotebookClient(made, timeout=_TIMEOUT, record_timing=False, coalesce_streams=True, resources=place)
         client.execute(env=environment)
     for cell in made.cells:
         if cell.cell_type == "code":
