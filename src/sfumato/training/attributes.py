@@ -45,7 +45,7 @@ class Attributes:
         self._plain: list[dict[str, Any]] = []
         copied: list[dict[str, Any]] = []
         for part in self._parts:
-            own = {name: value for name, value in vars(part).items() if name not in _TORCH_OWN}
+            own = {name: value for name, value in vars(part).items() if name not in _left_alone(part)}
             alterable = {name for name, value in own.items() if not isinstance(value, _UNALTERABLE)}
             copied.append({name: own[name] for name in alterable})
             self._plain.append(own)
@@ -56,7 +56,7 @@ class Attributes:
         again = self._copy(self._alterable)
         for part, plain, alterable in zip(self._parts, self._plain, again, strict=True):
             now = vars(part)
-            for name in [name for name in now if name not in plain and name not in _TORCH_OWN]:
+            for name in [name for name in now if name not in plain and name not in _left_alone(part)]:
                 del now[name]
             now.update(plain)
             now.update(alterable)
@@ -64,3 +64,9 @@ class Attributes:
     def _copy(self, values: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """One copy of all, so that what two parts share they share again."""
         return copy.deepcopy(values, dict(self._themselves)) if any(values) else values
+
+
+def _left_alone(part: nn.Module) -> frozenset[str]:
+    """Names that are not put back: torch's own, and what a recording or a check changes for its time."""
+    inner = isinstance(part, nn.RNNBase | nn.MultiheadAttention)
+    return _TORCH_OWN | ({"forward", "dropout"} if inner else {"forward"})

@@ -29,10 +29,11 @@ from sfumato.per_example.checks.rows import count_of, probe_rows, tensors_of
 from sfumato.per_example.checks.same_noise import SameNoise
 from sfumato.sampling import Cohort
 from sfumato.training import Trainable
-from sfumato.training.behaviour import ROWS, Behaviour, made_up_weights
+from sfumato.training.behaviour import Behaviour, made_up_weights
 from sfumato.training.public_inputs import refuse_private_as_public
 
 _POOL, _PROBES = 128, 24
+_LIKE = 64  # examples that a run that goes on compares
 _BLOCK = 1 << 10
 
 Ask = Callable[[Any, int, bool], Tensor]
@@ -155,7 +156,7 @@ class OwnContribution(GradientSum):
 
     def behaviour(self) -> Behaviour:
         """Losses and gradients of some examples at made-up weights: private, as everything in a checkpoint is."""
-        places = self._rows.spread(ROWS)
+        places = self._rows.spread(min(_LIKE, self.micro_batch))
         self.trained.load(made_up_weights(self.trained))
         try:
             with SameNoise(len(places), self._axes):
