@@ -30,6 +30,7 @@ from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
 from sfumato.training import Cadence, PrivatePlan, Result, Task, TrainingPlan
 from sfumato.training.facts import facts_of
+from sfumato.training.told.learned import not_finite
 
 _MOST_THREADS = 1024
 _UNWATCHED = "--evaluate-every needs validation data: give --validation-share 0.1, for example"
@@ -278,6 +279,9 @@ def _tell(task: Task, evaluation: dict[str, Any]) -> None:
     names, keys, told = task.table(evaluation)
     table(["model", *names], [[name, *(_cell(evaluation[name], key) for key in keys)] for name in models])
     say(f"\n{told}")
+    unmeasured = not_finite(evaluation)
+    if unmeasured:
+        say(unmeasured)
 
 
 def _cell(row: dict[str, Any], key: str) -> str:

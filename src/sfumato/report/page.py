@@ -34,7 +34,7 @@ from sfumato.report.figures import (
     recall_text,
     roc_figure,
 )
-from sfumato.report.learned import trouble
+from sfumato.report.learned import trouble, unmeasured
 from sfumato.report.record import RunRecord, Score, read_run
 from sfumato.report.reproduce import Reproduction, reproduction
 
@@ -65,6 +65,7 @@ class View:
     cost: list[Figure]
     reached: list[Figure]
     recall: list[tuple[str, str, str, str]]
+    unmeasured: str
     evaluated: list[tuple[str, str]]
     private: list[Figure]
     private_facts: list[tuple[str, str]]
@@ -206,6 +207,7 @@ def _view(named: Named, anchor: str, *, private: bool, measured: bool) -> View:
         cost=cost,
         reached=reached,
         recall=_recall(run) if measured else [],
+        unmeasured=unmeasured(run) if measured else "",
         evaluated=_evaluated(run) if measured else [],
         private=shown,
         private_facts=facts,
