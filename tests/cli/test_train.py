@@ -183,7 +183,9 @@ def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bytes(sfumato, process
     _, err = child.communicate(timeout=60)
     assert child.returncode == 130
     told = re.fullmatch(
-        rf"sfumato: stopped after round (\d+) of 60; go on with: (sfumato fedemb --resume {out})\n", err
+        rf"sfumato: stopped after round (\d+) of 60; go on with: (sfumato fedemb --resume {out}); or end it "
+        rf"for good with: sfumato close {out}\n",
+        err,
     )
     assert told, err
     assert 0 < int(told[1]) < 60

@@ -195,7 +195,10 @@ def _fit(
         ) from None
     if not result.finished:
         done = result.history[-1]["round"] if result.history else 0
-        notify(f"stopped after round {done} of {rounds}; go on with: sfumato {plan.name} --resume {out}")
+        notify(
+            f"stopped after round {done} of {rounds}; go on with: sfumato {plan.name} --resume {out}; or end it for "
+            f"good with: sfumato close {out}"
+        )
         return 130
     _conclude(result, out, task, as_json=run.json)
     return 0

@@ -84,7 +84,8 @@ def write_report(
 
     Args:
         runs: folders of runs; several are compared first and then shown one by one.
-        out: the file; None for report.html in the folder of the first run.
+        out: the file; None for report.html in the folder of the run, or comparison.html in that of the first of
+            several, whose own page stays.
         public: leave out everything that was computed from private records without noise.
         public_evaluation: the validation and test data are public, so a public page may show what was measured on
             them.
@@ -99,9 +100,10 @@ def write_report(
     paths = [Path(run) for run in runs]
     if not paths:
         raise InputError("no run to report; give the folder of at least one")
-    out = paths[0] / "report.html" if out is None else Path(out)
+    name = "report.html" if len(paths) == 1 else "comparison.html"
+    out = paths[0] / name if out is None else Path(out)
     if out.is_dir():
-        raise InputError(f"{out} is a folder; give a file name, {out / 'report.html'} for example")
+        raise InputError(f"{out} is a folder; give a file name, {out / name} for example")
     records = [read_run(path) for path in paths]
     text = render(records, public=public, public_evaluation=public_evaluation)
     try:

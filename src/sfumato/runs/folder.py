@@ -34,6 +34,7 @@ _NAMES = (
     "metrics.jsonl",
     "evaluation.json",
     "report.html",
+    "comparison.html",
 )
 
 
