@@ -1,6 +1,7 @@
 """A statement in at most eight lines for a terminal: who is protected, how well, on what it rests, what is left out.
 
-A run that was stopped has one more, which comes first. Guarantees the words of the verdict and no others. The whole text is in the files, and the last line says where.
+A run that was stopped has one more, which comes first. Guarantees the words of the verdict and no others. The whole
+text is in the files, and the last line says where.
 
 >>> from sfumato.accounting.events import Gaussian
 >>> event = Gaussian(1.1).poisson(0.01) * 100
