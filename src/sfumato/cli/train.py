@@ -57,6 +57,7 @@ def train(name: str, argv: Sequence[str]) -> int:
             own_model(options.model.model, RandomSource.from_os())  # without records, at least it is there
         return _dry_run(_decided(options, options.plan.population), None, options)
     out = _folder(name, run)
+    already = run.resume is not None and RunFolder(out).has_ended()  # refuses one that was closed
     planned = _before_reading(options)
     parts = kind.read(options, quiet=run.json)
     population = options.plan.public_population(parts.train)
@@ -69,7 +70,7 @@ def train(name: str, argv: Sequence[str]) -> int:
         watch = None if run.evaluate_every == 0 else parts.validation
         plan.try_out(model, parts.train, validation=watch, test=parts.test, device=run.device, task=task)
         return _dry_run(plan, parts, options)
-    return _fit(plan, model, task, parts, out, options, kind)
+    return _fit(plan, model, task, parts, out, options, kind, already=already)
 
 
 def _check(run: RunOptions) -> None:
@@ -161,7 +162,15 @@ def _decided(options: Any, population: int) -> TrainingPlan:
 
 
 def _fit(
-    plan: TrainingPlan, model: nn.Module, task: Task, parts: Any, out: Path, options: Any, kind: RecordKind
+    plan: TrainingPlan,
+    model: nn.Module,
+    task: Task,
+    parts: Any,
+    out: Path,
+    options: Any,
+    kind: RecordKind,
+    *,
+    already: bool,
 ) -> int:
     run: RunOptions = options.run
     rounds = plan.private_sum(plan.public_population(parts.train)).rounds
@@ -169,7 +178,12 @@ def _fit(
     if every is None:
         every = max(1, rounds // 10) if parts.validation is not None else 0
     if not run.json:
-        say(f"run: {out} (go on after a stop with: sfumato {plan.name} --resume {out})")
+        how = (
+            "its rounds are all done already, so nothing is trained"
+            if already
+            else (f"go on after a stop with: sfumato {plan.name} --resume {out}")
+        )
+        say(f"run: {out} ({how})")
     try:
         result = plan.fit(
             model,
@@ -200,7 +214,7 @@ def _fit(
             f"good with: sfumato close {out}"
         )
         return 130
-    _conclude(result, out, task, as_json=run.json)
+    _conclude(result, out, task, as_json=run.json, already=already)
     return 0
 
 
@@ -253,7 +267,7 @@ def _promise(plan: TrainingPlan, population: int, data_assumptions: Sequence[str
     return make_statement(event, facts, noise_source="os" if plan.seed is None else "seeded")
 
 
-def _conclude(result: Result, out: Path, task: Task, *, as_json: bool) -> None:
+def _conclude(result: Result, out: Path, task: Task, *, as_json: bool, already: bool) -> None:
     """What the run brought: measurements, statement, where all is. The leader has written it, so the leader tells."""
     if not leads():
         return
@@ -267,9 +281,20 @@ def _conclude(result: Result, out: Path, task: Task, *, as_json: bool) -> None:
         raise InputError(f"the run in {out} is whole, but not its page ({error}); sfumato report {out}") from None
     if as_json:
         rows = {name: _without_curve(row) if isinstance(row, dict) else row for name, row in evaluation.items()}
-        say_json({"run": out, "report": page, "statement": result.statement.to_json(), "evaluation": rows})
+        say_json(
+            {
+                "run": out,
+                "report": page,
+                "statement": result.statement.to_json(),
+                "evaluation": rows,
+                "already": already,
+            }
+        )
         return
     _tell(task, evaluation)
+    if already:
+        say(f"\nthe run had ended before, and this command trained nothing; sfumato report {out} says its verdict")
+        return
     say("\n" + "\n".join(in_brief(out, page)) + f"\n\nrun: {out}")
 
 
