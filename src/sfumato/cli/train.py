@@ -246,7 +246,7 @@ def _dry_run(plan: TrainingPlan, parts: Any, options: Any) -> int:
     if options.run.json:
         say_json({"plan": plan.to_json(), "statement": statement.to_json()})
         return 0
-    table(["setting", "value"], [[name, str(value)] for name, value in plan.to_json().items()])
+    table(["setting", "value"], [[name, str(value)] for name, value in plan.to_json().items() if value is not None])
     tried = "model and data were tried out; " if parts else ""
     say(f"\n{statement.text()}\n\ndry run: {tried}nothing was trained or written")
     return 0
