@@ -18,6 +18,7 @@ LARGEST_SINGLE = 3e38
 """What single precision holds: a bound on rates, which torch's optimisers turn into it."""
 
 _LOOKED_AT = 60  # characters of a wrong word
+_CUT_SHORT = 3  # letters at least, of a word that another one begins with
 
 
 class InputError(ValueError):
@@ -95,10 +96,16 @@ def one_of(allowed: Iterable[object], *, remedy: str = "", **values: object) -> 
 def guess(given: object, allowed: Iterable[object]) -> str:
     """A question after the word that was meant, if something there is alike; goes behind the wrong one.
 
+    A word that was cut short means the shortest that begins with it, any other the one that looks most like it.
+
     >>> guess("lenet6", ["lenet5", "vgg"]), guess("tree", ["lenet5", "vgg"])
     (' (did you mean lenet5?)', '')
+    >>> guess("--noise", ["--noise-multiplier", "--nose"])
+    ' (did you mean --noise-multiplier?)'
     """
-    close = difflib.get_close_matches(str(given)[:_LOOKED_AT], [str(each) for each in allowed], 1)
+    word, words = str(given)[:_LOOKED_AT], [str(each) for each in allowed]
+    longer = [each for each in words if each.startswith(word)] if len(word.lstrip("-")) >= _CUT_SHORT else []
+    close = sorted(longer, key=len) or difflib.get_close_matches(word, words, 1)
     return f" (did you mean {close[0]}?)" if close else ""
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from sfumato._check import InputError
 from sfumato.central import DPSGD
@@ -41,6 +42,19 @@ def half(x: Tensor) -> Tensor:
     keep = torch.ones_like(x)
     keep[:, 0] = 0.0
     return x * keep * 0.5
+
+
+PAIR = (np.zeros((40, 64), np.float32), np.arange(40) % 3)
+TORCH = TensorDataset(torch.zeros(40, 64), torch.arange(40) % 3)
+
+
+@pytest.mark.parametrize("given", [PAIR, list(PAIR), TORCH, DataLoader(TORCH)], ids=lambda given: type(given).__name__)
+def test_what_other_libraries_train_on_is_refused_with_the_two_ways_there_are(pictures, given):
+    words = rf"must be a data set of sfumato, got {type(given).__name__}; .*examples_from_arrays.*plan\.open"
+    with pytest.raises(InputError, match=f"data {words}"):
+        PLAN.fit(Model(), given)
+    with pytest.raises(InputError, match=f"test {words}"):
+        PLAN.fit(Model(), pictures(40), test=given)
 
 
 @pytest.mark.parametrize("where", ["between", "before"])

@@ -100,7 +100,20 @@ def test_account_tells_what_an_attack_can_find(sfumato):
     assert told["regret"] == pytest.approx(0.0, abs=1e-9)
     assert told["advantage"] == pytest.approx(math.erf(math.sqrt(0.125)), rel=1e-6)  # of N(0,1) against N(1,1)
     assert told["tpr_at_1_percent_fpr"] == pytest.approx(0.09236214091561878, rel=1e-4)
-    assert "0.0924" in sfumato("account", "--noise-multiplier", 1).out
+    shown = sfumato("account", "--noise-multiplier", 1).out
+    assert "no easier to attack than one Gaussian sum with mu = 1 (Gaussian DP)\n" in shown
+    assert "\nan attack with a false positive rate of 1 % finds at most 9.24 % of those that took part;" in shown
+
+
+def test_account_and_calibrate_say_what_they_took_the_run_to_be(sfumato):
+    epochs = ("--examples", 6000, "--batch-size", 60, "--epochs", 2.5)
+    for words in (("account", "--noise-multiplier", 1.1), ("calibrate", "--epsilon", 2)):
+        shown = sfumato(*words, *epochs).out
+        assert "taken to be: 6,000 examples, batches of 60, 2.5 epochs: 250 steps at sampling rate 0.01\n" in shown
+    given = ("--noise-multiplier", 2, "--sampling-rate", 0.02)
+    assert "taken to be: 1 step at sampling rate 0.02\n" in sfumato("account", *given).out
+    cohorts = ("account", "--noise-multiplier", 2, "--sample-size", 2, "--population", 9, "--steps", 3)
+    assert "taken to be: 3 steps with cohorts of 2 of 9\n" in sfumato(*cohorts).out
 
 
 def test_an_event_in_a_file_takes_the_place_of_the_noise(sfumato, tmp_path):
@@ -166,6 +179,7 @@ def test_a_file_that_holds_no_event_is_refused(sfumato, tmp_path, text, said):
         ),
         (("--noise-multiplier", 1, "--examples", 9, "--batch-size", 0, "--epochs", 1), "batch_size must be a whole"),
         (("--noise-multiplier", 1, "--examples", 9, "--batch-size", 1, "--epochs", 0), "epochs must be > 0"),
+        (("--noise-multiplier", 1, "--examples", 9, "--batch-size", 3, "--epochs", 0.3), "at least one step, 0.3333"),
         (("--noise-multiplier", 1, "--examples", 9, "--batch-size", 1, "--epochs", 1, "--steps", 3), "take the place"),
         (("--noise-multiplier", 1, "--examples-per-user", 0), "examples_per_user must be a whole"),
         (

@@ -1,5 +1,6 @@
 """What `--dry-run` and `check-model` approve, the run trains; what they refuse, it refuses, in the same words."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,7 @@ def test_a_backbone_is_tried_and_trained_alike(sfumato, people: Path, small, tmp
     assert (tried.code, tried.err) == (trained.code, trained.err)
     if not tried.code:
         assert "dry run: model and data were tried out; nothing was trained or written" in tried.out
+        assert not re.search(r"^\w+ +None$", tried.out, re.MULTILINE)
 
 
 def test_trying_out_writes_nothing(sfumato, people: Path, small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

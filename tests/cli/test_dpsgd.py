@@ -41,6 +41,20 @@ def test_a_run_leaves_every_file_and_tells_accuracy_and_statement(sfumato, digit
     assert load_file(out / "model.safetensors")
 
 
+def test_test_examples_without_a_finite_output_are_told_of(sfumato, tmp_path: Path):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(80, 4)).astype(np.float32)
+    rows[70, 0] = np.nan
+    labels = rng.integers(0, 2, 80)
+    path = tmp_path / "rows.npz"
+    np.savez(path, x_train=rows[:60], y_train=labels[:60], x_test=rows[60:], y_test=labels[60:])
+    shown = sfumato("dpsgd", "--data", path, "--model", "lenet300_100", *SMALL, *NOISE, "--out", tmp_path / "run")
+    assert shown.code == 0, shown.err
+    assert "1 of 20 test examples gave no finite output; log loss and AUC are left out\n" in shown.out
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "1 of 20 test examples gave no finite output; log loss and AUC are left out." in page
+
+
 def test_a_seeded_run_goes_on_to_the_same_bytes(sfumato, digits: Path, tmp_path: Path):
     out = tmp_path / "run"
     words = ("--data", digits, *SMALL, *NOISE, "--seed", 1, "--checkpoint-every", 1)

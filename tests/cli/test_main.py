@@ -155,6 +155,7 @@ def test_a_table_in_a_terminal_of_80_columns_wraps_and_cuts_nothing(tmp_path: Pa
         (("account",), "--noise-multiplier"),
         (("account", "--noise-multiplier", "much"), "--noise-multiplier"),
         (("account", "--noise-multiplier", 1, "--stepps", 3), "no option --stepps (did you mean --steps?)"),
+        (("account", "--noise", 1), "no option --noise (did you mean --noise-multiplier?)"),
         (("account", "--noise-multiplier", 1, "--tyro-print-completion", "x"), "no option --tyro-print-completion"),
         (("account", "--noise-multiplier", 1, "--adjacency", "replac"), "got replac (did you mean replace?)"),
         (

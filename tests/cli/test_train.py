@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from sfumato import accounting as acc
 from sfumato import data
 from sfumato.cli import main
 from sfumato.federated import FedEmb
+from sfumato.runs import checkpoint
 
 FILES = (
     "plan.json",
@@ -185,7 +187,9 @@ def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bytes(sfumato, process
     _, err = child.communicate(timeout=60)
     assert child.returncode == 130
     told = re.fullmatch(
-        rf"sfumato: stopped after round (\d+) of 60; go on with: (sfumato fedemb --resume {out})\n", err
+        rf"sfumato: stopped after round (\d+) of 60; go on with: (sfumato fedemb --resume {out}); or end it "
+        rf"for good with: sfumato close {out}\n",
+        err,
     )
     assert told, err
     assert 0 < int(told[1]) < 60
@@ -210,8 +214,21 @@ def test_a_run_that_is_finished_is_told_again(sfumato, finished: Path, contents,
     again = sfumato("fedemb", "--resume", tmp_path / "copy")
     assert again.code == 0
     assert re.search(r"untrained +\d\.\d+", again.out)
+    assert "its rounds are all done already, so nothing is trained" in again.out
+    assert "go on after a stop" not in again.out
+    assert "No protection" not in again.out  # the verdict is the run's, not this command's
+    assert f"sfumato report {tmp_path / 'copy'} says its verdict" in again.out
     after = contents(tmp_path / "copy")
     assert {name for name in after if after[name] != before.get(name)} <= {"report.html"}
+
+
+def test_a_closed_run_is_refused_before_anything_is_said_of_going_on(sfumato, finished: Path, tmp_path: Path):
+    run = tmp_path / "closed"
+    shutil.copytree(finished, run)
+    checkpoint.save(run / "checkpoint", replace(checkpoint.load(run / "checkpoint"), complete=False, closed=True))
+    refused = sfumato("fedemb", "--resume", run)
+    assert "was closed, so it cannot go on" in refused.line
+    assert refused.out == ""
 
 
 def test_the_settings_of_a_run_start_another(sfumato, finished: Path, tmp_path: Path):

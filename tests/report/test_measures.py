@@ -54,6 +54,15 @@ def test_a_page_shows_the_measures_of_the_task_and_no_others(make_numbers):
 def test_a_measure_that_is_not_finite_is_a_dash(make_numbers):
     page = render([read_run(make_numbers("wild", untrained=REGRESSION, trained={"not_finite": 3}))])
     assert rows_of(page)[0] == ["RMSE", "0.25", "–"]
+    assert "3 of 500 test examples gave no finite output from the trained model; measures that are not" in page
+
+
+def test_a_page_tells_why_a_classifier_s_log_loss_and_auc_are_missing(make_numbers):
+    broken = {"accuracy": 0.5, "not_finite": 1}
+    page = render([read_run(make_numbers("broken", untrained=broken, trained=broken))])
+    assert "1 of 500 test examples gave no finite output; the log loss is left out." in page
+    whole = {"accuracy": 0.5, "log_loss": 1.0, "not_finite": 0}
+    assert "no finite output" not in render([read_run(make_numbers("whole", untrained=whole, trained=whole))])
 
 
 def test_a_comparison_has_a_column_for_the_first_measure_of_each_task(make_numbers, make_run):

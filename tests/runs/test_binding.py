@@ -95,9 +95,13 @@ def test_a_whole_folder_is_borne_out_and_a_released_bundle_too(finished, told):
     write_report([finished])
 
 
-def test_answers_of_the_author_are_added_without_breaking_the_bond(finished):
+def test_answers_of_the_author_are_added_without_breaking_the_bond_and_verify_says_so(finished, told):
     path = finished / "statement.json"
     acc.Statement.load(path).answer(public_data="None.").save(path)
+    assert (
+        "the answers under disclosure in statement.json can be added to later" in told("ledger", "verify", finished)[1]
+    )
+    assert "not under the statement's digest" in acc.Statement.load(path).disclosure["verification"]
     assert binding.compare(acc.Ledger.read(finished / "ledger.jsonl"), acc.Statement.load(path), finished)
 
 

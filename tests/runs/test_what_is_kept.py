@@ -136,7 +136,8 @@ def test_a_closed_run_keeps_all_but_its_key_and_cannot_go_on(stopped, told):
     assert "cannot go on" in said
     assert not (stopped / "checkpoint" / "key").exists()
     assert [(stopped / name).read_bytes() for name in kept] == before
-    assert "deleted when the run ends" in cryptographic(stopped)
+    assert "then closed, which deleted the key" in cryptographic(stopped)
+    assert "of the statement, the answer about its key now says that it was closed" in said
     assert told("ledger", "verify", stopped)[0] == 0
     with pytest.raises(InputError, match="was closed, so it cannot go on"):
         work(stopped, resume=True)
@@ -148,7 +149,12 @@ def test_a_closed_run_keeps_all_but_its_key_and_cannot_go_on(stopped, told):
 
 def test_a_seeded_run_is_closed_too_and_a_killed_one_says_what_it_lacks(tmp_path, told):
     work(tmp_path / "seeded", stop=2, seed=3)
-    assert told("close", tmp_path / "seeded")[0] == 0
+    code, said = told("close", tmp_path / "seeded")
+    assert (code, "It held no key" in said, "Plan, ledger, statement and model are as they were" in said) == (
+        0,
+        True,
+        True,
+    )
     assert "seeded" in cryptographic(tmp_path / "seeded")
     with pytest.raises(InputError, match="was closed"):
         work(tmp_path / "seeded", resume=True, seed=3)

@@ -39,9 +39,17 @@ def close(argv: Sequence[str]) -> int:
         say(f"{options.run} had run to its end; its key is deleted")
         return 0
     after = "" if closed.round is None else f" after round {closed.round}"
-    say(f"closed: {options.run}{after}. Its key is deleted, so nobody can repeat its noise.")
+    key = (
+        "Its key is deleted, so nobody can repeat its noise." if closed.key else "It held no key that could be deleted."
+    )
+    say(f"closed: {options.run}{after}. {key}")
     say("It cannot go on any more: rounds that were left can only be a new run, whose cost adds up with this one.")
-    if closed.stated:
+    if closed.answered:
+        say(
+            "Plan, ledger and model are as they were; of the statement, the answer about its key now says that it was "
+            "closed."
+        )
+    elif closed.stated:
         say("Plan, ledger, statement and model are as they were.")
     else:
         say("It was killed before it wrote a statement and a model, and now it never will; its ledger is as it was.")

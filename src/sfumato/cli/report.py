@@ -18,7 +18,8 @@ class ReportOptions(CommonOptions):
 
     Attributes:
         runs: folders of runs; several are shown side by side.
-        out: the HTML file; without it, report.html in the folder of the first run.
+        out: the HTML file; without it, report.html in the folder of the run, or comparison.html in that of the first
+            of several.
         public: leave out everything that was computed from private records without noise, so that the page may be
             published with the model.
         public_evaluation: the validation and test data are public, so a public page may show what was measured on

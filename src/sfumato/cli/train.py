@@ -32,6 +32,7 @@ from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
 from sfumato.training import Cadence, PrivatePlan, Result, Task, TrainingPlan
 from sfumato.training.facts import facts_of
+from sfumato.training.told.learned import not_finite
 
 _MOST_THREADS = 1024
 _UNWATCHED = "--evaluate-every needs validation data: give --validation-share 0.1, for example"
@@ -59,6 +60,7 @@ def train(name: str, argv: Sequence[str]) -> int:
         if is_own(options.model.model):
             own_model(options.model.model, RandomSource.from_os())  # without records, at least it is there
         return _dry_run(_decided(options, options.plan.population), None, options)
+    already = run.resume is not None and RunFolder(out).has_ended()  # refuses one that was closed
     planned = _before_reading(options)
     parts = kind.read(options, quiet=run.json)
     population = options.plan.public_population(parts.train)
@@ -71,7 +73,7 @@ def train(name: str, argv: Sequence[str]) -> int:
         watch = None if run.evaluate_every == 0 else parts.validation
         plan.try_out(model, parts.train, validation=watch, test=parts.test, device=run.device, task=task)
         return _dry_run(plan, parts, options)
-    return _fit(plan, model, task, parts, out, options, kind, logs)
+    return _fit(plan, model, task, parts, out, options, kind, logs, already=already)
 
 
 def _check(run: RunOptions) -> None:
@@ -171,6 +173,8 @@ def _fit(
     options: Any,
     kind: RecordKind,
     logs: Sequence[Log],
+    *,
+    already: bool,
 ) -> int:
     run: RunOptions = options.run
     rounds = plan.private_sum(plan.public_population(parts.train)).rounds
@@ -178,7 +182,12 @@ def _fit(
     if every is None:
         every = max(1, rounds // 10) if parts.validation is not None else 0
     if not run.json:
-        say(f"run: {out} (go on after a stop with: sfumato {plan.name} --resume {out})")
+        how = (
+            "its rounds are all done already, so nothing is trained"
+            if already
+            else (f"go on after a stop with: sfumato {plan.name} --resume {out}")
+        )
+        say(f"run: {out} ({how})")
     try:
         result = plan.fit(
             model,
@@ -205,9 +214,12 @@ def _fit(
         ) from None
     if not result.finished:
         done = result.history[-1]["round"] if result.history else 0
-        notify(f"stopped after round {done} of {rounds}; go on with: sfumato {plan.name} --resume {out}")
+        notify(
+            f"stopped after round {done} of {rounds}; go on with: sfumato {plan.name} --resume {out}; or end it for "
+            f"good with: sfumato close {out}"
+        )
         return 130
-    _conclude(result, out, task, as_json=run.json)
+    _conclude(result, out, task, as_json=run.json, already=already)
     return 0
 
 
@@ -242,7 +254,7 @@ def _dry_run(plan: TrainingPlan, parts: Any, options: Any) -> int:
     if options.run.json:
         say_json({"plan": plan.to_json(), "statement": statement.to_json()})
         return 0
-    table(["setting", "value"], [[name, str(value)] for name, value in plan.to_json().items()])
+    table(["setting", "value"], [[name, str(value)] for name, value in plan.to_json().items() if value is not None])
     tried = "model and data were tried out; " if parts else ""
     say(f"\n{statement.text()}\n\ndry run: {tried}nothing was trained or written")
     return 0
@@ -263,7 +275,7 @@ def _promise(plan: TrainingPlan, population: int, data_assumptions: Sequence[str
     return make_statement(event, facts, noise_source="os" if plan.seed is None else "seeded")
 
 
-def _conclude(result: Result, out: Path, task: Task, *, as_json: bool) -> None:
+def _conclude(result: Result, out: Path, task: Task, *, as_json: bool, already: bool) -> None:
     """What the run brought: measurements, statement, where all is. The leader has written it, so the leader tells."""
     if not leads():
         return
@@ -277,9 +289,20 @@ def _conclude(result: Result, out: Path, task: Task, *, as_json: bool) -> None:
         raise InputError(f"the run in {out} is whole, but not its page ({error}); sfumato report {out}") from None
     if as_json:
         rows = {name: _without_curve(row) if isinstance(row, dict) else row for name, row in evaluation.items()}
-        say_json({"run": out, "report": page, "statement": result.statement.to_json(), "evaluation": rows})
+        say_json(
+            {
+                "run": out,
+                "report": page,
+                "statement": result.statement.to_json(),
+                "evaluation": rows,
+                "already": already,
+            }
+        )
         return
     _tell(task, evaluation)
+    if already:
+        say(f"\nthe run had ended before, and this command trained nothing; sfumato report {out} says its verdict")
+        return
     say("\n" + "\n".join(in_brief(out, page)) + f"\n\nrun: {out}")
 
 
@@ -292,6 +315,9 @@ def _tell(task: Task, evaluation: dict[str, Any]) -> None:
     names, keys, told = task.table(evaluation)
     table(["model", *names], [[name, *(_cell(evaluation[name], key) for key in keys)] for name in models])
     say(f"\n{told}")
+    unmeasured = not_finite(evaluation)
+    if unmeasured:
+        say(unmeasured)
 
 
 def _cell(row: dict[str, Any], key: str) -> str:

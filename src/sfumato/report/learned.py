@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from sfumato.report.record import RunRecord, Score
+from sfumato.report.record import Evaluation, RunRecord, Score
+from sfumato.training.told.learned import not_finite
 from sfumato.training.told.learned import trouble as trouble_of
 
 
@@ -14,12 +15,23 @@ def trouble(run: RunRecord, *, private: bool = True, measured: bool = True) -> s
         private: whether the losses and the counts of the rounds may be told.
         measured: whether the measurements on test data may be told.
     """
-    found = run.evaluation if measured else None
-    scores = {"untrained": found.untrained, "trained": found.trained} if found else {}
     return trouble_of(
-        run.metrics.private if private and run.metrics else None,
-        {**found.about, **{name: _flat(score) for name, score in scores.items() if score}} if found else None,
+        run.metrics.private if private and run.metrics else None, _evaluation(run.evaluation) if measured else None
     )
+
+
+def unmeasured(run: RunRecord) -> str:
+    """Which test examples gave nothing to measure, a sentence; "" if all did."""
+    told = not_finite(_evaluation(run.evaluation) or {})
+    return f"{told}." if told else ""
+
+
+def _evaluation(found: Evaluation | None) -> dict[str, Any] | None:
+    """As the run wrote it."""
+    if found is None:
+        return None
+    scores = {"untrained": found.untrained, "trained": found.trained}
+    return {**found.about, **{name: _flat(score) for name, score in scores.items() if score}}
 
 
 def _flat(score: Score) -> dict[str, Any]:

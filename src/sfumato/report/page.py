@@ -34,7 +34,7 @@ from sfumato.report.figures import (
     recall_text,
     roc_figure,
 )
-from sfumato.report.learned import trouble
+from sfumato.report.learned import trouble, unmeasured
 from sfumato.report.record import RunRecord, Score, read_run
 from sfumato.report.reproduce import Reproduction, reproduction
 
@@ -65,6 +65,7 @@ class View:
     cost: list[Figure]
     reached: list[Figure]
     recall: list[tuple[str, str, str, str]]
+    unmeasured: str
     evaluated: list[tuple[str, str]]
     private: list[Figure]
     private_facts: list[tuple[str, str]]
@@ -83,7 +84,8 @@ def write_report(
 
     Args:
         runs: folders of runs; several are compared first and then shown one by one.
-        out: the file; None for report.html in the folder of the first run.
+        out: the file; None for report.html in the folder of the run, or comparison.html in that of the first of
+            several, whose own page stays.
         public: leave out everything that was computed from private records without noise.
         public_evaluation: the validation and test data are public, so a public page may show what was measured on
             them.
@@ -98,9 +100,10 @@ def write_report(
     paths = [Path(run) for run in runs]
     if not paths:
         raise InputError("no run to report; give the folder of at least one")
-    out = paths[0] / "report.html" if out is None else Path(out)
+    name = "report.html" if len(paths) == 1 else "comparison.html"
+    out = paths[0] / name if out is None else Path(out)
     if out.is_dir():
-        raise InputError(f"{out} is a folder; give a file name, {out / 'report.html'} for example")
+        raise InputError(f"{out} is a folder; give a file name, {out / name} for example")
     records = [read_run(path) for path in paths]
     text = render(records, public=public, public_evaluation=public_evaluation)
     try:
@@ -206,6 +209,7 @@ def _view(named: Named, anchor: str, *, private: bool, measured: bool) -> View:
         cost=cost,
         reached=reached,
         recall=_recall(run) if measured else [],
+        unmeasured=unmeasured(run) if measured else "",
         evaluated=_evaluated(run) if measured else [],
         private=shown,
         private_facts=facts,

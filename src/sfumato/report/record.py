@@ -103,6 +103,7 @@ class Score:
         fpr, tpr: the curve, possibly empty.
         accuracy, log_loss: of a classifier, or None.
         numbers: measure of `metrics.shown` → value, of a model of numbers; those that are finite.
+        not_finite: test examples that gave no finite output.
     """
 
     recall: dict[str, float]
@@ -112,6 +113,7 @@ class Score:
     accuracy: float | None = None
     log_loss: float | None = None
     numbers: dict[str, float] = field(default_factory=dict)
+    not_finite: int = 0
 
 
 @dataclass(frozen=True)
@@ -289,7 +291,7 @@ def _score(value: Any) -> Score:
     if not recall and "accuracy" not in value and "not_finite" not in value:
         raise KeyError("recall_at_far, no accuracy and no other measure")
     area, accuracy, log_loss = (_number(value.get(name)) for name in ("auc", "accuracy", "log_loss"))
-    return Score(recall, area, fpr, tpr, accuracy, log_loss, numbers)
+    return Score(recall, area, fpr, tpr, accuracy, log_loss, numbers, int(value.get("not_finite") or 0))
 
 
 def _number(value: Any) -> float | None:

@@ -1,7 +1,7 @@
 """Closing a run that was stopped: its key is deleted, so that nobody can repeat its noise, and it cannot go on.
 
 Guarantees that what was released stays as it is, ledger and model, and that the statement says so of the key only when
-the key is gone.
+the key is gone: of the statement, that one answer changes, and no number.
 """
 
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from sfumato._check import InputError
 from sfumato.accounting import Statement
 from sfumato.runs import checkpoint as checkpoints
 from sfumato.runs.folder import RunFolder
-from sfumato.runs.statement import KEY_DELETED
+from sfumato.runs.statement import KEY_CLOSED, KEY_DELETED
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,17 @@ class Closed:
     Attributes:
         complete: it had run to its end, and nothing was left to do.
         already: it was closed before, and nothing was changed now.
+        key: whether a key was there, and was deleted; a seeded run has none.
         stated: whether it has a statement; a run that was killed has none.
+        answered: whether the statement's answer about the key was changed.
         round: rounds that its checkpoint holds, or None if it had no loop.
     """
 
     complete: bool
     already: bool
+    key: bool
     stated: bool
+    answered: bool
     round: int | None
 
 
@@ -46,17 +50,27 @@ def close_run(path: Path | str) -> Closed:
     folder.claim(resume=True)
     try:
         saved = checkpoints.load(folder.checkpoint)
-        already = saved.closed and not (folder.checkpoint / checkpoints.KEY).exists()
+        key = (folder.checkpoint / checkpoints.KEY).exists()
+        already, answered = saved.closed and not key, False
         if not (saved.complete or saved.closed):
             checkpoints.save(folder.checkpoint, replace(saved, closed=True))
         checkpoints.delete_key(folder.checkpoint)
         if folder.statement.exists():
             statement = Statement.load(folder.statement)
-            if not statement.seeded and statement.disclosure["cryptographic_noise"] != KEY_DELETED:
-                statement.answer(cryptographic_noise=KEY_DELETED).save(folder.statement)
+            answer = KEY_DELETED if saved.complete else KEY_CLOSED
+            if not statement.seeded and statement.disclosure["cryptographic_noise"] != answer:
+                statement.answer(cryptographic_noise=answer).save(folder.statement)
+                answered = True
     except OSError as error:
         raise folder.unwritable(error) from None
     finally:
         folder.release()
     rounds = saved.state.get("round")
-    return Closed(saved.complete, already, folder.statement.exists(), rounds if isinstance(rounds, int) else None)
+    return Closed(
+        complete=saved.complete,
+        already=already,
+        key=key,
+        stated=folder.statement.exists(),
+        answered=answered,
+        round=rounds if isinstance(rounds, int) else None,
+    )

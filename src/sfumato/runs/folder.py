@@ -34,6 +34,7 @@ _NAMES = (
     "metrics.jsonl",
     "evaluation.json",
     "report.html",
+    "comparison.html",
 )
 
 
@@ -133,6 +134,25 @@ class RunFolder:
             raise InputError(f"{self.path} holds no plan.json: it is not the folder of a run") from None
         except ValueError as error:
             raise InputError(f"{self.plan} is damaged ({error!s:.500}); take a whole copy") from None
+
+    def saved(self) -> checkpoint.Checkpoint:
+        """The checkpoint of a run that may go on.
+
+        Raises:
+            InputError: there is none, it is damaged, or the run was closed.
+        """
+        saved = checkpoint.load(self.checkpoint)
+        if saved.closed:
+            raise InputError(f"{self.path} was closed, so it cannot go on; start a new run in another folder")
+        return saved
+
+    def has_ended(self) -> bool:
+        """Whether all that was planned has run, and is stated.
+
+        Raises:
+            InputError: as for `saved`.
+        """
+        return self.saved().complete and self.statement.exists()
 
     def withdraw_statement(self) -> None:
         """Delete the statement of a run that goes on: it would tell of fewer releases than there are."""

@@ -131,7 +131,7 @@ class Run:
             InputError: there is none, it is damaged or of another version, or it is of another plan, model or data set.
         """
         assert self.folder is not None
-        saved = self._load(self.folder)
+        saved = self.folder.saved()
         if saved.fingerprint != fingerprint:
             raise InputError(
                 f"the checkpoint in {self.folder.path} is from another plan, model or data set{self._difference()}; "
@@ -415,16 +415,9 @@ class Run:
 
     def _kept_key(self) -> RandomSource:
         assert self.folder is not None
-        saved = self._load(self.folder)
+        saved = self.folder.saved()
         kept = checkpoints.keeps_key(self.folder.checkpoint, saved)
         return checkpoints.read_key(self.folder.checkpoint) if kept else RandomSource.from_os()
-
-    @staticmethod
-    def _load(folder: RunFolder) -> Checkpoint:
-        saved = checkpoints.load(folder.checkpoint)
-        if saved.closed:
-            raise InputError(f"{folder.path} was closed, so it cannot go on; start a new run in another folder")
-        return saved
 
     def _difference(self) -> str:
         """Which fields of the plan differ, for the message."""

@@ -11,6 +11,11 @@ from sfumato.runs.facts import Facts
 
 KEY_DELETED = "Yes: AES-256 under a key from the operating system, deleted when the run ends."
 """The answer to "cryptographic_noise" of a run that has ended, or of a plan that will run to its end."""
+KEY_CLOSED = (
+    "Yes: AES-256 under a key from the operating system. The run was stopped before its end and then closed, which "
+    "deleted the key."
+)
+"""The answer to "cryptographic_noise" of a run that was closed before its end."""
 NO_LEDGER = "Nothing: the run was kept in memory, without a ledger. That the code ran as it stands has to be believed."
 """The answer to "verification" of a run without a folder."""
 _KEY_KEPT = (
@@ -121,7 +126,8 @@ def _disclosure(facts: Facts, noise_source: str, *, key_kept: bool) -> dict[str,
         "(Mironov 2012) are not ruled out.",
         "verification": "ledger.jsonl holds every release in a chain of hashes that ends with the digests of the "
         "statement, the plan and the model; sfumato ledger verify checks it and sfumato ledger show accounts it anew. "
-        "That the code ran as it stands has to be believed.",
+        "The answers to these questions can be added to later and are not under the statement's digest, and that the "
+        "code ran as it stands has to be believed.",
         **facts.disclosure,
     }
 

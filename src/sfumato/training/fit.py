@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from sfumato._check import InputError
 from sfumato.accounting import Budget, Statement
@@ -150,6 +152,8 @@ class TrainingPlan(Plan):
     ) -> "_Fit":
         """What stays the same while a run goes on; refuses data of no use."""
         task = task or self.default_task()
+        for name, given in {"data": data, "validation": validation, "test": test}.items():
+            _refuse_arrays(given, name, self.unit)
         task.check(data)
         plan = self.for_population(self.public_population(data))
         return _Fit(plan, task, data, test, validation, about, device)
@@ -306,6 +310,20 @@ class _Fit:
     def _keep(self, run: Run, name: str, row: dict[str, Any]) -> None:
         if run.folder is not None and run.team.leads:
             run.folder.add_evaluation(name, row, self.task.about_test(self.test, row))
+
+
+def _refuse_arrays(given: Any, name: str, unit: str) -> None:
+    """Refuse what other libraries train on: it does not say what one unit is, or how often a loader shows it."""
+    if not isinstance(given, tuple | list | dict | np.ndarray | Tensor | DataLoader | Dataset):
+        return
+    if unit == "example":
+        remedy = (
+            "make a data set with sfumato.data.examples_from_arrays(x, y, num_classes=…), or train in a loop of your "
+            "own with plan.open(model, optimizer, dataset)"
+        )
+    else:
+        remedy = "make a data set of users with sfumato.data.from_arrays"
+    raise InputError(f"{name} must be a data set of sfumato, got {type(given).__name__}; {remedy}")
 
 
 def _server(plan: Plan, make: OptimizerFactory, views: list[Tensor], theta: Tensor, rounds: int) -> Server:

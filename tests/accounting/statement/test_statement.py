@@ -57,6 +57,14 @@ def test_no_privacy_is_said_in_so_many_words() -> None:
     assert replace(STATEMENT, epsilon=math.inf).text().startswith("No differential privacy guarantee")
 
 
+def test_a_seeded_run_s_text_says_first_that_nobody_is_protected() -> None:
+    promise = replace(STATEMENT, noise_source="seeded: simulation only").text().split("\n\n")[0]
+    assert promise.startswith("No protection. Nobody is protected: the run was seeded")
+    assert "Were it not seeded, the result would be (2, 1e-06)-differentially private." in promise
+    assert promise.count("No protection") == 1
+    assert STATEMENT.text().startswith("The result is (2, 1e-06)-differentially private.")
+
+
 def test_a_large_delta_is_warned_about_once() -> None:
     warned = replace(STATEMENT, delta=1e-3, population=1000)
     assert sum("Warning: delta" in text for text in warned.assumptions) == 1

@@ -139,19 +139,25 @@ def test_delta_is_held_against_the_number_of_units():
 @pytest.mark.parametrize("noise_source", ["operating system's CSPRNG", "seeded: simulation only"])
 @pytest.mark.parametrize("event", [None, Gaussian(0.62), Gaussian(0.2)])
 @pytest.mark.parametrize("epsilon", [8.0, math.inf])
-def test_a_terminal_gets_at_most_eight_lines_whatever_is_wrong(unit, adjacency, noise_source, event, epsilon):
+@pytest.mark.parametrize(
+    "halted", ["", "Stopped after 1100 of 6000 rounds; its key is still in checkpoint/, and sfumato close deletes it."]
+)
+def test_a_terminal_gets_at_most_eight_lines_and_one_on_a_stop_whatever_is_wrong(
+    unit, adjacency, noise_source, event, epsilon, halted
+):
     stated = replace(
         STATED, unit=unit, adjacency=adjacency, noise_source=noise_source, epsilon=epsilon, delta=1e-4, population=5000
     )
     trouble = "The model learned nothing: " + "the losses of the last 3 rounds are not finite, and so on. " * 3
-    lines = brief(stated, event, trouble=trouble, where="runs/faces/statement.json, runs/faces/report.html")
-    assert len(lines) <= MOST_LINES
+    where = "runs/faces/statement.json, runs/faces/report.html"
+    lines = brief(stated, event, stopped=halted, trouble=trouble, where=where)
+    assert len(lines) <= MOST_LINES + bool(halted)
     assert all(len(line) <= 120 for line in lines)
     text, verdict = " ".join(lines), stated.verdict(event)
     assert verdict.sentence in text
     assert verdict.title in text
     assert lines[-1].endswith("report.html")
-    assert text.startswith("The model learned nothing")
+    assert text.startswith(f"{halted} The model learned nothing".strip())
     if math.isfinite(epsilon):
         assert verdict.delta_too_large in text
         assert "epsilon 8, delta 0.0001" in text

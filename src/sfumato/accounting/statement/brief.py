@@ -1,6 +1,7 @@
-"""A statement in at most eight lines, for a terminal: who is protected, how well, on what it rests, what is left out.
+"""A statement in at most eight lines for a terminal: who is protected, how well, on what it rests, what is left out.
 
-Guarantees the words of the verdict and no others. The whole text is in the files, and the last line says where.
+A run that was stopped has one more, which comes first. Guarantees the words of the verdict and no others. The whole
+text is in the files, and the last line says where.
 
 >>> from sfumato.accounting.events import Gaussian
 >>> event = Gaussian(1.1).poisson(0.01) * 100
@@ -25,17 +26,20 @@ _WIDTH = 120
 MOST_LINES = 8
 
 
-def brief(statement: Statement, event: Event | None = None, *, trouble: str = "", where: str = "") -> list[str]:
+def brief(
+    statement: Statement, event: Event | None = None, *, stopped: str = "", trouble: str = "", where: str = ""
+) -> list[str]:
     """The lines.
 
     Args:
         statement: what was promised.
         event: what was released, from the ledger, if it is at hand.
+        stopped: how far a run came that was stopped before its end, a sentence; "" for one that is finished.
         trouble: why the model is of no use, a sentence; "" if nothing is known against it.
         where: where the whole text is.
     """
     verdict = statement.verdict(event)
-    lines = _wrapped(trouble)
+    lines = _wrapped(stopped) + _wrapped(trouble)
     if math.isinf(statement.epsilon):
         lines += [f"{verdict.title}.", *_wrapped(verdict.sentence)]
     else:

@@ -242,12 +242,15 @@ class Statement:
         if math.isinf(self.epsilon):
             return f"No differential privacy guarantee. {verdict.sentence} It may tell whether {unit} {adjacency}."
         epsilon, delta = _upper(self.epsilon, 4), _upper(self.delta, 3)
+        said = f"{verdict.title}. {verdict.sentence}"
+        void = verdict.void != ""
+        would, tense = ("Were it not seeded, the result would be", "would be") if void else ("The result is", "is")
         parts = [
-            f"The result is ({epsilon}, {delta})-differentially private. What is protected is {unit}: whether this "
+            said if void else "",  # first: whoever reads one sentence only must not take it for a promise
+            f"{would} ({epsilon}, {delta})-differentially private. What {tense} protected is {unit}: whether this "
             f"unit {adjacency}. A test of this that is wrong in one case with probability p is right in the other one "
             f"with probability at most e^{epsilon} p + {delta}, where e^{epsilon} = {_power(self.epsilon)}.",
-            f"{verdict.title}. {verdict.sentence}",
-            f"With randomness from the operating system: {verdict.attacker}" if verdict.void else "",
+            f"With randomness from the operating system: {verdict.attacker}" if void else said,
         ]
         if self.epsilon_lower is not None:
             lower = f"{rounded_down(self.epsilon_lower, 4):.4g}"

@@ -12,6 +12,7 @@ from sfumato._files import read_json
 from sfumato._types import Adjacency
 from sfumato.accounting.accountants.comparison.prv import PrvAccountant
 from sfumato.accounting.guarantee import Guarantee, Method
+from sfumato.accounting.statement.verdict import percent
 from sfumato.cli.accounting import figure
 from sfumato.cli.accounting.batches import BatchOptions, ChosenDelta, chosen_delta
 from sfumato.cli.console import number, say, say_json, table
@@ -216,6 +217,7 @@ def _show(
     def cell(value: float | None) -> str:
         return "-" if value is None else number(value)
 
+    say(f"{_taken_to_be(options)}\n")
     some = [cost for cost in costs if cost.upper is not None and math.isfinite(cost.upper)]
     rows = [[cost.method, cell(cost.lower), cell(cost.upper)] for cost in some]
     if rows:
@@ -226,14 +228,23 @@ def _show(
     if math.isinf(told["mu"]):
         say(f"an attack can be right about one unit with an advantage of {told['advantage']:.3g}")
     else:
+        say(f"no easier to attack than one Gaussian sum with mu = {told['mu']:.4g} (Gaussian DP)")
         say(
-            f"no easier to attack than mu = {told['mu']:.4g} (Gaussian DP): at a false positive rate of {_FPR:.0%} an "
-            f"attack finds at most {told['tpr_at_1_percent_fpr']:.3g}; its advantage is at most {told['advantage']:.3g}"
+            f"an attack with a false positive rate of {percent(_FPR)} finds at most "
+            f"{percent(told['tpr_at_1_percent_fpr'])} of those that took part; its advantage is at most "
+            f"{told['advantage']:.3g} (by the whole trade-off curve)"
         )
     if delta.note:
         say(delta.note)
     if options.plot is not None:
         say(f"plot: {options.plot}")
+
+
+def _taken_to_be(options: AccountOptions) -> str:
+    if options.sample_size is None:
+        return options.in_words(options.sampling_rate, options.steps)
+    steps = f"{options.steps:,} step{'' if options.steps == 1 else 's'}"
+    return f"taken to be: {steps} with cohorts of {options.sample_size:,} of {options.population:,}"
 
 
 def _title(options: AccountOptions, delta: float) -> str:

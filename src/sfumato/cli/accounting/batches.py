@@ -53,7 +53,25 @@ class BatchOptions(CommonOptions):
         positive(epochs=epochs)
         if batch_size > examples:
             raise InputError(f"batch_size must be <= examples ({examples}), got {batch_size}")
+        if epochs * examples < batch_size:
+            raise InputError(
+                f"epochs must be at least one step, {batch_size / examples:.4g} for batches of {batch_size:,} of "
+                f"{examples:,} examples, got {epochs:g}"
+            )
         return batch_size / examples, math.ceil(epochs * examples / batch_size)
+
+    def in_words(self, sampling_rate: float, steps: int) -> str:
+        """What the run was taken to be, in one line.
+
+        Args:
+            sampling_rate: of a step.
+            steps: of the run.
+        """
+        run = f"{steps:,} step{'' if steps == 1 else 's'} at sampling rate {sampling_rate:.4g}"
+        if self.examples is None or self.batch_size is None or self.epochs is None:
+            return f"taken to be: {run}"
+        epochs = f"{self.epochs:g} epoch{'' if self.epochs == 1 else 's'}"
+        return f"taken to be: {self.examples:,} examples, batches of {self.batch_size:,}, {epochs}: {run}"
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,8 @@ def calibrate(argv: Sequence[str]) -> int:
         say_json({name: found, **run, **reached, "delta": delta.value, "fpr": fpr, "adjacency": options.adjacency})
         return 0
     say(f"{name} {found}: {goal.name} {goal.read(promise):.4g}{goal.where} ({options.adjacency})")
+    run_of = {**given, name: found}
+    say(options.in_words(float(run_of["sampling_rate"] or 0), int(run_of["steps"] or 0)))
     say()
     where = {"epsilon": f" at delta {delta.value:.4g}", "tpr": f" at fpr {fpr:g}"}
     rows = [[f"{what}{where.get(what, '')}", _shown(value)] for what, value in reached.items()]

@@ -171,7 +171,10 @@ def ledger_verify(argv: Sequence[str]) -> int:
         return 0
     say(f"{path}: {_many(totals.entries, 'entry', 'entries')}, chain unbroken, head {totals.head}")
     if bound:
-        say("its statement is the one that was made of it")
+        say(
+            "its statement is the one that was made of it; the answers under disclosure in statement.json can be added "
+            "to later, so no hash covers them"
+        )
     elif bound is False:
         notify(f"the statement in {path.parent} names no ledger, so lines that are missing at the end would not show")
     return 0

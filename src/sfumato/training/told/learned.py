@@ -38,6 +38,27 @@ def trouble(private: Mapping[str, Column] | None, evaluation: Mapping[str, Any] 
     return _no_gain(evaluation) if evaluation else ""
 
 
+def not_finite(evaluation: Mapping[str, Any]) -> str:
+    """How many test examples gave no finite output, and which measures were left out for it, in a sentence without its
+    full stop; "" if none or unknown.
+
+    Args:
+        evaluation: scores of the models "untrained" and "trained", and the numbers of "examples" and "classes".
+    """
+    rows = {name: evaluation.get(name) or {} for name in ("untrained", "trained")}
+    counts = {name: row.get("not_finite") or 0 for name, row in rows.items() if row}
+    worst = max(counts, key=lambda name: counts[name], default="")
+    if not worst or not counts[worst]:
+        return ""
+    whose = "" if len(set(counts.values())) == 1 else f" from the {worst} model"
+    left_out = "measures that are not finite are left out"
+    if rows[worst].get("accuracy") is not None:
+        left_out = "log loss and AUC are left out" if evaluation.get("classes") == 2 else "the log loss is left out"
+    of = f" of {evaluation['examples']:,} test" if evaluation.get("examples") else " test"
+    examples = "example" if of == " test" and counts[worst] == 1 else "examples"
+    return f"{counts[worst]:,}{of} {examples} gave no finite output{whose}; {left_out}"
+
+
 def diverged(private: Mapping[str, Column]) -> list[str]:
     """What speaks for a divergence in the last rounds; only rounds that drew somebody count: others have no loss."""
     units, losses = private.get("units", []), private.get("loss", [])
