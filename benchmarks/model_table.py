@@ -6,6 +6,7 @@ Each network is small and random, and nothing is downloaded; `tests/architecture
 
 - `check-model`: what `sfumato check-model` tries: the layers, then the model on the records.
 - `fit`: two steps of `DPSGD.fit`.
+- `loop`: two steps of a loop of one's own (`DPSGD.open`) over a torch data set.
 - `exact`: each example's gradient is that of autograd for it alone (largest difference beyond 0.1 %: no).
 - `Opacus`: its `ModuleValidator`, `GradSampleModule` and one backward pass; and the same comparison with autograd.
 
@@ -27,9 +28,10 @@ import torch
 from opacus.grad_sample import GradSampleModule
 from opacus.validators import ModuleValidator
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from sfumato._check import InputError
-from sfumato.central import ExampleContribution
+from sfumato.central import DPSGD, ExampleContribution
 from sfumato.models import fix_model
 from sfumato.per_example import Recording, covered, problems
 
@@ -60,6 +62,16 @@ def fit(one: Architecture, model: nn.Module) -> None:
     """Two private steps."""
     own = {"loss": one.loss} if one.task == "own" else {}
     one.plan().fit(model, one.data(), **own)
+
+
+def loop(one: Architecture, model: nn.Module) -> None:
+    """Two private steps of a loop of one's own."""
+    inputs, targets = one.batch()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.01)
+    plan = DPSGD(steps=2, batch_size=EXAMPLES, micro_batch=2, noise_multiplier=1.0, seed=0)
+    with plan.open(model, optimizer, TensorDataset(*inputs, targets)) as private:
+        for *some, wanted in private:
+            private.backward(one.losses(model, tuple(some), wanted))
 
 
 def without_dropout(model: nn.Module) -> nn.Module:
@@ -156,6 +168,7 @@ def fixed_by_us(model: nn.Module) -> nn.Module:
 COLUMNS: dict[str, tuple[Callable[[Architecture, nn.Module], None], Callable[[nn.Module], nn.Module]]] = {
     "check-model": (check_model, fixed_by_us),
     "fit": (fit, fixed_by_us),
+    "loop": (loop, fixed_by_us),
     "exact": (exact, fixed_by_us),
     "Opacus": (opacus, ModuleValidator.fix),
 }

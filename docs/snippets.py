@@ -43,6 +43,7 @@ class Block:
         note: what stands in the comment before it.
         body: the text inside.
         span: first and last position of the body in the page.
+        whole: those of fence and comment.
     """
 
     page: Path
@@ -51,6 +52,7 @@ class Block:
     note: str
     body: str
     span: tuple[int, int]
+    whole: tuple[int, int]
 
     @property
     def runs(self) -> bool:
@@ -94,7 +96,7 @@ def blocks(page: Path) -> list[Block]:
     """The fences of a page, in order."""
     text = page.read_text(encoding="utf-8")
     return [
-        Block(page, text.count("\n", 0, m.start()) + 1, m["kind"], m["note"] or "", m["body"], m.span("body"))
+        Block(page, text.count("\n", 0, m.start()) + 1, m["kind"], m["note"] or "", m["body"], m.span("body"), m.span())
         for m in _FENCE.finditer(text)
     ]
 
@@ -168,7 +170,7 @@ def _python(block: Block, namespace: dict[str, Any]) -> str:
 def _commands(block: Block, _: dict[str, Any]) -> str:
     fails = block.note == "fails"
     printed = ""
-    for command in _lines(block):
+    for command in commands(block):
         code, out = _command(command)
         if (code != 0) is not fails:
             raise AssertionError(f"{block.where}: exit code {code} of: {command}\n{out}")
@@ -176,7 +178,7 @@ def _commands(block: Block, _: dict[str, Any]) -> str:
     return printed
 
 
-def _lines(block: Block) -> list[str]:
+def commands(block: Block) -> list[str]:
     """The commands of a fence; in a console fence they follow a $, and > goes on with one."""
     body = block.body.replace("\\\n> ", " ").replace("\\\n", " ")
     lines = [line for line in body.splitlines() if line.strip() and not line.startswith("#")]

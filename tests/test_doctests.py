@@ -8,7 +8,8 @@ import pytest
 
 import sfumato
 
-MODULES = sorted(m.name for m in pkgutil.walk_packages(sfumato.__path__, "sfumato.") if not m.name.endswith("__main__"))
+INSIDE = (m.name for m in pkgutil.walk_packages(sfumato.__path__, "sfumato.") if not m.name.endswith("__main__"))
+MODULES = ["sfumato", *sorted(INSIDE)]
 
 
 @pytest.mark.parametrize("name", MODULES)

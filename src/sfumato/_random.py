@@ -17,6 +17,7 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `ledger` | | the name by which a ledger's entries know their run | `runs.run` |
 | `dropout` | round, first example | seed: what the model draws in a micro-batch | `central.gradients` |
 | `augmentation` | round | seed: what is drawn while examples are read | `central.gradients` |
+| `witness` | round | the key of a step's word, in a loop of one's own | `central.own.witness` |
 | `statistics` | round | seed: what the model draws for public inputs | `central.gradients` |
 | `local` | round, slot | seed: a client's order and draws | `federated.deltas`, `federated.centralized` |
 | `initial head` | | seed: the first weights of a shared head | `training.fit` |

@@ -25,7 +25,7 @@ from adversarial.specimens import COUPLED, UNCOUPLED, UNMEASURED, as_data, each,
 from sfumato import data
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.central.gradients import ExampleContribution
+from sfumato.central.examples import ExampleContribution
 from sfumato.data.parts import divide
 from sfumato.federated.apart import Apart
 from sfumato.federated.deltas import LocalContribution

@@ -1,7 +1,7 @@
 """What a model keeps of other examples outside of its weights and buffers reaches no sum of DP-SGD.
 
-A memory that works from the first pass is refused. One that begins later, when no check looks, is put back after every
-micro-batch where it is an attribute; elsewhere it stops the run at the next step that is looked at.
+A memory in an attribute is put back before every micro-batch and every trial; one elsewhere stops the run at the next
+step that is looked at.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,9 @@ from adversarial.specimens import PLAN, Dense, as_data, numbers
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central import DPSGD
-from sfumato.central.gradients import ExampleContribution
+from sfumato.central.examples import ExampleContribution
 from sfumato.data import examples_from_arrays
-from sfumato.training import Trainable
+from sfumato.training import Callback, Trainable
 
 OCCASION = SimpleNamespace(now=False)
 """No attribute of a model, so that nobody puts it back."""
@@ -94,13 +94,6 @@ def on_a_layer(model: Keeps, hidden: Tensor) -> Tensor:
 MEMORIES = [rows_seen, last_mean, in_a_list, in_an_object, in_an_array, in_a_tensor, in_a_new_attribute, on_a_layer]
 
 
-@pytest.mark.parametrize("remember", MEMORIES)
-def test_a_memory_is_refused_before_the_first_step(remember) -> None:
-    OCCASION.now = True
-    with pytest.raises(InputError, match="coupled"):
-        PLAN.fit(Keeps(remember), as_data(numbers()))
-
-
 def total(contribution: ExampleContribution, units: np.ndarray, step: int = 3) -> Tensor:
     """The sum that a step would add noise to."""
     source = RandomSource.from_seed(0)
@@ -109,9 +102,9 @@ def total(contribution: ExampleContribution, units: np.ndarray, step: int = 3) -
     return contribution.clipped_sum(theta, cohort, step, PLAN.bound, 1.0, source, None).total.clone()
 
 
-def late(remember: Callable[[Keeps, Tensor], Any]) -> ExampleContribution:
-    """A contribution whose model begins to remember after all checks."""
-    OCCASION.now = False
+def late(remember: Callable[[Keeps, Tensor], Any], *, at_once: bool = False) -> ExampleContribution:
+    """A contribution whose model begins to remember after all checks, or at once."""
+    OCCASION.now = at_once
     plan = DPSGD(steps=9, batch_size=8, clip_norm=1.0, noise_multiplier=1.0, seed=0, micro_batch=3)
     inputs, labels = numbers()
     contribution = plan.contribution(Keeps(remember), as_data((3 * inputs, labels)), "cpu", 0)
@@ -119,12 +112,17 @@ def late(remember: Callable[[Keeps, Tensor], Any]) -> ExampleContribution:
     return contribution
 
 
-def moved(remember: Callable[[Keeps, Tensor], Any]) -> float:
+def moved(remember: Callable[[Keeps, Tensor], Any], *, at_once: bool = False) -> float:
     """How far one example moves the sum: the largest over those of the first micro-batch, which others follow."""
     everybody = np.arange(48)
-    whole = total(late(remember), everybody)
-    rest = [total(late(remember), np.delete(everybody, absent)) for absent in range(3)]
+    whole = total(late(remember, at_once=at_once), everybody)
+    rest = [total(late(remember, at_once=at_once), np.delete(everybody, absent)) for absent in range(3)]
     return max(float((whole - each).norm()) for each in rest)
+
+
+@pytest.mark.parametrize("remember", MEMORIES)
+def test_a_memory_from_the_first_pass_on_moves_the_sum_by_no_more_than_the_clip_norm(remember) -> None:
+    assert moved(remember, at_once=True) <= 1 + 1e-4
 
 
 @pytest.mark.parametrize("remember", MEMORIES)
@@ -192,3 +190,45 @@ def test_an_occasional_coupling_is_seen_in_what_the_step_had() -> None:
 
     with pytest.raises(InputError, match=r"at step 16 the same examples gave something else"):
         total(late(once), np.arange(20), step=16)
+
+
+class DecidedByTheFirst(Dense):
+    """What the first batch gives is kept in attributes: its statistics, or a mask that is drawn for all examples."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what, self.centre, self.mask = what, None, None
+
+    def forward(self, values: Tensor) -> Tensor:
+        hidden = self.one(values)
+        if self.what == "statistics":
+            if self.centre is None:
+                self.centre = hidden.detach().mean(dim=0)
+            return self.two((hidden - self.centre).tanh())
+        if self.mask is None:
+            self.mask = (torch.rand(hidden.shape[1]) < 0.5).to(hidden)
+        return self.two(hidden.tanh() * self.mask)
+
+
+@pytest.mark.parametrize("what", ["statistics", "mask"])
+def test_what_the_first_batch_decides_for_an_attribute_is_refused(what):
+    """Each micro-batch begins without it, and so does each trial: else all would meet what the first one left."""
+    with pytest.raises(InputError, match=r"coupled|shared by the examples"):
+        PLAN.fit(DecidedByTheFirst(what), as_data(numbers()))
+
+
+def test_a_ragged_last_micro_batch_is_looked_at_too():
+    class Ragged(Dense):
+        def forward(self, values: Tensor) -> Tensor:
+            hidden = self.one(values).tanh()
+            few = OCCASION.now and 2 <= len(hidden) <= 5
+            return self.two(hidden - hidden.mean(dim=0) if few else hidden)
+
+    class Later(Callback):
+        def on_round(self, row: dict[str, Any]) -> None:
+            OCCASION.now = True
+
+    data = examples_from_arrays(np.random.default_rng(0).normal(size=(12, 6)).astype(np.float32), [0, 1, 2] * 4)
+    plan = DPSGD(steps=9, batch_size=12, micro_batch=8, noise_multiplier=1.0, seed=0, delta=1e-3, sampling="fixed")
+    with pytest.raises(InputError, match="at step"):
+        plan.fit(Ragged(), data, callbacks=[Later()])

@@ -8,6 +8,7 @@ checks the attacker is always right; with them the second process is refused, an
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from torch.nn import functional
 from adversarial.test_attacks import refutes
 from sfumato import data
 from sfumato._check import InputError
-from sfumato.central import DPSGD
-from sfumato.central.gradients import ExampleContribution
+from sfumato.central import DPSGD, first_look
+from sfumato.central.examples import ExampleContribution
 from sfumato.federated import FedAvg
 from sfumato.federated.deltas import LocalContribution
+from sfumato.per_example import SelfCheck, covered
 from sfumato.runs import run as runs
 from sfumato.runs.team import Team
 from sfumato.training import loop
@@ -113,12 +115,17 @@ def network(setting: Setting, outputs: int) -> nn.Module:
     return nn.Sequential(*layers)
 
 
+@cache
+def calibrated(plan: DPSGD | FedAvg) -> Any:
+    return plan.calibrate(epsilon=EPSILON, delta=DELTA, population=COUNT)
+
+
 def examples(setting: Setting, there: bool, seed: int) -> Callable[..., Any]:
     """DP-SGD with all examples in each step."""
     values = inputs(there, setting.sign)
     records = data.examples_from_arrays(values, np.arange(len(values)) % CLASSES, num_classes=CLASSES)
-    plan = DPSGD(steps=2, batch_size=COUNT, clip_norm=1.0, noise_multiplier=0.0)
-    plan = replace(plan.calibrate(epsilon=EPSILON, delta=DELTA, population=COUNT), seed=seed)
+    plan = calibrated(DPSGD(steps=2, batch_size=COUNT, clip_norm=1.0, noise_multiplier=0.0))
+    plan = replace(plan, seed=seed)
     return lambda **options: plan.fit(network(setting, CLASSES), records, loss=scaled(setting.loss), **options)
 
 
@@ -127,7 +134,7 @@ def users(setting: Setting, there: bool, seed: int) -> Callable[..., Any]:
     values = inputs(there, setting.sign)
     records = data.from_arrays(values, np.arange(len(values)) % CLASSES, np.arange(len(values)))
     plan = FedAvg(rounds=2, clients_per_round=COUNT, clip_norm=1.0, noise_multiplier=0.0, learning_rate=0.5)
-    plan = replace(plan.calibrate(epsilon=EPSILON, delta=DELTA, population=COUNT), seed=seed)
+    plan = replace(calibrated(plan), seed=seed)
     return lambda **options: plan.fit(network(setting, 8), records, **options)
 
 
@@ -136,12 +143,30 @@ KINDS = {"examples": examples, "users": users}
 CASES = [*(("examples", change) for change in CHANGES), ("users", "another activation"), ("users", "other pictures")]
 
 
+CHECKED: dict[tuple[Setting, bool], SelfCheck] = {}
+"""What the self-check found in the first game of a setting; it looks at records and model, which are those of all."""
+
+
+def checked_once(setting: Setting, there: bool) -> Callable[..., SelfCheck]:
+    """The self-check, whose answer is kept for the games that follow; the layers are the model's own."""
+    real = first_look.self_check
+
+    def check(model: nn.Module, losses: Any, batch: Any, **options: Any) -> SelfCheck:
+        found = CHECKED.get((setting, there))
+        if found is None:
+            found = CHECKED[setting, there] = real(model, losses, batch, **options)
+        return replace(found, layers=covered(model))
+
+    return check
+
+
 def means(kind: str, change: str, there: bool, seed: int, folder: Path, patched: pytest.MonkeyPatch) -> list[Tensor]:
     """What both processes show, the second only if it was not refused."""
     seen = []
     for resume, setting in enumerate(CHANGES[change]):
         with patched.context() as patch:
             patch.setattr(runs, "Team", setting.team)
+            patch.setattr(first_look, "self_check", checked_once(setting, there))
             fit = KINDS[kind](setting, there, seed)
             try:
                 fit(out=folder, resume=bool(resume), server_optimizer=lambda parameters: Watched(parameters, lr=0.1))

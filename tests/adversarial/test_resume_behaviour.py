@@ -79,7 +79,7 @@ def scaled(factor: float, smoothing: float = 0.0) -> Callable[[Tensor, Tensor], 
 def test_another_loss_of_the_same_name_is_refused(other, tmp_path):
     go(tmp_path / "run", EXAMPLES, examples(), dies=True, model=network(), loss=scaled(1.0))
     before = (tmp_path / "run" / "ledger.jsonl").read_bytes()
-    with pytest.raises(InputError, match="computes something else than when this run began"):
+    with pytest.raises(InputError, match=r"computes something else|another plan, model or data set"):
         go(tmp_path / "run", EXAMPLES, examples(), dies=False, model=network(), loss=other)
     assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == before
     go(tmp_path / "run", EXAMPLES, examples(), dies=False, model=network(), loss=scaled(1.0))
@@ -192,3 +192,30 @@ def test_a_model_that_takes_nothing_made_up_is_still_resumed(tmp_path):
     model = nn.Sequential(Picky(), *network())
     go(tmp_path / "run", USERS, records, dies=True, model=model)
     go(tmp_path / "run", USERS, records, dies=False, model=model)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_another_weight_of_one_class_of_many_is_refused(named, tmp_path):
+    """By the values that the loss carries; and where these are hidden in a global name, by what it computes."""
+    classes = 40
+    inputs = np.random.default_rng(0).normal(size=(80, FEATURES)).astype(np.float32)
+    records = data.examples_from_arrays(inputs, np.arange(80) % classes, num_classes=classes)
+    hidden: dict[str, Tensor] = {}
+
+    def model() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Linear(FEATURES, classes)
+
+    def loss_without(left_out: int) -> Callable[[Tensor, Tensor], Tensor]:
+        weight = torch.ones(classes)
+        weight[left_out] = 0.0
+        hidden["weight"] = weight
+        if named:
+            return nn.CrossEntropyLoss(weight=weight, reduction="none")
+        return lambda outputs, labels: functional.cross_entropy(
+            outputs, labels, weight=hidden["weight"], reduction="none"
+        )
+
+    go(tmp_path / "run", EXAMPLES, records, dies=True, model=model(), loss=loss_without(17))
+    with pytest.raises(InputError, match=r"computes something else|another plan, model or data set"):
+        go(tmp_path / "run", EXAMPLES, records, dies=False, model=model(), loss=loss_without(23))

@@ -1,41 +1,33 @@
 """A DP-SGD run that was killed and resumed is the run that was never killed; two processes do the work of one."""
 
-import importlib.util
-import os
+import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from forked import Forked, script, team
 from resumable import assert_equal_up_to_rounding
 
 WORKER = Path(__file__).with_name("worker.py")
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 FILES = ("model.safetensors", "ledger.jsonl", "statement.json", "plan.json")
 
 
 def run(out: Path, *flags: str) -> int:
-    spec = importlib.util.spec_from_file_location("worker", WORKER)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main([str(out), *flags])
+    return script(WORKER).main([str(out), *flags])
 
 
 def start_and_kill(out: Path, rounds: int, *flags: str) -> None:
     """Start a slow run, and kill it when it has done so many rounds."""
-    command = [sys.executable, str(WORKER), str(out), "--slow", "0.02", *flags]
-    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=-1, text=True)
+    process = Forked(WORKER, [str(out), "--slow", "0.02", *flags], out.with_suffix(".told"))
     metrics, deadline = out / "metrics.jsonl", time.monotonic() + 100
     while not metrics.exists() or len(metrics.read_text().splitlines()) < rounds:
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.told
         assert time.monotonic() < deadline
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    assert process.wait() == -signal.SIGKILL
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +51,6 @@ def test_killed_in_mid_run_and_resumed_it_is_byte_identical(undisturbed, tmp_pat
 
 
 def test_a_released_run_resumes_with_its_own_key_and_forgets_it_at_the_end(tmp_path):
-    import shutil
-
     out, copy = tmp_path / "released", tmp_path / "copy"
     start_and_kill(out, 5, "--seed", "-1")
     assert (out / "checkpoint" / "key").exists()
@@ -78,12 +68,8 @@ def test_the_micro_batch_of_a_run_is_kept_for_its_resumption(undisturbed):
     assert saved.state["contribution"]["micro_batch"] == 16
 
 
-@pytest.mark.slow
 def test_two_processes_give_the_result_of_one_with_one_draw_of_noise(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     assert run(one, "--dropout", "0") == 0  # masks are drawn by micro-batch, which processes divide in their own way
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    words = [*launch, str(WORKER), str(two), "--dropout", "0"]
-    done = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, timeout=200)
-    assert "finished" in done.stdout, done.stderr
+    assert team(WORKER, [str(two), "--dropout", "0"], tmp_path / "told", 2) == ["finished\n", ""]
     assert_equal_up_to_rounding(one, two)

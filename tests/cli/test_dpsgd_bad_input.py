@@ -225,8 +225,8 @@ def test_a_checkpoint_of_another_plan_is_left_as_it_is(sfumato, digits: Path, co
 
 def test_ctrl_c_saves_and_tells_how_to_go_on(process, sfumato, digits: Path, tmp_path: Path):
     run, whole = tmp_path / "run", tmp_path / "whole"
-    words = ("dpsgd", "--data", digits, "--steps", 300, "--batch-size", 10, "--noise-multiplier", 1, "--seed", 1)
-    child = process(*words, "--checkpoint-every", 5, "--threads", 1, "--out", run)
+    words = ("dpsgd", "--data", digits, "--steps", 100, "--batch-size", 10, "--noise-multiplier", 1, "--seed", 1)
+    child = process(*words, "--checkpoint-every", 2, "--threads", 1, "--out", run)
     deadline = time.monotonic() + 100
     while not (run / "checkpoint" / "state.safetensors").exists():
         assert child.poll() is None

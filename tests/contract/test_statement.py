@@ -26,7 +26,7 @@ FIELDS = {
 """DESIGN, public shape: what every statement.json has."""
 
 NOT_PUBLISHED = {"metrics.jsonl", "evaluation.json", "checkpoint"}
-PUBLIC_METRICS = {"round", "epsilon", "clip_norm", "cohort_planned"}
+PUBLIC_METRICS = {"round", "epsilon", "clip_norm", "learning_rate", "cohort_planned"}
 
 
 def statement_of(folder) -> dict:

@@ -21,7 +21,7 @@ _MODULES = sorted(path.stem for path in (ROOT / "docs" / "reference" / "api").gl
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "NOTEBOOKS": "plain"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
@@ -75,6 +75,16 @@ def test_every_page_is_in_the_search(site: Path):
     found = {entry["location"].split("#")[0] for entry in index["docs"]}
     pages = {page.relative_to(site).as_posix() for page in site.rglob("*.html")} - {"404.html"}
     assert pages - found <= {"index.html"}  # whose location is ""
+
+
+@pytest.mark.slow
+def test_every_tutorial_gives_its_notebook(site: Path):
+    pages = list((site / "tutorials").glob("*.html"))
+    assert len(pages) > 3
+    for page in pages:
+        name = page.with_suffix(".ipynb").name
+        assert f'href="{name}"' in page.read_text(encoding="utf-8")
+        assert json.loads((site / "tutorials" / name).read_text(encoding="utf-8"))["cells"]
 
 
 @pytest.mark.parametrize("script", ["make_command_pages.py", "make_reference_pages.py"])

@@ -52,6 +52,12 @@ def test_a_snippet_that_is_not_run_says_why():
                 assert re.fullmatch(r"no-run: \S.{9,}", block.note), block.where
 
 
+def test_a_loop_of_one_s_own_takes_at_most_15_lines_in_the_readme():
+    loops = [block.body for block in snippets.blocks(ROOT / "README.md") if ".open(" in block.body]
+    assert len(loops) == 1
+    assert len([line for line in loops[0].splitlines() if line.strip()]) <= 15
+
+
 def test_a_wrong_result_in_a_page_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(snippets, "ROOT", tmp_path)
     page = tmp_path / "page.md"

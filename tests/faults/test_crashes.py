@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from disk import Died, Disk, Fault, save_file
 
+from forked import Forked
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting import Budget, Ledger, Statement
@@ -166,33 +167,15 @@ def test_a_run_that_goes_on_survives_a_fault_at_every_operation(tmp_path, undist
     assert every(1, run, check) > 30
 
 
-CHILD = """
-import os, sys
-from pathlib import Path
-sys.path[:0] = [{tests!r}, {faults!r}]
-import disk
-from small_run import work
-from sfumato._random import RandomSource
-from sfumato.runs import checkpoint, run
-from test_crashes import BUDGET
-checkpoint.save_file = run.save_file = disk.save_file
-RandomSource.from_os = staticmethod(lambda: RandomSource(bytes(range(32)), "os"))
-disk.Disk._fail = lambda self, path: os._exit(9)
-with disk.Disk(Path({root!r}), "kill", {at}, Path("unused")).watched():
-    work(Path({root!r}), budget=BUDGET)
-"""
-
-
 def test_a_real_process_that_ends_without_a_word_is_like_one_that_is_played(tmp_path, undisturbed):
-    here = Path(__file__).resolve().parent
     for at in range(1, 200) if ALL else (3, 27, 44, 61):
         root = tmp_path / f"run{at}"
-        code = CHILD.format(tests=str(here.parent), faults=str(here), root=str(root), at=at)
-        child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
-        if child.returncode == 0:
+        child = Forked(Path(__file__).with_name("dying.py"), [str(root), str(at)], tmp_path / "told")
+        code = child.wait()
+        if code == 0:
             assert at > 60
             return
-        assert child.returncode == 9, child.stderr
+        assert code == 9, child.told
         attempt = Attempt.__new__(Attempt)
         attempt.folder, attempt.released = root, 0 if at < 40 else 1
         recover(attempt, undisturbed, f"a process that ended at operation {at}")

@@ -1,57 +1,51 @@
 """A run that was killed and resumed is the run that was never killed."""
 
 import contextlib
-import importlib.util
 import io
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from forked import Forked, script, team
 from resumable import assert_equal_up_to_rounding
 
 WORKER = Path(__file__).with_name("worker.py")
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def load_worker():
-    spec = importlib.util.spec_from_file_location("worker", WORKER)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def command(out: Path, *flags: str) -> list[str]:
-    return [sys.executable, str(WORKER), str(out), *flags]
+def command(out: Path, *flags: str) -> Forked:
+    return Forked(WORKER, [str(out), *flags], out.with_suffix(".told"))
 
 
 def run(out: Path, *flags: str) -> tuple[int, str]:
     """Run in this process: the exit code and what was printed."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        code = load_worker().main([str(out), *flags])
+        code = script(WORKER).main([str(out), *flags])
     return code, printed.getvalue()
 
 
 FINISHED = (0, "finished\n")
 
 
-def start_and_wait(out: Path, rounds: int, *flags: str) -> subprocess.Popen[str]:
+def start_and_wait(out: Path, rounds: int, *flags: str) -> Forked:
     """Start a slow run and return when it has done so many rounds."""
-    process = subprocess.Popen(command(out, "--slow", "0.02", *flags), env=ENVIRONMENT, stdout=-1, text=True)
+    process = command(out, "--slow", "0.02", *flags)
     metrics = out / "metrics.jsonl"
     deadline = time.monotonic() + 100
     while not metrics.exists() or len(metrics.read_text().splitlines()) < rounds:
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.told
         assert time.monotonic() < deadline
         time.sleep(0.005)
     return process
+
+
+def kill(process: Forked) -> None:
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +63,7 @@ def assert_same(one: Path, other: Path) -> None:
 def test_killed_in_mid_run_and_resumed_it_is_byte_identical(undisturbed, tmp_path):
     out = tmp_path / "killed"
     process = start_and_wait(out, 5)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    kill(process)
     assert len((out / "ledger.jsonl").read_text().splitlines()) < 12
     assert run(out, "--resume") == FINISHED
     assert_same(undisturbed, out)
@@ -82,7 +74,8 @@ def test_asked_to_stop_it_finishes_the_round_and_saves(undisturbed, tmp_path, nu
     out = tmp_path / "stopped"
     process = start_and_wait(out, 4, "--every", "0")
     process.send_signal(number)
-    assert process.communicate(timeout=60)[0].startswith("stopped after")
+    assert process.wait(timeout=60) == 0
+    assert process.told.startswith("stopped after")
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert len((out / "ledger.jsonl").read_text().splitlines()) - 1 == len(rows) < 12  # the last names the statement
     statement = json.loads((out / "statement.json").read_text())
@@ -97,9 +90,7 @@ def test_a_released_run_resumes_with_its_own_key_and_forgets_it_at_the_end(tmp_p
     key = out / "checkpoint" / "key"
     assert key.stat().st_mode & 0o077 == 0
     copy = tmp_path / "copy"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    kill(process)
     shutil.copytree(out, copy)
     for folder in (out, copy):
         assert run(folder, "--resume", "--seed", "-1") == FINISHED
@@ -116,11 +107,7 @@ def test_a_finished_run_can_be_resumed_without_harm(undisturbed, tmp_path):
 
 def test_two_processes_give_the_result_of_one(undisturbed, tmp_path):
     out = tmp_path / "two"
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*launch, str(WORKER), str(out)], env=ENVIRONMENT, capture_output=True, text=True, timeout=200
-    )
-    assert "finished" in done.stdout, done.stderr
+    assert team(WORKER, [str(out)], tmp_path / "told", 2) == ["finished\n", ""]
     assert_equal_up_to_rounding(undisturbed, out)
 
 
@@ -181,18 +168,15 @@ def test_a_ledger_that_was_cut_short_is_refused(copy):
 def test_a_full_disk_leaves_the_old_checkpoint(undisturbed, tmp_path):
     out = tmp_path / "full"
     process = start_and_wait(out, 5)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    kill(process)
     state = out / "checkpoint" / "state.safetensors"
     before = state.read_bytes()
     # No file may be larger than the checkpoint is now less one byte: writing the next one fails half-way.
     limited = command(out, "--resume", "--limit", str(len(before) - 1))
-    done = subprocess.run(limited, env=ENVIRONMENT, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 2
-    assert done.stdout.count("\n") == 1
-    assert "cannot write" in done.stdout
-    assert "intact" in done.stdout
+    assert limited.wait() == 2
+    assert limited.told.count("\n") == 1
+    assert "cannot write" in limited.told
+    assert "intact" in limited.told
     assert state.read_bytes() == before
     assert run(out, "--resume") == FINISHED
     assert_same(undisturbed, out)

@@ -115,3 +115,13 @@ def test_an_auc_that_does_not_exist_is_refused() -> None:
         metrics.roc_auc(np.ones(3), np.ones(2))
     with pytest.raises(InputError, match="num_classes must be a whole number >= 2, got 1"):
         metrics.ClassificationCounts(1)
+
+
+def test_many_classes_take_no_table_of_their_square():
+    counts = metrics.ClassificationCounts(100_000)
+    logits = np.zeros((2, 100_000))
+    logits[0, 7] = 1.0
+    counts.add(logits, [7, 9])
+    report = counts.report()
+    assert report.confusion is None
+    assert report.accuracy == 0.5

@@ -40,7 +40,7 @@ class Classification:
             counts.add(logits[:, : data.num_classes], labels)
         report = counts.report()
         row: dict[str, Any] = report.summary()
-        if curve:
+        if curve and report.confusion is not None:
             row["confusion"] = report.confusion.tolist()
         return row
 

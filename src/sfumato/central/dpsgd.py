@@ -321,7 +321,8 @@ class DPSGD(PrivatePlan):
             workers=workers,
             keep=keep or {},
             callbacks=callbacks,
-            digest=out is not None,
+            checkpoint=None if out is None else Path(out) / "checkpoint",
+            resume=resume,
             micro_batch=self.micro_batch,
             memory_budget=None if self.memory_budget is None else self.memory_budget << 20,
         )

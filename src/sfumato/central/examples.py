@@ -15,15 +15,17 @@ from sfumato._check import InputError
 from sfumato.central.augment import Augmentation, augmented
 from sfumato.central.first_look import LossPerExample, first_look, spread, tensors
 from sfumato.central.gradients import GradientSum
+from sfumato.central.loss_values import values_of
 from sfumato.central.losses import cross_entropy
 from sfumato.data import ExampleDataset
 from sfumato.models import refuse_lazy
 from sfumato.per_example import covered
 from sfumato.training import Trainable
-from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of, made_up
+from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of, made_up, made_up_targets
 from sfumato.training.public_inputs import refuse_private_as_public
 
 _BLOCK = 1 << 12
+_MOST_CLASSES = 1 << 8  # made-up examples for a resume; with more classes, some of them
 
 Rows = tuple[list[tuple[Tensor, ...]], Tensor | None]
 """The inputs of each augmentation, and the targets."""
@@ -95,16 +97,18 @@ class ExampleContribution(GradientSum):
     def fingerprint(self) -> str:
         """Digest of the parameters' shapes, the loss and the data."""
         loss = getattr(self._loss, "__qualname__", type(self._loss).__qualname__)
-        return f"{self.trained.shapes()} {loss} {self.data.fingerprint()}"
+        return f"{self.trained.shapes()} {loss} {values_of(self._loss)} {self.data.fingerprint()}"
 
     def behaviour(self) -> Behaviour:
-        """Losses of made-up examples."""
-        inputs, targets = tensors(self.data, np.zeros(ROWS, np.int64), self._device)  # for their shapes and types
+        """Losses of made-up examples, one or more of every class: a loss may weigh one class, or leave one out."""
+        classes = self.data.num_classes
+        rows = ROWS if classes is None else max(ROWS, min(classes, _MOST_CLASSES))
+        inputs, targets = tensors(self.data, np.zeros(rows, np.int64), self._device)  # for their shapes and types
         inputs = tuple(made_up(each) for each in inputs)
-        if self.data.num_classes is not None:
-            targets = torch.arange(ROWS, device=self._device) % self.data.num_classes
+        if classes is not None:
+            targets = torch.linspace(0, max(classes, rows) - 1, rows, device=self._device).long() % classes
         elif targets is not None:
-            targets = made_up(targets)
+            targets = made_up_targets(targets)
         return behaviour_of(self.trained, lambda model: self._losses(inputs, targets, model))
 
     def _augmented(self, inputs: tuple[Tensor, ...], examples: np.ndarray, key: int, number: int) -> tuple[Tensor, ...]:

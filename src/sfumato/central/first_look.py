@@ -86,8 +86,13 @@ def looked_at(trained: Trainable, losses: Callable[[Any], Tensor], pool: Any, *,
     Raises:
         InputError: coupled examples, a parameter that no layer covers, a gradient that autograd finds otherwise.
     """
+
+    def afresh(rows: Any) -> Tensor:
+        trained.forget()  # as before each micro-batch of a step
+        return losses(rows)
+
     try:
-        check = self_check(trained.model, losses, pool, double=double)
+        check = self_check(trained.model, afresh, pool, double=double)
     except RuntimeError as error:
         in_place = "inplace" in str(error)
         remedy = "work on a copy there (x = x + 1, not x += 1)" if in_place else "see that it trains without privacy"

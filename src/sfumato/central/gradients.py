@@ -119,13 +119,13 @@ class GradientSum(Contribution):
             part = examples[start : start + self.micro_batch]
             self.between()
             seed_dropout(source.seed64("dropout", round, int(part[0])), self._device)
-            self.trained.forget()
             added = self._micro_batch(part, key, share)
             self.trained.put_back(theta)
             if added is None:
                 self._shrink(len(part))
                 continue
-            if not start and self._recheck.due(round):
+            # The first and the last, which is smaller than the others as a rule.
+            if self._recheck.due(round) and (not start or start + len(part) == len(examples)):
                 self._recheck.while_training(
                     round, added, lambda places, at=part: self._measured(at[list(places)], key)
                 )
@@ -193,6 +193,7 @@ class GradientSum(Contribution):
     ) -> tuple[Recording, Tensor]:
         """A recorded forward pass, within `watch` if that is given, and backward pass; and the losses [n]."""
         rows = self.read(examples, key)
+        self.trained.forget()  # whatever is tried begins as a micro-batch of a step does
         with Recording(self._layers, len(examples)) as recording:
             with watch or nullcontext():
                 losses = self.losses_of(rows)

@@ -33,6 +33,9 @@ class EmbedOptions(CommonOptions):
         data: the records: anything that --data of the training commands takes.
         out: the Parquet file to write, which must not exist yet. Its columns are user, index (of the example within
             the user), label, label_name (where classes have names) and embedding (of length 1).
+        user: for a table: the column that says whose each row is.
+        input: for a table: the column of pictures or of lists of numbers. Without it, the only column of pictures.
+        label: for a table: the column of classes. Without it each user is a class.
         labels: whether class folders of the same name are one class for all users (shared) or each user's own
             (per_user).
         on_error: what to do with files that are no readable pictures: refuse them and stop, or skip and count them.
@@ -43,6 +46,9 @@ class EmbedOptions(CommonOptions):
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
     out: Path
+    user: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    input: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    label: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
     labels: Literal["shared", "per_user"] = "shared"
     on_error: Literal["refuse", "skip"] = "refuse"
     batch_size: int = 256
@@ -62,7 +68,17 @@ def embed(argv: Sequence[str]) -> int:
     model = rebuild(about_run, folder.model).to(options.device)
     height, width, channels = about_run["input_shape"]
     with bar("reading") as progress:
-        records = datasets.load(options.data, (height, width), channels, options.on_error, options.labels, progress)
+        records = datasets.load(
+            options.data,
+            (height, width),
+            channels,
+            options.on_error,
+            options.labels,
+            progress,
+            user=options.user,
+            input=options.input,
+            label=options.label,
+        )
     count = records.num_examples
     with bar("embedding") as progress:
         write_atomic(options.out, lambda path: _write(path, model, records, options, progress))

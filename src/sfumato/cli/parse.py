@@ -283,6 +283,21 @@ def values_of(words: Sequence[str], name: str) -> list[str]:
     return found
 
 
+def gathered(words: Sequence[str], name: str) -> list[str]:
+    """The words, where an option that was given several times stands there once, with the values of all.
+
+    >>> gathered(["--log", "a", "--json", "--log=b"], "log")
+    ['--json', '--log', 'a', 'b']
+    """
+    values, rest, inside = values_of(words, name), list[str](), False
+    for word in words:
+        if word.startswith("--"):
+            inside = word.partition("=")[0].replace("_", "-") == f"--{name}"
+        if not inside:
+            rest.append(word)
+    return [*rest, f"--{name}", *values] if len(rest) < len(words) else rest
+
+
 def shortened(value: str) -> str:
     """A wrong value as a message shows it."""
     text = value if value.isprintable() and value else repr(value)

@@ -22,10 +22,12 @@ from sfumato.accounting import Statement
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import leads, notify, plain, say, say_json, table
 from sfumato.cli.options.backbones import check_device
+from sfumato.cli.options.logs import open_logs
 from sfumato.cli.options.share import refuse_share
 from sfumato.cli.options.training import EmbeddingRunOptions, RunOptions, training_options
 from sfumato.cli.own_model import is_own, own_model
 from sfumato.cli.record_kinds import RECORD_KINDS, RecordKind
+from sfumato.logs import Log
 from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
 from sfumato.training import Cadence, PrivatePlan, Result, Task, TrainingPlan
@@ -52,11 +54,12 @@ def train(name: str, argv: Sequence[str]) -> int:
     if run.threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(run.threads)  # also tells a team of processes not to divide the cores
         torch.set_num_threads(run.threads)
+    out = _folder(name, run)
+    logs = open_logs(run.log, out, private=run.log_private, public_evaluation=run.public_evaluation)
     if run.dry_run and options.data.data is None and getattr(options.plan, "population", None):
         if is_own(options.model.model):
             own_model(options.model.model, RandomSource.from_os())  # without records, at least it is there
         return _dry_run(_decided(options, options.plan.population), None, options)
-    out = _folder(name, run)
     already = run.resume is not None and RunFolder(out).has_ended()  # refuses one that was closed
     planned = _before_reading(options)
     parts = kind.read(options, quiet=run.json)
@@ -70,7 +73,7 @@ def train(name: str, argv: Sequence[str]) -> int:
         watch = None if run.evaluate_every == 0 else parts.validation
         plan.try_out(model, parts.train, validation=watch, test=parts.test, device=run.device, task=task)
         return _dry_run(plan, parts, options)
-    return _fit(plan, model, task, parts, out, options, kind, already=already)
+    return _fit(plan, model, task, parts, out, options, kind, logs, already=already)
 
 
 def _check(run: RunOptions) -> None:
@@ -169,6 +172,7 @@ def _fit(
     out: Path,
     options: Any,
     kind: RecordKind,
+    logs: Sequence[Log],
     *,
     already: bool,
 ) -> int:
@@ -201,6 +205,7 @@ def _fit(
             about=_about(options, kind.about(parts.train)),
             device=run.device,
             task=task,
+            callbacks=logs,
         )
     except (OSError, SafetensorError) as error:
         raise InputError(
@@ -228,6 +233,9 @@ def _about(options: Any, data: dict[str, Any]) -> dict[str, Any]:
         "checkpoint_every": options.run.checkpoint_every,
         "checkpoint_minutes": options.run.checkpoint_minutes,
         "device": options.run.device,
+        "log": options.run.log,
+        "log_private": options.run.log_private,
+        "public_evaluation": options.run.public_evaluation,
         **data,
         "version": version("sfumato"),
     }

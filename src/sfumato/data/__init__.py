@@ -23,6 +23,7 @@ from sfumato.data.store.examples import open_examples, write_examples
 from sfumato.data.store.pack import pack
 from sfumato.data.store.save import write_store, write_users
 from sfumato.data.store.users import open_store
+from sfumato.data.tables.load import examples_from_table, from_table
 from sfumato.data.transforms import to_tensor
 from sfumato.data.users.dataset import UserDataset, from_arrays
 from sfumato.data.users.glyphs import glyphs
@@ -42,8 +43,10 @@ __all__ = [
     "emnist_leaf",
     "emnist_tff",
     "examples_from_arrays",
+    "examples_from_table",
     "examples_from_users",
     "from_arrays",
+    "from_table",
     "glyphs",
     "idx_images",
     "image_folder",

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps
@@ -151,11 +151,11 @@ def folders(root: Path, users: Sequence[str]) -> Iterator[UserFolder]:
         yield folder
 
 
-def decode(path: Path | str, size: tuple[int, int] | None = None, channels: int | None = None) -> Picture:
+def decode(path: Path | str | BinaryIO, size: tuple[int, int] | None = None, channels: int | None = None) -> Picture:
     """Read one picture, turned upright by its EXIF note.
 
     Args:
-        path: the file.
+        path: the file, or its content, opened.
         size: (height, width) to bring it to: the middle of the right proportions is cut out, then scaled;
             None keeps the picture's own.
         channels: 1 (grey) or 3 (RGB); None keeps the picture's own. Transparent parts become white.
@@ -208,8 +208,8 @@ def peek(path: Path | str) -> tuple[int, int, int]:
     return (width, height, channels) if turned else (height, width, channels)
 
 
-def refuse_difference(one: tuple[Path, Sequence[int]], other: tuple[Path, Sequence[int]]) -> None:
-    """Refuse two pictures that do not go into one array; each is given by its path and shape.
+def refuse_difference(one: tuple[Path | str, Sequence[int]], other: tuple[Path | str, Sequence[int]]) -> None:
+    """Refuse two pictures that do not go into one array; each is given by its path, or place, and shape.
 
     Raises:
         InputError: they have different sizes or channels.
@@ -226,7 +226,7 @@ def refuse_difference(one: tuple[Path, Sequence[int]], other: tuple[Path, Sequen
     raise InputError(f"{a} is {kinds[0]} and {b} is {kinds[1]}; {remedy}")
 
 
-def _opened(path: Path | str) -> Image.Image:
+def _opened(path: Path | str | BinaryIO) -> Image.Image:
     """An image whose header was read; one of more pixels than Pillow's limit is refused before they take memory."""
     with _OPENING, warnings.catch_warnings():  # which is global: one thread at a time
         warnings.simplefilter("error", Image.DecompressionBombWarning)

@@ -14,12 +14,14 @@ from sfumato.data.readers.omniglot import is_omniglot_folder, is_omniglot_npz, o
 from sfumato.data.readers.user_arrays import array_file, fitted_dataset
 from sfumato.data.store.facts import is_store
 from sfumato.data.store.users import open_store
+from sfumato.data.tables.load import from_table
+from sfumato.data.tables.source import LINES, PARQUET, open_source
 from sfumato.data.users.dataset import UserDataset
 from sfumato.data.users.glyphs import glyphs
 
 UNDERSTOOD = (
     f"a packed store, {LAYOUTS}, Omniglot (folder or npz), npz with images or inputs, users, labels, "
-    "federated EMNIST (.h5 or LEAF's JSON), or the word glyphs"
+    "federated EMNIST (.h5 or LEAF's JSON), a table (.parquet, .jsonl) with a column of users, or the word glyphs"
 )
 
 
@@ -30,22 +32,34 @@ def load(
     on_error: OnError = "refuse",
     labels: Labels = "shared",
     progress: Callable[[int, int], None] | None = None,
+    *,
+    user: str | None = None,
+    input: str | None = None,
+    label: str | None = None,
 ) -> UserDataset:
     """Open any data set that sfumato understands.
 
     Args:
         path: a packed store; a folder of pictures; Omniglot's folder or npz; an npz file of arrays; a folder of
-            federated EMNIST; or "glyphs" for the embedded data.
+            federated EMNIST; a table in a file (.parquet, .jsonl); or "glyphs" for the embedded data.
         size: side or (height, width) to bring pictures to. A store has the size that it was packed with.
         channels: 1 or 3 to convert pictures to.
         on_error: for folders: "refuse" or "skip" files that are not readable pictures.
         labels: for folders: "shared" or "per_user" classes.
         progress: called with (done, total) where reading takes a while.
+        user, input, label: for tables: columns, see `from_table`; `user` is needed.
 
     Raises:
         InputError: there is nothing at `path`, it is none of these, or its reader refuses it.
     """
     place = Path(path)
+    if place.suffix.lower() in (*PARQUET, *LINES) and place.is_file():
+        return _table(place, size, channels, on_error, labels, progress, user=user, input=input, label=label)
+    for name, value in (("user", user), ("input", input), ("label", label)):
+        if value is not None:
+            raise InputError(
+                f"{name}={value!r} is a column of a table (.parquet, .jsonl), {path} is none; leave it out"
+            )
     if str(path) == "glyphs" and not place.exists():
         return fitted_dataset(glyphs(progress=progress), size, channels)
     if is_store(place):
@@ -70,6 +84,30 @@ def load(
         reader = emnist_tff if place.suffix == ".h5" else emnist_leaf
         return fitted_dataset(reader(place, progress=progress), size, channels)
     raise InputError(f"{path} is none of: {UNDERSTOOD}")
+
+
+def _table(
+    path: Path,
+    size: int | Sequence[int] | None,
+    channels: int | None,
+    on_error: OnError,
+    labels: Labels,
+    progress: Callable[[int, int], None] | None,
+    *,
+    user: str | None,
+    input: str | None,
+    label: str | None,
+) -> UserDataset:
+    """A table as people; who they are must be said."""
+    if user is None:
+        raise InputError(
+            f"{path} is a table: say whose each row is, --user COLUMN or user=, of {open_source(path).has}"
+        )
+    if labels != "shared":
+        raise InputError(f"labels={labels!r} is for class folders, {path} is a table; leave it out")
+    return from_table(
+        path, user=user, input=input, label=label, size=size, channels=channels, on_error=on_error, progress=progress
+    )
 
 
 def _as_packed(dataset: UserDataset, path: Path, size: int | Sequence[int] | None, channels: int | None) -> UserDataset:

@@ -20,6 +20,8 @@ import numpy as np
 
 from sfumato._check import InputError, whole
 
+_MOST_IN_A_TABLE = 100
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationReport:
@@ -32,9 +34,9 @@ class ClassificationReport:
     auc: float | None
     """With two classes: chance that an example of class 1 scores higher than one of class 0, a tie counting one half;
     None with more classes, where one of the two is absent, or where a score is not finite."""
-    confusion: np.ndarray
+    confusion: np.ndarray | None
     """Examples of each class (row) by the class that was predicted (column), int64 [classes, classes]; those that are
-    not finite are in no cell."""
+    not finite are in no cell. None with more than 100 classes: it grows with their square."""
     examples: int
     not_finite: int
     """Examples whose logits hold NaN or +inf, or nothing but −inf."""
@@ -63,8 +65,9 @@ class ClassificationCounts:
     def __init__(self, num_classes: int) -> None:
         whole(at_least=2, num_classes=num_classes)
         self.num_classes = int(num_classes)
-        self._confusion = np.zeros((self.num_classes, self.num_classes), np.int64)
-        self._examples = self._not_finite = 0
+        told = self.num_classes <= _MOST_IN_A_TABLE
+        self._confusion = np.zeros((self.num_classes, self.num_classes), np.int64) if told else None
+        self._examples = self._not_finite = self._right = 0
         self._loss = 0.0
         self._scores: list[np.ndarray] = []
         self._positive: list[np.ndarray] = []
@@ -89,8 +92,10 @@ class ClassificationCounts:
             good, true = scores[usable] - largest[usable, None], classes[usable]
             margins = scores[:, 1] - scores[:, 0]
         predicted = good.argmax(1)
-        cells = np.bincount(true * self.num_classes + predicted, minlength=self.num_classes**2)
-        self._confusion += cells.reshape(self._confusion.shape)
+        self._right += int((predicted == true).sum())
+        if self._confusion is not None:
+            cells = np.bincount(true * self.num_classes + predicted, minlength=self.num_classes**2)
+            self._confusion += cells.reshape(self._confusion.shape)
         losses = np.log(np.exp(good).sum(1)) - good[np.arange(len(true)), true]
         self._loss += float(losses.sum()) if usable.all() else np.inf
         if self.num_classes == 2:
@@ -106,10 +111,10 @@ class ClassificationCounts:
         if self._examples == 0:
             raise InputError("there are no examples to measure on; add a batch first, or keep a larger test part")
         return ClassificationReport(
-            accuracy=float(np.trace(self._confusion)) / self._examples,
+            accuracy=self._right / self._examples,
             log_loss=max(self._loss / self._examples, 0.0),
             auc=self._auc(),
-            confusion=self._confusion.copy(),
+            confusion=None if self._confusion is None else self._confusion.copy(),
             examples=self._examples,
             not_finite=self._not_finite,
         )

@@ -5,7 +5,7 @@ loop, then votes. Each release is recorded before it happens (`spend`), all phas
 statement covers them (`finish`). Everything random is a function of the run's key, so what was not yet saved when a
 process died is repeated bit for bit, and recorded again in the same place: no noise is ever spent twice. A phase's
 randomness is also a function of all that was recorded before it (`runs.story`), so two copies of a stopped run that go
-on in different ways do not meet the same noise.
+on by other records do not meet the same noise.
 
 At the end the statement names the ledger that it was made of, and the ledger's last entry the statement, the plan and
 the model, so that none of them can be exchanged alone (`accounting.ledger.binding`). The key of a run that is complete

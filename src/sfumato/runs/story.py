@@ -2,7 +2,8 @@
 
 A phase draws its randomness under this word. So two copies of a stopped run that go on in different ways, by another
 order, with something between, or at another point of a loop, draw different noise, and the difference of what they
-release tells no sum; a run that goes on as it did before draws the same again. Budgets and statements are no part of
+release tells no sum; a run that goes on as it did before draws the same again. Another query under the same name, event
+and public fields is not told from the first: do not go on twice from one folder. Budgets and statements are no part of
 it, nor is where the ledger lies: a run in memory has the same word.
 
 >>> from sfumato.accounting import Gaussian

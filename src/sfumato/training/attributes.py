@@ -17,12 +17,14 @@ global name, a closure, a loss) is not seen here; checks look for that.
 import copy
 from typing import Any
 
+import torch
 from torch import nn
 
 from sfumato.models import PublicBatchNorm
 
 _TORCH_OWN = frozenset(vars(nn.Module()))  # parameters, buffers, parts, hooks, and the mode
 _UNALTERABLE = (int, float, complex, str, bytes, bool, type(None), type, type(len), type(lambda: None))
+_NOT_OURS = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)  # a model may hold its own
 
 
 class Attributes:
@@ -45,8 +47,8 @@ class Attributes:
         self._plain: list[dict[str, Any]] = []
         copied: list[dict[str, Any]] = []
         for part in self._parts:
-            own = {name: value for name, value in vars(part).items() if name not in _TORCH_OWN}
-            alterable = {name for name, value in own.items() if not isinstance(value, _UNALTERABLE)}
+            own = {name: value for name, value in vars(part).items() if name not in _left_alone(part)}
+            alterable = {name for name, value in own.items() if not isinstance(value, _UNALTERABLE + _NOT_OURS)}
             copied.append({name: own[name] for name in alterable})
             self._plain.append(own)
         self._alterable = self._copy(copied)
@@ -56,11 +58,39 @@ class Attributes:
         again = self._copy(self._alterable)
         for part, plain, alterable in zip(self._parts, self._plain, again, strict=True):
             now = vars(part)
-            for name in [name for name in now if name not in plain and name not in _TORCH_OWN]:
+            for name in [name for name in now if name not in plain and name not in _left_alone(part)]:
                 del now[name]
             now.update(plain)
             now.update(alterable)
 
+    def changed(self) -> list[str]:
+        """Names of numbers, words and functions that are others now, or new; containers are not compared."""
+        found = []
+        for part, plain in zip(self._parts, self._plain, strict=True):
+            now, left_alone = vars(part), _left_alone(part)
+            found += [name for name in now if name not in plain and name not in left_alone]
+            found += [
+                name
+                for name, value in plain.items()
+                if isinstance(value, _UNALTERABLE)
+                and (name not in now or (now[name] is not value and now[name] != value))
+            ]
+        return found
+
     def _copy(self, values: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """One copy of all, so that what two parts share they share again."""
         return copy.deepcopy(values, dict(self._themselves)) if any(values) else values
+
+
+def _left_alone(part: nn.Module) -> frozenset[str]:
+    """Names that are not put back: torch's own, and what a recording or a check changes for its time."""
+    inner = isinstance(part, nn.RNNBase | nn.MultiheadAttention)
+    return _TORCH_OWN | ({"forward", "dropout"} if inner else {"forward"})
+
+
+_ABSENT = object()
+
+
+def _equal(now: Any, then: Any) -> bool:
+    """Whether an attribute is what it was; NaN is NaN."""
+    return now is then or (type(now) is type(then) and (now == then or (now != now and then != then)))

@@ -73,6 +73,13 @@ def made_up(like: Tensor, seed: int = 0) -> Tensor:
     return (places % 3 != 2).to(like) if like.dim() > 1 else torch.ones_like(like)
 
 
+def made_up_targets(like: Tensor) -> Tensor:
+    """Targets of the shape and type of others, of which no value is read: of both signs and of very different sizes."""
+    sizes = torch.tensor([1.0, -1.0, 100.0, -100.0]).repeat(len(like))[: len(like)]
+    values = torch.ones(like.shape) * sizes.view(-1, *[1] * (like.dim() - 1))
+    return (values if like.is_floating_point() else values.abs()).to(like)
+
+
 def refuse_other(then: Behaviour, now: Behaviour, *, processes_then: int, processes_now: int) -> None:
     """Refuse to go on with a run that began as something else.
 

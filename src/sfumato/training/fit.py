@@ -253,7 +253,7 @@ class _Fit:
             rounds=loop.round,
             population=population,
             delta=delta,
-            data_assumptions=self.task.assumptions(self.data),
+            data_assumptions=[*self.task.assumptions(self.data), *callback.assumptions()],
         )
         released = trained.released(final)
         public = {name: self.about[name] for name in plan.model_fields if name in self.about}

@@ -134,6 +134,7 @@ class Loop:
             "round": self.round,
             "epsilon": epsilon_so_far(self.round),
             "clip_norm": clip_norm,
+            "learning_rate": self._server.learning_rate,
             "cohort_planned": self._sum.grouping.clients,
             # How long a round takes tells how many people took part.
             "not_private": {**tally.row(), "seconds": round(time.monotonic() - started, 4)},

@@ -46,6 +46,12 @@ class Server:
         self._schedule = schedule
         self._average = average
 
+    @property
+    def learning_rate(self) -> float | list[float] | None:
+        """Of the last step; a list where groups of parameters differ; None where the optimiser does not tell."""
+        rates = [float(group["lr"]) for group in self._optimizer.param_groups]
+        return rates if len(set(rates)) > 1 else rates[0] if rates else None
+
     def step(self, gradients: Sequence[Tensor], round_index: int = 0) -> None:
         """One step against the noisy mean of a round, from 0."""
         if self._schedule is not None:

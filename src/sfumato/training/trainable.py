@@ -168,6 +168,12 @@ class Trainable:
         """Put the plain attributes of the model back to what they were before any record was seen."""
         self._attributes.put_back()
 
+    def touched(self, theta: Tensor) -> list[str]:
+        """Names of parameters, buffers and plain attributes that are not what they were; all of it is put back."""
+        attributes = self._attributes.changed()
+        self.forget()
+        return [*self.put_back(theta), *attributes]
+
     def refuse_changed(self) -> None:
         """Refuse a model into which what was tried before the first round has written; all of it is put back.
 

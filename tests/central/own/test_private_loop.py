@@ -182,6 +182,71 @@ def test_random_augmentation_is_repeated_by_a_run_that_goes_on(tmp_path):
     assert same(one, other)
 
 
+def masking(samples):
+    """A collate function that draws."""
+    x = torch.stack([sample[0] for sample in samples])
+    return x * (torch.rand_like(x) > 0.15), torch.stack([sample[1] for sample in samples])
+
+
+def test_a_collate_function_that_draws_gives_the_same_with_workers_and_after_a_crash(tmp_path):
+    def run(out, *, stop=None, **options):
+        model = net()
+        with plan().open(
+            model, sgd(model), records(), collate=masking, out=out, cadence=Cadence(checkpoint_every=2), **options
+        ) as private:
+            for batch in private:
+                private.backward(losses_of(model, batch))
+                if private.done == stop:
+                    raise ZeroDivisionError
+        return model
+
+    whole = run(tmp_path / "whole")
+    with contextlib.suppress(ZeroDivisionError):
+        run(tmp_path / "cut", stop=3, workers=2)
+    assert same(run(tmp_path / "cut", resume=True, workers=1), whole)
+    assert not (tmp_path / "cut" / "checkpoint" / "sums").exists()
+
+
+def test_names_of_layers_may_hold_any_characters():
+    layers = nn.ModuleDict({"income ($)": nn.Linear(8, 4), "C++": nn.Linear(4, 2)})
+    before = copy.deepcopy(layers.state_dict())
+    with plan().open(layers, sgd(layers), records()) as private:
+        for x, y in private:
+            private.backward(functional.cross_entropy(layers["C++"](layers["income ($)"](x)), y, reduction="none"))
+    assert all(not torch.equal(tensor, before[name]) for name, tensor in layers.state_dict().items())
+
+
+def test_an_optimiser_that_assigns_its_result_trains_as_any_other():
+    class Assigning(torch.optim.SGD):
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.data = parameter.data - group["lr"] * parameter.grad
+
+    assigning, _ = train(optimizer=lambda model: Assigning(model.parameters(), lr=0.5))
+    assert same(assigning, train()[0])
+
+
+def test_nothing_of_a_record_stays_in_the_user_s_own_model():
+    class Keeps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(1)
+            self.layer, self.last = nn.Linear(8, 2), None
+
+        def forward(self, x):
+            self.last = x
+            return self.layer(x)
+
+    model = Keeps()
+    with plan().open(model, sgd(model), records()) as private:
+        for step in private.steps():
+            for batch in step:
+                private.backward(losses_of(model, batch))
+            assert model.last is None
+    assert model.last is None
+
+
 def test_a_loop_with_autocast_several_losses_and_an_evaluation_in_between():
     model = net(dropout=0.0)
     head = nn.Linear(16, 3)

@@ -1,5 +1,6 @@
 """A loop of one's own refuses what would break its guarantee, and bad input in a line."""
 
+import contextlib
 import sys
 
 import pytest
@@ -8,6 +9,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from central.own.loops import inputs, labels, losses_of, net, plan, records, same, sgd, train
 from sfumato._check import InputError
+from sfumato.training import Cadence
 
 
 def goes_through(body, *, data=None, **options) -> None:
@@ -101,7 +103,98 @@ def test_a_parameter_that_is_changed_between_two_steps_is_refused():
                 with torch.no_grad():
                     model[3].bias += 1.0
 
-    with pytest.raises(InputError, match=r"3\.bias was changed between two steps"):
+    with pytest.raises(InputError, match=r"3\.bias. of the model was changed between two steps"):
+        run()
+
+
+def test_an_attribute_that_is_changed_between_two_steps_is_refused():
+    def run() -> None:
+        model = net()
+        with plan().open(model, sgd(model), records()) as private:
+            for step in private.steps():
+                for batch in step:
+                    private.backward(losses_of(model, batch))
+                model[1].p *= 0.5
+
+    with pytest.raises(InputError, match=r"'p' of the model was changed"):
+        run()
+
+
+def test_what_a_loop_forgets_on_resume_is_refused_where_noise_would_be_repeated(tmp_path):
+    """A counter that is not kept begins anew: the sums of the repeated steps would be others."""
+
+    def run(stop: int | None, **options) -> None:
+        model, seen = net(), 0
+        with plan(steps=10).open(
+            model, sgd(model), records(), out=tmp_path / "run", cadence=Cadence(checkpoint_every=4), **options
+        ) as private:
+            for step in private.steps():
+                for batch in step:
+                    private.backward((1 + 0.1 * seen) * losses_of(model, batch))
+                seen += 1
+                if private.done == stop:
+                    raise ZeroDivisionError
+
+    with contextlib.suppress(ZeroDivisionError):
+        run(6)
+    with pytest.raises(InputError, match="released before with another sum"):
+        run(None, resume=True)
+
+
+def test_leaving_among_the_trials_leaves_torch_as_it_was():
+    for last in range(0, 60, 7):
+        model = net()
+        with plan().open(model, sgd(model), records()) as private:
+            for place, batch in enumerate(private):
+                if place == last:
+                    break
+                private.backward(losses_of(model, batch))
+        assert torch.is_grad_enabled()
+        assert private.result is None
+        assert all(parameter.requires_grad for parameter in model.parameters())
+        sgd(model).step()
+
+
+def test_a_loop_that_is_used_otherwise_than_in_its_block_is_refused():
+    model = net()
+    private = plan(steps=1).open(model, sgd(model), records())
+    with pytest.raises(InputError, match="with block"):
+        next(iter(private))
+    with private:
+        for batch in private:
+            private.backward(losses_of(model, batch))
+    with pytest.raises(InputError, match="runs once"):
+        private.__enter__()
+
+
+def test_an_optimiser_that_needs_closures_is_refused():
+    model = net()
+    with pytest.raises(InputError, match="LBFGS"):
+        plan().open(model, torch.optim.LBFGS(model.parameters()), records())
+
+
+def test_weights_that_are_loaded_within_the_block_are_refused():
+    def run() -> None:
+        model = net()
+        with plan().open(model, sgd(model), records()) as private:
+            model.load_state_dict(net().state_dict())
+            for batch in private:
+                private.backward(losses_of(model, batch))
+
+    with pytest.raises(InputError, match="before the loop is opened"):
+        run()
+
+
+def test_layers_that_are_frozen_while_training_are_refused():
+    def run() -> None:
+        model = net()
+        with plan().open(model, sgd(model), records()) as private:
+            for step in private.steps():
+                for batch in step:
+                    private.backward(losses_of(model, batch))
+                model[0].requires_grad_(False)
+
+    with pytest.raises(InputError, match="settled"):
         run()
 
 

@@ -155,7 +155,7 @@ def test_little_memory_makes_it_look_at_fewer(batch) -> None:
 
     recheck.at_start(40, small)
     assert sizes[0] == 10
-    assert sizes[1:4] == [10, 5, 5]
+    assert sizes[1:5] == [10, 2, 5, 5]
     assert sizes.count(1) == 4
 
 

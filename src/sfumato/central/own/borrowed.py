@@ -42,6 +42,9 @@ class Borrowed:
                 parameter.data, parameter.grad = given.data, given.grad
             self._allowed = True
             self._optimizer.step()
+            for parameter, given in zip(self._theirs, self._given, strict=True):
+                if parameter.data_ptr() != given.data_ptr():  # an optimiser that assigns .data
+                    given.data.copy_(parameter.data)
         finally:
             self._allowed = False
             for parameter, data in zip(self._theirs, own, strict=True):
@@ -61,6 +64,19 @@ class Borrowed:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Into the user's."""
         self._optimizer.load_state_dict(state)
+
+    def refuse_others(self) -> None:
+        """Refuse parameters that were frozen, added or taken out since the run began.
+
+        Raises:
+            InputError: there are some.
+        """
+        held = {id(parameter) for group in self._optimizer.param_groups for parameter in group["params"]}
+        if held != {id(parameter) for parameter in self._theirs} or not all(p.requires_grad for p in self._theirs):
+            raise InputError(
+                "the parameters that the optimiser holds, or which of them require a gradient, have changed since the "
+                "run was opened: what is trained is settled then; end this run, and open another one for the rest"
+            )
 
     def give_back(self) -> None:
         """The optimiser is the user's again."""
@@ -95,6 +111,11 @@ def trained_by(optimizer: Any, model: nn.Module) -> list[str]:
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InputError(f"optimizer must be one of torch.optim's, got {type(optimizer).__name__}")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise InputError(
+            "LBFGS computes the loss several times a step, and each time would cost a release; use SGD, Adam or "
+            "another optimiser whose step needs no closure"
+        )
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     named = {id(parameter): name for name, parameter in model.named_parameters()}
     strangers = [

@@ -21,6 +21,7 @@ from sfumato.central.gradients import GradientSum
 from sfumato.central.own.feed import Feed
 from sfumato.central.own.kept import restore, saved
 from sfumato.central.own.map_rows import MapRows
+from sfumato.central.own.witness import Witness
 from sfumato.clipping import ClippedSum, NormBound
 from sfumato.models import refuse_lazy
 from sfumato.models.layers.public_batch_norm import public_inputs_of
@@ -29,10 +30,11 @@ from sfumato.per_example.checks.rows import count_of, probe_rows, tensors_of
 from sfumato.per_example.checks.same_noise import SameNoise
 from sfumato.sampling import Cohort
 from sfumato.training import Trainable
-from sfumato.training.behaviour import ROWS, Behaviour, made_up_weights
+from sfumato.training.behaviour import Behaviour, made_up_weights
 from sfumato.training.public_inputs import refuse_private_as_public
 
 _POOL, _PROBES = 128, 24
+_LIKE = 64  # examples that a run that goes on compares
 _BLOCK = 1 << 10
 
 Ask = Callable[[Any, int, bool], Tensor]
@@ -53,6 +55,7 @@ class OwnContribution(GradientSum):
         keep: objects of the user's that go with the checkpoint.
         about: what the fingerprint tells beside shapes and data.
         digest: whether the fingerprint covers the data, which are read for it.
+        witness: knows the sums of steps that an earlier process has released; None for none.
         micro_batch, memory_budget: as for `DPSGD`, the latter in bytes.
         device: of the model.
 
@@ -75,6 +78,7 @@ class OwnContribution(GradientSum):
         keep: Mapping[str, Any],
         about: str,
         digest: bool,
+        witness: Witness | None,
         micro_batch: int | None,
         memory_budget: int | None,
         device: torch.device,
@@ -83,7 +87,8 @@ class OwnContribution(GradientSum):
         super().__init__(Trainable(model, spec, device=device, in_place=True), len(rows), device)
         self._rows, self._ask, self._pause, self._feed = rows, ask, pause, feed
         self._keep, self._about, self._with_digest = keep, about, digest
-        self.in_step, self._left, self._stepped = False, 0, False
+        self.in_step, self._left = False, 0
+        self._witness = witness
         refuse_private_as_public(self.trained, self._inputs())
         covered(self.model)
         pool = rows.samples(self._pool().tolist(), 0)
@@ -126,14 +131,16 @@ class OwnContribution(GradientSum):
         """The sum of the examples' bounded gradients.
 
         Raises:
-            InputError: somebody else has changed a trained parameter since the last step.
+            InputError: somebody else has changed the model since the last step; or a step that is repeated has another
+                sum than before.
         """
-        if self._stepped:
-            self._refuse_moved(theta)
-        self._stepped = True
+        self._refuse_touched(theta)
         self._feed.begin(round, source, self.micro_batch)
         self._left = len(cohort.units)
-        return super().clipped_sum(theta, cohort, round, bound, clip_norm, source, out)
+        share = super().clipped_sum(theta, cohort, round, bound, clip_norm, source, out)
+        if self._witness is not None:
+            self._witness.see(round, share.total, source)
+        return share
 
     def settings(self) -> dict[str, Any]:
         """With what the user keeps."""
@@ -155,7 +162,7 @@ class OwnContribution(GradientSum):
 
     def behaviour(self) -> Behaviour:
         """Losses and gradients of some examples at made-up weights: private, as everything in a checkpoint is."""
-        places = self._rows.spread(ROWS)
+        places = self._rows.spread(min(_LIKE, self.micro_batch))
         self.trained.load(made_up_weights(self.trained))
         try:
             with SameNoise(len(places), self._axes):
@@ -165,18 +172,13 @@ class OwnContribution(GradientSum):
         numbers = [*losses.double().tolist(), *squares.double().sqrt().tolist()]
         return {"numbers": numbers, "precision": "single", "draws": self._recheck.draws()}
 
-    def _refuse_moved(self, theta: Tensor) -> None:
-        names = [
-            name
-            for name, here, there in zip(
-                self.trained.layout.names, self.trained.parameters, self.trained.views(theta), strict=True
-            )
-            if not torch.equal(here, there)
-        ]
-        if names:
+    def _refuse_touched(self, theta: Tensor) -> None:
+        touched = self.trained.touched(theta)
+        if touched:
             raise InputError(
-                f"parameter {names[0]} was changed between two steps by something else than the run, which cannot know "
-                "whether that was private; keep averages and copies outside of the model that is trained"
+                f"{touched[0]!r} of the model was changed between two steps by something else than the run, which "
+                "cannot know whether that was private; keep averages and copies outside of the model, and give what "
+                "follows a schedule to the forward pass as an argument (done tells the step)"
             )
 
     def _micro_batch(self, examples: np.ndarray, key: int, share: ClippedSum) -> tuple[Tensor, Tensor] | None:
@@ -186,6 +188,7 @@ class OwnContribution(GradientSum):
             found = super()._micro_batch(examples, key, share)
         finally:
             self.in_step = False
+            self.trained.forget()  # the model is in the user's hands
         if found is None:
             self._left += len(examples)
         return found

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from sfumato._check import InputError
@@ -53,6 +54,8 @@ def _plain(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         return {"items": [[key, _plain(each, f"{name}.{key}", tensors)] for key, each in value.items()]}
     if isinstance(value, list | tuple):
         return [_plain(each, f"{name}.{index}", tensors) for index, each in enumerate(value)]
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise InputError(

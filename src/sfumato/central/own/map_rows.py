@@ -96,7 +96,10 @@ class MapRows:
         Raises:
             InputError: they cannot be.
         """
-        return self.together(self.samples(places, key))
+        samples = self.samples(places, key)
+        with _generators_kept():  # a collate function may draw, here or in another process
+            _seed((key + (int(places[0]) + 1) * _MIX + 1) % (1 << 64) if len(places) else key)
+            return self.together(samples)
 
     def together(self, samples: list[Any]) -> Any:
         """Examples put together.

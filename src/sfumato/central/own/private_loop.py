@@ -13,14 +13,18 @@ The run is a greenlet beside the user's code: one of the two runs at a time, in 
 `backward` and in the iterators.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import torch
 from greenlet import GreenletExit, getcurrent, greenlet
+from greenlet import error as GreenletError
 from torch import Tensor, nn
 
 from sfumato._check import InputError, first_line
@@ -31,11 +35,20 @@ from sfumato.central.own.contribution import OwnContribution, refuse_no_device
 from sfumato.central.own.feed import Feed
 from sfumato.central.own.kept import refuse_stateless
 from sfumato.central.own.map_rows import Collate, MapRows
+from sfumato.central.own.witness import Witness
 from sfumato.per_example.memory import out_of_memory
 from sfumato.runs.team import Team
 from sfumato.training import Callback, Contribution, PrivatePlan, Result, Stop
 
 _BATCH, _STEP, _PAUSE, _OVER = "batch", "step", "pause", "over"
+
+_LEFT_OUT = (
+    "a micro-batch was left out: backward(losses) was not called for it; its examples were drawn, and the guarantee "
+    "counts on it. Give their losses, whatever they are"
+)
+
+_ENTERED: list["ref[PrivateLoop]"] = []
+"""Loops of this process, the last one at the end."""
 
 
 class PrivateLoop:
@@ -50,7 +63,8 @@ class PrivateLoop:
         collate: puts examples together; None for torch's own.
         workers: processes that read ahead; 0 reads in this one.
         keep: objects with a state_dict (schedulers, moving averages) that go with the checkpoints.
-        digest: whether a run that goes on has to find the same data.
+        checkpoint: folder of the run's checkpoint; None for a run in memory, which cannot go on.
+        resume: whether the run goes on.
 
     Attributes:
         done: steps that were taken; those of a run that goes on, and its weights, are known from the first batch that
@@ -74,7 +88,8 @@ class PrivateLoop:
         workers: int,
         keep: Mapping[str, Any],
         callbacks: Sequence[Callback],
-        digest: bool,
+        checkpoint: Path | None,
+        resume: bool,
         micro_batch: int | None,
         memory_budget: int | None,
     ) -> None:
@@ -84,7 +99,8 @@ class PrivateLoop:
         self.result: Result | None = None
         self._fit, self._plan, self._model, self._optimizer = fit, plan, model, optimizer
         self._workers, self._keep, self._callbacks = workers, dict(keep), tuple(callbacks)
-        self._digest, self._micro_batch, self._memory_budget = digest, micro_batch, memory_budget
+        self._checkpoint, self._resume = checkpoint, resume
+        self._micro_batch, self._memory_budget = micro_batch, memory_budget
         self._names = trained_by(optimizer, model)
         self._device = refuse_no_device(model)
         refuse_stateless(self._keep)
@@ -96,7 +112,9 @@ class PrivateLoop:
         self._examples = 0
         self._state = ""
         self._payload: Any = None
-        self._handed_out = self._within_backward = False
+        self._handed_out = self._within_backward = self._begun = False
+        self._witness: Witness | None = None
+        self._versions: list[int] = []
         self._run = greenlet(self._all)
         self._user = getcurrent()
 
@@ -112,6 +130,13 @@ class PrivateLoop:
         return self.result.statement
 
     def __enter__(self) -> "PrivateLoop":
+        if self._state:
+            raise InputError("a loop runs once; open another one with the plan")
+        other = _ENTERED[-1]() if _ENTERED else None
+        if other is not None and not other._begun and not other._run.dead:
+            raise InputError(
+                "another loop of this process is just being tried out; begin this one behind its first step, or end it"
+            )
         self._user = self._run.parent = getcurrent()
         self._eagerly("force_eager")
         try:
@@ -119,6 +144,8 @@ class PrivateLoop:
         except BaseException:
             self._give_back()
             raise
+        self._versions = [parameter._version for parameter in self._model.parameters()]
+        _ENTERED.append(ref(self))
         return self
 
     def __exit__(
@@ -129,8 +156,8 @@ class PrivateLoop:
                 if not self._run.dead:
                     self._run.throw(GreenletExit)
                 self._tell(error)
-            elif self._state != _OVER:
-                self._advance(throw=True)
+            elif not self._run.dead:
+                self._advance(throw=Stop if self._begun else GreenletExit)
         finally:
             self._give_back()
 
@@ -145,6 +172,13 @@ class PrivateLoop:
         Raises:
             InputError: the micro-batches of a step were not gone through.
         """
+        if not self._state:
+            raise InputError("go through the batches within the loop's with block: with plan.open(…) as private: …")
+        if not self._begun and self._versions != [parameter._version for parameter in self._model.parameters()]:
+            raise InputError(
+                "the model's parameters were changed within the with block, before the first batch; load weights "
+                "before the loop is opened"
+            )
         while self._state != _OVER:
             yield self._batches()
             if self._state == _OVER:  # a callback has stopped it
@@ -185,13 +219,21 @@ class PrivateLoop:
             finally:
                 self._within_backward = False
 
-    def show_values(self) -> None:
-        """Put the parameters of the run into the model."""
+    def begin(self) -> None:
+        """All trials before the first step are over: put the parameters of the run into the model."""
+        self._begun = True
         if self._borrowed is not None:
             self._borrowed.show()
 
+    def refuse_others(self) -> None:
+        """Refuse other parameters than those that the run began with."""
+        if self._borrowed is not None:
+            self._borrowed.refuse_others()
+
     def _batches(self) -> Iterator[Any]:
         while True:
+            if self._handed_out:
+                raise InputError(_LEFT_OUT)
             if self._state == _PAUSE:
                 self._advance()
             if self._state != _BATCH:
@@ -200,15 +242,15 @@ class PrivateLoop:
             self._payload = None
             self._handed_out = True
             yield batch
-            if self._handed_out:
-                raise InputError(
-                    "a micro-batch was left out: backward(losses) was not called for it; its examples were drawn, and "
-                    "the guarantee counts on it. Give their losses, whatever they are"
-                )
 
-    def _advance(self, value: Any = None, *, throw: bool = False) -> None:
+    def _advance(self, value: Any = None, *, throw: type[BaseException] | None = None) -> None:
         """Let the run go on until it needs the user's code again."""
-        found = self._run.throw(Stop) if throw else self._run.switch(value)
+        if self._run.dead:
+            raise InputError("the run is over, by an error that was told before; open another one with the plan")
+        try:
+            found = self._run.switch(value) if throw is None else self._run.throw(throw)
+        except GreenletError as error:
+            raise InputError(f"the loop has to run in the thread that opened it ({first_line(error)})") from None
         if self._run.dead:
             self._state, self.result = _OVER, found if isinstance(found, Result) else None
         else:
@@ -241,7 +283,9 @@ class PrivateLoop:
             return private_sum.grouping.group(units, step, source).take(part).units
 
         self._feed = Feed(rows, self._workers, private_sum.rounds, cohort)
-        spec = "^(?:" + "|".join(name.replace(".", r"\.") for name in self._names) + ")$"
+        spec = "^(?:" + "|".join(map(re.escape, self._names)) + ")$"
+        if self._checkpoint is not None and Team().leads:
+            self._witness = Witness(self._checkpoint / "sums", goes_on=self._resume)
         self._made = OwnContribution(
             model,
             rows,
@@ -251,7 +295,8 @@ class PrivateLoop:
             feed=self._feed,
             keep=self._keep,
             about=described(self._optimizer),
-            digest=self._digest,
+            digest=self._checkpoint is not None,
+            witness=self._witness,
             micro_batch=self._micro_batch,
             memory_budget=self._memory_budget,
             device=self._device,
@@ -307,6 +352,11 @@ class PrivateLoop:
             self._borrowed.give_back()
         if self._feed is not None:
             self._feed.close()
+        if self._made is not None:  # nothing of a record stays in the user's model
+            self._made.trained.forget()
+            self._made.trained.put_back()
+        if self._witness is not None and self.result is not None and self.result.finished:
+            self._witness.forget()
         self._handed_out = False
 
 
@@ -319,9 +369,10 @@ class _Turns(Callback):
     def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:
         """Know how many there will be, and put the values of a run that goes on into the model."""
         self._loop.planned, self._loop.done = rounds, done
-        self._loop.show_values()
+        self._loop.begin()
 
     def on_round(self, row: dict[str, Any]) -> None:
         """A step is done."""
         self._loop.done, self._loop.epsilon = row["round"], row["epsilon"]
         self._wait(_STEP)
+        self._loop.refuse_others()

@@ -1,6 +1,6 @@
-"""`sfumato data pack`: decode a folder of pictures once, into a store that is mapped into memory."""
+"""`sfumato data pack`: decode the pictures of a folder or a table once, into a store that is mapped into memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from sfumato import data
+from sfumato._check import InputError
 from sfumato.cli.console import bar, say, say_json
 from sfumato.cli.parse import CommonOptions, parse
 
@@ -17,9 +18,13 @@ class PackOptions(CommonOptions):
     """What to pack.
 
     Attributes:
-        source: the folder: SRC/<user>/<picture> or SRC/<user>/<class>/<picture>.
+        source: the folder: SRC/<user>/<picture> or SRC/<user>/<class>/<picture>; or, with --user, a table (.parquet,
+            a folder of them, or .jsonl).
         destination: the store's folder, which must not exist yet or be empty. The same command goes on with a store
-            that was not finished.
+            that was not finished; a table is read from the start.
+        user: for a table: the column that says whose each row is.
+        input: for a table: the column of pictures or of lists of numbers. Without it, the only column of pictures.
+        label: for a table: the column of classes. Without it each user is a class.
         size: bring pictures to this side, or to this height and width; the middle is cut out where proportions differ.
             Without it they keep their size, which must be the same.
         channels: 1 for grey, 3 for RGB. Without it they keep what they have, which must be the same.
@@ -30,6 +35,9 @@ class PackOptions(CommonOptions):
 
     source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SRC")]
     destination: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DST")]
+    user: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    input: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    label: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
     size: int | tuple[int, int] | None = None
     channels: Literal[1, 3] | None = None
     labels: Literal["shared", "per_user"] = "shared"
@@ -40,17 +48,37 @@ def data_pack(argv: Sequence[str]) -> int:
     about = "Decode a folder of pictures into a store that opens at once; it can be stopped and goes on."
     options = parse(PackOptions, argv, command="data pack", about=about)
     with bar("packing") as progress:
-        store = data.pack(
-            options.source,
-            options.destination,
-            options.size,
-            options.channels,
-            options.on_error,
-            options.labels,
-            progress,
-        )
+        store = _packed(options, progress)
     show_store(store, options.destination, as_json=options.json)
     return 0
+
+
+def _packed(options: PackOptions, progress: Callable[[int, int], None]) -> data.UserDataset:
+    if options.user is not None:
+        if options.labels != "shared":
+            raise InputError("--labels is for class folders, with --user a table is packed; leave it out")
+        return data.from_table(
+            options.source,
+            user=options.user,
+            input=options.input,
+            label=options.label,
+            size=options.size,
+            channels=options.channels,
+            on_error=options.on_error,
+            store=options.destination,
+            progress=progress,
+        )
+    if options.input is not None or options.label is not None or options.source.is_file():
+        raise InputError(f"say whose the rows of the table {options.source} are: --user COLUMN")
+    return data.pack(
+        options.source,
+        options.destination,
+        options.size,
+        options.channels,
+        options.on_error,
+        options.labels,
+        progress,
+    )
 
 
 def show_store(store: data.UserDataset, path: Path, *, as_json: bool) -> None:

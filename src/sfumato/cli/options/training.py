@@ -10,7 +10,7 @@ from sfumato.cli.options.backbones import ModelOptions
 from sfumato.cli.options.classifiers import ClassifierOptions
 from sfumato.cli.options.examples import ExampleDataOptions
 from sfumato.cli.options.users import DataOptions
-from sfumato.cli.parse import CommonOptions, answer_help, as_flags, fields, find, read_flags, read_settings
+from sfumato.cli.parse import CommonOptions, answer_help, as_flags, fields, find, gathered, read_flags, read_settings
 from sfumato.runs import RunFolder
 from sfumato.training import Plan
 
@@ -39,6 +39,11 @@ class RunOptions(CommonOptions):
         checkpoint_minutes: save at the latest after so many minutes.
         threads: CPU threads; None leaves it to torch.
         device: where to train: cpu, cuda, or cuda:1.
+        log: where to log, several if need be: tensorboard:DIR (which gets a folder for each run), wandb:PROJECT,
+            mlflow:EXPERIMENT or mlflow:URI#EXPERIMENT. What was computed without noise is left out.
+        log_private: log what was computed without noise, too, under names that begin with private/: losses, cohort
+            sizes, shares that were clipped, seconds, measurements. The guarantee does not cover it.
+        public_evaluation: the validation and test data are public, so what was measured on them is logged.
     """
 
     out: Path | None = None
@@ -49,6 +54,9 @@ class RunOptions(CommonOptions):
     checkpoint_minutes: float = 5.0
     threads: int | None = None
     device: str = "cpu"
+    log: tuple[str, ...] = ()
+    log_private: bool = False
+    public_evaluation: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +164,7 @@ def training_options(kind: type[Plan], options: Any, argv: Sequence[str], *, abo
             if find(argv, given) is not None and find(argv, other) is None:
                 settings.pop(other.replace("-", "_"), None)  # the command line decides
         words += as_flags(settings, options, source=file)
-    return read_flags(options, [*words, *argv], command=kind.name, about=about)
+    return read_flags(options, [*words, *gathered(argv, "log")], command=kind.name, about=about)
 
 
 def _without_about(settings: dict[str, Any], kind: type[Plan], file: Path, *, known: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,9 @@ import dataclasses
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+import tyro
 
 from sfumato import data as datasets
 from sfumato._check import InputError
@@ -19,8 +21,11 @@ class DataOptions:
 
     Attributes:
         data: a packed store, a folder of pictures (FOLDER/<user>/<picture> or FOLDER/<user>/<class>/<picture>),
-            Omniglot (folder or npz), an npz with images, users and labels, federated EMNIST, or the word glyphs for
-            the embedded data.
+            Omniglot (folder or npz), an npz with images, users and labels, federated EMNIST, a table (.parquet or
+            .jsonl) with --user, or the word glyphs for the embedded data.
+        user: for a table: the column that says whose each row is.
+        input: for a table: the column of pictures or of lists of numbers. Without it, the only column of pictures.
+        label: for a table: the column of classes. Without it each user is a class.
         size: bring pictures to this side, or to this height and width; needed where they differ.
         channels: convert pictures to grey (1) or RGB (3); needed where they differ.
         labels: whether class folders of the same name are one class for all users (shared) or each user's own
@@ -38,6 +43,9 @@ class DataOptions:
     """
 
     data: str | None = None
+    user: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    input: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    label: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
     size: int | tuple[int, int] | None = None
     channels: Literal[1, 3] | None = None
     labels: Literal["shared", "per_user"] = "shared"
@@ -66,7 +74,17 @@ def read(path: str, options: DataOptions) -> UserDataset:
         InputError: it is not there, not understood, or holds something that is refused.
     """
     with bar("reading") as progress:
-        return datasets.load(path, options.size, options.channels, options.on_error, options.labels, progress)
+        return datasets.load(
+            path,
+            options.size,
+            options.channels,
+            options.on_error,
+            options.labels,
+            progress,
+            user=options.user,
+            input=options.input,
+            label=options.label,
+        )
 
 
 def read_parts(options: DataOptions, *, quiet: bool) -> Parts:

@@ -269,7 +269,7 @@ def _shape(
     return first[1]
 
 
-def refusal(path: Path, reason: str) -> str:
+def refusal(path: Path | str, reason: str) -> str:
     """The line for a file that is not a readable picture."""
     return f'{path} {reason}; remove it, or leave out such files with --on-error skip, on_error="skip"'
 

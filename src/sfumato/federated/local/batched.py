@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
+from sfumato._check import InputError, first_line
 from sfumato.federated.local.heads import glorot_head
 from sfumato.federated.local.work import (
     ClientData,
@@ -66,7 +67,14 @@ class BatchedTrainer:
                 if not local.shared_head:
                     trained.append(self._heads(inputs[:1, 0], clients, seeds))
                 momenta = [torch.zeros_like(p) for p in trained] if local.momentum else None
-            gradients, loss = self._gradients(trained, inputs, labels, weights.to(theta.dtype), classes)
+            try:
+                gradients, loss = self._gradients(trained, inputs, labels, weights.to(theta.dtype), classes)
+            except RuntimeError as error:
+                if "vmap" not in str(error):
+                    raise
+                raise InputError(
+                    f"the model cannot train several clients at once ({first_line(error)}); use clients_at_once=1"
+                ) from error
             active = None if (step < steps.counts).all() else torch.from_numpy(step < steps.counts).to(device)
             losses += loss if active is None else torch.where(active, loss, 0.0)
             self._step(step, trained, gradients, momenta, rates, active)

@@ -22,6 +22,7 @@ def not_seen(steps: int) -> str:
         tried += f", and while training at {count}, on one example by itself wherever there were two at once"
     return (
         f"No example changes another one's gradient: this was tried out {tried}. Not seen by such a trial is coupling "
-        "that begins only with data, with a batch or after a number of steps that were not tried, what is kept outside "
+        "that begins only with data, with a batch or after a number of steps that were not tried, one that turns "
+        "gradients in large batches and keeps their norms and losses, what is kept outside "
         "of the model's own attributes, and what a model draws from a generator of its own."
     )

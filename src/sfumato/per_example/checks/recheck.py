@@ -1,12 +1,12 @@
 """The check goes on while training: now and then, one example of a real micro-batch is computed by itself.
 
 The self-check at the start looks at some rows, some sizes, and weights that nobody has trained yet. `Recheck` looks at
-a full micro-batch before the first step: all of its examples in the opposite order and in two halves, which shows what
-has room for some of them, and four by themselves. While training it looks at real ones at the steps 1, 2, 4 … 128
-and each 256th after that: what one example gave to the step is compared with what it gives by itself, which costs 11
-passes of one example in 1,000 steps. Where the model draws random numbers the micro-batch is computed once more beside
-it, with the same numbers for all. If the loss or the gradient's norm of an example is not the same, the run stops
-before the step is released.
+a full micro-batch before the first step: all of its examples in the opposite order, two halves and a quarter of them,
+which shows what has room for some, and four by themselves. While training it looks at real ones, the first and the last
+of a step, at the steps 1, 2, 4 … 128 and each 256th after that: what one example gave to the step is compared with what
+it gives by itself, which costs 22 passes of one example in 1,000 steps. Where the model draws random numbers the
+micro-batch is computed once more beside it, with the same numbers for all. If the loss or the gradient's norm of an
+example is not the same, the run stops before the step is released.
 
 A difference beyond round-off is confirmed before it stops a run: in double precision where the model can be run in it,
 otherwise by comparison with a batch of the same size that holds nothing but copies of the examples. The micro-batch is
@@ -168,7 +168,8 @@ def _companies(losses: Tensor) -> list[Sequence[int]]:
     count = len(losses)
     everyone, order = range(count), losses.nan_to_num().argsort()
     some = order[torch.linspace(0, count - 1, min(_AT_THE_START, count)).long()].tolist()
-    return [everyone[::-1], everyone[: count // 2], everyone[count // 2 :], *([place] for place in some)]
+    parts = [everyone[: count // 4] or everyone[:1], everyone[: count // 2], everyone[count // 2 :]]
+    return [everyone[::-1], *parts, *([place] for place in some)]
 
 
 def _one(losses: Tensor, step: int) -> int:

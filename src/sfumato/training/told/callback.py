@@ -35,7 +35,8 @@ class Callback:
         """After a round.
 
         Args:
-            row: its row of metrics.jsonl: "round" from 1, "epsilon" so far, and under "not_private" what is private.
+            row: its row of metrics.jsonl: "round" from 1, "epsilon" so far, the server's "learning_rate" where it is
+                known, and under "not_private" what is private.
         """
 
     def on_evaluation(self, row: dict[str, Any], model: nn.Module) -> None:
@@ -60,6 +61,10 @@ class Callback:
         Args:
             result: what `fit` returns.
         """
+
+    def assumptions(self) -> list[str]:
+        """Sentences for the statement, where the callback makes known what came about without noise."""
+        return []
 
 
 class Callbacks(Callback):
@@ -92,3 +97,7 @@ class Callbacks(Callback):
         """Tell all."""
         for member in self._members:
             member.on_end(result)
+
+    def assumptions(self) -> list[str]:
+        """Those of all."""
+        return [sentence for member in self._members for sentence in member.assumptions()]

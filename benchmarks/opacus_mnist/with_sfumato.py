@@ -1,0 +1,21 @@
+"""Opacus's MNIST example with the loop of sfumato."""
+
+import sys
+import time
+
+import torch
+from common import BATCH, CLIP, DELTA, NOISE, RATE, mnist, net, tell
+from torch.nn.functional import cross_entropy
+
+from sfumato import DPSGD
+
+seed, epochs = int(sys.argv[1]), int(sys.argv[2])
+dataset = mnist("train")
+model = net(seed)
+optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+since = time.process_time()
+plan = DPSGD(epochs=epochs, batch_size=BATCH, noise_multiplier=NOISE, clip_norm=CLIP, delta=DELTA)
+with plan.open(model, optimizer, dataset) as private:
+    for data, target in private:
+        private.backward(cross_entropy(model(data), target, reduction="none"))
+tell(model, private.statement.epsilon, since)

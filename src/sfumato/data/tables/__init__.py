@@ -1,0 +1,1 @@
+"""Tables of other programs, whose columns are named as inputs, labels and users."""

@@ -1,0 +1,168 @@
+"""The inputs of a table, read once, each row put where it belongs: in memory, or in a file while a store is written."""
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sfumato._check import InputError
+from sfumato.data.image_files import OnError
+from sfumato.data.store.writer import refuse_full
+from sfumato.data.tables.cells import is_list, is_number, numbers
+from sfumato.data.tables.pictures import Pictures, is_picture
+from sfumato.data.tables.source import Source
+
+_ROWS = 256  # read in one go
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What was read.
+
+    Attributes:
+        arrays: one a model's input, [kept rows, …].
+        columns: the names of the columns of each.
+        kept: boolean [rows], in the table's order; False where a picture was skipped.
+        notes: lines about what was skipped or converted.
+    """
+
+    arrays: tuple[np.ndarray, ...]
+    columns: tuple[tuple[str, ...], ...]
+    kept: np.ndarray
+    notes: tuple[str, ...]
+
+
+def input_columns(source: Source, given: str | Sequence[str] | None, others: Sequence[str | None]) -> list[list[str]]:
+    """The columns of each of the inputs: columns of single numbers are one input together, any other is its own.
+
+    Args:
+        source: the table.
+        given: columns; None takes the only one with pictures.
+        others: columns that are something else, as the user, or None.
+
+    Raises:
+        InputError: a column is not there, or is none that can be an input; or it is not clear which one to take.
+    """
+    if given is None:
+        found = [name for name in dict.fromkeys(source.names) if name not in others and is_picture(source.kind(name))]
+        if len(found) != 1:
+            kinds = f"{len(found)} columns have pictures" if found else "no column has pictures"
+            raise InputError(f"{source.told}: {kinds}, so name the input: input=, of {source.has}")
+        return [found]
+    names = [given] if isinstance(given, str) else list(given)
+    if not names:
+        raise InputError(f"input must name at least one column of {source.told}; it has {source.has}")
+    for name in names:
+        source.refuse_absent("input", name)
+        kind = source.kind(name)
+        if not (is_picture(kind) or is_list(_storage(kind)) or is_number(kind)):
+            raise InputError(
+                f"{source.told}: input={name!r} is {kind}; inputs are pictures, numbers or lists of as many numbers "
+                "in each row"
+            )
+    if all(is_number(source.kind(name)) for name in names):
+        return [names]
+    return [[name] for name in names]
+
+
+def read_inputs(
+    source: Source,
+    columns: Sequence[Sequence[str]],
+    places: np.ndarray,
+    *,
+    size: int | Sequence[int] | None,
+    channels: int | None,
+    on_error: OnError,
+    store: Path | str | None,
+    progress: Callable[[int, int], None] | None,
+) -> Inputs:
+    """Read the inputs.
+
+    Args:
+        source: the table.
+        columns: of each input.
+        places: int64 [rows], where each row goes.
+        size, channels, on_error: for pictures, as in `from_table`.
+        store: where the data set is going to be written; then the arrays are files beside it, that end with them.
+        progress: called with (rows read, rows).
+
+    Raises:
+        InputError: as `from_table`.
+    """
+    if store is not None:
+        refuse_full(Path(store))
+    readers = [
+        Pictures(f"{source.told}: {names[0]}", size, channels, on_error) if is_picture(source.kind(names[0])) else None
+        for names in columns
+    ]
+    if not any(readers) and (size is not None or channels is not None):
+        raise InputError(f"size and channels are for pictures; {source.told} has none in {', '.join(columns[0])}")
+    held: list[np.ndarray | None] = [None] * len(columns)
+    kept = np.ones(len(places), bool)
+    done = 0
+
+    def put(which: int, rows: np.ndarray, block: np.ndarray) -> None:
+        array = held[which]
+        if array is None:
+            array = held[which] = _empty((len(places), *block.shape[1:]), block.dtype, store)
+        if array.shape[1:] != block.shape[1:]:
+            raise InputError(
+                f"{source.told}: {columns[which][0]} at position {done} has the shape {block.shape[1:]}, those before "
+                f"it {array.shape[1:]}; make them equal"
+            )
+        array[rows] = block
+
+    for block in source.blocks([name for names in columns for name in names], _ROWS):
+        here = places[done : done + len(next(iter(block.values())))]
+        for which, (names, pictures) in enumerate(zip(columns, readers, strict=True)):
+            if pictures is None:
+                read = [numbers(block[name], f"{source.told}: {name}", done) for name in names]
+                put(which, here, np.stack(read, 1) if read[0].ndim == 1 else read[0])
+                continue
+            good = np.zeros(len(here), bool)
+            for i, picture in pictures.decoded(block[names[0]], done):
+                put(which, here[i : i + 1], picture.pixels[None])
+                good[i] = True
+            kept[done : done + len(here)] &= good
+        done += len(here)
+        if progress is not None:
+            progress(done, len(places))
+    notes = [note for pictures in readers if pictures is not None for note in pictures.notes()]
+    arrays = [array for array in held if array is not None]
+    if not kept.all():
+        if not kept.any():
+            raise InputError(f"{source.told} has no rows whose pictures can all be read")
+        in_place = np.empty(len(places), bool)
+        in_place[places] = kept
+        arrays = [_closed_up(array, np.flatnonzero(in_place)) for array in arrays]
+    return Inputs(arrays=tuple(arrays), columns=tuple(map(tuple, columns)), kept=kept, notes=tuple(notes))
+
+
+def _storage(kind: object) -> object:
+    return getattr(kind, "storage_type", kind)
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype, store: Path | str | None) -> np.ndarray:
+    """Room for rows: in memory, or in a file without a name beside the store."""
+    if store is None:
+        return np.empty(shape, dtype)
+    folder = Path(store).absolute().parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            # All of it now: a full disk would otherwise end the process when a page is written.
+            os.posix_fallocate(file.fileno(), 0, int(np.prod(shape)) * dtype.itemsize)
+            return np.memmap(file, dtype, "r+", shape=shape)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error.strerror}; make room or choose another folder") from None
+
+
+def _closed_up(array: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """The rows at these ascending positions, moved to the front; no second array is needed."""
+    for start in range(0, len(kept), _ROWS):
+        rows = kept[start : start + _ROWS]
+        array[start : start + len(rows)] = array[rows]
+    return array[: len(kept)]

@@ -1,0 +1,165 @@
+"""A table as a data set: columns are named as inputs, labels and users, by keyword, so that none takes another's place.
+
+>>> import pyarrow as pa
+>>> visits = pa.table({"x": [[0.5, 1.0], [2.0, 0.0], [1.0, 1.0]], "ill": ["no", "yes", "no"], "who": [7, 4, 7]})
+>>> from_table(visits, input="x", label="ill", user="who")
+UserDataset(2 users, 3 examples of (2,) float64, 2 classes)
+>>> examples_from_table(visits, input="x", label="ill")
+ExampleDataset(3 examples of (2,) float64, 2 classes)
+>>> from_table(visits, input="x", label="ill", user="name")
+Traceback (most recent call last):
+...
+sfumato._check.InputError: the table has no column 'name' for user='name'; it has x, ill, who
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sfumato._check import InputError
+from sfumato.data.examples.arrays import examples_from_arrays
+from sfumato.data.examples.dataset import ExampleDataset
+from sfumato.data.image_files import OnError
+from sfumato.data.store.examples import write_examples
+from sfumato.data.store.save import write_store
+from sfumato.data.strings import Strings
+from sfumato.data.tables.cells import labels_of, users_of
+from sfumato.data.tables.inputs import input_columns, read_inputs
+from sfumato.data.tables.source import Source, open_source
+from sfumato.data.users.dataset import UserDataset, from_arrays
+
+
+def from_table(
+    source: Any,
+    *,
+    user: str,
+    input: str | Sequence[str] | None = None,
+    label: str | None = None,
+    label_names: Sequence[str] | None = None,
+    size: int | Sequence[int] | None = None,
+    channels: int | None = None,
+    on_error: OnError = "refuse",
+    store: Path | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> UserDataset:
+    """A data set divided by user, from a table in which a column says whose each row is.
+
+    Args:
+        source: a `datasets.Dataset`, a pandas or polars DataFrame, a pyarrow Table, or a path to .parquet (or a folder
+            of them), .jsonl or .ndjson. Rows in any order.
+        user: the column of users, whole numbers or text. They are numbered in sorted order; each one's rows keep
+            theirs.
+        input: the column of inputs: pictures (bytes, or Hugging Face's struct of bytes and path), numbers, or lists of
+            equally many numbers; or several columns of single numbers. None takes the only column of pictures.
+        label: the column of classes, whole numbers ≥ 0 or text; without it each user is a class.
+        label_names: a name for each class; None takes those that Hugging Face keeps beside a column, if any.
+        size: side or (height, width) to bring pictures to; None if all have the same.
+        channels: 1 (grey) or 3 (RGB) to convert pictures to; None if all have the same.
+        on_error: "refuse" names the first picture that cannot be read; "skip" leaves such rows out and counts them.
+        store: a new folder to write the data to, so that memory does not grow with the pictures; None keeps them in
+            memory. While it is written, the disk holds them twice.
+        progress: called with (rows read, rows).
+
+    Raises:
+        InputError: the source is damaged or none of these, a column is not there or not of its kind, a value is
+            missing, lists or pictures differ in size, or the store's folder is not empty.
+    """
+    opened = _opened(source, user=user, label=label)
+    columns = input_columns(opened, input, (user, label))
+    if len(columns) > 1:
+        named = ", ".join(name for names in columns for name in names)
+        raise InputError(f"a user's examples have one input, got {named}; give one, or several columns of numbers")
+    users, owner = users_of(opened, user)
+    labels = None if label is None else labels_of(opened, label)
+    order = np.argsort(owner, kind="stable")
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    read = read_inputs(
+        opened, columns, places, size=size, channels=channels, on_error=on_error, store=store, progress=progress
+    )
+    order = order[read.kept[order]]
+    held, owner = np.unique(owner[order], return_inverse=True)
+    names = Strings.from_list(users[i] for i in held.tolist())
+    if labels is None:
+        labels, label_names = owner, names if label_names is None else label_names
+    else:
+        labels, label_names = labels[order], _named(opened, label, label_names)
+    dataset = replace(
+        from_arrays(read.arrays[0], labels, owner, label_names=label_names, notes=read.notes), names=names
+    )
+    return dataset if store is None else write_store(dataset, store)
+
+
+def examples_from_table(
+    source: Any,
+    *,
+    input: str | Sequence[str] | None = None,
+    label: str | None = None,
+    classes: bool = True,
+    num_classes: int | None = None,
+    label_names: Sequence[str] | None = None,
+    vocabulary_sizes: Sequence[int] = (),
+    size: int | Sequence[int] | None = None,
+    channels: int | None = None,
+    on_error: OnError = "refuse",
+    store: Path | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ExampleDataset:
+    """A data set whose every row stands alone, from a table; where rows belong to people, use `from_table`.
+
+    Args:
+        source: as in `from_table`.
+        input: as in `from_table`; several columns that are not all of single numbers are an input each.
+        label: the column of targets: classes (whole numbers or text), numbers, or lists of equally many numbers; None
+            for no targets.
+        classes: whether whole numbers are classes; False takes them as numbers.
+        num_classes: number of classes, declared.
+        label_names: as in `from_table`.
+        vocabulary_sizes: how many ids there are, for ids.
+        size, channels, on_error, store, progress: as in `from_table`.
+
+    Raises:
+        InputError: as `from_table`, or the targets are not finite or none of the classes.
+    """
+    opened = _opened(source, label=label)
+    columns = input_columns(opened, input, (label,))
+    targets = None if label is None else labels_of(opened, label)
+    read = read_inputs(
+        opened,
+        columns,
+        np.arange(opened.count),
+        size=size,
+        channels=channels,
+        on_error=on_error,
+        store=store,
+        progress=progress,
+    )
+    dataset = examples_from_arrays(
+        read.arrays,
+        None if targets is None else targets[read.kept],
+        classes=classes,
+        num_classes=num_classes,
+        label_names=_named(opened, label, label_names) if classes else label_names,
+        vocabulary_sizes=vocabulary_sizes,
+        columns=read.columns if any(len(names) > 1 for names in read.columns) else (),
+        notes=read.notes,
+    )
+    return dataset if store is None else write_examples(dataset, store)
+
+
+def _opened(source: Any, **columns: str | None) -> Source:
+    opened = open_source(source)
+    for role, column in columns.items():
+        if column is not None:
+            opened.refuse_absent(role, column)
+    if opened.count == 0:
+        raise InputError(f"{opened.told} has no rows")
+    return opened
+
+
+def _named(source: Source, label: str | None, given: Sequence[str] | None) -> Sequence[str] | None:
+    """The names of the classes, as given or as the table has them."""
+    return given if given is not None or label is None else source.classes.get(label)
