@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from adversarial.specimens import COUPLED, UNCOUPLED, Loss, as_data, each, extreme
 from sfumato._check import InputError
-from sfumato.central import DPSGD, gradients
+from sfumato.central import DPSGD, examples, gradients
 from sfumato.per_example import SelfCheck, covered
 
 Batch = tuple[Tensor, Tensor]
@@ -27,7 +27,7 @@ CONFIDENCE = 0.99
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs as if nobody looked."""
-    monkeypatch.setattr(gradients, "first_look", lambda trained, *_: SelfCheck(covered(trained.model), [], 0.0))
+    monkeypatch.setattr(examples, "first_look", lambda trained, *_: SelfCheck(covered(trained.model), [], 0.0))
     for check in ("at_start", "while_training"):
         monkeypatch.setattr(gradients.Recheck, check, lambda *_: None)
 
