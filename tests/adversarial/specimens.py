@@ -284,6 +284,9 @@ UNCOUPLED: dict[str, tuple[Callable[[], nn.Module], Loss, Callable[..., tuple[Te
 }
 
 
+PUT_BACK = ("a memory of thirty batches", "a running mean of its own")
+"""Kept in attributes, which DP-SGD puts back before every micro-batch: the self-check alone refuses them."""
+
 UNMEASURED = (  # nothing shows in one small batch, or it takes long
     "compiled",
     "a memory of thirty batches",

@@ -58,6 +58,8 @@ def coupled_examples() -> Iterator[Row]:
     for kind, (build, loss, records) in COUPLED.items():
         move = "not measured" if kind in UNMEASURED else times(largest_move(build, loss, extreme(records(), kind)))
         now = refusal(lambda: specimens.PLAN.fit(build(), as_data(records()), loss=loss))  # noqa: B023
+        if kind in specimens.PUT_BACK:
+            now += "; put back before every micro-batch (`tests/adversarial/test_memory.py` measures it)"
         yield "A1", kind, move, now
     for kind, (build, loss, records) in UNCOUPLED.items():
         specimens.PLAN.fit(build(), as_data(records()), loss=loss)
