@@ -160,7 +160,7 @@ def test_an_output_that_is_taken(sfumato, people: Path, finished: Path, small, c
         (("--embedding-dim", 9), "another plan, model or data set"),
         (("--test-share", 0.5), "another plan, model or data set"),
         (("--noise-multiplier", 0), "noise_multiplier 1.0 → 0.0"),
-        (("--epsilon", 2), "noise_multiplier 1.0 → "),
+        (("--epsilon", 2), "was started with --noise-multiplier"),
     ],
 )
 def test_a_checkpoint_of_another_plan(sfumato, finished: Path, contents, tmp_path: Path, words, named):
