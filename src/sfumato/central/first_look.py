@@ -110,9 +110,14 @@ def looked_at(trained: Trainable, losses: Callable[[Any], Tensor], pool: Any, *,
     return check
 
 
+def evenly(count: int, most: int) -> np.ndarray:
+    """At most so many of the places 0 … count − 1 at equal distances, int64."""
+    return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64))
+
+
 def spread(data: ExampleDataset, count: int) -> np.ndarray:
     """Places of at most so many examples at equal distances, those without wild numbers if there are any."""
-    places = np.unique(np.linspace(0, len(data) - 1, min(count, len(data))).astype(np.int64))
+    places = evenly(len(data), count)
     inputs, targets = data.examples(places)
     usable = np.logical_and.reduce([np.isfinite(each.reshape(len(each), -1)).all(axis=1) for each in inputs])
     if targets is not None:

@@ -9,7 +9,7 @@ Dropout and other draws of the model are independent from row to row; what rows 
 changes when an example comes or goes. Who else is present decides which draw an example meets, and not how it is
 distributed: the bound holds for each outcome of the draws, which are not released.
 
-What a model keeps in parameters, buffers and attributes of its own is put back after every micro-batch.
+What a model keeps in parameters, buffers and attributes of its own is put back between two micro-batches.
 """
 
 import warnings

@@ -5,9 +5,10 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
-import numpy as np
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.loss import _Loss
+
+from sfumato.central.value_digest import value_digest
 
 
 def values_of(loss: Any) -> str:
@@ -43,7 +44,7 @@ def _collect(value: Any, found: list[bytes], depth: int) -> None:
         parts = [each for item in value.items() for each in item]
     else:
         if depth:
-            found.append(_digest(value))
+            found.append(value_digest(value) or type(value).__qualname__.encode())
         return
     for part in parts:
         _collect(part, found, depth + 1)
@@ -55,13 +56,3 @@ def _filled(cell: Any) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _digest(value: Any) -> bytes:
-    if isinstance(value, Tensor):
-        value = value.detach().cpu().double().numpy() if value.is_floating_point() else value.detach().cpu().numpy()
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        return hashlib.sha256(str(value.shape).encode() + np.ascontiguousarray(value).tobytes()).digest()
-    if isinstance(value, bool | int | float | complex | str | bytes | type(None)):
-        return repr(value).encode()
-    return type(value).__qualname__.encode()

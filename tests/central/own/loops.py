@@ -51,3 +51,12 @@ def train(model=None, data=None, *, of=plan, optimizer=sgd, **options):
 def same(one: nn.Module, other: nn.Module) -> bool:
     pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
     return all(torch.equal(a, b) for a, b in pairs)
+
+
+def by_steps(private, model: nn.Module, behind) -> None:
+    """Goes through all steps, and calls `behind()` behind each; where that is true it leaves."""
+    for step in private.steps():
+        for batch in step:
+            private.backward(losses_of(model, batch))
+        if behind():
+            break

@@ -18,7 +18,7 @@ from torch.optim import swa_utils
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Dataset, TensorDataset
 
-from central.own.loops import STEPS, inputs, labels, losses_of, net, plan, records, same, sgd, train
+from central.own.loops import STEPS, by_steps, inputs, labels, losses_of, net, plan, records, same, sgd, train
 from sfumato._check import InputError
 from sfumato.data import examples_from_arrays
 from sfumato.training import Cadence, Callback, Stop
@@ -96,11 +96,7 @@ def test_what_is_frozen_stays_and_adam_s_state_goes_on_with_the_run(tmp_path):
 def test_leaving_the_loop_stops_the_run_with_a_statement_of_what_was_done(tmp_path):
     model = net()
     with plan().open(model, sgd(model), records(), out=tmp_path / "run") as private:
-        for step in private.steps():
-            for batch in step:
-                private.backward(losses_of(model, batch))
-            if private.done == 2:
-                break
+        by_steps(private, model, lambda: private.done == 2)
     assert not private.result.finished
     whole, whole_loop = train()
     assert 0 < private.statement.epsilon < whole_loop.statement.epsilon
@@ -144,11 +140,7 @@ def test_schedulers_and_averages_go_with_the_checkpoint(tmp_path):
 def test_a_run_that_goes_on_begins_with_the_weights_that_it_had(tmp_path):
     model = net()
     with plan().open(model, sgd(model), records(), out=tmp_path / "run") as private:
-        for step in private.steps():
-            for batch in step:
-                private.backward(losses_of(model, batch))
-            if private.done == 2:
-                break
+        by_steps(private, model, lambda: private.done == 2)
     again = net()
     with plan().open(again, sgd(again), records(), out=tmp_path / "run", resume=True) as private:
         for batch in private:

@@ -5,9 +5,10 @@ import sys
 
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from central.own.loops import inputs, labels, losses_of, net, plan, records, same, sgd, train
+from central.own.loops import by_steps, inputs, labels, losses_of, net, plan, records, same, sgd, train
 from sfumato._check import InputError
 from sfumato.training import Cadence
 
@@ -26,6 +27,13 @@ def refused(body, **options) -> str:
     with pytest.raises(InputError) as error:
         goes_through(body, **options)
     return str(error.value)
+
+
+def with_each_step(change) -> None:
+    """A run that calls `change(model)` behind each step."""
+    model = net()
+    with plan().open(model, sgd(model), records()) as private:
+        by_steps(private, model, lambda: change(model))
 
 
 def test_a_second_backward_is_refused():
@@ -93,31 +101,20 @@ def test_a_step_that_is_left_in_the_middle_is_refused():
 
 
 def test_a_parameter_that_is_changed_between_two_steps_is_refused():
-    model = net()
-
-    def run() -> None:
-        with plan().open(model, sgd(model), records()) as private:
-            for step in private.steps():
-                for batch in step:
-                    private.backward(losses_of(model, batch))
-                with torch.no_grad():
-                    model[3].bias += 1.0
+    def move(model: nn.Module) -> None:
+        with torch.no_grad():
+            model[3].bias += 1.0
 
     with pytest.raises(InputError, match=r"3\.bias. of the model was changed between two steps"):
-        run()
+        with_each_step(move)
 
 
 def test_an_attribute_that_is_changed_between_two_steps_is_refused():
-    def run() -> None:
-        model = net()
-        with plan().open(model, sgd(model), records()) as private:
-            for step in private.steps():
-                for batch in step:
-                    private.backward(losses_of(model, batch))
-                model[1].p *= 0.5
+    def anneal(model: nn.Module) -> None:
+        model[1].p *= 0.5
 
     with pytest.raises(InputError, match=r"'p' of the model was changed"):
-        run()
+        with_each_step(anneal)
 
 
 def test_what_a_loop_forgets_on_resume_is_refused_where_noise_would_be_repeated(tmp_path):
@@ -186,16 +183,11 @@ def test_weights_that_are_loaded_within_the_block_are_refused():
 
 
 def test_layers_that_are_frozen_while_training_are_refused():
-    def run() -> None:
-        model = net()
-        with plan().open(model, sgd(model), records()) as private:
-            for step in private.steps():
-                for batch in step:
-                    private.backward(losses_of(model, batch))
-                model[0].requires_grad_(False)
+    def freeze(model: nn.Module) -> None:
+        model[0].requires_grad_(False)
 
     with pytest.raises(InputError, match="settled"):
-        run()
+        with_each_step(freeze)
 
 
 def test_a_data_set_that_grows_is_refused():

@@ -27,7 +27,6 @@ from sfumato.models import refuse_lazy
 from sfumato.models.layers.public_batch_norm import public_inputs_of
 from sfumato.per_example import covered
 from sfumato.per_example.checks.rows import count_of, probe_rows, tensors_of
-from sfumato.per_example.checks.same_noise import SameNoise
 from sfumato.sampling import Cohort
 from sfumato.training import Trainable
 from sfumato.training.behaviour import Behaviour, made_up_weights
@@ -98,7 +97,6 @@ class OwnContribution(GradientSum):
             torch.arange(len(pool)),
             double=False,
         )
-        self._axes = check.axes
         self._begin(check, micro_batch=micro_batch, memory_budget=memory_budget, first=rows.spread)
 
     def prepare(self) -> None:
@@ -165,12 +163,12 @@ class OwnContribution(GradientSum):
         places = self._rows.spread(min(_LIKE, self.micro_batch))
         self.trained.load(made_up_weights(self.trained))
         try:
-            with SameNoise(len(places), self._axes):
-                losses, squares = self._measured(places, 0)
+            losses, norms = self._recheck.measured(
+                range(len(places)), lambda some: self._measured(places[list(some)], 0)
+            )
         finally:
             self.trained.put_back(self.trained.initial)
-        numbers = [*losses.double().tolist(), *squares.double().sqrt().tolist()]
-        return {"numbers": numbers, "precision": "single", "draws": self._recheck.draws()}
+        return {"numbers": [*losses.tolist(), *norms.tolist()], "precision": "single", "draws": self._recheck.draws()}
 
     def _refuse_touched(self, theta: Tensor) -> None:
         touched = self.trained.touched(theta)

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from sfumato._check import InputError, first_line
+from sfumato.central.first_look import evenly
+from sfumato.central.value_digest import value_digest
 
 Collate = Callable[[list[Any]], Any]
 """From a list of examples to a batch of any kind."""
@@ -124,7 +125,7 @@ class MapRows:
 
     def spread(self, most: int) -> np.ndarray:
         """At most so many places at equal distances, int64."""
-        return np.unique(np.linspace(0, self._count - 1, min(most, self._count)).astype(np.int64))
+        return evenly(self._count, most)
 
     def _look(self) -> None:
         """Whether reading draws, and whether an example is the same when it is read again."""
@@ -186,16 +187,5 @@ def _digest(sample: Any) -> bytes:
     leaves, structure = tree_flatten(sample)
     whole = hashlib.sha256(str(structure).encode())
     for leaf in leaves:
-        if isinstance(leaf, Tensor):
-            leaf = leaf.detach().cpu()
-            leaf = leaf.view(torch.uint8).numpy() if leaf.dim() and leaf.dtype == torch.bfloat16 else leaf.numpy()
-        elif hasattr(leaf, "__array__"):
-            leaf = np.asarray(leaf)
-        if isinstance(leaf, np.ndarray) and leaf.dtype != object:
-            whole.update(f"{leaf.dtype.str}{leaf.shape}".encode())
-            whole.update(np.ascontiguousarray(leaf).data)
-        elif isinstance(leaf, (str, bytes, int, float, bool, type(None))):
-            whole.update(repr(leaf).encode())
-        else:
-            whole.update(pickle.dumps(leaf))
+        whole.update(value_digest(leaf) or pickle.dumps(leaf))
     return whole.digest()

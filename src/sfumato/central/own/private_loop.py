@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 from weakref import ref
 
 import numpy as np
@@ -47,9 +47,6 @@ _LEFT_OUT = (
     "counts on it. Give their losses, whatever they are"
 )
 
-_ENTERED: list["ref[PrivateLoop]"] = []
-"""Loops of this process, the last one at the end."""
-
 
 class PrivateLoop:
     """A context that hands out micro-batches; `DPSGD.open` makes one.
@@ -75,6 +72,8 @@ class PrivateLoop:
         trying: whether the batch in hand only tries the loop out.
         result: what `DPSGD.fit` returns, once the run is over.
     """
+
+    _latest: ClassVar["ref[PrivateLoop] | None"] = None  # the loop of this process that was entered last
 
     def __init__(
         self,
@@ -132,7 +131,7 @@ class PrivateLoop:
     def __enter__(self) -> "PrivateLoop":
         if self._state:
             raise InputError("a loop runs once; open another one with the plan")
-        other = _ENTERED[-1]() if _ENTERED else None
+        other = PrivateLoop._latest and PrivateLoop._latest()
         if other is not None and not other._begun and not other._run.dead:
             raise InputError(
                 "another loop of this process is just being tried out; begin this one behind its first step, or end it"
@@ -145,7 +144,7 @@ class PrivateLoop:
             self._give_back()
             raise
         self._versions = [parameter._version for parameter in self._model.parameters()]
-        _ENTERED.append(ref(self))
+        PrivateLoop._latest = ref(self)
         return self
 
     def __exit__(
@@ -276,15 +275,15 @@ class PrivateLoop:
     def _contribution(self, model: nn.Module, rows: MapRows, device: str, head_seed: int) -> Contribution:
         population = self._plan.public_population(rows)
         private_sum = self._plan.private_sum(population)
-        part = Team().part
+        team = Team()
 
         def cohort(step: int, source: RandomSource) -> np.ndarray:
             units = private_sum.sampler.draw(len(rows), step, source)
-            return private_sum.grouping.group(units, step, source).take(part).units
+            return private_sum.grouping.group(units, step, source).take(team.part).units
 
         self._feed = Feed(rows, self._workers, private_sum.rounds, cohort)
         spec = "^(?:" + "|".join(map(re.escape, self._names)) + ")$"
-        if self._checkpoint is not None and Team().leads:
+        if self._checkpoint is not None and team.leads:
             self._witness = Witness(self._checkpoint / "sums", goes_on=self._resume)
         self._made = OwnContribution(
             model,
@@ -305,9 +304,7 @@ class PrivateLoop:
 
     def _server(self, given: list[nn.Parameter]) -> Any:
         assert self._made is not None
-        trained = self._made.trained
-
-        self._borrowed = Borrowed(self._optimizer, trained.parameters, given)
+        self._borrowed = Borrowed(self._optimizer, self._made.trained.parameters, given)
         return self._borrowed
 
     def _ask(self, batch: Any, examples: int, last: bool) -> Tensor:

@@ -90,7 +90,7 @@ class Recheck:
         with as_it_was(self._model):
             if given is not None:
                 one = [_one(given[0], step)]
-                if not _differ(given, self._measured(one, measure), one, self._tolerance):
+                if not _differ(given, self.measured(one, measure), one, self._tolerance):
                     return
             self._refuse(f"at step {step}", examples, measure, lambda losses: [[_one(losses, step)]], given)
 
@@ -109,14 +109,14 @@ class Recheck:
         tolerance = self._tolerance
         while True:
             try:
-                together = self._measured(range(examples), measure)
+                together = self.measured(range(examples), measure)
                 if had is not None and len(had[0]) == examples and _differ(had, together, range(examples), tolerance):
                     raise InputError(
                         f"{when} the same examples gave something else when they were computed again; the model or the "
                         f"loss keeps something of examples (an attribute, a cache, a count): {COUPLED}"
                     )
                 for company in companies(together[0]):
-                    other = self._measured(company, measure)
+                    other = self.measured(company, measure)
                     if _differ(together, other, company, tolerance) and self._confirmed(together, company, measure):
                         raise InputError(
                             f"{when} an example's gradient changes with the rest of the batch; something in the model "
@@ -133,15 +133,16 @@ class Recheck:
         if self._check.double:
             try:
                 with in_double(self._model):
-                    precise = self._measured(range(examples), measure)
-                    return _differ(precise, self._measured(company, measure), company, DOUBLE)
+                    precise = self.measured(range(examples), measure)
+                    return _differ(precise, self.measured(company, measure), company, DOUBLE)
             except RuntimeError as error:  # targets that the loss wants in the outputs' precision
                 if out_of_memory(error):
                     raise
-        copies = self._measured((list(company) * examples)[:examples], measure)
+        copies = self.measured((list(company) * examples)[:examples], measure)
         return _differ(together, copies, company, self._tolerance)
 
-    def _measured(self, places: Sequence[int], measure: Measure) -> Measured:
+    def measured(self, places: Sequence[int], measure: Measure) -> Measured:
+        """Losses and norms, float64 [n] each, where every example meets the same random numbers."""
         with SameNoise(len(places), self._check.axes, watch=self._check.draws):
             return _as_numbers(measure(places))
 
