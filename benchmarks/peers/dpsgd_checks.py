@@ -21,9 +21,10 @@ POOL, STEPS = 128, 1000
 
 def main() -> None:
     """All checks of a run, until the input ends."""
-    name = config()["setting"]
-    model = models.model(name)
-    inputs, targets = models.batch(name)
+    given = config()
+    name, device = given["setting"], given["device"]
+    model = models.model(name, device)
+    inputs, targets = models.batch(name, device)
     micro = min(models.SETTINGS[name].micro, len(inputs))
 
     def losses(rows: tuple[Tensor, Tensor]) -> Tensor:

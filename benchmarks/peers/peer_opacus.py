@@ -13,24 +13,29 @@ from torch import nn
 from workload import Gate, config
 
 
+def sgd(model: nn.Module) -> torch.optim.SGD:
+    """What is trained."""
+    return torch.optim.SGD([p for p in model.parameters() if p.requires_grad], models.LEARNING_RATE)
+
+
 def main() -> None:
     """Steps until the input ends."""
     given = config()
-    name, ghost = given["setting"], given["mode"] == "ghost"
-    inputs, targets = models.batch(name)
-    plain = models.model(name, DPLSTM)
+    name, ghost, device = given["setting"], given["mode"] == "ghost", given["device"]
+    inputs, targets = models.batch(name, device)
+    plain = models.model(name, device, DPLSTM)
     if name == "encoder":
-        plain = ModuleValidator.fix(plain)  # its own attention layer
+        plain = ModuleValidator.fix(plain).to(device)  # its own attention layer
     noise = models.NOISE_MULTIPLIER if given["noise"] else 0.0
     sizes = {"noise_multiplier": noise, "max_grad_norm": models.CLIP_NORM, "expected_batch_size": len(inputs)}
     criterion = nn.BCEWithLogitsLoss() if name.startswith("ctr") else nn.CrossEntropyLoss()
     if ghost:
         model = GradSampleModuleFastGradientClipping(plain, max_grad_norm=models.CLIP_NORM, use_ghost_clipping=True)
-        optimizer = DPOptimizerFastGradientClipping(torch.optim.SGD(model.parameters(), models.LEARNING_RATE), **sizes)
+        optimizer = DPOptimizerFastGradientClipping(sgd(model), **sizes)
         criterion = DPLossFastGradientClipping(model, optimizer, criterion)
     else:
         model = GradSampleModule(plain)
-        optimizer = DPOptimizer(torch.optim.SGD(model.parameters(), models.LEARNING_RATE), **sizes)
+        optimizer = DPOptimizer(sgd(model), **sizes)
     outside = nn.BCEWithLogitsLoss() if name.startswith("ctr") else nn.CrossEntropyLoss()
 
     def loss() -> float:
