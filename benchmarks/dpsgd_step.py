@@ -1,6 +1,7 @@
 """Time and memory of one step of DP-SGD: without privacy, sfumato, Opacus with hooks and with ghost clipping, Opake.
 
-    python benchmarks/dpsgd_step.py [--quick] [--json FILE] [--settings NAME ...] [--threads N] [--device cuda]
+    python benchmarks/dpsgd_step.py [--quick] [--json FILE] [--settings NAME ...] [--threads N]
+    python benchmarks/dpsgd_step.py --device cuda [--times 16] …
 
 A step is the whole of it: forward, backward, clipping, noise on every parameter, and SGD. `… (no noise)` leaves the
 noise out on both sides: with an embedding of a million rows, drawing noise for every row is a cost that no clipping
@@ -8,10 +9,10 @@ engine can take away. The models are in `peers/dpsgd_models.py`; the peers need 
 `… opake`.
 
 Every contender is a process of its own; steps are interleaved and only one process works at a time. Memory is the peak
-of the whole process, with `--device cuda` that of the GPU. `ratio` = ours / other, of medians; `goal` is the largest
-ratio that meets it; of the peers the fastest counts. `checks` is what is tried before the first step and during 1,000
-steps, beside these steps. `loop` is a step of a training loop of one's own (`DPSGD.open`) with all that a run does; its
-ratio is loop / engine.
+of the whole process, with `--device cuda` that of the GPU, where `--times` as many examples make a batch. `ratio` =
+ours / other, of medians; `goal` is the largest ratio that meets it; of the peers the fastest counts. `checks` is what
+is tried before the first step and during 1,000 steps, beside these steps. `loop` is a step of a training loop of one's
+own (`DPSGD.open`) with all that a run does; its ratio is loop / engine.
 """
 
 from __future__ import annotations
@@ -50,9 +51,10 @@ SETTINGS: dict[str, tuple[bool, float, float]] = {
 }
 
 
-def contenders(setting: str, threads: int, device: str) -> list[Contender]:
+def contenders(setting: str, threads: int, device: str, times: int) -> list[Contender]:
     """Everybody who takes part; the setting's name goes to the worker without its remark."""
-    common = {"threads": threads, "noise": SETTINGS[setting][0], "setting": setting.split()[0], "device": device}
+    common = {"threads": threads, "device": device, "times": times}
+    common |= {"noise": SETTINGS[setting][0], "setting": setting.split()[0]}
     return [
         Contender(PLAIN, "dpsgd_plain.py", common),
         Contender(OURS, "dpsgd_ours.py", common),
@@ -75,13 +77,13 @@ def peak(worker: Worker) -> float:
 
 
 def run(
-    setting: str, threads: int, device: str, rounds: int, seconds: float, logs: Path
+    setting: str, threads: int, device: str, times: int, rounds: int, seconds: float, logs: Path
 ) -> tuple[dict[str, list[float]], dict[str, float], dict[str, list[float]], dict[str, str]]:
     """Times in ms, peak memory, losses before and after the warm-up, and why somebody could not take part."""
     workers: list[Worker] = []
     failed: dict[str, str] = {}
     try:
-        for contender in contenders(setting, threads, device):
+        for contender in contenders(setting, threads, device, times):
             if not python_of(contender).exists():
                 failed[contender.name] = f"not installed; run benchmarks/peers/setup.sh {contender.environment}"
                 continue
@@ -156,6 +158,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows of the table")
     parser.add_argument("--settings", nargs="+", choices=list(SETTINGS))
     parser.add_argument("--device", default="cpu", help="cpu, or cuda")
+    parser.add_argument("--times", type=int, default=1, help="as many examples in a batch, and at once")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     small = [name for name in SETTINGS if not name.startswith("ctr-16384")]
@@ -170,7 +173,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as logs:
         for setting in chosen:
             times, memory, losses, failed = run(
-                setting, arguments.threads, arguments.device, rounds, seconds, Path(logs)
+                setting, arguments.threads, arguments.device, arguments.times, rounds, seconds, Path(logs)
             )
             found = rows_of(setting, times, memory)
             rows += found

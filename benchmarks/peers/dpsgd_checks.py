@@ -24,8 +24,8 @@ def main() -> None:
     given = config()
     name, device = given["setting"], given["device"]
     model = models.model(name, device)
-    inputs, targets = models.batch(name, device)
-    micro = min(models.SETTINGS[name].micro, len(inputs))
+    inputs, targets = models.batch(name, device, given["times"])
+    micro = min(models.SETTINGS[name].micro * given["times"], len(inputs))
 
     def losses(rows: tuple[Tensor, Tensor]) -> Tensor:
         return models.losses(name, model(rows[0]), rows[1])

@@ -34,21 +34,21 @@ def main() -> None:
     given = config()
     name, device = given["setting"], given["device"]
     model = models.model(name, device)
-    inputs, targets = models.batch(name, device)
+    inputs, targets = models.batch(name, device, given["times"])
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=models.LEARNING_RATE)
     plan = DPSGD(
         steps=STEPS,
         batch_size=len(inputs),
         clip_norm=models.CLIP_NORM,
         noise_multiplier=models.NOISE_MULTIPLIER if given["noise"] else 0.0,
-        micro_batch=models.SETTINGS[name].micro,
+        micro_batch=models.SETTINGS[name].micro * given["times"],
     )
 
     def loss() -> float:
         with torch.no_grad():
             return models.losses(name, model(inputs), targets).mean().item()
 
-    dataset = Arrays(*models.batch(name, "cpu"))
+    dataset = Arrays(*models.batch(name, "cpu", given["times"]))
     with plan.open(model, optimizer, dataset, workers=given.get("workers", 0)) as private:
         gate = None
         for step in private.steps():

@@ -166,9 +166,9 @@ class GptTiny(nn.Module):
         )
 
     def forward(self, words: Tensor) -> Tensor:
-        """int64 [B, T] → [B, 50257, T]."""
+        """int64 [B, T] → [B, T, 50257]."""
         places = torch.arange(words.shape[1], device=words.device).expand_as(words)
-        return self.gpt(input_ids=words, position_ids=places).logits.transpose(1, 2)
+        return self.gpt(input_ids=words, position_ids=places).logits
 
 
 @dataclass(frozen=True)
@@ -209,14 +209,13 @@ def model(name: str, device: str, lstm: type[nn.Module] = nn.LSTM) -> nn.Module:
     return made[name]().to(device)
 
 
-def batch(name: str, device: str) -> tuple[Tensor, Tensor]:
-    """Inputs and targets, the same each time."""
-    inputs, targets = _drawn(name)
+def batch(name: str, device: str, times: int = 1) -> tuple[Tensor, Tensor]:
+    """Inputs and targets, the same each time; `times` as many as the setting has."""
+    inputs, targets = _drawn(name, SETTINGS[name].batch * times)
     return inputs.to(device), targets.to(device)
 
 
-def _drawn(name: str) -> tuple[Tensor, Tensor]:
-    size = SETTINGS[name].batch
+def _drawn(name: str, size: int) -> tuple[Tensor, Tensor]:
     random = torch.Generator().manual_seed(1)
     if name in ("bilstm", "encoder", "bert-tiny", "lora"):
         words = torch.randint(10_000, (size, 64 if name == "bilstm" else 128), generator=random)
@@ -239,5 +238,5 @@ def losses(name: str, outputs: Tensor, targets: Tensor) -> Tensor:
     if name.startswith("ctr"):
         return F.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
     if name == "gpt2-tiny":
-        return F.cross_entropy(outputs, targets, reduction="none").mean(dim=1)
+        return F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets).mean(dim=1)
     return F.cross_entropy(outputs, targets, reduction="none")

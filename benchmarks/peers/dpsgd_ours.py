@@ -22,8 +22,8 @@ def main() -> None:
     given = config()
     name, device = given["setting"], given["device"]
     model = models.model(name, device)
-    inputs, targets = models.batch(name, device)
-    micro = given.get("micro", models.SETTINGS[name].micro)
+    inputs, targets = models.batch(name, device, given["times"])
+    micro = models.SETTINGS[name].micro * given["times"]
     mechanism = IndependentGaussian(noise_multiplier=models.NOISE_MULTIPLIER if given["noise"] else 0.0)
     source = RandomSource.from_os()
     optimizer = torch.optim.SGD(model.parameters(), lr=models.LEARNING_RATE / len(inputs))

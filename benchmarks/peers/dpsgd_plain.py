@@ -12,7 +12,7 @@ def main() -> None:
     given = config()
     name, device = given["setting"], given["device"]
     model = models.model(name, device)
-    inputs, targets = models.batch(name, device)
+    inputs, targets = models.batch(name, device, given["times"])
     optimizer = torch.optim.SGD(model.parameters(), lr=models.LEARNING_RATE)
     gate = Gate(lambda: models.losses(name, model(inputs), targets).mean().item())
     while gate.wait():

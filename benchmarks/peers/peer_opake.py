@@ -16,7 +16,7 @@ def main() -> None:
     given = config()
     name, device = given["setting"], given["device"]
     model = models.model(name, device)
-    inputs, targets = models.batch(name, device)
+    inputs, targets = models.batch(name, device, given["times"])
     parameters = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
 
     def loss_of_one(parameters: dict[str, torch.Tensor], one: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -27,7 +27,7 @@ def main() -> None:
         clipping_norm=models.CLIP_NORM,
         normalize_by=float(len(inputs)),
         batch_argnums=(1, 2),
-        microbatch_size=models.SETTINGS[name].micro,
+        microbatch_size=models.SETTINGS[name].micro * given["times"],
     )
     noise = models.NOISE_MULTIPLIER if given["noise"] else 0.0
     add_noise, noised = gaussian_noise(noise_multiplier=noise, key=key(0))
