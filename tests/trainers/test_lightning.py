@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch import Callback, callbacks
 from torch import nn
 from torch.optim import lr_scheduler
-from torchmetrics import MeanMetric
+from torchmetrics import MeanMetric, SumMetric
 
 from central.own.loops import STEPS, losses_of, net, plan, records, same, sgd, train
 from sfumato._check import InputError
@@ -106,8 +106,10 @@ def test_an_empty_draw_is_a_step_too():
     ],
 )
 def test_lightning_may_end_the_run_behind_any_step_and_it_goes_on_to_the_same_bits(tmp_path, settings, done):
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     out = {"options": {"out": tmp_path / "run"}}
     module, private = fit(**settings, **out)
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
     assert private.done == done
     assert not private.result.finished
     stopped, loop = train(of=lambda: plan(steps=done))
@@ -127,7 +129,7 @@ class Scheduled(Module):
 
     def configure_optimizers(self):
         optimizer = torch.optim.Adam(self.net.parameters(), lr=0.05)
-        scheduler = lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+        scheduler = lr_scheduler.LambdaLR(optimizer, lambda done: 0.5**done)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": self.interval}}
 
     def on_train_batch_end(self, outputs, batch, batch_idx):
@@ -156,7 +158,13 @@ def test_a_checkpoint_of_lightning_s_holds_the_weights_that_are_released(tmp_pat
 
 def test_what_is_logged_is_of_the_step_s_examples_and_not_of_trials():
     class Counting(Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.all = SumMetric()
+
         def losses(self, batch, index):
+            if not self.private.trying:
+                self.all.update(float(len(batch[0])))
             self.log("examples", float(len(batch[0])), on_step=False, on_epoch=True, reduce_fx="sum")
             self.log("first", batch[0][:, 0].mean(), on_step=False, on_epoch=True)
             return super().losses(batch, index)
@@ -167,9 +175,11 @@ def test_what_is_logged_is_of_the_step_s_examples_and_not_of_trials():
         def on_train_epoch_end(self, trainer, module):
             seen.append(float(trainer.callback_metrics["examples"]))
 
-    _, private = fit(Counting(), callbacks=[Seen()])
+    module, private = fit(Counting(), callbacks=[Seen()])
     counts = [row["not_private"]["examples"] for row in private.result.history if "clip_norm" in row]
     assert seen == [sum(counts[:PER_EPOCH]), sum(counts[PER_EPOCH:])]
+    assert module.all.compute() == sum(counts)
+    assert module.private is None
 
 
 def test_hooks_before_a_step_see_the_gradient_with_its_noise_and_copies_may_be_taken():
@@ -211,8 +221,7 @@ class Failing(Module):
         self.error, self.calls = error, 0
 
     def losses(self, batch, index):
-        private = self._turns.private
-        if private is not None and not private.trying and private.done == 3 and index == 1:
+        if not self.private.trying and self.private.done == 3 and index == 1:
             raise self.error
         return super().losses(batch, index)
 

@@ -46,6 +46,11 @@ class PrivateModule(LightningModule):
         self.automatic_optimization = False
         self._turns: _Turns | None = None
 
+    @property
+    def private(self) -> PrivateLoop | None:
+        """The loop while it runs, from its first batch: `epsilon` so far, `done` steps, whether a batch is `trying`."""
+        return None if self._turns is None else self._turns.private
+
     def losses(self, batch: Any, index: int) -> Tensor:
         """The forward pass of a micro-batch.
 
