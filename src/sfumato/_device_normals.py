@@ -10,8 +10,10 @@ keystream the processor is at the next.
 """
 
 import math
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -22,7 +24,7 @@ from sfumato._keystream import BLOCK, Keystream
 from sfumato._normals import PAIRS, TILE
 
 _TILES = 64  # of one part: 2^21 numbers, 16 MiB of keystream
-_SHARE = 16  # tiles of keystream that a thread takes at a time
+_SHARE = 8  # tiles of keystream that a thread takes at a time
 
 
 def add_normals_on_device(out: Tensor, key: bytes, first: int, std: float, threads: int) -> None:
@@ -47,14 +49,20 @@ def add_normals_on_device(out: Tensor, key: bytes, first: int, std: float, threa
 def _parts(out: Tensor, key: bytes, first: int, threads: int) -> Iterator[tuple[int, Tensor]]:
     """The keystream of some tiles at a time, as int64 [tiles, 2, pairs] on the device, and the number of the first."""
     start, end = first // TILE, -(-(first + len(out)) // TILE)
-    with ThreadPoolExecutor(threads, thread_name_prefix="keystream") as pool:
-        for low, high in pairwise([*range(start, end, _TILES), end]):
-            # a new one each time: torch hands pinned memory out again once the device has read it
-            words = torch.empty((high - low, 2, PAIRS), dtype=torch.int64, pin_memory=out.is_cuda)
-            shares = zip(range(low, high, _SHARE), words.split(_SHARE), strict=True)
-            for filled in [pool.submit(_fill, key, tile, share.numpy()) for tile, share in shares]:
-                filled.result()
-            yield low, words.to(out.device, non_blocking=True)
+    pool = _pool(os.getpid(), threads)
+    for low, high in pairwise([*range(start, end, _TILES), end]):
+        # a new one each time: torch hands pinned memory out again once the device has read it
+        words = torch.empty((high - low, 2, PAIRS), dtype=torch.int64, pin_memory=out.is_cuda)
+        shares = zip(range(low, high, _SHARE), words.split(_SHARE), strict=True)
+        for filled in [pool.submit(_fill, key, tile, share.numpy()) for tile, share in shares]:
+            filled.result()
+        yield low, words.to(out.device, non_blocking=True)
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads that stay: beside a GPU's step, beginning and ending them takes as long as their work."""
+    return ThreadPoolExecutor(threads, thread_name_prefix=f"keystream of {process}")
 
 
 def _fill(key: bytes, tile: int, words: np.ndarray) -> None:
