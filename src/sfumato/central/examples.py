@@ -3,6 +3,7 @@
 An example may count by several augmentations: its gradient is that of the mean of their losses, and is clipped as one.
 """
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,6 +16,7 @@ from sfumato._check import InputError
 from sfumato.central.augment import Augmentation, augmented
 from sfumato.central.first_look import LossPerExample, first_look, spread, tensors
 from sfumato.central.gradients import GradientSum
+from sfumato.central.inputs import call, in_order, refuse_names
 from sfumato.central.loss_values import values_of
 from sfumato.central.losses import cross_entropy
 from sfumato.data import ExampleDataset
@@ -71,10 +73,8 @@ class ExampleContribution(GradientSum):
         self._loss = loss
         self._augmentation: Augmentation = augmentation
         self._bfloat16 = bfloat16
-        blocks = (slice(start, start + _BLOCK) for start in range(0, len(data), _BLOCK))
-        refuse_private_as_public(
-            self.trained, (tensors(data, np.arange(len(data))[block], torch.device("cpu"))[0] for block in blocks)
-        )
+        refuse_names(self.model, data.input_names)
+        refuse_private_as_public(self.trained, self._inputs())
         covered(self.model)  # refuses layers by their kind, before anything runs
         check = first_look(self.trained, data, loss, self._losses, augmentation, self._device)
         self._begin(check, micro_batch=micro_batch, memory_budget=memory_budget, first=lambda most: spread(data, most))
@@ -111,6 +111,13 @@ class ExampleContribution(GradientSum):
             targets = made_up_targets(targets)
         return behaviour_of(self.trained, lambda model: self._losses(inputs, targets, model))
 
+    def _inputs(self) -> Iterator[tuple[Tensor, ...]]:
+        """All inputs, as the model gets them by position."""
+        data, cpu = self.data, torch.device("cpu")
+        for start in range(0, len(data), _BLOCK):
+            examples = np.arange(start, min(start + _BLOCK, len(data)))
+            yield in_order(self.model, tensors(data, examples, cpu)[0], data.input_names)
+
     def _augmented(self, inputs: tuple[Tensor, ...], examples: np.ndarray, key: int, number: int) -> tuple[Tensor, ...]:
         if self._augmentation == "none":
             return inputs
@@ -120,7 +127,7 @@ class ExampleContribution(GradientSum):
         half = torch.autocast(self._device.type, torch.bfloat16) if self._bfloat16 else nullcontext()
         try:
             with half:
-                outputs = (model or self.model)(*inputs)
+                outputs = call(model or self.model, inputs, self.data.input_names)
         except IndexError as error:
             raise InputError(
                 f"an example holds an id that the model has no row for ({error}); build the model for all ids"

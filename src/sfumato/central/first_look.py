@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sfumato._check import InputError, first_line
 from sfumato.central.augment import Augmentation, refuse_unfit
+from sfumato.central.inputs import call
 from sfumato.central.losses import LossPerExample, refuse_outputs
 from sfumato.data import ExampleDataset, to_tensor
 from sfumato.per_example import Recording, SelfCheck, self_check
@@ -56,9 +57,9 @@ def first_look(
     alone = ""
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            outputs = model(*(each.clone() for each in inputs))
+            outputs = call(model, [each.clone() for each in inputs], data.input_names)
             alone = "a single example with "  # a step may draw one
-            model(*(each[:1].clone() for each in inputs))
+            call(model, [each[:1].clone() for each in inputs], data.input_names)
     except InputError:
         raise
     except Exception as error:  # whatever the user's own forward raises

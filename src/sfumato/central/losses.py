@@ -1,7 +1,7 @@
 """Losses that are one number an example, and the outputs that they read.
 
 Outputs are [n, k], or [n] or [n, 1] for one each, as the targets are; a loss of several numbers is the mean of theirs.
-An object with `logits`, as models of transformers give it, stands for these.
+An object with `logits`, as models of transformers give it, stands for these, and so does one that holds one tensor.
 
 >>> [round(loss, 4) for loss in cross_entropy(torch.zeros(2, 4), torch.tensor([0, 3])).tolist()]
 [1.3863, 1.3863]
@@ -22,6 +22,7 @@ from typing import Any
 import torch  # noqa: F401  # for the doctest
 from torch import Tensor
 from torch.nn import functional
+from torch.utils._pytree import tree_leaves
 
 from sfumato._check import InputError
 from sfumato.data import ExampleDataset
@@ -34,9 +35,18 @@ IGNORED = -100
 
 
 def logits_of(outputs: Any) -> Any:
-    """The tensor of an object with `logits`; anything else as it is."""
-    logits = None if isinstance(outputs, Tensor) else getattr(outputs, "logits", None)
-    return logits if isinstance(logits, Tensor) else outputs
+    """The tensor of an object with `logits`, or the only one of an object or a tuple; anything else as it is.
+
+    >>> logits_of((torch.ones(2),)).tolist(), logits_of("no tensor")
+    ([1.0, 1.0], 'no tensor')
+    """
+    if isinstance(outputs, Tensor):
+        return outputs
+    logits = getattr(outputs, "logits", None)
+    if isinstance(logits, Tensor):
+        return logits
+    found = [each for each in tree_leaves(outputs) if isinstance(each, Tensor)]
+    return found[0] if len(found) == 1 else outputs
 
 
 def cross_entropy(outputs: Any, labels: Tensor) -> Tensor:

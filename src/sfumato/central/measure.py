@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._check import InputError
+from sfumato.central.inputs import call
 from sfumato.central.losses import logits_of
 from sfumato.data import ExampleDataset, to_tensor
 
@@ -29,14 +30,14 @@ def outputs_of(model: nn.Module, data: ExampleDataset, *, device: str = "cpu") -
     try:
         for inputs, targets in data.batches(_BATCH):
             with torch.inference_mode():
-                outputs = model(*(to_tensor(x).to(device) for x in inputs))
+                outputs = call(model, [to_tensor(x).to(device) for x in inputs], data.input_names)
             yield outputs, None if targets is None else torch.from_numpy(targets).to(device)
     finally:
         model.train(was_training)
 
 
 def predict(model: nn.Module, data: ExampleDataset, *, device: str = "cpu") -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Targets and predictions of all examples, for a model that gives one tensor, or an object with `logits`.
+    """Targets and predictions of all examples, for a model whose outputs `logits_of` can read.
 
     Yields:
         targets [n] or [n, k], outputs float32 [n, …].

@@ -4,7 +4,7 @@ Between two steps the parameters have no gradient. A step that is taken by hand 
 so it is refused; so is a gradient that somebody has put there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ class Borrowed:
         optimizer: the user's; it holds `theirs`.
         theirs: the model's trained parameters.
         given: the server's parameters of the same values and shapes, whose gradients are the noisy mean.
+        step: takes the optimiser's step.
     """
 
     def __init__(
@@ -27,7 +28,9 @@ class Borrowed:
         optimizer: torch.optim.Optimizer,
         theirs: Sequence[nn.Parameter],
         given: Sequence[nn.Parameter],
+        step: Callable[[], object],
     ) -> None:
+        self._step = step
         self._optimizer, self._theirs, self._given = optimizer, list(theirs), list(given)
         self._allowed = False
         self._handle = optimizer.register_step_pre_hook(self._refuse)
@@ -41,7 +44,7 @@ class Borrowed:
             for parameter, given in zip(self._theirs, self._given, strict=True):
                 parameter.data, parameter.grad = given.data, given.grad
             self._allowed = True
-            self._optimizer.step()
+            self._step()
             for parameter, given in zip(self._theirs, self._given, strict=True):
                 if parameter.data_ptr() != given.data_ptr():  # an optimiser that assigns .data
                     given.data.copy_(parameter.data)

@@ -70,6 +70,7 @@ class PrivateLoop:
         epsilon: ε so far; None before the first step and without a guarantee.
         last: whether the batch in hand is the last one of its step.
         trying: whether the batch in hand only tries the loop out.
+        examples: how many the batch in hand has.
         result: what `DPSGD.fit` returns, once the run is over.
     """
 
@@ -101,6 +102,7 @@ class PrivateLoop:
         self._checkpoint, self._resume = checkpoint, resume
         self._micro_batch, self._memory_budget = micro_batch, memory_budget
         self._names = trained_by(optimizer, model)
+        self._step: Callable[[], object] = optimizer.step
         self._device = refuse_no_device(model)
         refuse_stateless(self._keep)
         refuse_gradients([model.get_parameter(name) for name in self._names])
@@ -108,7 +110,7 @@ class PrivateLoop:
         self._borrowed: Borrowed | None = None
         self._feed: Feed | None = None
         self._made: OwnContribution | None = None
-        self._examples = 0
+        self.examples = 0
         self._state = ""
         self._payload: Any = None
         self._handed_out = self._within_backward = self._begun = False
@@ -218,6 +220,14 @@ class PrivateLoop:
             finally:
                 self._within_backward = False
 
+    def step_by(self, step: Callable[[], object]) -> None:
+        """Before the first batch: let something else take the optimiser's step, a trainer that counts them.
+
+        Args:
+            step: calls the optimiser's `step`; what it does to the gradient, it does to one that has its noise.
+        """
+        self._step = step
+
     def begin(self) -> None:
         """All trials before the first step are over: put the parameters of the run into the model."""
         self._begun = True
@@ -237,7 +247,7 @@ class PrivateLoop:
                 self._advance()
             if self._state != _BATCH:
                 return
-            batch, self._examples, self.last, self.trying = self._payload
+            batch, self.examples, self.last, self.trying = self._payload
             self._payload = None
             self._handed_out = True
             yield batch
@@ -304,7 +314,7 @@ class PrivateLoop:
 
     def _server(self, given: list[nn.Parameter]) -> Any:
         assert self._made is not None
-        self._borrowed = Borrowed(self._optimizer, self._made.trained.parameters, given)
+        self._borrowed = Borrowed(self._optimizer, self._made.trained.parameters, given, self._step)
         return self._borrowed
 
     def _ask(self, batch: Any, examples: int, last: bool) -> Tensor:
@@ -334,7 +344,7 @@ class PrivateLoop:
             ) from error
         if out_of_memory(error):
             raise InputError(
-                f"memory ran out in the loop with {self._examples} examples at once; set micro_batch of the plan to "
+                f"memory ran out in the loop with {self.examples} examples at once; set micro_batch of the plan to "
                 "less than that, and go on with resume=True"
             ) from error
 

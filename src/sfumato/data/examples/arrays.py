@@ -7,13 +7,15 @@ ExampleDataset(4 examples of (28, 28, 1) uint8, 3 classes)
 ('The names of the 3 classes were taken from the records and are assumed to be public.',)
 >>> examples_from_arrays(np.zeros((2, 3)), [3.5, 1e30]).targets.dtype, examples_from_arrays(np.zeros((2, 3)))
 (dtype('float32'), ExampleDataset(2 examples of (3,) float64, no targets))
+>>> examples_from_arrays({"input_ids": [[5, 7], [2, 0]], "attention_mask": [[1, 1], [1, 0]]}, [0, 1], num_classes=2)
+ExampleDataset(2 examples of input_ids (2,) int64 + attention_mask (2,) int64, 2 classes)
 >>> examples_from_arrays(np.zeros((2, 3)), [0, 9], num_classes=3)
 Traceback (most recent call last):
 ...
 sfumato._check.InputError: targets must be in 0 … 2 (num_classes=3), got 9 at position 1; number the classes from 0
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +41,8 @@ def examples_from_arrays(
     """A data set from arrays with one row an example. Nothing is copied; mapped arrays stay on the disk.
 
     Args:
-        inputs: [N, …], or a tuple of such arrays. Images are uint8 [N, H, W, C] with C = 1 or 3, or
+        inputs: [N, …], or a tuple of such arrays, or a mapping of them by the names under which the model takes them,
+            as a tokeniser gives it. Images are uint8 [N, H, W, C] with C = 1 or 3, or
             uint8 [N, H, W], which gets C = 1. Floats and ids pass as they are; one with NaN counts as zero in training.
         targets: whole numbers [N] or text: classes 0 … num_classes − 1, the label_names, or text numbered in sorted
             order; floats [N] or [N, k], finite: numbers; whole numbers [N, k]: several of them; or None.
@@ -56,7 +59,8 @@ def examples_from_arrays(
         InputError: no rows, lengths that differ, targets that are no numbers, not finite or out of range, or inputs
             that are not numbers.
     """
-    arrays = inputs if isinstance(inputs, tuple) else (inputs,)
+    named = isinstance(inputs, Mapping)
+    arrays = tuple(inputs.values()) if named else inputs if isinstance(inputs, tuple) else (inputs,)
     rows = tuple(checked_inputs(np.asanyarray(array)) for array in arrays)
     if targets is not None:
         targets = np.asanyarray(targets)
@@ -76,6 +80,7 @@ def examples_from_arrays(
         label_names=found and found.label_names,
         vocabulary_sizes=tuple(vocabulary_sizes),
         columns=tuple(tuple(names) for names in columns),
+        input_names=tuple(map(str, inputs)) if named else (),
         assumptions=(*assumptions, *(found.assumptions if found else ())),
         notes=tuple(notes),
     )

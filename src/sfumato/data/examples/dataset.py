@@ -67,7 +67,7 @@ class TakenRows:
 class ExampleDataset:
     """Examples and their targets. Build one with `examples_from_arrays` or `load_examples`.
 
-    A model is called with one tensor for each of `inputs`, after `to_tensor`.
+    A model is called with one tensor for each of `inputs`, after `to_tensor`: by position, or by the `input_names`.
 
     Attributes:
         inputs: one or more of rows [N, …]: images uint8 [N, H, W, C]; token ids [N, T]; for tables float32 [N, a] and
@@ -78,6 +78,7 @@ class ExampleDataset:
         label_names: a name for each class, or None.
         vocabulary_sizes: how many ids there are: (V,) for text, one number a column of ids for tables, () without ids.
         columns: the names of the columns of each of the inputs, or ().
+        input_names: the keyword by which a model gets each of the inputs (input_ids, attention_mask); () for positions.
         assumptions: sentences on what is taken to be public about the records, for the statement.
         notes: lines about what was skipped, clipped or converted while reading; they depend on the records and are
             not private.
@@ -89,6 +90,7 @@ class ExampleDataset:
     label_names: Sequence[str] | None = None
     vocabulary_sizes: tuple[int, ...] = ()
     columns: tuple[tuple[str, ...], ...] = ()
+    input_names: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -102,9 +104,25 @@ class ExampleDataset:
             raise InputError(
                 f"each example needs its inputs and its targets, got {', '.join(given[:-1])} and {given[-1]}"
             )
+        self._refuse_names()
         self._refuse_targets()
         object.__setattr__(self, "inputs", tuple(read_only(rows) for rows in self.inputs))
         object.__setattr__(self, "targets", read_only(self.targets))
+
+    def _refuse_names(self) -> None:
+        """Refuse names of inputs that are not one keyword each."""
+        names = self.input_names
+        if names and (len(names) != len(self.inputs) or len(set(names)) < len(names)):
+            raise InputError(
+                f"input_names must be one name for each of the {len(self.inputs)} inputs, each another one, got "
+                f"{', '.join(names)}"
+            )
+        for name in names:
+            if not name.isidentifier():
+                raise InputError(
+                    f"an input's name is the keyword by which the model gets it, got {name!r}; rename it, or leave the "
+                    "names out"
+                )
 
     def _refuse_targets(self) -> None:
         """Refuse targets of a type or shape that is none of those above, and classes that do not fit."""
@@ -125,8 +143,11 @@ class ExampleDataset:
         return int(self.inputs[0].shape[0])
 
     def __repr__(self) -> str:
-        """One line: examples, shapes, types, targets."""
-        shapes = " + ".join(f"{tuple(rows.shape[1:])} {rows.dtype}" for rows in self.inputs)
+        """One line: examples, names, shapes, types, targets."""
+        names = [f"{name} " for name in self.input_names] or [""] * len(self.inputs)
+        shapes = " + ".join(
+            f"{name}{tuple(rows.shape[1:])} {rows.dtype}" for name, rows in zip(names, self.inputs, strict=True)
+        )
         return f"ExampleDataset({len(self):,} examples of {shapes}, {self._told_targets()})"
 
     def _told_targets(self) -> str:
@@ -228,10 +249,11 @@ class ExampleDataset:
     def fingerprint(self) -> str:
         """SHA-256 of the data, to refuse a run that would go on with other records under the same noise.
 
-        It covers every input and every target.
+        It covers every input, its name and every target.
         """
         targets = () if self.targets is None else (self.targets,)
-        return digest_of((self.num_classes, self.vocabulary_sizes, len(targets)), *self.inputs, *targets)
+        names = (self.input_names,) if self.input_names else ()
+        return digest_of((self.num_classes, self.vocabulary_sizes, len(targets), *names), *self.inputs, *targets)
 
     def summary(self) -> list[str]:
         """Lines for people: the size of the data and what reading noticed. Not private."""

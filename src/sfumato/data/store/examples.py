@@ -19,7 +19,14 @@ from sfumato.data.store.users import INPUTS, open_store
 from sfumato.data.store.writer import TARGET, StoreWriter, refuse_full
 
 _BATCH = 1 << 10  # examples copied in one go
-_FACTS: dict[str, Any] = {"num_classes": None, "vocabulary_sizes": (), "columns": (), "assumptions": (), "notes": ()}
+_FACTS: dict[str, Any] = {
+    "num_classes": None,
+    "vocabulary_sizes": (),
+    "columns": (),
+    "input_names": (),
+    "assumptions": (),
+    "notes": (),
+}
 
 
 class ExampleWriter:
@@ -134,6 +141,7 @@ def write_examples(dataset: ExampleDataset, destination: Path | str) -> ExampleD
             label_names=dataset.label_names,
             vocabulary_sizes=dataset.vocabulary_sizes,
             columns=dataset.columns,
+            input_names=dataset.input_names,
             assumptions=dataset.assumptions,
             notes=dataset.notes,
         )
@@ -161,6 +169,7 @@ def open_examples(path: Path | str) -> ExampleDataset:
         label_names=store.classes,
         vocabulary_sizes=tuple(facts["vocabulary_sizes"]),
         columns=tuple(tuple(one) for one in facts["columns"]),
+        input_names=tuple(facts.get("input_names", ())),  # stores from before there were names have none
         assumptions=tuple(facts["assumptions"]),
         notes=tuple(facts["notes"]),
     )

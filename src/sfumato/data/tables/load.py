@@ -102,6 +102,7 @@ def examples_from_table(
     num_classes: int | None = None,
     label_names: Sequence[str] | None = None,
     vocabulary_sizes: Sequence[int] = (),
+    named: bool = False,
     size: int | Sequence[int] | None = None,
     channels: int | None = None,
     on_error: OnError = "refuse",
@@ -119,6 +120,8 @@ def examples_from_table(
         num_classes: number of classes, declared.
         label_names: as in `from_table`.
         vocabulary_sizes: how many ids there are, for ids.
+        named: whether the model gets each input by the name of its column, input_ids=… for example; False calls it by
+            position.
         size, channels, on_error, store, progress: as in `from_table`.
 
     Raises:
@@ -126,6 +129,11 @@ def examples_from_table(
     """
     opened = _opened(source, label=label)
     columns = input_columns(opened, input, (label,))
+    if named and any(len(names) > 1 for names in columns):
+        raise InputError(
+            f"named=True needs a column for each input, got {', '.join(columns[0])}, columns of single numbers, which "
+            "are one input together; leave it out"
+        )
     targets = None if label is None else labels_of(opened, label)
     read = read_inputs(
         opened,
@@ -138,7 +146,7 @@ def examples_from_table(
         progress=progress,
     )
     dataset = examples_from_arrays(
-        read.arrays,
+        {names[0]: array for names, array in zip(read.columns, read.arrays, strict=True)} if named else read.arrays,
         None if targets is None else targets[read.kept],
         classes=classes,
         num_classes=num_classes,

@@ -1,0 +1,232 @@
+"""A LightningModule that trains privately, by Lightning's own Trainer.
+
+The private sum decides who is in a batch, when the optimiser steps and how a run goes on, so Lightning gets none of
+these to decide: what its training loop goes through are *turns*, and each turn is a whole step of a `PrivateLoop`. It
+may end the run behind any of them, and does all the rest: devices, precision, validation, logs, callbacks, checkpoints
+of the weights, which have their noise whenever it can see them.
+
+Unit: an example. The run is that of `DPSGD.open`, and gives the same bits.
+"""
+
+import math
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._check import InputError
+from sfumato.central import DPSGD
+from sfumato.central.own import PrivateLoop
+
+try:
+    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch.utilities.model_helpers import is_overridden
+    from torchmetrics import Metric
+except ImportError as error:  # pragma: no cover
+    raise ImportError("PrivateModule needs Lightning; install it with: pip install 'sfumato[lightning]'") from error
+
+from sfumato.trainers.settings import refuse_settings
+
+_TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
+
+
+class PrivateModule(LightningModule):
+    """The base class of a module whose `fit` trains privately.
+
+    A subclass has the methods of any LightningModule (`configure_optimizers`, `validation_step`, hooks) and, in the
+    place of `training_step`, `losses`. Its networks are attributes, as usual; they are what is trained and released.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.automatic_optimization = False
+        self._turns: _Turns | None = None
+
+    @property
+    def private(self) -> PrivateLoop | None:
+        """The loop while it runs, from its first batch: `epsilon` so far, `done` steps, whether a batch is `trying`."""
+        return None if self._turns is None else self._turns.private
+
+    def losses(self, batch: Any, index: int) -> Tensor:
+        """The forward pass of a micro-batch.
+
+        Args:
+            batch: what the data set and `collate` give, on the module's device.
+            index: of the micro-batch in its step.
+
+        Returns:
+            one loss for each example, [n]: `reduction="none"`.
+        """
+        raise NotImplementedError("losses(batch, index): one loss for each example, in the place of training_step")
+
+    def fit(
+        self, trainer: Trainer, plan: DPSGD, dataset: Any, *, val_dataloaders: Any = None, **options: Any
+    ) -> PrivateLoop:
+        """Train by a Trainer, in place.
+
+        An epoch of Lightning's is N / batch_size steps, rounded up. The run ends with the plan's last step, or where
+        Lightning ends it.
+
+        Args:
+            trainer: of one device. Its limits only end the run early.
+            plan: with its noise decided.
+            dataset: map-style, of any kind of examples; give the data set, not a DataLoader.
+            val_dataloaders: as for `Trainer.fit`; what they measure on private records is not covered.
+            options: collate, workers, out, resume, keep and others of `DPSGD.open`. Schedulers of
+                `configure_optimizers` are kept without being named.
+
+        Returns:
+            the loop, which is over: `statement`, `result`, `done` of `planned` steps.
+
+        Raises:
+            InputError: a setting of the Trainer or of the module that the guarantee does not bear, or what
+                `DPSGD.open` refuses.
+        """
+        if not isinstance(trainer, Trainer):
+            raise InputError(f"trainer must be a Trainer of lightning.pytorch, got {type(trainer).__name__}")
+        refuse_settings(trainer)
+        for name in _TRANSFERS:
+            if is_overridden(name, self, parent=LightningModule):
+                raise InputError(f"{name} would not see a batch: Lightning has turns; do it in collate or in losses")
+        count = len(dataset) if hasattr(dataset, "__len__") else 1  # without a length it is refused where it is opened
+        with _signals_kept(), ExitStack() as stack:
+            turns = self._turns = _Turns(self, plan, dataset, options, stack, math.ceil(count / plan.batch_size))
+            try:
+                trainer.fit(self, train_dataloaders=turns, val_dataloaders=val_dataloaders)
+            finally:
+                self._turns = None
+        if turns.private is None:
+            raise InputError("the Trainer took no step; see its max_epochs, max_steps and limit_train_batches")
+        return turns.private
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        """A turn of Lightning's is a step of the run."""
+        if self._turns is None:
+            raise InputError("Trainer.fit knows neither plan nor data; call fit(trainer, plan, dataset) of the module")
+        self._turns.take()
+
+    def log(self, name: str, value: Any, *args: Any, **keywords: Any) -> None:
+        """As in any LightningModule, and nothing of batches that only try the losses out."""
+        private = None if self._turns is None else self._turns.in_hand
+        if private is not None:
+            if private.trying:
+                return
+            keywords.setdefault("batch_size", private.examples)
+        super().log(name, value, *args, **keywords)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy of the module has no part in the run."""
+        return {**super().__getstate__(), "_turns": None}
+
+
+class _Turns:
+    """What Lightning takes for a data loader: as many turns as an epoch has steps, and what happens in each."""
+
+    def __init__(
+        self,
+        module: PrivateModule,
+        plan: DPSGD,
+        dataset: Any,
+        options: Mapping[str, Any],
+        stack: ExitStack,
+        per_epoch: int,
+    ) -> None:
+        self.private: PrivateLoop | None = None
+        self.in_hand: PrivateLoop | None = None  # the loop while the module computes losses
+        self._module, self._plan, self._dataset, self._options = module, plan, dataset, options
+        self._stack, self._per_epoch = stack, per_epoch
+        self._steps: Iterator[Iterator[Any]] = iter(())
+
+    def __len__(self) -> int:
+        return self._per_epoch
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """Turns hold nothing, so it does not matter how many Lightning asks for ahead."""
+        return (torch.zeros(()) for _ in range(self._per_epoch))
+
+    def take(self) -> None:
+        """A step of the run, or the end of it."""
+        module, trainer = self._module, self._module.trainer
+        # Lightning's precision is for the losses, not for reading, noise and checks.
+        with torch.autocast(module.device.type, enabled=False):
+            private = self.private or self._open()
+            for index, batch in enumerate(next(self._steps, ())):
+                moved = module.transfer_batch_to_device(batch, module.device, 0)
+                self.in_hand = private
+                try:
+                    with trainer.precision_plugin.train_step_context():
+                        losses = module.losses(moved, index)
+                finally:
+                    self.in_hand = None
+                private.backward(losses)
+            if private.result is None:
+                self._step_schedulers(private.done)
+                if private.done == private.planned:
+                    next(self._steps, None)  # to the run's end
+        if private.result is not None:
+            trainer.should_stop = True
+
+    def _open(self) -> PrivateLoop:
+        """Open the loop, now that networks and optimiser are where Lightning wants them."""
+        module, options = self._module, dict(self._options)
+        optimizer = module.optimizers(use_pl_optimizer=False)
+        if isinstance(optimizer, list):
+            raise InputError(
+                f"configure_optimizers gave {len(optimizer)} optimisers; a step is one optimiser's, give one"
+            )
+        schedulers = {}
+        for place, config in enumerate(module.trainer.lr_scheduler_configs):
+            if isinstance(config.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+                raise InputError(
+                    "ReduceLROnPlateau follows a number that is measured while training, which the run cannot vouch "
+                    "for; give a scheduler that follows the steps, or step it yourself in on_validation_end"
+                )
+            schedulers[f"scheduler_{place}"] = config.scheduler
+        options["keep"] = {**schedulers, **(options.get("keep") or {})}
+        private = self._plan.open(_networks(module), optimizer, self._dataset, **options)
+        counted: Any = module.optimizers()  # Lightning counts its steps, and calls on_before_optimizer_step
+        private.step_by(counted.step)
+        self.private = self._stack.enter_context(private)
+        self._steps = private.steps()
+        return private
+
+    def _step_schedulers(self, done: int) -> None:
+        for config in self._module.trainer.lr_scheduler_configs:
+            every = config.frequency * (1 if config.interval == "step" else self._per_epoch)
+            if done % every == 0:
+                config.scheduler.step()  # pyright: ignore[reportCallIssue]  # none needs a number: see _open
+
+
+def _networks(module: LightningModule) -> nn.Module:
+    """The networks that a module holds, under their names: not the module, whose attributes are Lightning's affair.
+
+    Raises:
+        InputError: a parameter that lies in none of them.
+    """
+    for name, _ in module.named_parameters(recurse=False):
+        raise InputError(f"parameter {name} belongs to no layer; put it into a module of its own, with a forward")
+    networks = nn.Module()
+    for name, part in module.named_children():
+        if isinstance(part, LightningModule):
+            raise InputError(f"{name} is a LightningModule within another one; give the networks that it holds")
+        if not isinstance(part, Metric):  # measures change from step to step, and are not released
+            networks.add_module(name, part)
+    return networks
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Signals as they were: Lightning and the run take turns in handling them, and Lightning ends first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
