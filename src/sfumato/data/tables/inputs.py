@@ -95,7 +95,9 @@ def read_inputs(
     if store is not None:
         refuse_full(Path(store))
     readers = [
-        Pictures(f"{source.told}: {names[0]}", size, channels, on_error) if is_picture(source.kind(names[0])) else None
+        Pictures(f"{source.told}: {names[0]}", size, channels, on_error, source.place)
+        if is_picture(source.kind(names[0]))
+        else None
         for names in columns
     ]
     if not any(readers) and (size is not None or channels is not None):
@@ -110,8 +112,8 @@ def read_inputs(
             array = held[which] = _empty((len(places), *block.shape[1:]), block.dtype, store)
         if array.shape[1:] != block.shape[1:]:
             raise InputError(
-                f"{source.told}: {columns[which][0]} at position {done} has the shape {block.shape[1:]}, those before "
-                f"it {array.shape[1:]}; make them equal"
+                f"{source.told}: {columns[which][0]} at {source.place(done)} has the shape {block.shape[1:]}, those "
+                f"before it {array.shape[1:]}; make them equal"
             )
         array[rows] = block
 
@@ -119,7 +121,7 @@ def read_inputs(
         here = places[done : done + len(next(iter(block.values())))]
         for which, (names, pictures) in enumerate(zip(columns, readers, strict=True)):
             if pictures is None:
-                read = [numbers(block[name], f"{source.told}: {name}", done) for name in names]
+                read = [numbers(block[name], f"{source.told}: {name}", done, source.place) for name in names]
                 put(which, here, np.stack(read, 1) if read[0].ndim == 1 else read[0])
                 continue
             good = np.zeros(len(here), bool)

@@ -28,7 +28,8 @@ from sfumato.data.store.save import write_store
 from sfumato.data.strings import Strings
 from sfumato.data.tables.cells import labels_of, users_of
 from sfumato.data.tables.inputs import input_columns, read_inputs
-from sfumato.data.tables.source import Source, open_source
+from sfumato.data.tables.open import open_source
+from sfumato.data.tables.source import Source
 from sfumato.data.users.dataset import UserDataset, from_arrays
 
 
@@ -49,7 +50,9 @@ def from_table(
 
     Args:
         source: a `datasets.Dataset`, a pandas or polars DataFrame, a pyarrow Table, or a path to .parquet (or a folder
-            of them), .jsonl or .ndjson. Rows in any order.
+            of them), .jsonl, .ndjson or .tar (WebDataset: also a folder of shards or a pattern as "faces-*.tar" or
+            "faces-{000..012}.tar", where columns are extensions and fields of JSON, as "json.person"). Rows in any
+            order.
         user: the column of users, whole numbers or text. They are numbered in sorted order; each one's rows keep
             theirs.
         input: the column of inputs: pictures (bytes, or Hugging Face's struct of bytes and path), numbers, or lists of
