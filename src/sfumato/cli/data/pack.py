@@ -20,7 +20,7 @@ class PackOptions(CommonOptions):
 
     Attributes:
         source: the folder: SRC/<user>/<picture> or SRC/<user>/<class>/<picture>; or, with --user, a table (.parquet,
-            a folder of them, .jsonl, or .tar shards as 'faces-*.tar').
+            a folder of them, .csv, .jsonl, or .tar shards as 'faces-*.tar').
         destination: the store's folder, which must not exist yet or be empty. The same command goes on with a store
             that was not finished; a table is read from the start.
         user: for a table: the column that says whose each row is; in tars an extension or a field, as json.person.

@@ -9,7 +9,7 @@ counts as zero in training.
 >>> numbers(pa.array([[1, 2], [3]]), "column x")
 Traceback (most recent call last):
 ...
-sfumato._check.InputError: column x at position 1 has 1 values, those before it have 2; make them equally many
+sfumato._check.InputError: column x at position 1 has 1 values, those before it have 2; pad or cut them to one length
 """
 
 import math
@@ -66,7 +66,7 @@ def numbers(array: pa.Array, told: str, start: int = 0, place: Callable[[int], s
                 row = start + odd // max(math.prod(shape[1:]), 1)
                 raise InputError(
                     f"{told} at {place(row)} has {int(lengths[odd])} values, those before it have {size}; "
-                    "make them equally many"
+                    "pad or cut them to one length"
                 )
         if size == 0 and len(array):
             raise InputError(f"{told} at {place(start)} is an empty list; give numbers, or drop the column")

@@ -1,4 +1,4 @@
-"""A table wherever it is: of pandas, pyarrow, polars or Hugging Face, or in a file of Parquet or JSON lines.
+"""A table wherever it is: of pandas, pyarrow, polars or Hugging Face, or in a file of Parquet, CSV or JSON lines.
 
 Columns are read by their names, some rows at a time, as Arrow arrays; a Parquet file never is in memory as a whole.
 Nothing here imports the program that a table comes from: a data set of Hugging Face is known by what it offers.
@@ -10,6 +10,7 @@ Nothing here imports the program that a table comes from: a data set of Hugging 
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,17 @@ from typing import Any
 import pyarrow as pa
 
 from sfumato._check import InputError
+from sfumato.data.readers.csv_rows import is_delimited, read_rows
 from sfumato.data.tables.source import Source, plain
 from sfumato.data.tables.tars import open_tars
 from sfumato.data.tars.shards import is_tars
 
 PARQUET = (".parquet", ".pq")
 LINES = (".jsonl", ".ndjson")
+_ZEROS_IN_FRONT = re.compile(r"[+-]?0\d")
 UNDERSTOOD = (
     "a datasets.Dataset, a pandas or polars DataFrame, a pyarrow Table, or a path to .parquet (or a folder of them), "
-    ".jsonl, .ndjson or .tar (WebDataset: also a folder of them, or a pattern)"
+    ".csv, .tsv, .jsonl, .ndjson or .tar (WebDataset: also a folder of them, or a pattern)"
 )
 
 
@@ -46,6 +49,11 @@ def open_source(source: Any) -> Source:
     if hasattr(source, "__arrow_c_stream__"):
         return _arrow(source if isinstance(source, pa.Table) else pa.table(source))
     raise InputError(f"source must be {UNDERSTOOD}, got {type(source).__name__}")
+
+
+def is_table_file(path: Path) -> bool:
+    """Whether a file's name is that of a table, tars aside."""
+    return path.suffix.lower() in (*PARQUET, *LINES) or is_delimited(path)
 
 
 def _arrow(table: pa.Table, told: str = "the table") -> Source:
@@ -132,6 +140,8 @@ def _file(path: Path) -> Source:
         return _parquet(path, [path])
     if path.suffix.lower() in LINES:
         return _lines(path)
+    if is_delimited(path):
+        return _delimited(path)
     raise InputError(f"{path} is no table; give {UNDERSTOOD}")
 
 
@@ -172,6 +182,39 @@ def _lines(path: Path) -> Source:
 
     (content,) = _told_by_file(path, "JSON lines", lambda: [pyarrow.json.read_json(path)])
     return _arrow(content, told=str(path))
+
+
+def _delimited(path: Path) -> Source:
+    """A table of text, with a header; an empty field is a missing value."""
+    names: list[str] | None = None
+    held: list[pa.RecordBatch] = []
+    for block in read_rows(path):
+        rows = block.rows
+        if names is None:
+            names, rows = [name.strip() for name in rows[0]], rows[1:]
+        if rows:
+            columns = zip(*rows, strict=True)
+            cells = [pa.array([field.strip() or None for field in column], pa.large_string()) for column in columns]
+            held.append(pa.RecordBatch.from_arrays(cells, names))
+    if names is None:
+        raise InputError(f"{path} is empty; needed are a header and a row an example")
+    table = pa.Table.from_batches(held, pa.schema([(name, pa.large_string()) for name in names]))
+    return _arrow(pa.Table.from_arrays([_as_numbers(column) for column in table.columns], names=names), told=str(path))
+
+
+def _as_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts as numbers, if all are; those with zeros in front, as names have them, stay: 007 is not 7."""
+    try:
+        whole = column.cast(pa.int64())
+        if whole.cast(pa.large_string()).equals(column):
+            return whole
+    except pa.ArrowInvalid:
+        pass
+    try:
+        numbers = column.cast(pa.float64())
+        return column if any(_ZEROS_IN_FRONT.match(text) for text in column.to_pylist() if text) else numbers
+    except pa.ArrowInvalid:
+        return column
 
 
 def _told_by_file(path: Path, what: str, read: Callable[[], Iterable[Any]]) -> Iterator[Any]:

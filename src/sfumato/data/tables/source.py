@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError, guess
@@ -62,8 +63,18 @@ class Source:
 def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """A column in one piece, without the wrappings that tell a program how to show it."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.FixedShapeTensorArray) and not array.null_count + array.storage.flatten().null_count:
+        return lists(array.to_numpy_ndarray())
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if str(array.type) == "string_view":  # as polars has texts; few functions of Arrow take it
         array = array.cast(pa.large_string())
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def lists(rows: np.ndarray) -> pa.Array:
+    """Rows [n, …] as lists within lists, whose lengths Arrow then knows."""
+    array = pa.array(rows.reshape(-1))
+    for side in reversed(rows.shape[1:]):
+        array = pa.FixedSizeListArray.from_arrays(array, side)
+    return array

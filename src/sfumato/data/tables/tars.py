@@ -22,7 +22,7 @@ from sfumato._files import parse_json
 from sfumato.data.image_files import SUFFIXES
 from sfumato.data.numpy_files import array_in
 from sfumato.data.tables.cells import is_list
-from sfumato.data.tables.source import Source
+from sfumato.data.tables.source import Source, lists
 from sfumato.data.tars.index import TarIndex, index_tar
 from sfumato.data.tars.shards import shards_of
 
@@ -207,11 +207,7 @@ def _stacked(column: _Column, name: str, values: list[np.ndarray], samples: Sequ
     for value, sample in zip(values, samples, strict=True):
         if (kind := _array_kind(value)) != column.kind:
             raise InputError(f"{name} of {sample} is {kind}, those before it are {column.kind}; make them equal")
-    stacked = np.stack(values)
-    array = pa.array(stacked.reshape(-1))
-    for side in reversed(stacked.shape[1:]):
-        array = pa.FixedSizeListArray.from_arrays(array, side)
-    return array
+    return lists(np.stack(values))
 
 
 def _fields(shards: Sequence[TarIndex], extension: str) -> list[tuple[str, ...]]:
