@@ -11,6 +11,8 @@ that whoever only accounts does not wait for torch:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sfumato._extras import remedy
+
 if TYPE_CHECKING:
     from sfumato.accounting import Budget, Gaussian, Guarantee, InputError, Laplace, Statement, calibrate, guarantee
     from sfumato.central import DPSGD
@@ -39,7 +41,10 @@ def __getattr__(name: str) -> Any:
     """What a room makes public under this name; accounting is asked first, since it needs no torch."""
     if name in __all__:
         for room in ("accounting", "central", "federated"):
-            found = getattr(import_module(f"sfumato.{room}"), name, None)
+            try:
+                found = getattr(import_module(f"sfumato.{room}"), name, None)
+            except ModuleNotFoundError as error:
+                raise ImportError(remedy(error) or str(error), name=error.name) from error
             if found is not None:
                 return found
     raise AttributeError(f"module 'sfumato' has no attribute {name!r}")
