@@ -27,7 +27,7 @@ from sfumato.data.image_files import OnError
 from sfumato.data.store.examples import write_examples
 from sfumato.data.store.save import write_store
 from sfumato.data.strings import Strings
-from sfumato.data.tables.cells import labels_of, users_of
+from sfumato.data.tables.cells import is_text, labels_of, users_of
 from sfumato.data.tables.inputs import input_columns, read_inputs
 from sfumato.data.tables.open import open_source
 from sfumato.data.tables.source import Source
@@ -173,6 +173,13 @@ def examples_from_table(
         notes=read.notes,
     )
     return dataset if store is None else write_examples(dataset, store)
+
+
+def opens_texts(source: Any, input: str | Sequence[str] | None) -> bool:
+    """Whether one of the columns that are named as inputs has texts."""
+    opened = open_source(source)
+    names = [input] if isinstance(input, str) else input or ()
+    return any(name in opened.names and is_text(opened.kind(name)) for name in names)
 
 
 def _opened(source: Any, **columns: str | None) -> Source:
