@@ -11,8 +11,6 @@ that whoever only accounts does not wait for torch:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sfumato._extras import remedy
-
 if TYPE_CHECKING:
     from sfumato.accounting import Budget, Gaussian, Guarantee, InputError, Laplace, Statement, calibrate, guarantee
     from sfumato.central import DPSGD
@@ -44,6 +42,8 @@ def __getattr__(name: str) -> Any:
             try:
                 found = getattr(import_module(f"sfumato.{room}"), name, None)
             except ModuleNotFoundError as error:
+                from sfumato._extras import remedy  # late: what is imported above is public
+
                 raise ImportError(remedy(error) or str(error), name=error.name) from error
             if found is not None:
                 return found

@@ -50,8 +50,9 @@ def test_members_are_those_of_tarfile(written: list, format: int, for_all: dict)
             for name, content, kind, time, owner in written:
                 info = tarfile.TarInfo(name)
                 info.type, info.mtime, info.uname = kind, time, owner
-                info.size = 0 if kind == tarfile.DIRTYPE else len(content)
-                tar.addfile(info, io.BytesIO(content))
+                folder_like = kind == tarfile.DIRTYPE or name.endswith("/")  # as tars of old have folders
+                info.size = 0 if folder_like else len(content)
+                tar.addfile(info, io.BytesIO(content[: info.size]))
         with tarfile.open(path) as tar:
             expected = [Member(info.name, info.offset_data, info.size) for info in tar if info.isreg()]
         assert _found(path) == expected

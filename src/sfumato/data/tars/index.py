@@ -8,7 +8,7 @@ The index takes about 24 bytes a member and the keys, however long the contents 
 it, `.NAME.index`, and is taken again while size, time of change and the headers at 64 places are what they were.
 
 References:
-    WebDataset, `webdataset/tariterators.py`: `base_plus_ext`, `group_by_keys`.
+    WebDataset, module `webdataset.tariterators`: `base_plus_ext`, `group_by_keys`.
 
 >>> key_and_extension("al/0001.left.JPG"), key_and_extension("a.b/README"), key_and_extension("._0001.jpg")
 (('al/0001', 'left.jpg'), None, None)
