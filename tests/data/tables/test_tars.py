@@ -153,7 +153,7 @@ def test_a_tar_that_changes_while_it_is_read_is_refused(shards: Callable, tmp_pa
     next(blocks)
     os.utime(tmp_path / "a-0.tar", ns=(0, 1))
     with pytest.raises(InputError, match=r"a-0\.tar changed while it was read"):
-        list(blocks)
+        next(blocks)
 
 
 def test_a_block_of_large_members_ends_early(shards: Callable, monkeypatch: pytest.MonkeyPatch) -> None:

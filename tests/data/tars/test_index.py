@@ -100,7 +100,7 @@ def test_an_index_of_another_tar_is_made_again(
         kept.write_text("no index")
     else:
         arrays = dict(np.load(kept))
-        arrays["offset"] = arrays["offset"] + (1 << 40)
+        arrays["size"] = arrays["size"] + (1 << 40)
         with open(kept, "wb") as file:
             np.savez(file, **arrays)
     found = index_tar(path)

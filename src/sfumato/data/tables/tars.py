@@ -141,10 +141,10 @@ def _samples(shards: Sequence[TarIndex], extensions: set[str], rows: int) -> Ite
                     size += max(length, 0)
                 count += 1
                 full = count == rows or size >= _MOST_BYTES
-                yield _Sample(key, shard.path, parts), full
                 if full:
                     count = size = 0
                     shard.refuse_changed(file)
+                yield _Sample(key, shard.path, parts), full
             shard.refuse_changed(file)
 
 
