@@ -24,6 +24,7 @@ from torch import Tensor
 
 from sfumato._check import InputError
 from sfumato.per_example.checks.changed_layer import changed_layer
+from sfumato.per_example.checks.on_processor import elsewhere, on_processor, other_device, to_processor
 from sfumato.per_example.checks.rows import made_rows, probe_rows, rows_at, stacked, with_nan
 from sfumato.per_example.checks.trial import COUPLED, SAME_SHAPE, Tolerance, Trial
 from sfumato.per_example.coverage import name_of
@@ -206,6 +207,13 @@ def _alone(trial: Trial, row: Any, outcome: int = 0) -> Tensor:
 
 def _alone_if_it_runs(trial: Trial, row: Any) -> Tensor | None:
     """The loss of a row that nobody gave; None where it does not go through the model."""
+    if elsewhere(trial.model):
+        try:
+            with on_processor(trial.model):
+                _alone(trial, to_processor(row))
+        except Exception as error:  # whatever the user's own forward raises
+            if not other_device(error):
+                return None
     try:
         return _alone(trial, row)
     except Exception:  # whatever the user's own forward raises

@@ -1,0 +1,41 @@
+"""A model on the processor for a moment, where a row that it cannot read ends in an error that can be caught.
+
+On a GPU a place outside an embedding's table ends the process's use of the GPU, and nothing catches that. So rows that
+nobody gave go through the model here first.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+
+@contextmanager
+def on_processor(model: nn.Module) -> Iterator[None]:
+    """Parameters and buffers on the processor; on leaving, all tensors are those that they were."""
+    held = [(tensor, tensor.data) for tensor in (*model.parameters(), *model.buffers())]
+    try:
+        for tensor, value in held:
+            tensor.data = value.cpu()
+        yield
+    finally:
+        for tensor, value in held:
+            tensor.data = value
+
+
+def to_processor(batch: Any) -> Any:
+    """The tensors of a batch on the processor."""
+    return tree_map(lambda leaf: leaf.cpu() if isinstance(leaf, Tensor) else leaf, batch)
+
+
+def elsewhere(model: nn.Module) -> bool:
+    """Whether the model is on a GPU."""
+    return any(parameter.is_cuda for parameter in model.parameters())
+
+
+def other_device(error: Exception) -> bool:
+    """Whether a pass failed since something, a loss's weights for example, stayed where the model was."""
+    return isinstance(error, RuntimeError) and "device" in str(error) and not isinstance(error, torch.OutOfMemoryError)
