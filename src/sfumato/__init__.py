@@ -39,7 +39,12 @@ def __getattr__(name: str) -> Any:
     """What a room makes public under this name; accounting is asked first, since it needs no torch."""
     if name in __all__:
         for room in ("accounting", "central", "federated"):
-            found = getattr(import_module(f"sfumato.{room}"), name, None)
+            try:
+                found = getattr(import_module(f"sfumato.{room}"), name, None)
+            except ModuleNotFoundError as error:
+                from sfumato._extras import remedy  # late: what is imported above is public
+
+                raise ImportError(remedy(error) or str(error), name=error.name) from error
             if found is not None:
                 return found
     raise AttributeError(f"module 'sfumato' has no attribute {name!r}")

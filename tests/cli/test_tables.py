@@ -1,6 +1,8 @@
 """A table whose column names the user goes in where a folder of people does."""
 
 import io
+import json
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -53,3 +55,27 @@ def test_whose_the_rows_are_is_asked(sfumato, small, table: Path, tmp_path: Path
     Image.new("L", (8, 8)).save(tmp_path / "photos" / "al" / "0.png")
     shown = sfumato("fedemb", "--data", tmp_path / "photos", "--user", "person", *small, "--noise-multiplier", 1)
     assert "user='person' is a column of a table" in shown.line
+
+
+def test_tar_shards_go_in_where_a_table_does(sfumato, small, table: Path, tmp_path: Path):
+    rows = pq.read_table(table).to_pylist()
+    for shard in range(2):
+        with tarfile.open(tmp_path / f"faces-{shard}.tar", "w") as tar:
+            for i, row in enumerate(rows):
+                if i % 2 == shard:
+                    person = json.dumps({"person": row["person"]}).encode()
+                    for kind, content in (("png", row["image"]["bytes"]), ("json", person)):
+                        info = tarfile.TarInfo(f"{i:04d}.{kind}")
+                        info.size = len(content)
+                        tar.addfile(info, io.BytesIO(content))
+    pattern = tmp_path / "faces-{0..1}.tar"
+    asked = sfumato("data", "pack", pattern, tmp_path / "store").line
+    assert "--user COLUMN" in asked
+    assert sfumato("data", "pack", pattern, tmp_path / "store", "--user", "json.person").code == 0
+    packed, read = open_store(tmp_path / "store"), from_table(table, user="person")
+    assert list(packed.user_ids) == list(read.user_ids)
+    assert packed.sizes.tolist() == read.sizes.tolist()
+    private = ("--noise-multiplier", 1, "--test-share", 0, "--out", tmp_path / "run")
+    shown = sfumato("fedemb", "--data", pattern, "--user", "json.person", "--input", "png", *small, *private)
+    assert shown.code == 0
+    assert "12 users" in shown.out

@@ -1,9 +1,12 @@
 """The readers of a run's files, registered for damaged ones: each as a command or a resumed run reads them."""
 
+import io
 import json
 import random
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from mutations import READERS, Reader, _with
@@ -15,6 +18,7 @@ from sfumato.accounting.ledger import chain
 from sfumato.cli.accounting.compare import read_source
 from sfumato.data import examples_from_arrays, from_arrays, write_examples, write_store
 from sfumato.data.store.facts import index_digest, write_facts
+from sfumato.data.tars import index as tar_index
 from sfumato.report.record import read_run
 from sfumato.runs import RunFolder, checkpoint
 from small_run import work
@@ -135,7 +139,48 @@ def _all_users(users: data.UserDataset) -> None:
         users.examples(user)
 
 
+def _shard(folder: Path) -> list[Path]:
+    (folder / "shards").mkdir()
+    rng = np.random.default_rng(0)
+    for name, format in (("a.tar", tarfile.PAX_FORMAT), ("b.tar", tarfile.GNU_FORMAT)):
+        with tarfile.open(folder / "shards" / name, "w", format=format) as tar:
+            for key in ("0", "1", "k" * 120):
+                vector, place = io.BytesIO(), {"person": key[0], "x": rng.random(2).tolist()}
+                np.save(vector, rng.random(3))
+                for kind, content in (("npy", vector.getvalue()), ("cls", b"1"), ("json", json.dumps(place).encode())):
+                    info = tarfile.TarInfo(f"{key}.{kind}")
+                    info.size, info.mtime = len(content), 0.5
+                    tar.addfile(info, io.BytesIO(content))
+    return sorted((folder / "shards").glob("*.tar"))
+
+
+def _indexed_shard(folder: Path) -> list[Path]:
+    paths = _shard(folder)
+    for path in paths:
+        with mock.patch.object(tar_index, "_KEPT", 1):
+            tar_index.index_tar(path)
+    return [path.parent / f".{path.name}.index" for path in paths]
+
+
+def _samples(folder: Path) -> None:
+    people = data.from_table(folder / "shards", user="json.person", input="npy", label="cls")
+    _all_users(people)
+    data.examples_from_table(folder / "shards", input=("npy", "json.x"))
+
+
+def _samples_by_index(folder: Path) -> None:
+    """Whatever happened to what is kept, the members are those of the tar."""
+    for path in sorted((folder / "shards").glob("*.tar")):
+        with mock.patch.object(tar_index, "_made", side_effect=InputError("it is made again")):
+            found = tar_index.index_tar(path)
+        with tarfile.open(path) as tar:
+            places = [(info.offset_data, info.size) for info in tar]
+        assert list(zip(found.offset.tolist(), found.size.tolist(), strict=True)) == places
+
+
 READERS |= {
+    "tar shards": Reader(_shard, _samples),
+    "index of a tar": Reader(_indexed_shard, _samples_by_index),
     "store": Reader(_store, _opened_store),
     "store, sealed again": Reader(_arrow_alone, _store_sealed_again),
     "store of examples": Reader(_store_of_examples, lambda folder: list(data.load_examples(folder / "s").batches(7))),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from sfumato._check import InputError, guess
+from sfumato._extras import remedy
 from sfumato.cli.commands import COMMANDS
 from sfumato.cli.console import complain, is_text, leads, notify, table
 
@@ -48,6 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         except OSError as error:
             complain(_reason(error))
+        except ModuleNotFoundError as error:
+            line = remedy(error)
+            if line is None:
+                raise
+            complain(line)
         except (MemoryError, RuntimeError) as error:
             if not _memory_ran_out(error):
                 raise

@@ -7,6 +7,7 @@ from typing import Any
 from sfumato._check import InputError, one_of
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.from_users import examples_from_users
+from sfumato.data.examples.tokens import Tokenizer
 from sfumato.data.image_files import OnError
 from sfumato.data.load_users import load
 from sfumato.data.readers.class_folder import class_folder
@@ -17,10 +18,14 @@ from sfumato.data.readers.table import is_table, table
 from sfumato.data.readers.text import looks_like_text, text_csv
 from sfumato.data.store.examples import open_examples
 from sfumato.data.store.facts import is_store
+from sfumato.data.tables.load import examples_from_table, opens_texts
+from sfumato.data.tables.open import is_table_file
+from sfumato.data.tars.shards import is_tars
 
 UNDERSTOOD = (
     "a folder of pictures FOLDER/<class>/<picture>, a packed store, MNIST's idx files, .npz or a folder of .npy with "
     "x_train and y_train (or x, y or inputs, labels), .csv or .tsv of class and text, .csv or .parquet with a schema, "
+    "a table (.parquet, .csv, .jsonl, .tar) with input and label, "
     "or the word glyphs"
 )
 
@@ -38,6 +43,8 @@ def load_examples(
     vocabulary: int | Path | str = 1 << 15,
     length: int = 128,
     schema: Mapping[str, Any] | Path | str | None = None,
+    input: str | Sequence[str] | None = None,
+    label: str | None = None,
     store: Path | str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ExampleDataset:
@@ -46,15 +53,17 @@ def load_examples(
     Args:
         path: see `UNDERSTOOD`.
         part: "train" or "test", where the data come divided; else "train" is all, for `split_examples`.
-        size: for folders of pictures: side or (height, width) to bring them to.
-        channels: for folders of pictures: 1 or 3.
-        on_error: for folders of pictures: "refuse" or "skip" files that are not readable.
+        size: for pictures in folders and tables: side or (height, width) to bring them to.
+        channels: for pictures in folders and tables: 1 or 3.
+        on_error: for pictures in folders and tables: "refuse" or "skip" files that are not readable.
         classes: for arrays: whether whole numbers are classes; False takes them as numbers.
         num_classes: for arrays and idx files: number of classes, declared.
         label_values: for texts and folders: the classes, declared.
         vocabulary: for texts: number of ids to hash into, or a public file of tokens.
         length: for texts: ids a text.
         schema: for tables: what is public about the columns.
+        input, label: for tables without a schema: columns, see `examples_from_table`; texts are turned into ids by
+            `vocabulary` and `length`.
         store: for texts and tables: a new folder to keep the numbers in, so that memory does not grow with the data.
         progress: called with (done, total or 0) where reading takes a while.
 
@@ -67,8 +76,33 @@ def load_examples(
         if part != "train":
             raise MissingPart("glyphs are not divided into train and test; use part='train' and divide them by a seed")
         return examples_from_users(load("glyphs", size, channels, progress=progress))
+    if is_tars(place) or (is_table_file(place) and (input is not None or label is not None)):
+        if part != "train":
+            raise MissingPart(f"{path} is not divided into train and test; use part='train' and divide it by a seed")
+        if schema is not None:
+            raise InputError(f"give a schema for {path}, or input and label, not both")
+        texts = opens_texts(place, input)
+        return examples_from_table(
+            place,
+            input=input,
+            label=label,
+            classes=classes,
+            num_classes=num_classes,
+            label_names=None if label_values is None else [str(value) for value in label_values],
+            tokenize=Tokenizer(vocabulary, length) if texts else None,
+            size=size,
+            channels=channels,
+            on_error=on_error,
+            store=store,
+            progress=progress,
+        )
     if not place.exists():
         raise InputError(f"there is nothing at {path}; give {UNDERSTOOD}")
+    for name, value in (("input", input), ("label", label)):
+        if value is not None:
+            raise InputError(
+                f"{name}={value!r} is a column of a table (.parquet, .csv, .jsonl, .tar), {path} is none; leave it out"
+            )
     loose = place.is_dir() and not is_store(place)
     idx = loose and is_idx_folder(place)
     pictures = loose and not idx and not any(place.glob("*.npy"))

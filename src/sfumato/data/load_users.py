@@ -15,13 +15,15 @@ from sfumato.data.readers.user_arrays import array_file, fitted_dataset
 from sfumato.data.store.facts import is_store
 from sfumato.data.store.users import open_store
 from sfumato.data.tables.load import from_table
-from sfumato.data.tables.source import LINES, PARQUET, open_source
+from sfumato.data.tables.open import is_table_file, open_source
+from sfumato.data.tars.shards import is_tars
 from sfumato.data.users.dataset import UserDataset
 from sfumato.data.users.glyphs import glyphs
 
 UNDERSTOOD = (
     f"a packed store, {LAYOUTS}, Omniglot (folder or npz), npz with images or inputs, users, labels, "
-    "federated EMNIST (.h5 or LEAF's JSON), a table (.parquet, .jsonl) with a column of users, or the word glyphs"
+    "federated EMNIST (.h5 or LEAF's JSON), a table (.parquet, .csv, .jsonl, .tar) with a column of users, or the "
+    "word glyphs"
 )
 
 
@@ -41,7 +43,8 @@ def load(
 
     Args:
         path: a packed store; a folder of pictures; Omniglot's folder or npz; an npz file of arrays; a folder of
-            federated EMNIST; a table in a file (.parquet, .jsonl); or "glyphs" for the embedded data.
+            federated EMNIST; a table in a file (.parquet, .csv, .jsonl) or in tar shards; or "glyphs" for the embedded
+            data.
         size: side or (height, width) to bring pictures to. A store has the size that it was packed with.
         channels: 1 or 3 to convert pictures to.
         on_error: for folders: "refuse" or "skip" files that are not readable pictures.
@@ -53,12 +56,12 @@ def load(
         InputError: there is nothing at `path`, it is none of these, or its reader refuses it.
     """
     place = Path(path)
-    if place.suffix.lower() in (*PARQUET, *LINES) and place.is_file():
+    if is_tars(place) or (is_table_file(place) and place.is_file()):
         return _table(place, size, channels, on_error, labels, progress, user=user, input=input, label=label)
     for name, value in (("user", user), ("input", input), ("label", label)):
         if value is not None:
             raise InputError(
-                f"{name}={value!r} is a column of a table (.parquet, .jsonl), {path} is none; leave it out"
+                f"{name}={value!r} is a column of a table (.parquet, .csv, .jsonl, .tar), {path} is none; leave it out"
             )
     if str(path) == "glyphs" and not place.exists():
         return fitted_dataset(glyphs(progress=progress), size, channels)

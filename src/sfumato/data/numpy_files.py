@@ -5,6 +5,7 @@ header can ask for any amount.
 """
 
 import contextlib
+import io
 import math
 import zipfile
 from collections.abc import Iterator
@@ -55,6 +56,24 @@ def mapped(file: Path) -> np.ndarray:
             raise ValueError(f"its header declares {size:,} bytes of values, it has {held:,}")
         array = np.load(file, mmap_mode="r" if size else None, allow_pickle=False)  # there may be nothing to map
         return as_text(array, file.name) if array.dtype.kind in "US" else array
+
+
+def array_in(content: bytes) -> np.ndarray:
+    """The array in the bytes of a .npy file.
+
+    Raises:
+        ValueError: they are damaged, or hold Python objects.
+    """
+    file = io.BytesIO(content)
+    try:
+        if _declared(file) != len(content) - file.tell():
+            raise ValueError("its header declares another number of bytes than it has")
+        file.seek(0)
+        return np.lib.format.read_array(file, allow_pickle=False)
+    except (ValueError, MemoryError):
+        raise
+    except Exception as error:  # headers raise whatever a damaged one leads them to
+        raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
 def _array(file: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:

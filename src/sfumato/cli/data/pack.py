@@ -11,6 +11,7 @@ from sfumato import data
 from sfumato._check import InputError
 from sfumato.cli.console import bar, say, say_json
 from sfumato.cli.parse import CommonOptions, parse
+from sfumato.data.tars.shards import is_tars
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,10 +20,10 @@ class PackOptions(CommonOptions):
 
     Attributes:
         source: the folder: SRC/<user>/<picture> or SRC/<user>/<class>/<picture>; or, with --user, a table (.parquet,
-            a folder of them, or .jsonl).
+            a folder of them, .csv, .jsonl, or .tar shards as 'faces-*.tar').
         destination: the store's folder, which must not exist yet or be empty. The same command goes on with a store
             that was not finished; a table is read from the start.
-        user: for a table: the column that says whose each row is.
+        user: for a table: the column that says whose each row is; in tars an extension or a field, as json.person.
         input: for a table: the column of pictures or of lists of numbers. Without it, the only column of pictures.
         label: for a table: the column of classes. Without it each user is a class.
         size: bring pictures to this side, or to this height and width; the middle is cut out where proportions differ.
@@ -68,7 +69,7 @@ def _packed(options: PackOptions, progress: Callable[[int, int], None]) -> data.
             store=options.destination,
             progress=progress,
         )
-    if options.input is not None or options.label is not None or options.source.is_file():
+    if options.input is not None or options.label is not None or options.source.is_file() or is_tars(options.source):
         raise InputError(f"say whose the rows of the table {options.source} are: --user COLUMN")
     return data.pack(
         options.source,

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+import tyro
 
 from sfumato import data as datasets
 from sfumato._check import InputError, whole
@@ -18,7 +20,7 @@ class ExampleDataOptions:
 
     Attributes:
         data: a folder of pictures (FOLDER/<class>/<picture>), MNIST's idx files, .npz or a folder of .npy with x_train
-            and y_train (or x and y), .csv or .tsv of class and text, a table (.csv or .parquet) with --schema, a packed
+            and y_train (or x and y), .csv or .tsv of class and text, a table with --schema or with --label, a packed
             store, or the word glyphs for the embedded data. With a --task other than classes, whole numbers in arrays
             are numbers.
         num_classes: number of classes, where the data do not declare it.
@@ -27,6 +29,10 @@ class ExampleDataOptions:
         on_error: what to do with files that are no readable pictures: refuse them and stop, or skip and count them.
         vocabulary: for texts: ids to hash words into.
         length: for texts: words of each that are read.
+        input: for a table (.parquet, .csv, .jsonl, or .tar shards as 'cats-*.tar') without --schema: the column of
+            pictures, texts, numbers or lists of numbers. Without it, the only column of pictures.
+        label: for such a table: the column of classes, or of numbers with --task; in tars an extension or a field, as
+            cls or json.age.
         schema: for tables: a YAML or JSON file that says what is public about each column, and which one is the label,
             the target or the count to predict.
         store: for texts and tables: a new folder that keeps the numbers of --data, so that memory does not grow with
@@ -45,6 +51,8 @@ class ExampleDataOptions:
     on_error: Literal["refuse", "skip"] = "refuse"
     vocabulary: int = 1 << 15
     length: int = 128
+    input: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    label: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
     schema: Path | None = None
     store: Path | None = None
     test: str | None = None
@@ -95,6 +103,8 @@ def read_examples(
             vocabulary=options.vocabulary,
             length=options.length,
             schema=options.schema,
+            input=options.input,
+            label=options.label,
             store=options.store if path == options.data else None,
             progress=progress,
         )

@@ -21,9 +21,9 @@ class DataOptions:
 
     Attributes:
         data: a packed store, a folder of pictures (FOLDER/<user>/<picture> or FOLDER/<user>/<class>/<picture>),
-            Omniglot (folder or npz), an npz with images, users and labels, federated EMNIST, a table (.parquet or
-            .jsonl) with --user, or the word glyphs for the embedded data.
-        user: for a table: the column that says whose each row is.
+            Omniglot (folder or npz), an npz with images, users and labels, federated EMNIST, a table (.parquet,
+            .csv, .jsonl, or .tar shards as 'faces-*.tar') with --user, or the word glyphs for the embedded data.
+        user: for a table: the column that says whose each row is; in tars an extension or a field, as json.person.
         input: for a table: the column of pictures or of lists of numbers. Without it, the only column of pictures.
         label: for a table: the column of classes. Without it each user is a class.
         size: bring pictures to this side, or to this height and width; needed where they differ.

@@ -19,6 +19,7 @@ def write_users(
     num_classes: int = 0,
     label_names: Sequence[str] | None = None,
     label_groups: Sequence[str] | None = None,
+    assumptions: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> UserDataset:
     """Write users as they come as a store, in constant memory.
@@ -31,6 +32,7 @@ def write_users(
         num_classes: number of classes; with `label_names` it follows from them.
         label_names: the classes' names.
         label_groups: the classes' groups.
+        assumptions: sentences that a guarantee for these users rests on.
         notes: lines that `summary` shows.
 
     Returns:
@@ -55,7 +57,7 @@ def write_users(
             if len(labels):
                 writer.add(labels, inputs)
                 writer.end_user(name)
-        return open_store(writer.finish({"notes": list(notes)}))
+        return open_store(writer.finish({"notes": list(notes), "assumptions": list(assumptions)}))
     except OSError as error:
         raise disk_full(error, writer) or error from None
     finally:
@@ -93,5 +95,6 @@ def write_store(
         num_classes=dataset.num_classes,
         label_names=dataset.label_names,
         label_groups=dataset.label_groups,
+        assumptions=dataset.assumptions,
         notes=dataset.notes,
     )

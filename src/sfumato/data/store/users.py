@@ -54,6 +54,7 @@ def open_store(path: Path | str, verify: bool = False) -> UserDataset:
         num_classes=store.facts["classes"],
         label_names=store.classes,
         label_groups=store.groups,
+        assumptions=tuple(store.facts.get("assumptions", ())),
         notes=tuple(store.facts["notes"]),
         contents=store.digest,
     )

@@ -11,9 +11,10 @@ import numpy as np
 from sfumato._check import InputError
 from sfumato.data.image_files import OnError
 from sfumato.data.store.writer import refuse_full
-from sfumato.data.tables.cells import is_list, is_number, numbers
+from sfumato.data.tables.cells import is_list, is_number, is_text, numbers
 from sfumato.data.tables.pictures import Pictures, is_picture
 from sfumato.data.tables.source import Source
+from sfumato.data.tables.texts import Texts, Tokenize
 
 _ROWS = 256  # read in one go
 
@@ -35,13 +36,16 @@ class Inputs:
     notes: tuple[str, ...]
 
 
-def input_columns(source: Source, given: str | Sequence[str] | None, others: Sequence[str | None]) -> list[list[str]]:
+def input_columns(
+    source: Source, given: str | Sequence[str] | None, others: Sequence[str | None], tokenize: Tokenize | None = None
+) -> list[list[str]]:
     """The columns of each of the inputs: columns of single numbers are one input together, any other is its own.
 
     Args:
         source: the table.
         given: columns; None takes the only one with pictures.
         others: columns that are something else, as the user, or None.
+        tokenize: turns texts into ids, or None.
 
     Raises:
         InputError: a column is not there, or is none that can be an input; or it is not clear which one to take.
@@ -58,11 +62,18 @@ def input_columns(source: Source, given: str | Sequence[str] | None, others: Seq
     for name in names:
         source.refuse_absent("input", name)
         kind = source.kind(name)
-        if not (is_picture(kind) or is_list(_storage(kind)) or is_number(kind)):
+        if is_text(kind) and tokenize is None:
+            raise InputError(
+                f"{source.told}: input={name!r} is text; say how it becomes ids: tokenize=data.Tokenizer(vocabulary="
+                "32768, length=128), or a function from texts to lists of ids"
+            )
+        if not (is_text(kind) or is_picture(kind) or is_list(_storage(kind)) or is_number(kind)):
             raise InputError(
                 f"{source.told}: input={name!r} is {kind}; inputs are pictures, numbers or lists of as many numbers "
                 "in each row"
             )
+    if tokenize is not None and not any(is_text(source.kind(name)) for name in names):
+        raise InputError(f"tokenize is for texts; {source.told} has none in {', '.join(names)}")
     if all(is_number(source.kind(name)) for name in names):
         return [names]
     return [[name] for name in names]
@@ -73,6 +84,7 @@ def read_inputs(
     columns: Sequence[Sequence[str]],
     places: np.ndarray,
     *,
+    tokenize: Tokenize | None,
     size: int | Sequence[int] | None,
     channels: int | None,
     on_error: OnError,
@@ -85,7 +97,7 @@ def read_inputs(
         source: the table.
         columns: of each input.
         places: int64 [rows], where each row goes.
-        size, channels, on_error: for pictures, as in `from_table`.
+        tokenize, size, channels, on_error: as in `from_table`.
         store: where the data set is going to be written; then the arrays are files beside it, that end with them.
         progress: called with (rows read, rows).
 
@@ -95,7 +107,15 @@ def read_inputs(
     if store is not None:
         refuse_full(Path(store))
     readers = [
-        Pictures(f"{source.told}: {names[0]}", size, channels, on_error) if is_picture(source.kind(names[0])) else None
+        Pictures(f"{source.told}: {names[0]}", size, channels, on_error, source.place)
+        if is_picture(source.kind(names[0]))
+        else None
+        for names in columns
+    ]
+    texts = [
+        Texts(tokenize, f"{source.told}: {names[0]}", source.place)
+        if tokenize is not None and is_text(source.kind(names[0]))
+        else None
         for names in columns
     ]
     if not any(readers) and (size is not None or channels is not None):
@@ -110,16 +130,19 @@ def read_inputs(
             array = held[which] = _empty((len(places), *block.shape[1:]), block.dtype, store)
         if array.shape[1:] != block.shape[1:]:
             raise InputError(
-                f"{source.told}: {columns[which][0]} at position {done} has the shape {block.shape[1:]}, those before "
-                f"it {array.shape[1:]}; make them equal"
+                f"{source.told}: {columns[which][0]} at {source.place(done)} has the shape {block.shape[1:]}, those "
+                f"before it {array.shape[1:]}; pad or cut them to one"
             )
         array[rows] = block
 
     for block in source.blocks([name for names in columns for name in names], _ROWS):
         here = places[done : done + len(next(iter(block.values())))]
-        for which, (names, pictures) in enumerate(zip(columns, readers, strict=True)):
+        for which, (names, pictures, text) in enumerate(zip(columns, readers, texts, strict=True)):
+            if text is not None:
+                put(which, here, text.ids(block[names[0]], done))
+                continue
             if pictures is None:
-                read = [numbers(block[name], f"{source.told}: {name}", done) for name in names]
+                read = [numbers(block[name], f"{source.told}: {name}", done, source.place) for name in names]
                 put(which, here, np.stack(read, 1) if read[0].ndim == 1 else read[0])
                 continue
             good = np.zeros(len(here), bool)

@@ -22,13 +22,16 @@ import numpy as np
 from sfumato._check import InputError
 from sfumato.data.examples.arrays import examples_from_arrays
 from sfumato.data.examples.dataset import ExampleDataset
+from sfumato.data.examples.tokens import Tokenizer
 from sfumato.data.image_files import OnError
 from sfumato.data.store.examples import write_examples
 from sfumato.data.store.save import write_store
 from sfumato.data.strings import Strings
-from sfumato.data.tables.cells import labels_of, users_of
+from sfumato.data.tables.cells import is_text, labels_of, users_of
 from sfumato.data.tables.inputs import input_columns, read_inputs
-from sfumato.data.tables.source import Source, open_source
+from sfumato.data.tables.open import open_source
+from sfumato.data.tables.source import Source
+from sfumato.data.tables.texts import Tokenize, assumptions
 from sfumato.data.users.dataset import UserDataset, from_arrays
 
 
@@ -39,6 +42,7 @@ def from_table(
     input: str | Sequence[str] | None = None,
     label: str | None = None,
     label_names: Sequence[str] | None = None,
+    tokenize: Tokenize | None = None,
     size: int | Sequence[int] | None = None,
     channels: int | None = None,
     on_error: OnError = "refuse",
@@ -49,13 +53,19 @@ def from_table(
 
     Args:
         source: a `datasets.Dataset`, a pandas or polars DataFrame, a pyarrow Table, or a path to .parquet (or a folder
-            of them), .jsonl or .ndjson. Rows in any order.
+            of them), .csv, .tsv, .jsonl, .ndjson or .tar: WebDataset's shards, also a folder of them or a pattern as
+            "faces-*.tar" or "faces-{000..012}.tar", whose columns are extensions and fields of JSON, as "json.person".
+            Rows in any order.
         user: the column of users, whole numbers or text. They are numbered in sorted order; each one's rows keep
             theirs.
-        input: the column of inputs: pictures (bytes, or Hugging Face's struct of bytes and path), numbers, or lists of
-            equally many numbers; or several columns of single numbers. None takes the only column of pictures.
+        input: the column of inputs: pictures (bytes, or Hugging Face's struct of bytes and path), numbers, lists of
+            equally many numbers, or texts with `tokenize`; or several columns of single numbers. None takes the only
+            column of pictures.
         label: the column of classes, whole numbers ≥ 0 or text; without it each user is a class.
         label_names: a name for each class; None takes those that Hugging Face keeps beside a column, if any.
+        tokenize: for texts: a `Tokenizer`, or a function from a list of texts to equally many lists of ids, all of one
+            length, as `lambda texts: hf(texts, padding="max_length", truncation=True, max_length=64)["input_ids"]`. It
+            must look at each text by itself.
         size: side or (height, width) to bring pictures to; None if all have the same.
         channels: 1 (grey) or 3 (RGB) to convert pictures to; None if all have the same.
         on_error: "refuse" names the first picture that cannot be read; "skip" leaves such rows out and counts them.
@@ -68,7 +78,7 @@ def from_table(
             missing, lists or pictures differ in size, or the store's folder is not empty.
     """
     opened = _opened(source, user=user, label=label)
-    columns = input_columns(opened, input, (user, label))
+    columns = input_columns(opened, input, (user, label), tokenize)
     if len(columns) > 1:
         named = ", ".join(name for names in columns for name in names)
         raise InputError(f"a user's examples have one input, got {named}; give one, or several columns of numbers")
@@ -78,7 +88,15 @@ def from_table(
     places = np.empty(len(order), np.int64)
     places[order] = np.arange(len(order))
     read = read_inputs(
-        opened, columns, places, size=size, channels=channels, on_error=on_error, store=store, progress=progress
+        opened,
+        columns,
+        places,
+        tokenize=tokenize,
+        size=size,
+        channels=channels,
+        on_error=on_error,
+        store=store,
+        progress=progress,
     )
     order = order[read.kept[order]]
     held, owner = np.unique(owner[order], return_inverse=True)
@@ -88,7 +106,9 @@ def from_table(
     else:
         labels, label_names = labels[order], _named(opened, label, label_names)
     dataset = replace(
-        from_arrays(read.arrays[0], labels, owner, label_names=label_names, notes=read.notes), names=names
+        from_arrays(read.arrays[0], labels, owner, label_names=label_names, notes=read.notes),
+        names=names,
+        assumptions=assumptions(tokenize) if tokenize is not None else (),
     )
     return dataset if store is None else write_store(dataset, store)
 
@@ -103,6 +123,7 @@ def examples_from_table(
     label_names: Sequence[str] | None = None,
     vocabulary_sizes: Sequence[int] = (),
     named: bool = False,
+    tokenize: Tokenize | None = None,
     size: int | Sequence[int] | None = None,
     channels: int | None = None,
     on_error: OnError = "refuse",
@@ -119,16 +140,16 @@ def examples_from_table(
         classes: whether whole numbers are classes; False takes them as numbers.
         num_classes: number of classes, declared.
         label_names: as in `from_table`.
-        vocabulary_sizes: how many ids there are, for ids.
+        vocabulary_sizes: how many ids there are, for ids; with a `Tokenizer` it is known.
         named: whether the model gets each input by the name of its column, input_ids=… for example; False calls it by
             position.
-        size, channels, on_error, store, progress: as in `from_table`.
+        tokenize, size, channels, on_error, store, progress: as in `from_table`.
 
     Raises:
         InputError: as `from_table`, or the targets are not finite or none of the classes.
     """
     opened = _opened(source, label=label)
-    columns = input_columns(opened, input, (label,))
+    columns = input_columns(opened, input, (label,), tokenize)
     if named and any(len(names) > 1 for names in columns):
         raise InputError(
             f"named=True needs a column for each input, got {', '.join(columns[0])}, columns of single numbers, which "
@@ -139,12 +160,15 @@ def examples_from_table(
         opened,
         columns,
         np.arange(opened.count),
+        tokenize=tokenize,
         size=size,
         channels=channels,
         on_error=on_error,
         store=store,
         progress=progress,
     )
+    if isinstance(tokenize, Tokenizer) and len(columns) == 1 and not vocabulary_sizes:
+        vocabulary_sizes = (tokenize.size,)
     dataset = examples_from_arrays(
         {names[0]: array for names, array in zip(read.columns, read.arrays, strict=True)} if named else read.arrays,
         None if targets is None else targets[read.kept],
@@ -152,10 +176,18 @@ def examples_from_table(
         num_classes=num_classes,
         label_names=_named(opened, label, label_names) if classes else label_names,
         vocabulary_sizes=vocabulary_sizes,
+        assumptions=assumptions(tokenize) if tokenize is not None else (),
         columns=read.columns if any(len(names) > 1 for names in read.columns) else (),
         notes=read.notes,
     )
     return dataset if store is None else write_examples(dataset, store)
+
+
+def opens_texts(source: Any, input: str | Sequence[str] | None) -> bool:
+    """Whether one of the columns that are named as inputs has texts."""
+    opened = open_source(source)
+    names = [input] if isinstance(input, str) else input or ()
+    return any(name in opened.names and is_text(opened.kind(name)) for name in names)
 
 
 def _opened(source: Any, **columns: str | None) -> Source:

@@ -1,7 +1,7 @@
 """Pictures in a table, as Hugging Face keeps them: `struct<bytes, path>`, or the bytes of a file alone."""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ from sfumato._check import InputError, one_of
 from sfumato.data.image_files import BadImage, OnError, Picture, decode, image_size, refuse_difference
 from sfumato.data.store.pack import convert_notes, refusal, skip_notes
 from sfumato.data.tables.cells import is_text
+from sfumato.data.tables.source import position
 
 _NAMED = 5  # skipped pictures whose reason is kept
 
@@ -30,16 +31,24 @@ class Pictures:
         size: side or (height, width) to bring them to; None if all have the same.
         channels: 1 or 3 to convert them to; None if all have the same.
         on_error: "refuse" or "skip" pictures that cannot be read.
+        place: what messages call a row.
 
     Raises:
         InputError: size, channels or on_error is none of these.
     """
 
-    def __init__(self, told: str, size: int | Sequence[int] | None, channels: int | None, on_error: OnError) -> None:
+    def __init__(
+        self,
+        told: str,
+        size: int | Sequence[int] | None,
+        channels: int | None,
+        on_error: OnError,
+        place: Callable[[int], str] = position,
+    ) -> None:
         if channels is not None:
             one_of((1, 3), channels=channels)
         one_of(("refuse", "skip"), on_error=on_error)
-        self._told, self._skip = told, on_error == "skip"
+        self._told, self._skip, self._place = told, on_error == "skip", place
         self._convert = None if size is None else image_size(size), channels
         self._first: tuple[str, tuple[int, ...]] | None = None
         self._bad: list[str] = []
@@ -56,7 +65,7 @@ class Pictures:
             InputError: a picture is broken or missing, or of another size or mode than the first.
         """
         for i, cell in enumerate(array.to_pylist()):
-            where = f"{self._told} at position {start + i}"
+            where = f"{self._told} at {self._place(start + i)}"
             try:
                 picture = decode(_content(cell), *self._convert)
             except BadImage as error:
@@ -64,7 +73,7 @@ class Pictures:
                     raise InputError(refusal(where, str(error))) from None
                 self._skipped += 1
                 if len(self._bad) < _NAMED:
-                    self._bad.append(f"position {start + i} ({error})")
+                    self._bad.append(f"{self._place(start + i)} ({error})")
                 continue
             self._first = self._first or (where, picture.pixels.shape)
             refuse_difference(self._first, (where, picture.pixels.shape))

@@ -1,31 +1,19 @@
-"""A table wherever it is: of pandas, pyarrow, polars or Hugging Face, or in a file of Parquet or JSON lines.
+"""A table that is open: its columns are read by their names, some rows at a time, as Arrow arrays."""
 
-Columns are read by their names, some rows at a time, as Arrow arrays; a Parquet file never is in memory as a whole.
-Nothing here imports the program that a table comes from: a data set of Hugging Face is known by what it offers.
-
->>> import pyarrow as pa
->>> opened = open_source(pa.table({"age": [31, 44], "person": ["bo", "al"]}))
->>> opened.names, opened.count, [block["person"].to_pylist() for block in opened.blocks(["person"], 1)]
-(('age', 'person'), 2, [['bo'], ['al']])
-"""
-
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError, guess
 
-PARQUET = (".parquet", ".pq")
-LINES = (".jsonl", ".ndjson")
-UNDERSTOOD = (
-    "a datasets.Dataset, a pandas or polars DataFrame, a pyarrow Table, or a path to .parquet (or a folder of them), "
-    ".jsonl or .ndjson"
-)
 _LOOKED_AT = 20  # columns named in a message
+
+
+def position(row: int) -> str:
+    """A row by its number, from 0."""
+    return f"position {row}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +27,7 @@ class Source:
         kind: gives the Arrow type of a column.
         read: gives some columns in blocks of at most so many rows.
         classes: names of the classes of columns that have some, as Hugging Face's do.
+        place: what messages call a row.
     """
 
     told: str
@@ -47,11 +36,12 @@ class Source:
     kind: Callable[[str], pa.DataType]
     read: Callable[[list[str], int], Iterable[pa.RecordBatch | pa.Table]]
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    place: Callable[[int], str] = position
 
     def blocks(self, columns: Sequence[str], rows: int) -> Iterator[dict[str, pa.Array]]:
         """Some columns, in blocks of at most `rows` rows."""
         for block in self.read(list(dict.fromkeys(columns)), rows):
-            yield {name: _plain(block.column(name)) for name in dict.fromkeys(columns)}
+            yield {name: plain(block.column(name)) for name in dict.fromkeys(columns)}
 
     def refuse_absent(self, role: str, column: str) -> None:
         """Refuse a column that is not there, or is there twice."""
@@ -70,28 +60,11 @@ class Source:
         return (", ".join(self.names[:_LOOKED_AT]) or "none") + more
 
 
-def open_source(source: Any) -> Source:
-    """Open a table.
-
-    Raises:
-        InputError: there is no such file, it is damaged, or the object is none of those that are understood.
-    """
-    if isinstance(source, str | Path):
-        return _file(Path(source))
-    if hasattr(source, "with_format") and hasattr(source, "features"):
-        return _hugging_face(source)
-    if isinstance(source, Mapping):
-        raise InputError(f"source must be one table, got {len(source)} ({', '.join(map(str, source))}); give one")
-    if hasattr(source, "iloc") and hasattr(source, "columns"):
-        return _pandas(source)
-    if hasattr(source, "__arrow_c_stream__"):
-        return _arrow(source if isinstance(source, pa.Table) else pa.table(source))
-    raise InputError(f"source must be {UNDERSTOOD}, got {type(source).__name__}")
-
-
-def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """A column in one piece, without the wrappings that tell a program how to show it."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.FixedShapeTensorArray) and not array.null_count + array.storage.flatten().null_count:
+        return lists(array.to_numpy_ndarray())
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if str(array.type) == "string_view":  # as polars has texts; few functions of Arrow take it
@@ -99,140 +72,9 @@ def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def _arrow(table: pa.Table, told: str = "the table") -> Source:
-    return Source(
-        told=told,
-        names=tuple(table.column_names),
-        count=table.num_rows,
-        kind=lambda name: table.schema.field(name).type,
-        read=lambda columns, rows: table.select(columns).to_batches(rows),
-        classes=_classes(table.schema),
-    )
-
-
-def _hugging_face(dataset: Any) -> Source:
-    if not hasattr(dataset, "__len__") or not hasattr(dataset, "select_columns") or not dataset.features:
-        raise InputError(
-            f"source must have a length and columns, got {type(dataset).__name__}; load it without streaming"
-        )
-    schema = dataset.features.arrow_schema
-
-    def read(columns: list[str], rows: int) -> Iterable[pa.Table]:
-        return dataset.select_columns(columns).with_format("arrow").iter(rows)
-
-    return Source(
-        told="the data set",
-        names=tuple(schema.names),
-        count=len(dataset),
-        kind=lambda name: schema.field(name).type,
-        read=read,
-        classes=_classes(schema),
-    )
-
-
-def _pandas(frame: Any) -> Source:
-    held: dict[str, pa.Array] = {}
-    labels = {str(name): name for name in frame.columns}
-
-    def column(name: str) -> pa.Array:
-        if name not in held:
-            try:
-                held[name] = _series(frame[labels[name]])
-            except (pa.ArrowException, TypeError, ValueError) as error:
-                said = " ".join(str(error).split())[:200]
-                raise InputError(f"the column {name!r} of the table is not of one kind: {said}; convert it") from None
-        return _plain(held[name])
-
-    def read(columns: list[str], rows: int) -> Iterable[pa.RecordBatch]:
-        return pa.Table.from_arrays([column(name) for name in columns], names=columns).to_batches(rows)
-
-    return Source(
-        told="the table",
-        names=tuple(str(name) for name in frame.columns),
-        count=len(frame),
-        kind=lambda name: column(name).type,
-        read=read,
-    )
-
-
-def _series(values: Any) -> pa.Array:
-    """A column of pandas; Arrow would take a NaN for a missing value, but among numbers it is one of them."""
-    if values.dtype in ("float16", "float32", "float64"):
-        return pa.array(values.to_numpy(), from_pandas=False)
-    if values.dtype == "object":
-        try:
-            return pa.array(values.to_numpy(), from_pandas=False)
-        except (pa.ArrowException, TypeError):  # among texts it is missing, indeed
-            pass
-    return pa.Array.from_pandas(values)
-
-
-def _file(path: Path) -> Source:
-    if not path.exists():
-        raise InputError(f"there is nothing at {path}; give {UNDERSTOOD}")
-    if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix.lower() in PARQUET)
-        if not files:
-            raise InputError(f"{path} is a folder without Parquet files; give {UNDERSTOOD}")
-        return _parquet(path, files)
-    if path.suffix.lower() in PARQUET:
-        return _parquet(path, [path])
-    if path.suffix.lower() in LINES:
-        return _lines(path)
-    raise InputError(f"{path} is no table; give {UNDERSTOOD}")
-
-
-def _parquet(path: Path, files: Sequence[Path]) -> Source:
-    import pyarrow.parquet  # late: arrays and pictures need none of it
-
-    opened = list(_told_by_file(files[0], "Parquet", lambda: _facts(files)))
-    schema = opened[0][0]
-    for file, (other, _) in zip(files, opened, strict=True):
-        if not other.equals(schema):
-            raise InputError(f"{file} has other columns or types than {files[0]}; make them the same")
-
-    def read(columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
-        for file in files:
-            with pyarrow.parquet.ParquetFile(file) as content:
-                yield from _told_by_file(file, "Parquet", lambda c=content: c.iter_batches(rows, columns=columns))
-
-    return Source(
-        told=str(path),
-        names=tuple(schema.names),
-        count=sum(count for _, count in opened),
-        kind=lambda name: schema.field(name).type,
-        read=read,
-        classes=_classes(schema),
-    )
-
-
-def _facts(files: Sequence[Path]) -> Iterator[tuple[pa.Schema, int]]:
-    import pyarrow.parquet
-
-    for file in files:
-        with pyarrow.parquet.ParquetFile(file) as content:
-            yield content.schema_arrow, content.metadata.num_rows
-
-
-def _lines(path: Path) -> Source:
-    import pyarrow.json
-
-    (content,) = _told_by_file(path, "JSON lines", lambda: [pyarrow.json.read_json(path)])
-    return _arrow(content, told=str(path))
-
-
-def _told_by_file(path: Path, what: str, read: Callable[[], Iterable[Any]]) -> Iterator[Any]:
-    """What is read, with the errors of reading in one line."""
-    try:
-        yield from read()
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{path} cannot be read as {what}: {' '.join(str(error).split())[:300]}") from None
-
-
-def _classes(schema: pa.Schema) -> dict[str, list[str]]:
-    """The names of classes that Hugging Face writes beside a schema."""
-    try:
-        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-        return {name: list(map(str, told["names"])) for name, told in features.items() if "names" in told}
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return {}
+def lists(rows: np.ndarray) -> pa.Array:
+    """Rows [n, …] as lists within lists, whose lengths Arrow then knows."""
+    array = pa.array(rows.reshape(-1))
+    for side in reversed(rows.shape[1:]):
+        array = pa.FixedSizeListArray.from_arrays(array, side)
+    return array
