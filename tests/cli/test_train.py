@@ -184,14 +184,13 @@ def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bytes(sfumato, process
     child = process(*words, "--out", out)
     _wait_for(out / "metrics.jsonl", child)
     child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=60)
-    assert child.returncode == 130
+    assert child.wait() == 130
     told = re.fullmatch(
         rf"sfumato: stopped after round (\d+) of 60; go on with: (sfumato fedemb --resume {out}); or end it "
         rf"for good with: sfumato close {out}\n",
-        err,
+        child.errors,
     )
-    assert told, err
+    assert told, child.errors
     assert 0 < int(told[1]) < 60
     assert sfumato("fedemb", "--resume", out).code == 0
     assert sfumato(*words, "--out", tmp_path / "undisturbed").code == 0
@@ -203,7 +202,7 @@ def _wait_for(file: Path, child) -> None:
     for _ in range(1200):
         if file.exists() and file.stat().st_size:
             return
-        assert child.poll() is None, child.communicate()
+        assert child.poll() is None, child.errors
         time.sleep(0.05)
     raise AssertionError(f"{file} did not appear")
 
