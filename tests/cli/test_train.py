@@ -88,7 +88,9 @@ def test_a_dry_run_promises_what_the_run_would_and_writes_nothing(
     stated = json.loads((finished / "statement.json").read_text())
     assert told["statement"] == {**stated, "ledger": None}
     assert not (tmp_path / "run").exists()
-    assert "nothing was trained" in sfumato(*words, "--dry-run").out
+    shown = sfumato(*words, "--dry-run").out
+    assert "at its end the run would state:\n\nNo protection" in shown
+    assert "nothing was trained" in shown
 
 
 def test_a_dry_run_needs_no_records_where_the_population_is_given(sfumato):
@@ -213,12 +215,25 @@ def test_a_run_that_is_finished_is_told_again(sfumato, finished: Path, contents,
     again = sfumato("fedemb", "--resume", tmp_path / "copy")
     assert again.code == 0
     assert re.search(r"untrained +\d\.\d+", again.out)
-    assert "its rounds are all done already, so nothing is trained" in again.out
+    assert "the run is finished: nothing is trained or measured again" in again.out
     assert "go on after a stop" not in again.out
     assert "No protection" not in again.out  # the verdict is the run's, not this command's
     assert f"sfumato report {tmp_path / 'copy'} says its verdict" in again.out
     after = contents(tmp_path / "copy")
     assert {name for name in after if after[name] != before.get(name)} <= {"report.html"}
+
+
+def test_a_run_that_is_finished_is_not_measured_again(sfumato, finished: Path, tmp_path: Path):
+    run = shutil.copytree(finished, tmp_path / "copy")
+
+    def told(kept: dict[str, dict]) -> float:
+        (run / "evaluation.json").write_text(json.dumps(kept))
+        return json.loads(sfumato("fedemb", "--resume", run, "--json").out)["evaluation"]["trained"]["auc"]
+
+    measured = json.loads((run / "evaluation.json").read_text())
+    assert told(measured | {"trained": measured["trained"] | {"auc": 0.8765}}) == 0.8765
+    untold = {name: row for name, row in measured.items() if name != "trained"}
+    assert told(untold) == measured["trained"]["auc"]  # a crash between the end and the measurement
 
 
 def test_a_closed_run_is_refused_before_anything_is_said_of_going_on(sfumato, finished: Path, tmp_path: Path):
