@@ -1,15 +1,18 @@
-"""Time and memory of one step of DP-SGD: without privacy, sfumato, Opacus with hooks and with ghost clipping.
+"""Time and memory of one step of DP-SGD: without privacy, sfumato, Opacus with hooks and with ghost clipping, Opake.
 
     python benchmarks/dpsgd_step.py [--quick] [--json FILE] [--settings NAME ...] [--threads N]
+    python benchmarks/dpsgd_step.py --device cuda [--times 16] …
 
 A step is the whole of it: forward, backward, clipping, noise on every parameter, and SGD. `… (no noise)` leaves the
 noise out on both sides: with an embedding of a million rows, drawing noise for every row is a cost that no clipping
-engine can take away. The models are in `peers/dpsgd_models.py`; Opacus needs `benchmarks/peers/setup.sh opacus`.
+engine can take away. The models are in `peers/dpsgd_models.py`; the peers need `benchmarks/peers/setup.sh opacus` and
+`… opake`.
 
 Every contender is a process of its own; steps are interleaved and only one process works at a time. Memory is the peak
-of the whole process. `ratio` = ours / other, of medians; `goal` is the largest ratio that meets it; against Opacus the
-faster of its two modes counts. `checks` is what is tried before the first step and during 1,000 steps, beside these
-steps.
+of the whole process, with `--device cuda` that of the GPU, where `--times` as many examples make a batch. `ratio` =
+ours / other, of medians; `goal` is the largest ratio that meets it; of the peers the fastest counts. `checks` is what
+is tried before the first step and during 1,000 steps, beside these steps. `loop` is a step of a training loop of one's
+own (`DPSGD.open`) with all that a run does; its ratio is loop / engine.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -27,15 +31,19 @@ from typing import Any
 from fl_round import OURS, Contender, Worker, WorkerError, python_of
 
 PLAIN = "non-private"
-MODES = ("Opacus hooks", "Opacus ghost")
+MODES = ("Opacus hooks", "Opacus ghost", "Opake")
+LOOP, LOOP_GOAL = "loop", 1.03
 MEMORY_GOAL = 1.3
 CHECKS, CHECKED_STEPS, CHECKS_GOAL = "checks", 1000, 0.02
-# setting: (noise, goal against non-private, goal against the best mode of Opacus)
+# setting: (noise, goal against non-private, goal against the fastest peer)
 SETTINGS: dict[str, tuple[bool, float, float]] = {
     "lenet": (True, 1.3, 0.5),
     "resnet20": (True, 1.25, 0.5),
     "bilstm": (True, 1.8, 0.5),
     "encoder": (True, 1.4, 0.6),
+    "bert-tiny": (True, 1.3, 0.6),
+    "gpt2-tiny": (True, 1.3, 0.6),
+    "lora": (True, 1.3, 0.6),
     "ctr-1024": (True, 1.15, 0.2),
     "ctr-1024 (no noise)": (False, 1.15, 0.2),
     "ctr-16384": (True, 1.15, 0.2),
@@ -43,32 +51,39 @@ SETTINGS: dict[str, tuple[bool, float, float]] = {
 }
 
 
-def contenders(setting: str, threads: int) -> list[Contender]:
+def contenders(setting: str, threads: int, device: str, times: int) -> list[Contender]:
     """Everybody who takes part; the setting's name goes to the worker without its remark."""
-    common = {"threads": threads, "noise": SETTINGS[setting][0], "setting": setting.split()[0]}
+    common = {"threads": threads, "device": device, "times": times}
+    common |= {"noise": SETTINGS[setting][0], "setting": setting.split()[0]}
     return [
         Contender(PLAIN, "dpsgd_plain.py", common),
         Contender(OURS, "dpsgd_ours.py", common),
+        Contender(LOOP, "dpsgd_loop.py", common),
         Contender(CHECKS, "dpsgd_checks.py", common),
         Contender(MODES[0], "peer_opacus.py", {**common, "mode": "hooks"}, "opacus"),
         Contender(MODES[1], "peer_opacus.py", {**common, "mode": "ghost"}, "opacus"),
+        Contender(MODES[2], "peer_opake.py", common, "opake"),
     ]
 
 
 def peak(worker: Worker) -> float:
-    """Peak memory of the process in MiB."""
+    """Peak memory of the process, or of what it holds on the GPU, in MiB."""
+    if worker.contender.config["device"] != "cpu":
+        os.killpg(worker.process.pid, signal.SIGCONT)
+        worker.send("memory")
+        return worker.answer()["MiB"]
     lines = Path(f"/proc/{worker.process.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
 def run(
-    setting: str, threads: int, rounds: int, seconds: float, logs: Path
+    setting: str, threads: int, device: str, times: int, rounds: int, seconds: float, logs: Path
 ) -> tuple[dict[str, list[float]], dict[str, float], dict[str, list[float]], dict[str, str]]:
     """Times in ms, peak memory, losses before and after the warm-up, and why somebody could not take part."""
     workers: list[Worker] = []
     failed: dict[str, str] = {}
     try:
-        for contender in contenders(setting, threads):
+        for contender in contenders(setting, threads, device, times):
             if not python_of(contender).exists():
                 failed[contender.name] = f"not installed; run benchmarks/peers/setup.sh {contender.environment}"
                 continue
@@ -102,7 +117,7 @@ def run(
 
 def rows_of(setting: str, times: dict[str, list[float]], memory: dict[str, float]) -> list[dict[str, Any]]:
     """One row a comparison: time against non-private and each mode of Opacus, memory against non-private."""
-    _, against_plain, against_opacus = SETTINGS[setting]
+    _, against_plain, against_peer = SETTINGS[setting]
     medians = {name: statistics.median(found) for name, found in times.items()}
     best = min((name for name in MODES if name in medians), key=medians.__getitem__, default=None)
     rows = []
@@ -124,9 +139,9 @@ def rows_of(setting: str, times: dict[str, list[float]], memory: dict[str, float
 
     for other in (PLAIN, *MODES):
         if other in medians and OURS in medians:
-            row(
-                "", other, "ms", medians, against_plain if other == PLAIN else against_opacus if other == best else None
-            )
+            row("", other, "ms", medians, against_plain if other == PLAIN else against_peer if other == best else None)
+    if LOOP in medians and OURS in medians:
+        row(", own loop", "sfumato's engine", "ms", {OURS: medians[LOOP], "sfumato's engine": medians[OURS]}, LOOP_GOAL)
     if CHECKS in medians and OURS in medians:
         name, steps = f"{CHECKED_STEPS:,} steps", CHECKED_STEPS * medians[OURS]
         row(f", checks in {name}", name, "ms", {OURS: medians[CHECKS], name: steps}, CHECKS_GOAL)
@@ -142,6 +157,8 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="two timed steps each, the small settings only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows of the table")
     parser.add_argument("--settings", nargs="+", choices=list(SETTINGS))
+    parser.add_argument("--device", default="cpu", help="cpu, or cuda")
+    parser.add_argument("--times", type=int, default=1, help="as many examples in a batch, and at once")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     small = [name for name in SETTINGS if not name.startswith("ctr-16384")]
@@ -155,11 +172,14 @@ def main() -> int:
     print(f"{'setting':22}{'contender':14}{'median ms':>10}{'least':>9}{'MiB':>8}{'ratio':>8}{'goal':>7}  met")
     with tempfile.TemporaryDirectory() as logs:
         for setting in chosen:
-            times, memory, losses, failed = run(setting, arguments.threads, rounds, seconds, Path(logs))
+            times, memory, losses, failed = run(
+                setting, arguments.threads, arguments.device, arguments.times, rounds, seconds, Path(logs)
+            )
             found = rows_of(setting, times, memory)
             rows += found
             by_name = {row["other_name"]: row for row in found if row["unit"] == "ms"}
             by_name[CHECKS] = by_name.pop(f"{CHECKED_STEPS:,} steps", {})
+            by_name[LOOP] = by_name.pop("sfumato's engine", {})
             for name, values in times.items():
                 row = by_name.get(name, {})
                 ratio, goal, met = (row.get(key) for key in ("ratio", "goal", "met"))

@@ -12,11 +12,11 @@ import pytest
 from scipy import stats
 
 from sfumato._keystream import Keystream
-from sfumato._normals import _PAIRS, _SHARE, _TILE
+from sfumato._normals import _SHARE, PAIRS, TILE
 from sfumato._random import RandomSource
 
 RARE = 1e-9
-COUNT = 2 * _SHARE + 3 * _TILE + 12_345
+COUNT = 2 * _SHARE + 3 * TILE + 12_345
 
 
 @pytest.fixture(scope="module")
@@ -31,16 +31,16 @@ def stream(*labels, seed: int = 5):
 def test_they_are_box_and_muller_of_the_keystream():
     key = RandomSource.from_seed(5).key
     subkey = hashlib.shake_256(key + b"normals" + b"str:noise\x1fint:3").digest(32)
-    got = stream("noise", 3).normal(3 * _TILE)
-    for place in (0, 1, 7, _PAIRS - 1, _TILE, _TILE + 4321, 3 * _TILE - _PAIRS - 1):
-        tile, pair = divmod(place, _TILE)
-        at = [tile * _TILE + pair, tile * _TILE + _PAIRS + pair]
+    got = stream("noise", 3).normal(3 * TILE)
+    for place in (0, 1, 7, PAIRS - 1, TILE, TILE + 4321, 3 * TILE - PAIRS - 1):
+        tile, pair = divmod(place, TILE)
+        at = [tile * TILE + pair, tile * TILE + PAIRS + pair]
         words = [Keystream(subkey).read(word // 2, 16)[8 * (word % 2) :][:8] for word in at]
         first, second = (int.from_bytes(word, "little", signed=True) for word in words)
         radius = math.sqrt(-2 * math.log(abs(first | 1) * 2.0**-63))
         angle = math.pi * second / 2.0**63
         assert got[place] == pytest.approx(radius * math.cos(angle), rel=1e-12, abs=1e-14)
-        assert got[place + _PAIRS] == pytest.approx(radius * math.sin(angle), rel=1e-12, abs=1e-14)
+        assert got[place + PAIRS] == pytest.approx(radius * math.sin(angle), rel=1e-12, abs=1e-14)
 
 
 @pytest.mark.parametrize("threads", [2, 3, 8])
@@ -55,9 +55,9 @@ def test_threads_do_not_change_them(threads, skipped):
 def test_pieces_do_not_change_them():
     whole = stream("noise").normal(COUNT, threads=2)
     for seed in range(5):
-        sizes = np.random.default_rng(seed).integers(0, [1, 7, _PAIRS, _TILE, _SHARE], size=(40, 5)).ravel()
+        sizes = np.random.default_rng(seed).integers(0, [1, 7, PAIRS, TILE, _SHARE], size=(40, 5)).ravel()
         pieces, taken = stream("noise"), 0
-        for size in [1, 1, _PAIRS - 2, 1, 1, _PAIRS - 1, *sizes]:
+        for size in [1, 1, PAIRS - 2, 1, 1, PAIRS - 1, *sizes]:
             size = min(int(size), COUNT - taken)
             assert (pieces.normal(size, threads=1 + size % 2) == whole[taken : taken + size]).all()
             taken += size
@@ -121,13 +121,13 @@ def test_the_smallest_and_largest_radius_are_finite(monkeypatch):
         words[:] = np.resize(np.repeat(values, 6) if block == 0 else values, words.shape)
 
     monkeypatch.setattr(Keystream, "fill", fill)
-    numbers = stream("noise").normal(_TILE)
+    numbers = stream("noise").normal(TILE)
     assert np.isfinite(numbers).all()
     assert np.abs(numbers).max() == pytest.approx(math.sqrt(126 * math.log(2)))
 
 
 def test_neighbours_and_the_two_of_a_pair_are_uncorrelated(draws):
-    tiles = draws[: draws.size // _TILE * _TILE].reshape(-1, 2, _PAIRS)
+    tiles = draws[: draws.size // TILE * TILE].reshape(-1, 2, PAIRS)
     pairs = [
         (tiles[:, 0], tiles[:, 1]),
         (np.abs(tiles[:, 0]), np.abs(tiles[:, 1])),
@@ -140,7 +140,7 @@ def test_neighbours_and_the_two_of_a_pair_are_uncorrelated(draws):
 
 
 def test_the_sum_of_squares_of_a_pair_is_exponential(draws):
-    tiles = draws[: draws.size // _TILE * _TILE].reshape(-1, 2, _PAIRS)
+    tiles = draws[: draws.size // TILE * TILE].reshape(-1, 2, PAIRS)
     assert stats.kstest((tiles**2).sum(axis=1).ravel() / 2, "expon").pvalue > RARE
 
 

@@ -21,10 +21,11 @@ POOL, STEPS = 128, 1000
 
 def main() -> None:
     """All checks of a run, until the input ends."""
-    name = config()["setting"]
-    model = models.model(name)
-    inputs, targets = models.batch(name)
-    micro = min(models.SETTINGS[name].micro, len(inputs))
+    given = config()
+    name, device = given["setting"], given["device"]
+    model = models.model(name, device)
+    inputs, targets = models.batch(name, device, given["times"])
+    micro = min(models.SETTINGS[name].micro * given["times"], len(inputs))
 
     def losses(rows: tuple[Tensor, Tensor]) -> Tensor:
         return models.losses(name, model(rows[0]), rows[1])

@@ -1,11 +1,13 @@
-"""The five models of `dpsgd_step.py` and a batch for each: the same weights and data in every contender.
+"""The models of `dpsgd_step.py` and a batch for each: the same weights and data in every contender.
 
-This file runs in the environment of each peer: it needs PyTorch only.
+This file runs in the environment of each peer: it needs PyTorch, and transformers (with peft for LoRA) for the models
+that come from there.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -122,6 +124,53 @@ class Ctr(nn.Module):
         return self.network(torch.cat([columns[:, :13], *parts], dim=1)).squeeze(1)
 
 
+class BertTiny(nn.Module):
+    """BERT with two layers of 128 and 30,522 words, for four classes; LoRA trains adapters in four layers of 512.
+
+    Positions are given for each example, which Opacus asks for.
+    """
+
+    def __init__(self, lora: bool = False) -> None:
+        super().__init__()
+        from transformers import BertConfig, BertForSequenceClassification
+
+        layers, width = (4, 512) if lora else (2, 128)
+        sizes = {"hidden_size": width, "intermediate_size": 4 * width, "num_attention_heads": width // 64}
+        off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        self.bert: nn.Module = BertForSequenceClassification(
+            BertConfig(num_hidden_layers=layers, num_labels=4, attn_implementation="eager", **sizes, **off)
+        )
+        if lora:
+            from peft import LoraConfig, get_peft_model
+
+            self.bert = get_peft_model(
+                self.bert, LoraConfig(task_type="SEQ_CLS", r=8, target_modules=["query", "value"])
+            )
+
+    def forward(self, words: Tensor) -> Tensor:
+        """int64 [B, T] → [B, 4]."""
+        places = torch.arange(words.shape[1], device=words.device).expand_as(words)
+        return self.bert(input_ids=words, position_ids=places, token_type_ids=torch.zeros_like(words)).logits
+
+
+class GptTiny(nn.Module):
+    """GPT-2 with two layers of 128 and its own 50,257 words: the next word of a document. Embeddings are tied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        off = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+        self.gpt = GPT2LMHeadModel(
+            GPT2Config(n_embd=128, n_layer=2, n_head=2, attn_implementation="eager", use_cache=False, **off)
+        )
+
+    def forward(self, words: Tensor) -> Tensor:
+        """int64 [B, T] → [B, T, 50257]."""
+        places = torch.arange(words.shape[1], device=words.device).expand_as(words)
+        return self.gpt(input_ids=words, position_ids=places).logits
+
+
 @dataclass(frozen=True)
 class Setting:
     """A model, its batch and its loss; `micro` is the micro-batch of contenders that cut the batch."""
@@ -135,30 +184,47 @@ SETTINGS = {
     "resnet20": Setting(128, 64),
     "bilstm": Setting(64, 64),
     "encoder": Setting(32, 8),
+    "bert-tiny": Setting(32, 32),
+    "gpt2-tiny": Setting(16, 8),
+    "lora": Setting(32, 16),
     "ctr-1024": Setting(1024, 1024),
     "ctr-16384": Setting(16384, 2048),
 }
 
 
-def model(name: str, lstm: type[nn.Module] = nn.LSTM) -> nn.Module:
+def model(name: str, device: str, lstm: type[nn.Module] = nn.LSTM) -> nn.Module:
     """The network, with the same weights each time."""
     torch.manual_seed(0)
-    if name == "bilstm":
-        return BiLstm(lstm)
-    if name.startswith("ctr"):
-        return Ctr()
-    return {"lenet": LeNet, "resnet20": resnet20, "encoder": Encoder}[name]()
+    made: dict[str, Callable[[], nn.Module]] = {
+        "lenet": LeNet,
+        "resnet20": resnet20,
+        "bilstm": lambda: BiLstm(lstm),
+        "encoder": Encoder,
+        "bert-tiny": BertTiny,
+        "lora": lambda: BertTiny(lora=True),
+        "gpt2-tiny": GptTiny,
+        "ctr-1024": Ctr,
+        "ctr-16384": Ctr,
+    }
+    return made[name]().to(device)
 
 
-def batch(name: str) -> tuple[Tensor, Tensor]:
-    """Inputs and targets."""
-    size = SETTINGS[name].batch
+def batch(name: str, device: str, times: int = 1) -> tuple[Tensor, Tensor]:
+    """Inputs and targets, the same each time; `times` as many as the setting has."""
+    inputs, targets = _drawn(name, SETTINGS[name].batch * times)
+    return inputs.to(device), targets.to(device)
+
+
+def _drawn(name: str, size: int) -> tuple[Tensor, Tensor]:
     random = torch.Generator().manual_seed(1)
-    if name in ("bilstm", "encoder"):
+    if name in ("bilstm", "encoder", "bert-tiny", "lora"):
         words = torch.randint(10_000, (size, 64 if name == "bilstm" else 128), generator=random)
         return words, torch.randint(4, (size,), generator=random)
+    if name == "gpt2-tiny":
+        words = torch.randint(50_257, (size, 129), generator=random)
+        return words[:, :-1].contiguous(), words[:, 1:].contiguous()
     if name.startswith("ctr"):
-        network = model(name)
+        network = Ctr()
         # most ids are common ones, as in real columns
         columns = [(torch.rand(size, generator=random) ** 4 * table.num_embeddings).long() for table in network.tables]
         numbers = torch.randn(size, 13, generator=random)
@@ -171,4 +237,6 @@ def losses(name: str, outputs: Tensor, targets: Tensor) -> Tensor:
     """One loss for each example, float [B]."""
     if name.startswith("ctr"):
         return F.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
+    if name == "gpt2-tiny":
+        return F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets).mean(dim=1)
     return F.cross_entropy(outputs, targets, reduction="none")

@@ -20,16 +20,16 @@ from sfumato.per_example import Recording, covered
 def main() -> None:
     """Steps until the input ends."""
     given = config()
-    name = given["setting"]
-    model = models.model(name)
-    inputs, targets = models.batch(name)
-    micro = given.get("micro", models.SETTINGS[name].micro)
+    name, device = given["setting"], given["device"]
+    model = models.model(name, device)
+    inputs, targets = models.batch(name, device, given["times"])
+    micro = models.SETTINGS[name].micro * given["times"]
     mechanism = IndependentGaussian(noise_multiplier=models.NOISE_MULTIPLIER if given["noise"] else 0.0)
     source = RandomSource.from_os()
     optimizer = torch.optim.SGD(model.parameters(), lr=models.LEARNING_RATE / len(inputs))
     layers = covered(model)
     parameters = Recording(layers).parameters
-    total = torch.zeros(sum(parameter.numel() for parameter in parameters))
+    total = torch.zeros(sum(parameter.numel() for parameter in parameters), device=device)
     totals = [
         part.view_as(parameter)
         for part, parameter in zip(

@@ -9,9 +9,10 @@ from workload import Gate, config
 
 def main() -> None:
     """Steps until the input ends."""
-    name = config()["setting"]
-    model = models.model(name)
-    inputs, targets = models.batch(name)
+    given = config()
+    name, device = given["setting"], given["device"]
+    model = models.model(name, device)
+    inputs, targets = models.batch(name, device, given["times"])
     optimizer = torch.optim.SGD(model.parameters(), lr=models.LEARNING_RATE)
     gate = Gate(lambda: models.losses(name, model(inputs), targets).mean().item())
     while gate.wait():

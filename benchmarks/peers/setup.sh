@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the environment of one peer of the benchmarks: setup.sh pfl|flower → .cache/peers/NAME
+# Makes the environment of one peer of the benchmarks: setup.sh NAME → .cache/peers/NAME
 set -eu
 name=${1:?"usage: setup.sh NAME, where requirements-NAME.txt lies beside this script"}
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)

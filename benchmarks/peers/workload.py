@@ -106,7 +106,8 @@ class Gate:
     """Stands between two rounds: reports the one that ended, waits for the order to start the next.
 
     On standard input, a line `round` starts a round and is answered with `{"ms": …}`; a line `loss` is answered with
-    `{"loss": …}`; the end of the input ends the worker. The first thing written is the line `ready`.
+    `{"loss": …}`, a line `memory` with the peak of a GPU's memory, `{"MiB": …}`; the end of the input ends the worker.
+    The first thing written is the line `ready`.
 
     A framework whose rounds cannot be called one by one calls `wait` from a callback between two of them.
     """
@@ -128,10 +129,14 @@ class Gate:
         if self._started is None:
             self._say("ready")
         else:
+            if torch.cuda.is_initialized():
+                torch.cuda.synchronize()
             self._say(json.dumps({"ms": (time.perf_counter() - self._started) * 1000}))
         for line in sys.stdin:
             if line.strip() == "loss":
                 self._say(json.dumps({"loss": self.loss() if self.loss else None}))
+            elif line.strip() == "memory":
+                self._say(json.dumps({"MiB": torch.cuda.max_memory_allocated() / 2**20}))
             elif line.strip() == "round":
                 self._started = time.perf_counter()
                 return True
@@ -140,6 +145,11 @@ class Gate:
 
 def config() -> dict[str, Any]:
     """The worker's configuration, from its only argument; sets the number of threads."""
-    given = {"setting": "lenet", "threads": 2, **json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}")}
+    given = {
+        "setting": "lenet",
+        "threads": 2,
+        "device": "cpu",
+        **json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}"),
+    }
     torch.set_num_threads(given["threads"])
     return given

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 BLOCK = 16  # bytes
-_ZEROS = bytes(1 << 17)
+_ZEROS = memoryview(bytes(1 << 20))
 
 
 class Keystream:

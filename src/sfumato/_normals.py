@@ -17,9 +17,9 @@ import numpy as np
 
 from sfumato._keystream import BLOCK, Keystream
 
-_PAIRS = 1 << 14  # pairs in a tile: changing it changes every draw
-_TILE = 2 * _PAIRS
-_SHARE = 32 * _TILE  # numbers that a thread takes at a time
+PAIRS = 1 << 14  # pairs in a tile: changing it changes every draw
+TILE = 2 * PAIRS
+_SHARE = 32 * TILE  # numbers that a thread takes at a time
 _WORDS = BLOCK // 8
 
 
@@ -48,18 +48,18 @@ def _add(out: np.ndarray, key: bytes, first: int, std: float) -> None:
     box = _Box(key)
     done = 0
     while done < len(out):
-        tile, low = divmod(first + done, _TILE)
-        high = min(low + len(out) - done, _TILE)
+        tile, low = divmod(first + done, TILE)
+        high = min(low + len(out) - done, TILE)
         piece = out[done : done + high - low]
         # A few numbers at one end of the tile need a few pairs only.
-        start, end = (low % _PAIRS, (high - 1) % _PAIRS + 1) if low >= _PAIRS or high <= _PAIRS else (0, _PAIRS)
+        start, end = (low % PAIRS, (high - 1) % PAIRS + 1) if low >= PAIRS or high <= PAIRS else (0, PAIRS)
         cosines, sines = box.pairs(tile, start, end, std)
-        middle = min(max(_PAIRS - low, 0), len(piece))
+        middle = min(max(PAIRS - low, 0), len(piece))
         if middle:
             part = piece[:middle]
             part += cosines[low - start :][:middle].astype(out.dtype, copy=False)
         if middle < len(piece):
-            part, begin = piece[middle:], max(low - _PAIRS, 0) - start
+            part, begin = piece[middle:], max(low - PAIRS, 0) - start
             part += sines[begin:][: len(part)].astype(out.dtype, copy=False)
         done += len(piece)
 
@@ -69,16 +69,16 @@ class _Box:
 
     def __init__(self, key: bytes) -> None:
         self._keystream = Keystream(key)
-        self._words = np.empty((2, _PAIRS), dtype="<i8")
-        self._spare = np.empty(_PAIRS)
+        self._words = np.empty((2, PAIRS), dtype="<i8")
+        self._spare = np.empty(PAIRS)
 
     def pairs(self, tile: int, start: int, end: int, std: float) -> tuple[np.ndarray, np.ndarray]:
         """std × the two numbers of pairs start, …, end-1, float64 [end - start] each, until the next call."""
         skipped = start % _WORDS
         first, count = start - skipped, end - start + skipped
         words, angles = self._words[0, :count], self._words[1, :count]
-        self._keystream.fill((tile * _TILE + first) // _WORDS, words)
-        self._keystream.fill((tile * _TILE + _PAIRS + first) // _WORDS, angles)
+        self._keystream.fill((tile * TILE + first) // _WORDS, words)
+        self._keystream.fill((tile * TILE + PAIRS + first) // _WORDS, angles)
         radius, sines, cosines = words.view(np.float64), angles.view(np.float64), self._spare[:count]
 
         np.bitwise_or(words, 1, out=words)

@@ -40,12 +40,15 @@ import hashlib
 import math
 import secrets
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from sfumato._keystream import BLOCK, Keystream
 from sfumato._normals import add_normals
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _WORDS = BLOCK // 8
 _READ_AHEAD = 1 << 16  # words read at once where many of them are wanted
@@ -143,6 +146,13 @@ class Stream:
         Any number of threads gives the same draws, and so does any split of `out` into several calls.
         """
         add_normals(out, self._subkey(b"normals"), self._normals, std, threads)
+        self._normals += len(out)
+
+    def add_normal_on_device(self, out: "Tensor", *, std: float = 1.0, threads: int = 1) -> None:
+        """The same for a float tensor [n] on a device with double precision; the last bits may differ."""
+        from sfumato._device_normals import add_normals_on_device  # with torch, which accounting does without
+
+        add_normals_on_device(out, self._subkey(b"normals"), self._normals, std, threads)
         self._normals += len(out)
 
 

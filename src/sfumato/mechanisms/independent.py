@@ -53,7 +53,9 @@ class IndependentGaussian:
             std, threads, flat = self.noise_std(scale), torch.get_num_threads(), total.view(-1)
             if total.device.type == "cpu":
                 stream.add_normal(flat.numpy(), std=std, threads=threads)
-            else:
+            elif total.device.type == "cuda":
+                stream.add_normal_on_device(flat, std=std, threads=threads)
+            else:  # a device without double precision
                 for piece in flat.split(_PIECE):  # no second vector of the model's size
                     noise = stream.normal(len(piece), threads=threads)
                     piece.add_(torch.from_numpy(noise).to(piece.device), alpha=std)

@@ -161,7 +161,7 @@ def _refuse_kind(dataset: Any) -> None:
 
 
 def _seed(seed: int) -> None:
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)  # the processor's; no device reads examples
     random.seed(seed)
     np.random.seed(seed % (1 << 32))  # noqa: NPY002
 
