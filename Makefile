@@ -18,9 +18,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 demo: .venv/base  ## DP-FedEmb on the embedded data: metrics, statement, page
 	$(BIN)/sfumato fedemb --config recipes/fedemb_glyphs/demo.yaml
 
+# Many tests start a Python: without its bytecode each of them would compile all of sfumato.
 test: .venv/develop  ## all tests, with a browser if one can be installed
 	sh tests/install_chromium.sh
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: .venv/develop  ## style, types, layers, no circles
 	$(BIN)/ruff check .

@@ -34,14 +34,22 @@ class Forked:
     Args:
         path: of the script; its main gives the exit code.
         words: the arguments.
-        told: where stdout and stderr go.
+        told: where stdout goes.
         environment: of the process, beside that of this one.
+        errors: where stderr goes; with stdout, if not given.
     """
 
-    def __init__(self, path: Path, words: list[str], told: Path, environment: Mapping[str, str] | None = None) -> None:
-        self._told = told
+    def __init__(
+        self,
+        path: Path,
+        words: list[str],
+        told: Path,
+        environment: Mapping[str, str] | None = None,
+        errors: Path | None = None,
+    ) -> None:
+        self._told, self._errors = told, errors or told
         heeds = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
-        given = path, words, told, {**os.environ, **(environment or {})}, heeds
+        given = path, words, told, self._errors, {**os.environ, **(environment or {})}, heeds
         self._process = _CONTEXT.Process(target=_run, args=given, daemon=True)
         self._process.start()
 
@@ -68,6 +76,16 @@ class Forked:
         """What it printed."""
         return self._told.read_text() if self._told.exists() else ""
 
+    @property
+    def errors(self) -> str:
+        """What it printed on stderr."""
+        return self._errors.read_text() if self._errors.exists() else ""
+
+    def kill(self) -> None:
+        """End it at once, if it has not ended."""
+        self._process.kill()
+        self._process.join()
+
 
 def team(path: Path, words: list[str], told: Path, size: int) -> list[str]:
     """What each of so many processes of one run printed; torchrun would give them the same names."""
@@ -80,11 +98,10 @@ def team(path: Path, words: list[str], told: Path, size: int) -> list[str]:
     return [member.told for member in members]
 
 
-def _run(path: Path, words: list[str], told: Path, environment: dict[str, str], heeds: bool) -> None:
+def _run(path: Path, words: list[str], told: Path, errors: Path, environment: dict[str, str], heeds: bool) -> None:
     os.environ.clear()
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.default_int_handler if heeds else signal.SIG_IGN)
-    out = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    for stream in (1, 2):
-        os.dup2(out, stream)
+    for stream, file in ((1, told), (2, errors)):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), stream)
     sys.exit(script(path).main(words))

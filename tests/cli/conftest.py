@@ -1,8 +1,5 @@
 """The commands, run in this process or as real processes, and small folders of pictures to run them on."""
 
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from forked import Forked
+from sfumato.cli import main as program
 from sfumato.cli.main import main
 
 
@@ -45,29 +44,20 @@ def sfumato(capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.fixture
-def process():
+def process(tmp_path: Path):
     """Start a command as a process of its own: `process("account", ...)`; killed at the end of the test."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[Forked] = []
 
-    def start(*words: object, module: str = "sfumato", **arguments: object) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", module, *(str(word) for word in words)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        child = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-            **arguments,  # type: ignore[call-overload]
-        )
-        started.append(child)
-        return child
+    def start(*words: object, script: Path = Path(program.__file__)) -> Forked:
+        folder = tmp_path / "processes"
+        folder.mkdir(exist_ok=True)
+        out, errors = (folder / f"{len(started)}.{stream}" for stream in ("out", "err"))
+        started.append(Forked(script, [str(word) for word in words], out, {"OMP_NUM_THREADS": "1"}, errors))
+        return started[-1]
 
     yield start
     for child in started:
-        if child.poll() is None:
-            child.kill()
-        child.communicate()
+        child.kill()
 
 
 def draw(root: Path, users: int, images: int, side: int = 12, seed: int = 0) -> Path:

@@ -1,8 +1,9 @@
 """Bad input: each kind is one clear line with exit code 2, and what was there before is as it was."""
 
 import json
-import resource
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +24,13 @@ def train(sfumato, small, tmp_path: Path):
     return run
 
 
-def test_a_process_says_it_in_one_line_too(process, tmp_path: Path):
-    child = process("fedemb", "--data", tmp_path / "none", *NOISE)
-    out, err = child.communicate(timeout=60)
-    assert (child.returncode, out) == (2, "")
-    assert err.startswith("sfumato: there is nothing at")
-    assert err.count("\n") == 1
+def test_a_process_says_it_in_one_line_too(tmp_path: Path):
+    """As a user starts it: nothing was loaded before."""
+    words = [sys.executable, "-m", "sfumato", "fedemb", "--data", tmp_path / "none", *NOISE]
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("sfumato: there is nothing at")
+    assert done.stderr.count("\n") == 1
 
 
 def test_no_users(train, tmp_path: Path):
@@ -209,16 +211,12 @@ def test_a_disk_that_fills_up_leaves_the_checkpoint_before(process, sfumato, fin
     run = tmp_path / "run"
     words = ("fedemb", "--data", people, *small, *NOISE, "--seed", 3, "--checkpoint-every", 1, "--out", run)
 
-    def no_room() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
     # Room for the first checkpoint (parameters only), not for the next (parameters and momentum).
     size = int((finished / "model.safetensors").stat().st_size * 1.5)
-    child = process(*words, preexec_fn=no_room)
-    _, err = child.communicate(timeout=100)
-    assert child.returncode == 2, err
-    assert err.count("\n") == 1
-    assert "the checkpoint before it is intact" in err
+    child = process(size, *words, script=Path(__file__).with_name("no_room.py"))
+    assert child.wait() == 2, child.errors
+    assert child.errors.count("\n") == 1
+    assert "the checkpoint before it is intact" in child.errors
     assert sfumato("fedemb", "--resume", run).code == 0
     entries = [(folder / "ledger.jsonl").read_bytes().splitlines() for folder in (run, finished)]
     assert entries[0][:-1] == entries[1][:-1]  # the last names the plan, which tells how often to save

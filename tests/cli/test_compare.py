@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def test_every_kind_of_source_gives_the_library_s_numbers(sfumato, event: Path, 
         assert row["comparable"]
     shown = sfumato("compare", event, folder, "--delta", 1e-5).out
     assert f"{high:.5g}" in shown
-    assert "300 × gaussian (noise multiplier 1), Poisson sample 0.02" in shown
+    assert "300 × gaussian (noise multiplier 1), Poisson sample 0.02" in " ".join(shown.split())
     assert "its unit is not known" in shown
 
 
@@ -135,7 +136,7 @@ def test_the_verdict_is_that_of_the_statement_in_the_same_words(sfumato, tmp_pat
     assert told[1]["verdict"]["delta"] == ""
     assert told[2]["verdict"]["sentence"] == acc.Statement.load(alone).verdict().sentence
     shown = sfumato("compare", one, two).out
-    assert f"{verdict.title}. {verdict.sentence} Delta is too large" in shown
+    assert f"{verdict.title}. {verdict.sentence} Delta is too large" in " ".join(shown.split())
     other = compared(sfumato, one, two, "--adjacency", "replace")["runs"][0]
     assert "users that were replaced" in other["verdict"]["sentence"]
     kept = statement(tmp_path / "kept.json", tpr_at_1_percent_fpr=verdict.tpr)
@@ -194,3 +195,15 @@ def test_a_statement_s_fields_are_those_that_are_compared():
     used |= {"population", "tpr_at_1_percent_fpr", "epsilon_lower"}
     unused = {"assumptions", "alternatives", "disclosure", "ledger"}
     assert {field.name for field in dataclasses.fields(acc.Statement)} == used | unused
+
+
+def test_each_row_says_its_unit_neighbours_and_delta_in_80_columns(sfumato, event: Path, tmp_path: Path):
+    folder = run_folder(tmp_path / "run", adjacency="zero_out", delta=1e-7)
+    shown = sfumato("compare", event, folder, "--delta", 1e-5, "--adjacency", "add_remove").out
+    assert "Unit not stated; neighbours add_remove, delta 1e-05." in shown
+    told = "Unit user; neighbours add_remove, delta 1e-05; stated for neighbours zero_out, delta 1e-07."
+    assert told in " ".join(shown.split())
+    below = shown.split("─\n")[1].split("\n\n", 1)[1]  # the table is as wide as its names
+    assert all(len(line) <= 80 for line in below.splitlines() if str(tmp_path) not in line)
+    for column in ("epsilon", "rho", "mu", "advantage", "TPR"):
+        assert re.search(rf"^{column}: ", shown, re.M)

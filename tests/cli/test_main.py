@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import json
 import os
 import re
 import subprocess
@@ -204,3 +205,19 @@ def test_help_shows_the_type_of_what_may_be_left_out(sfumato, command: str):
     assert re.search(r"--[a-z-]+ (INT|FLOAT|PATH)", shown)
     if command == "ledger show":
         assert re.search(r"\{add_remove,replace,zero_out\}", re.sub(r"[│\s]", "", shown))
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_speaks_without_the_words_of_python(sfumato, command: str):
+    for word in ("--help", "--help-all"):
+        shown = sfumato(*command.split(), word).out
+        assert not re.search(r"\b(None|True|False)\b|\(default: *\)", shown), shown
+        frames = [line for line in shown.splitlines() if line.startswith(("│", "╭", "╰"))]
+        assert len({len(line) for line in frames}) <= 1  # no frame was moved
+
+
+@pytest.mark.parametrize("given", [("--clip-norm", "none"), ("--clip-norm=none",), ("--clip_norm", "none")])
+def test_the_help_s_word_for_nothing_is_a_value_of_a_number(sfumato, given):
+    words = ("fedavg", "--population", 1000, "--noise-multiplier", 0, "--dry-run", "--json")
+    assert json.loads(sfumato(*words, *given).out)["plan"]["clip_norm"] is None
+    assert "--clip-norm" in sfumato(*words, "--clip-norm", "nothing").line

@@ -88,7 +88,9 @@ def test_a_dry_run_promises_what_the_run_would_and_writes_nothing(
     stated = json.loads((finished / "statement.json").read_text())
     assert told["statement"] == {**stated, "ledger": None}
     assert not (tmp_path / "run").exists()
-    assert "nothing was trained" in sfumato(*words, "--dry-run").out
+    shown = sfumato(*words, "--dry-run").out
+    assert "at its end the run would state:\n\nNo protection" in shown
+    assert "nothing was trained" in shown
 
 
 def test_a_dry_run_needs_no_records_where_the_population_is_given(sfumato):
@@ -184,14 +186,13 @@ def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bytes(sfumato, process
     child = process(*words, "--out", out)
     _wait_for(out / "metrics.jsonl", child)
     child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=60)
-    assert child.returncode == 130
+    assert child.wait() == 130
     told = re.fullmatch(
         rf"sfumato: stopped after round (\d+) of 60; go on with: (sfumato fedemb --resume {out}); or end it "
         rf"for good with: sfumato close {out}\n",
-        err,
+        child.errors,
     )
-    assert told, err
+    assert told, child.errors
     assert 0 < int(told[1]) < 60
     assert sfumato("fedemb", "--resume", out).code == 0
     assert sfumato(*words, "--out", tmp_path / "undisturbed").code == 0
@@ -203,7 +204,7 @@ def _wait_for(file: Path, child) -> None:
     for _ in range(1200):
         if file.exists() and file.stat().st_size:
             return
-        assert child.poll() is None, child.communicate()
+        assert child.poll() is None, child.errors
         time.sleep(0.05)
     raise AssertionError(f"{file} did not appear")
 
@@ -214,12 +215,25 @@ def test_a_run_that_is_finished_is_told_again(sfumato, finished: Path, contents,
     again = sfumato("fedemb", "--resume", tmp_path / "copy")
     assert again.code == 0
     assert re.search(r"untrained +\d\.\d+", again.out)
-    assert "its rounds are all done already, so nothing is trained" in again.out
+    assert "the run is finished: nothing is trained or measured again" in again.out
     assert "go on after a stop" not in again.out
     assert "No protection" not in again.out  # the verdict is the run's, not this command's
     assert f"sfumato report {tmp_path / 'copy'} says its verdict" in again.out
     after = contents(tmp_path / "copy")
     assert {name for name in after if after[name] != before.get(name)} <= {"report.html"}
+
+
+def test_a_run_that_is_finished_is_not_measured_again(sfumato, finished: Path, tmp_path: Path):
+    run = shutil.copytree(finished, tmp_path / "copy")
+
+    def told(kept: dict[str, dict]) -> float:
+        (run / "evaluation.json").write_text(json.dumps(kept))
+        return json.loads(sfumato("fedemb", "--resume", run, "--json").out)["evaluation"]["trained"]["auc"]
+
+    measured = json.loads((run / "evaluation.json").read_text())
+    assert told(measured | {"trained": measured["trained"] | {"auc": 0.8765}}) == 0.8765
+    untold = {name: row for name, row in measured.items() if name != "trained"}
+    assert told(untold) == measured["trained"]["auc"]  # a crash between the end and the measurement
 
 
 def test_a_closed_run_is_refused_before_anything_is_said_of_going_on(sfumato, finished: Path, tmp_path: Path):

@@ -1,10 +1,7 @@
 """A run that was killed and resumed is the run that was never killed; one of two processes is the run of one."""
 
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,32 +10,21 @@ from contract import toy
 from contract.battery import ledger_of, published
 from contract.specimens import NAMES, SPECIMENS, fit, network, vectors
 from contract.worker import DEADLY_ROUND
+from forked import Forked, team
 from resumable import assert_equal_up_to_rounding
 from sfumato._check import InputError
 
-WORKER = str(Path(__file__).with_name("worker.py"))
+WORKER = Path(__file__).with_name("worker.py")
 TOYS = ["toy", "toy-between-phases"]
-
-
-def worker(*command: object) -> str:
-    """What the worker printed."""
-    done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory) -> Path:
     """A folder with a killed run for each name."""
     folder = tmp_path_factory.mktemp("killed")
-    told = worker(WORKER, "kill", folder, *NAMES, *TOYS).splitlines()
-    assert told == [f"{name} {signal.SIGKILL.value}" for name in (*NAMES, *TOYS)]
+    worker = Forked(WORKER, ["kill", str(folder), *NAMES, *TOYS], folder / "told")
+    assert worker.wait(200) == 0, worker.told
+    assert worker.told.splitlines() == [f"{name} {signal.SIGKILL.value}" for name in (*NAMES, *TOYS)]
     return folder
 
 
@@ -46,9 +32,7 @@ def killed(tmp_path_factory) -> Path:
 def shared_work(tmp_path_factory) -> Path:
     """A folder with a run by two processes for each name."""
     folder = tmp_path_factory.mktemp("team")
-    where = ["--nnodes=1", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
-    launch = ["-m", "torch.distributed.run", *where, "--local-addr=127.0.0.1"]
-    worker(*launch, WORKER, "team", folder, *NAMES, "toy")
+    team(WORKER, ["team", str(folder), *NAMES, "toy"], folder / "told", 2)
     return folder
 
 

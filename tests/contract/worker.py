@@ -1,19 +1,17 @@
-"""Runs that end badly, and runs of several processes: worker.py kill|team FOLDER NAME …
+"""Runs that end badly, and runs of several processes: main(["kill" or "team", FOLDER, NAME, …])
 
 kill: each run is a process of its own that SIGKILL ends in round 4, when its noise is asked for, with a round since the
 last checkpoint; "toy-between-phases" dies before the first round of its second phase. team: the runs one after another
-in the processes of one torchrun.
+in the same processes.
 """
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 import torch
 import torch.distributed
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from contract import toy
 from contract.specimens import fit, network, vectors
 from sfumato.mechanisms import IndependentGaussian
@@ -74,6 +72,8 @@ def team(folder: Path, names: list[str]) -> None:
     assert not [name for name in threads if "gloo" in name], "a thread of the group may abort the process at its end"
 
 
-if __name__ == "__main__":
+def main(words: list[str]) -> int:
+    """As the first word says."""
     torch.set_num_threads(1)
-    {"kill": kill, "team": team}[sys.argv[1]](Path(sys.argv[2]), sys.argv[3:])
+    {"kill": kill, "team": team}[words[0]](Path(words[1]), words[2:])
+    return 0

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from sfumato.accounting import Budget, Ledger, Statement
 from sfumato.accounting.ledger import binding
 from sfumato.runs import Run, RunFolder, checkpoint
 from sfumato.runs import run as run_module
-from sfumato.runs import statement as statement_module
 from small_run import ROUNDS, work
 
 ALL = os.environ.get("SFUMATO_ALL_FAULTS") == "1"
@@ -42,7 +40,6 @@ def _one_key(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(run_module, "save_file", save_file)
     monkeypatch.setattr(RandomSource, "from_os", staticmethod(lambda: RandomSource(bytes(range(32)), "os")))
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # the disk that fails keeps account of it by itself
-    monkeypatch.setattr(statement_module, "guarantee", cache(statement_module.guarantee))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield

@@ -1,6 +1,7 @@
 """What leaves beside the noisy sum: nothing; and a run goes on only as itself."""
 
 import fcntl
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from contract.battery import summed
 from sfumato import data
 from sfumato._check import InputError
 from sfumato._random import RandomSource
@@ -72,6 +74,42 @@ def changed(users: data.UserDataset, user: int) -> data.UserDataset:
 
 
 PLAN = FedAvg(rounds=6, clients_per_round=4, noise_multiplier=1.0, server_momentum=0.0)
+
+
+class Remembers(nn.Module):
+    """Keeps its last inputs in a plain attribute and, once it is `awake`, adds what it keeps to what it sees."""
+
+    awake = False
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+        self.last: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        bias = self.last[-1].mean() if self.awake and self.last else 0.0
+        self.last.append(x.detach())
+        return self.inner(x + bias)
+
+
+@pytest.mark.parametrize("plan", [FedEmb(users_per_client=1), FedAvg(), FedSGD()], ids=lambda plan: plan.name)
+@pytest.mark.parametrize(("at_once", "threads"), [(1, 1), (1, 2), (2, 1)])
+def test_nothing_of_a_client_is_left_in_the_model_and_none_meets_what_another_left(
+    plan, at_once, threads, blobs, tiny, monkeypatch
+):
+    """Also where the memory begins only behind what is tried before the first round."""
+    plan = replace(plan, clients_per_round=2, noise_multiplier=1.0, clients_at_once=at_once, client_threads=threads)
+    users = blobs(6)
+    parts = plan.private_sum(len(users))
+    assert plan.fit(Remembers(tiny()), users).model.last == []
+    contribution = plan.contribution(Remembers(tiny()), users, "cpu", 0)
+    monkeypatch.setattr(Remembers, "awake", True)
+    clients = np.arange(len(users))
+    together = summed(contribution, parts, clients).total
+    assert all(trainer.trained.model.last == [] for trainer in contribution._trainers)
+    starts = range(0, len(users), at_once)  # clients of one batched operation share a forward pass
+    ones = [summed(contribution, parts, clients[start : start + at_once]).total for start in starts]
+    assert torch.allclose(together, torch.stack(ones).sum(dim=0), atol=1e-6)
 
 
 def test_ctrl_c_stops_after_the_round_in_hand(blobs, tiny, tmp_path):

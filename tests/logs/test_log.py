@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
+from forked import team
 from sfumato._check import InputError
 from sfumato.central import DPSGD
 from sfumato.logs import Log, MLflow, TensorBoard, WandB
@@ -137,10 +138,6 @@ def test_a_package_that_is_there_is_given():
 
 
 def test_of_several_processes_one_logs(tmp_path: Path):
-    worker = Path(__file__).with_name("team_worker.py")
-    where = ["--nnodes=1", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
-    command = [sys.executable, "-m", "torch.distributed.run", *where, "--local-addr=127.0.0.1", worker, tmp_path]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
+    team(Path(__file__).with_name("team_worker.py"), [str(tmp_path)], tmp_path / "told", 2)
     told = {int(file.stem): json.loads(file.read_text()) for file in tmp_path.glob("*.json")}
     assert told == {0: [1, 2, 2], 1: []}

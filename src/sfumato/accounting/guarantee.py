@@ -231,6 +231,12 @@ def guarantee(event: Event, adjacency: Adjacency = "add_remove", method: Method 
         raise InputError(f"event must be an accounting event such as Gaussian(1.0), got {event!r}")
     one_of(get_args(Adjacency), adjacency=adjacency)
     one_of(get_args(Method), method=method)
+    return _guarantee(event, adjacency, method)
+
+
+@lru_cache(maxsize=32)
+def _guarantee(event: Event, adjacency: Adjacency, method: Method) -> Guarantee:
+    """Remembered with its curve: statement, page and terminal of a run all ask for the same one."""
     return Guarantee(event, adjacency, _accountants(event, adjacency, method))
 
 
@@ -299,6 +305,5 @@ def _moment_accountants(event: Event, adjacency: Adjacency) -> tuple[list[Accoun
     return found, reason
 
 
-@lru_cache(maxsize=32)
 def _pld(event: Event, adjacency: Adjacency) -> PldAccountant | ScheduleAccountant:
     return (ScheduleAccountant if many_different(event, adjacency) else PldAccountant)(event, adjacency)

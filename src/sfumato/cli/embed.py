@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import tyro
 from torch import nn
 
-from sfumato import data as datasets
 from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato.cli.console import bar, say, say_json
 from sfumato.cli.options.backbones import check_device, rebuild
+from sfumato.cli.options.users import ReadingOptions
 from sfumato.cli.parse import CommonOptions, parse
 from sfumato.data import UserDataset
 from sfumato.federated.recall import embed as embeddings
@@ -25,7 +25,7 @@ _GROUP = 4096  # rows of a row group: large enough for readers, small enough for
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbedOptions(CommonOptions):
+class EmbedOptions(ReadingOptions, CommonOptions):
     """What to embed.
 
     Attributes:
@@ -33,12 +33,6 @@ class EmbedOptions(CommonOptions):
         data: the records: anything that --data of the training commands takes.
         out: the Parquet file to write, which must not exist yet. Its columns are user, index (of the example within
             the user), label, label_name (where classes have names) and embedding (of length 1).
-        user: for a table: the column that says whose each row is.
-        input: for a table: the column of pictures or of lists of numbers. Without it, the only column of pictures.
-        label: for a table: the column of classes. Without it each user is a class.
-        labels: whether class folders of the same name are one class for all users (shared) or each user's own
-            (per_user).
-        on_error: what to do with files that are no readable pictures: refuse them and stop, or skip and count them.
         batch_size: examples that the model reads at a time.
         device: cpu, cuda, or cuda:1.
     """
@@ -46,11 +40,6 @@ class EmbedOptions(CommonOptions):
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
     out: Path
-    user: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
-    input: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
-    label: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
-    labels: Literal["shared", "per_user"] = "shared"
-    on_error: Literal["refuse", "skip"] = "refuse"
     batch_size: int = 256
     device: str = "cpu"
 
@@ -67,18 +56,7 @@ def embed(argv: Sequence[str]) -> int:
     about_run: dict[str, Any] = folder.read_plan().get("about") or {}
     model = rebuild(about_run, folder.model).to(options.device)
     height, width, channels = about_run["input_shape"]
-    with bar("reading") as progress:
-        records = datasets.load(
-            options.data,
-            (height, width),
-            channels,
-            options.on_error,
-            options.labels,
-            progress,
-            user=options.user,
-            input=options.input,
-            label=options.label,
-        )
+    records = options.load(options.data, (height, width), channels)
     count = records.num_examples
     with bar("embedding") as progress:
         write_atomic(options.out, lambda path: _write(path, model, records, options, progress))

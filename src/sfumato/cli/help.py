@@ -6,6 +6,7 @@ The long help is tyro's, made from the options' docstrings. The short one is cut
 import contextlib
 import io
 import re
+import sys
 import textwrap
 import types
 from collections.abc import Sequence
@@ -31,6 +32,8 @@ _SHOWN = ConstructorRegistry()
 _WIDTH = 80
 _FRAME = re.compile(r"^╭─ (.*?) ─+╮$")
 _LINE = re.compile(r"^│ (.*?) *│$")
+_SWITCH = re.compile(r"\b(False|True)\)(.*)│")
+_NOTHING = "(default: )"
 _ASKS = ("-h", "--help", "--help-all")
 
 
@@ -63,13 +66,26 @@ def show_help(kind: Any, word: str, *, command: str, about: str) -> None:
         command: its name, of the registry.
         about: what the command does.
     """
-    if word == "--help-all":
+    frames = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    frames.isatty = sys.stdout.isatty  # as colourful as the place where it will stand
+    with contextlib.redirect_stdout(frames):
         _by_tyro(kind, command=command, about=about)
-    else:
-        frames = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
-        with contextlib.redirect_stdout(frames):
-            _by_tyro(kind, command=command, about=about)
-        print(_short(read(frames.buffer.getvalue().decode()), command=command, about=about))
+    whole = in_plain_words(frames.buffer.getvalue().decode())
+    print(whole.rstrip("\n") if word == "--help-all" else _short(read(whole), command=command, about=about))
+
+
+def in_plain_words(whole: str) -> str:
+    """Defaults in words that are not Python's, within frames of the same width.
+
+    >>> print(in_plain_words("│ Nesterov's momentum (default: False) │"))
+    │ Nesterov's momentum (default: off)   │
+    """
+
+    def on_or_off(found: re.Match[str]) -> str:
+        word = "on" if found[1] == "True" else "off"
+        return f"{word}){found[2]}{' ' * (len(found[1]) - len(word))}│"
+
+    return re.sub(r"\bNone\b", "none", _SWITCH.sub(on_or_off, whole)).replace(_NOTHING, " " * len(_NOTHING))
 
 
 def _by_tyro(kind: Any, *, command: str, about: str) -> None:

@@ -70,10 +70,32 @@ def read_flags(kind: type[T], words: Sequence[str], *, command: str, about: str)
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            return tyro.cli(kind, args=list(words), prog=f"sfumato {command}", description=about, config=MARKERS)
+            return tyro.cli(
+                kind, args=_with_none(words, known), prog=f"sfumato {command}", description=about, config=MARKERS
+            )
     except SystemExit:
         pass
     raise InputError(f"{_mistake(errors.getvalue(), words, known)}; {_advice(command)}")
+
+
+def _with_none(words: Sequence[str], known: Mapping[str, Any]) -> list[str]:
+    """The words, where the help's "none" for a number is what tyro takes for it."""
+    numbers = {f"--{name.replace('_', '-')}" for name, kind in known.items() if _is_number_or_none(kind)}
+    found, before = list[str](), ""
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if equals and value == "none" and flag.replace("_", "-") in numbers:
+            word = f"{flag}=None"
+        elif word == "none" and before.replace("_", "-") in numbers:
+            word = "None"
+        found.append(word)
+        before = word
+    return found
+
+
+def _is_number_or_none(kind: Any) -> bool:
+    kinds = set(typing.get_args(kind))
+    return type(None) in kinds and bool(kinds & {int, float}) and kinds <= {int, float, type(None)}
 
 
 def answer_help(kind: Any, argv: Sequence[str], *, command: str, about: str) -> None:

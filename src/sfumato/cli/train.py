@@ -183,7 +183,7 @@ def _fit(
         every = max(1, rounds // 10) if parts.validation is not None else 0
     if not run.json:
         how = (
-            "its rounds are all done already, so nothing is trained"
+            "the run is finished: nothing is trained or measured again"
             if already
             else (f"go on after a stop with: sfumato {plan.name} --resume {out}")
         )
@@ -256,7 +256,7 @@ def _dry_run(plan: TrainingPlan, parts: Any, options: Any) -> int:
         return 0
     table(["setting", "value"], [[name, str(value)] for name, value in plan.to_json().items() if value is not None])
     tried = "model and data were tried out; " if parts else ""
-    say(f"\n{statement.text()}\n\ndry run: {tried}nothing was trained or written")
+    say(f"\nat its end the run would state:\n\n{statement.text()}\n\ndry run: {tried}nothing was trained or written")
     return 0
 
 
@@ -301,7 +301,7 @@ def _conclude(result: Result, out: Path, task: Task, *, as_json: bool, already: 
         return
     _tell(task, evaluation)
     if already:
-        say(f"\nthe run had ended before, and this command trained nothing; sfumato report {out} says its verdict")
+        say(f"\nthe run was finished before, so these are its measurements; sfumato report {out} says its verdict")
         return
     say("\n" + "\n".join(in_brief(out, page)) + f"\n\nrun: {out}")
 

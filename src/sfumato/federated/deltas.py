@@ -110,6 +110,7 @@ class LocalContribution(Contribution):
                     share.add_rows(deltas)
                     loss = losses.sum()
                 trainer.trained.put_back()
+                trainer.trained.forget()  # what no check before the first round could see begins later
                 share.tally.add(loss=loss, examples=examples)
             return share
 

@@ -227,6 +227,7 @@ class _Fit:
             saved = run.saved(fingerprint)
             trained.load_frozen(run.frozen())
             loop.resume(saved)
+        done_before = loop.finished
         # Before anything is written, so that a test set of no use leaves no folder behind.
         untrained = self._measure(run, contribution, theta) if loop.round == 0 else None
         delta = plan.delta_for(population)
@@ -261,7 +262,8 @@ class _Fit:
         evaluation = run.folder.evaluation() if run.folder is not None else {}
         if untrained:
             evaluation["untrained"] = untrained
-        if loop.finished and (row := self._measure_or_warn(run, contribution, final)):
+        measured = done_before and "trained" in evaluation  # and kept: a finished run is not measured again
+        if loop.finished and not measured and (row := self._measure_or_warn(run, contribution, final)):
             evaluation["trained"] = row
             self._keep(run, "trained", row)
         result = Result(

@@ -5,8 +5,6 @@ import copy
 import itertools
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Dataset, TensorDataset
 
 from central.own.loops import STEPS, by_steps, inputs, labels, losses_of, net, plan, records, same, sgd, train
+from forked import team
 from sfumato._check import InputError
 from sfumato.data import examples_from_arrays
 from sfumato.training import Cadence, Callback, Stop
@@ -331,19 +330,7 @@ def test_a_callback_of_fit_sees_measurements():
 
 
 def test_two_processes_give_the_result_of_one(tmp_path):
-    worker = Path(__file__).with_name("team_worker.py")
-    where = ["--nnodes=1", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        *where,
-        "--local-addr=127.0.0.1",
-        str(worker),
-        str(tmp_path),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
+    team(Path(__file__).with_name("team_worker.py"), [str(tmp_path)], tmp_path / "told", 2)
     alone, _ = train(net(dropout=0.0), of=lambda: plan(steps=3))
     together = torch.load(tmp_path / "model.pt")
     for name, tensor in alone.state_dict().items():

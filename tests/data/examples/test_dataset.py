@@ -122,6 +122,7 @@ def test_examples_of_users_are_those_of_the_view(pictures) -> None:
         (np.zeros((0, 3)), [], {}, "no examples"),
         (np.zeros((2, 3), object), [0, 1], {}, "inputs must be numbers, got object"),
         (np.zeros((2, 4, 4, 5), np.uint8), [0, 1], {}, r"1 or 3 channels, got shape \(2, 4, 4, 5\)"),
+        (np.zeros((2, 3)), [[0], [1]], {"num_classes": 2}, r"\(2, 1\); give class numbers: targets\[:, 0\]"),
         (np.float64(3), [0], {}, "one row an example, got a single number"),
         (np.zeros((2, 3)), ["a", "b"], {"label_names": ["a"]}, "target 'b' at position 1 is none of label_names"),
         (np.zeros((2, 3)), [0, 1], {"num_classes": 0}, "num_classes must be a whole number >= 1, got 0"),

@@ -320,19 +320,18 @@ def _ends(pair: Pair) -> bool:
     return float(beyond[0]) <= pair.infinity()
 
 
-def _single_bound(pair: Pair, epsilon: float, above: bool) -> float:
-    """A bound on delta of one release: P(L > epsilon) - e^epsilon Q(L > epsilon)."""
+def _single_bounds(pair: Pair, epsilon: float) -> tuple[float, float]:
+    """(lower, upper) bounds on what one release has at epsilon: P(L > epsilon) - e^epsilon Q(L > epsilon)."""
     near = epsilon - 1e-6 * (1 + epsilon)  # the error of a narrow cell is that of the tails at its ends
     upper, lower, error = pair.cells(np.array([-np.inf, near, epsilon, np.inf]))
     discounted = float(np.exp(epsilon + np.log(lower[2]))) if lower[2] > 0 else 0.0
     wrong = float(error[1]) + 4 * EPS * (float(upper[2]) + discounted * (1 + epsilon))
-    if not above and float(upper[2]) < _SUBNORMAL:
-        return 0.0
-    return float(upper[2]) - discounted + (wrong if above else -wrong)
+    delta = float(upper[2]) - discounted
+    return 0.0 if float(upper[2]) < _SUBNORMAL else delta - wrong, delta + wrong
 
 
 def _single_delta(pair: Pair, epsilon: float) -> tuple[float, float]:
-    low, high = _single_bound(pair, epsilon, False), _single_bound(pair, epsilon, True)
+    low, high = _single_bounds(pair, epsilon)
     return min(max(pair.infinity(), low), 1.0), min(max(pair.infinity(), high), 1.0)
 
 
@@ -343,7 +342,7 @@ def _single_epsilon(pair: Pair, delta: float) -> tuple[float, float]:
     for above in (False, True):
 
         def excess(epsilon: float, above: bool = above) -> float:
-            value = _single_bound(pair, epsilon, above)
+            value = _single_bounds(pair, epsilon)[above]
             return math.log(value / delta) if value > 0 else -math.inf
 
         if excess(0.0) <= 0:

@@ -1,6 +1,7 @@
 """`sfumato compare`: what runs cost under one convention, and which of them cannot be compared."""
 
 import math
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,16 @@ from sfumato.cli.console import say, say_json, table
 from sfumato.cli.parse import CommonOptions, parse
 
 _FPRS = (FPR, 0.001)
+_WIDTH = 80
+_COLUMNS = (
+    "epsilon: certified bounds, the truth is between them; ≤ where only one is known",
+    "rho: of zCDP; sampling does not make it smaller, so it can be large",
+    "mu: of the Gaussian mechanism that is at most as private",
+    "advantage: by how much a test's TPR exceeds its FPR, at most",
+    "TPR: share of the units in the data that a test finds, at most, where it",
+    f"     suspects the share FPR of the others; the words below take {FPR:g}",
+)
+"""What the columns tell, for the last lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +111,12 @@ def compare(argv: Sequence[str]) -> int:
     say(f"all at delta {delta:g}, neighbours: {adjacency}; unit: {unit or 'not stated'}\n")
     header = ["run", "epsilon", "rho", "mu", "advantage", *(f"TPR at FPR {fpr:g}" for fpr in _FPRS), "verdict"]
     table(header, [_cells(source, row) for source, row in zip(sources, rows, strict=True)])
+    say("\n" + "\n".join(_COLUMNS))
     for source, row in zip(sources, rows, strict=True):
         said = [f"{row.verdict.title}.", row.verdict.sentence, row.verdict.delta_too_large] if row.verdict else []
-        say(f"\n{source.path}: {_what_ran(source)}\n{' '.join(filter(None, said))}".rstrip())
+        say(f"\n{_folded(f'{source.path}: {_what_ran(source)}')}\n{_folded(_convention(source, delta, adjacency))}")
+        if said:
+            say(_folded(" ".join(filter(None, said))))
     for source, row in zip(sources, rows, strict=True):
         for line in row.obstacles:
             say(f"\n{source.path} cannot be compared: {line}")
@@ -250,6 +264,19 @@ def _what_ran(source: Source) -> str:
     if source.event is not None:
         return in_words(source.event)
     return f"{source.statement.mechanism}; {source.statement.sampling}" if source.statement else ""
+
+
+def _convention(source: Source, delta: float, adjacency: Adjacency) -> str:
+    """Unit, neighbours and delta of a row, as it was stated and as it is shown here."""
+    here, stated = f"neighbours {adjacency}, delta {delta:g}", source.statement
+    if stated is None:
+        return f"Unit not stated; {here}."
+    there = f"neighbours {stated.adjacency}, delta {stated.delta:g}"
+    return f"Unit {stated.unit}; {here}" + ("." if here == there else f"; stated for {there}.")
+
+
+def _folded(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _interval(epsilon: tuple[float | None, float] | None) -> str:

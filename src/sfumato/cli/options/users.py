@@ -16,21 +16,59 @@ from sfumato.data import Split, UserDataset
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataOptions:
+class ReadingOptions:
+    """How records are read, wherever they are.
+
+    Attributes:
+        user: for a table: the column that says whose each row is; in tars an extension or a field, as json.person.
+        input: for a table: the column of pictures or of lists of numbers. Without it, the only column of pictures.
+        label: for a table: the column of classes. Without it each user is a class.
+        labels: whether class folders of the same name are one class for all users (shared) or each user's own
+            (per_user).
+        on_error: what to do with files that are no readable pictures: refuse them and stop, or skip and count them.
+    """
+
+    user: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    input: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    label: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    labels: Literal["shared", "per_user"] = "shared"
+    on_error: Literal["refuse", "skip"] = "refuse"
+
+    def load(self, path: str, size: int | tuple[int, int] | None, channels: int | None) -> UserDataset:
+        """Open a data set.
+
+        Args:
+            path: as --data takes it.
+            size: to bring pictures to.
+            channels: to convert pictures to.
+
+        Raises:
+            InputError: it is not there, not understood, or holds something that is refused.
+        """
+        with bar("reading") as progress:
+            return datasets.load(
+                path,
+                size,
+                channels,
+                self.on_error,
+                self.labels,
+                progress,
+                user=self.user,
+                input=self.input,
+                label=self.label,
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(ReadingOptions):
     """The records.
 
     Attributes:
         data: a packed store, a folder of pictures (FOLDER/<user>/<picture> or FOLDER/<user>/<class>/<picture>),
             Omniglot (folder or npz), an npz with images, users and labels, federated EMNIST, a table (.parquet,
             .csv, .jsonl, or .tar shards as 'faces-*.tar') with --user, or the word glyphs for the embedded data.
-        user: for a table: the column that says whose each row is; in tars an extension or a field, as json.person.
-        input: for a table: the column of pictures or of lists of numbers. Without it, the only column of pictures.
-        label: for a table: the column of classes. Without it each user is a class.
         size: bring pictures to this side, or to this height and width; needed where they differ.
         channels: convert pictures to grey (1) or RGB (3); needed where they differ.
-        labels: whether class folders of the same name are one class for all users (shared) or each user's own
-            (per_user).
-        on_error: what to do with files that are no readable pictures: refuse them and stop, or skip and count them.
         test: test data from a place of their own, instead of a share of --data.
         split_by: what the split keeps together: whole users, whole classes (label), or groups of classes such as
             alphabets (group).
@@ -43,13 +81,8 @@ class DataOptions:
     """
 
     data: str | None = None
-    user: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
-    input: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
-    label: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
     size: int | tuple[int, int] | None = None
     channels: Literal[1, 3] | None = None
-    labels: Literal["shared", "per_user"] = "shared"
-    on_error: Literal["refuse", "skip"] = "refuse"
     test: str | None = None
     split_by: Literal["user", "label", "group"] = "user"
     test_share: float | None = None
@@ -67,26 +100,6 @@ class Parts:
     test: UserDataset | None
 
 
-def read(path: str, options: DataOptions) -> UserDataset:
-    """Open a data set as the options say.
-
-    Raises:
-        InputError: it is not there, not understood, or holds something that is refused.
-    """
-    with bar("reading") as progress:
-        return datasets.load(
-            path,
-            options.size,
-            options.channels,
-            options.on_error,
-            options.labels,
-            progress,
-            user=options.user,
-            input=options.input,
-            label=options.label,
-        )
-
-
 def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
     """Open the records and split them.
 
@@ -95,11 +108,11 @@ def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
         quiet: tell nothing on stdout.
 
     Raises:
-        InputError: as `read`; or too few users to split, or to hide one among others.
+        InputError: as `ReadingOptions.load`; or too few users to split, or to hide one among others.
     """
     if options.data is None:
         raise InputError("which records? give --data FOLDER, --data STORE, or --data glyphs for the embedded data")
-    whole = read(options.data, options)
+    whole = options.load(options.data, options.size, options.channels)
     if len(whole) < 2:
         raise InputError(f"{options.data} has {_users(len(whole))}; a private sum needs at least 2")
     share = options.test_share
@@ -116,7 +129,8 @@ def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
     test = split.test if len(split.test) else None
     if options.test is not None:
         # Nothing but the size and the kind of pictures must agree, so the test data come to the training data's.
-        test = read(options.test, _like(whole, options))
+        like = _like(whole, options)
+        test = like.load(options.test, like.size, like.channels)
         _tell_common(split.train, test, options)
     if not quiet:
         _describe(whole, split, test, options, share)

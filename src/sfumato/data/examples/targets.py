@@ -62,7 +62,9 @@ def checked_targets(
     if values.dtype.kind in "US":
         raise InputError(f"targets that are text must be one class an example, got {values.shape}; give numbers")
     if num_classes is not None or label_names is not None:
-        remedy = "give class numbers: targets.argmax(axis=1)" if values.ndim == 2 else "cast class numbers to int64"
+        remedy = "cast class numbers to int64"
+        if values.ndim == 2:  # one number an example in a column, or a one for its class in a row
+            remedy = f"give class numbers: targets{'[:, 0]' if values.shape[1] == 1 else '.argmax(axis=1)'}"
         if not classes:
             remedy = "leave out classes=False, or what is said of classes"
         raise InputError(

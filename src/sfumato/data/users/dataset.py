@@ -329,7 +329,9 @@ def from_arrays(
     inputs = checked_inputs(inputs)
     if not len(inputs) == len(labels) == len(users) or labels.ndim != 1 or users.ndim != 1:
         shapes = f"inputs {inputs.shape}, labels {labels.shape}, users {users.shape}"
-        raise InputError(f"inputs, labels and users must have one row an example, got {shapes}")
+        columns = [name for name, each in (("labels", labels), ("users", users)) if each.shape == (len(inputs), 1)]
+        remedy = "".join(f"; flatten {name}: {name}[:, 0]" for name in columns)
+        raise InputError(f"inputs, labels and users must have one row an example, got {shapes}{remedy}")
     if len(inputs) == 0:
         raise InputError("the data has no users: inputs, labels and users are empty")
     if labels.dtype.kind in "US":
