@@ -112,7 +112,10 @@ def _outputs(data: ExampleDataset) -> int:
     if data.num_classes is not None:
         return data.num_classes
     if data.targets is None:
-        raise InputError("the examples have no targets, so nothing tells how many outputs a model needs; use Python")
+        raise InputError(
+            "the examples have no targets, so nothing tells how many outputs a model needs; name them with "
+            "--label COLUMN, or train without targets from Python"
+        )
     return 1 if data.targets.ndim == 1 else data.targets.shape[1]
 
 

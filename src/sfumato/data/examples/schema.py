@@ -30,6 +30,7 @@ from a look at the table: minima, maxima, means and frequencies of private recor
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,22 @@ _FIELDS = {
 }
 
 
+Repairs = Counter[tuple[str, str]]
+"""How often values were taken for others: by what was done, and the column. It depends on the records."""
+
+CLIPPED, FILLED, UNDECLARED = "clipped to the declared bounds", "missing and filled", "none of the declared values"
+
+
+def told_repairs(repairs: Repairs, rows: int) -> tuple[str, ...]:
+    """A line for each kind of repair that was made."""
+    lines = []
+    for what in (CLIPPED, FILLED, UNDECLARED):
+        found = [f"{name} {count:,}" for (kind, name), count in repairs.items() if kind == what and count]
+        if found:
+            lines.append(f"{what}: {', '.join(found)} of {rows:,} rows (these counts are not private)")
+    return tuple(lines)
+
+
 @dataclass(frozen=True, kw_only=True)
 class NumericColumn:
     """Numbers within declared bounds.
@@ -79,12 +96,13 @@ class NumericColumn:
         """The names of the columns that it becomes."""
         return (self.name,) if self.fill is None else (self.name, f"{self.name} is missing")
 
-    def numbers(self, values: Sequence[str], where: Sequence[str]) -> np.ndarray:
+    def numbers(self, values: Sequence[str], where: Sequence[str], repairs: Repairs | None = None) -> np.ndarray:
         """The column scaled to [−1, 1], float32 [n, 1], or [n, 2] with the indicator.
 
         Args:
             values: as text.
             where: the place of each, for a message.
+            repairs: counts what is filled and clipped.
 
         Raises:
             InputError: a value is no number, or is missing and there is no fill.
@@ -104,6 +122,9 @@ class NumericColumn:
                 f"{where[at]}: {self.name!r} is missing; declare a public fill, for example "
                 f'"fill": {self.low:g}, which also adds an indicator column'
             )
+        if repairs is not None:
+            repairs[FILLED, self.name] += int(missing.sum())
+            repairs[CLIPPED, self.name] += int(((raw < self.low) | (raw > self.high)).sum())
         x = np.clip(np.where(missing, self.low if self.fill is None else self.fill, raw), self.low, self.high)
         if self.log:
             share = np.log1p(x - self.low) / math.log1p(self.high - self.low)
@@ -133,12 +154,15 @@ class CategoryColumn:
         """Number of ids, with 0 for a missing value and, with declared values, 1 for every other one."""
         return len(self.values) + 2 if self.values else self.buckets + 1
 
-    def ids(self, values: Sequence[str], seen: dict[str, int] | None = None) -> np.ndarray:
+    def ids(
+        self, values: Sequence[str], seen: dict[str, int] | None = None, repairs: Repairs | None = None
+    ) -> np.ndarray:
         """The ids of some values, int64 [n].
 
         Args:
             values: as text.
             seen: ids of values that came before, kept between calls for speed; bounded, and never a part of the result.
+            repairs: counts what is none of the declared values.
         """
         seen = {} if seen is None else seen
         known = {value: 2 + i for i, value in enumerate(self.values)}
@@ -157,6 +181,8 @@ class CategoryColumn:
                     seen.clear()
                 seen[value] = number
             numbers[i] = number
+        if repairs is not None and known:
+            repairs[UNDECLARED, self.name] += int((numbers == 1).sum())
         return numbers
 
 

@@ -2,7 +2,8 @@
 
 Every row is turned into numbers by the schema alone (`read_schema`), which is public; nothing is counted, averaged or
 ranked over the records, so reading costs no privacy. A value outside of the declared bounds or categories is clipped
-or becomes "another one": it is never an error, which would tell something about the record.
+or becomes "another one": it is never an error, which would tell something about the record. How often that was done is
+in the data set's notes, which are not private.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 from sfumato._check import InputError
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.labels import LabelCodes
-from sfumato.data.examples.schema import Schema, TargetColumn, as_text, read_schema
+from sfumato.data.examples.schema import Repairs, Schema, TargetColumn, as_text, read_schema, told_repairs
 from sfumato.data.readers.csv_rows import is_delimited, read_rows
 from sfumato.data.store.examples import ExampleWriter
 
@@ -64,13 +65,15 @@ def table(
         dtypes.append(np.int64)
     reading = _parquet(path, schema) if path.suffix.lower() in (".parquet", ".pq") else _csv(path, schema, delimiter)
     seen: dict[str, dict[str, int]] = {one.name: {} for one in schema.categories}
+    repairs = Repairs()
     with ExampleWriter(shapes, dtypes, store) as writer:
         for columns, where in reading:
             rows = len(where)
-            numbers = [one.numbers(columns[one.name], where) for one in schema.numeric]
+            numbers = [one.numbers(columns[one.name], where, repairs) for one in schema.numeric]
             inputs = [np.concatenate(numbers, 1) if numbers else np.empty((rows, 0), np.float32)]
             if sizes:
-                inputs.append(np.stack([one.ids(columns[one.name], seen[one.name]) for one in schema.categories], 1))
+                ids = [one.ids(columns[one.name], seen[one.name], repairs) for one in schema.categories]
+                inputs.append(np.stack(ids, 1))
             if label and codes:
                 writer.add(inputs, codes.codes(columns[label.name], where))
             else:
@@ -86,6 +89,7 @@ def table(
             vocabulary_sizes=sizes,
             columns=(names, categories) if sizes else (names,),
             assumptions=(*schema.assumptions(), *said),
+            notes=told_repairs(repairs, writer.count),
         )
 
 
