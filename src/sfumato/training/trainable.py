@@ -276,5 +276,5 @@ def _same_bits(one: Tensor, other: Tensor) -> bool:
     kind = _WORDS.get(one.element_size())
     if kind is None:
         return False
-    words = [each.detach().reshape(-1).view(kind).numpy() for each in (one, other)]
-    return np.array_equal(*words)
+    words, others = (each.detach().reshape(-1).view(kind).numpy() for each in (one, other))
+    return np.array_equal(words, others)
