@@ -66,7 +66,7 @@ def test_each_target_changes_the_fingerprint_and_so_does_what_it_is() -> None:
         examples_from_arrays(INPUTS, whole),
         examples_from_arrays(INPUTS, whole, classes=False),
         examples_from_arrays(INPUTS, whole.astype(np.float32)),
-        examples_from_arrays(INPUTS, whole[:, None]),
+        examples_from_arrays(INPUTS, whole[:, None], classes=False),
         examples_from_arrays(INPUTS),
     ]
     other = whole.astype(np.float32)
@@ -190,3 +190,18 @@ def test_a_schema_predicts_one_kind_of_thing() -> None:
             read_schema({**AGE, **columns})
     with pytest.raises(InputError, match="'a' is target and has no 'low'"):
         read_schema({**AGE, "a": {"kind": "target", "low": 0}})
+
+
+def test_a_column_of_whole_numbers_is_not_taken_for_counts_unasked() -> None:
+    column = (np.arange(30) % 4)[:, None]
+    with pytest.raises(InputError, match=r"targets\[:, 0\]"):
+        examples_from_arrays(INPUTS, column)
+    assert examples_from_arrays(INPUTS, column, classes=False).num_classes is None
+    assert examples_from_arrays(INPUTS, column[:, 0]).num_classes == 4
+
+
+def test_a_class_0_that_nobody_has_is_told() -> None:
+    from_one = examples_from_arrays(INPUTS, 1 + np.arange(30) % 4)
+    assert any("class 0" in line for line in from_one.summary())
+    assert examples_from_arrays(INPUTS, np.arange(30) % 4).notes == ()
+    assert examples_from_arrays(INPUTS, 1 + np.arange(30) % 4, num_classes=5).notes == ()

@@ -82,5 +82,5 @@ def examples_from_arrays(
         columns=tuple(tuple(names) for names in columns),
         input_names=tuple(map(str, inputs)) if named else (),
         assumptions=(*assumptions, *(found.assumptions if found else ())),
-        notes=tuple(notes),
+        notes=(*notes, *(found.notes if found else ())),
     )

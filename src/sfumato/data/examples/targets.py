@@ -35,12 +35,14 @@ class Targets:
         num_classes: None for numbers.
         label_names: a name for each class, or None.
         assumptions: sentences on what was taken from the records.
+        notes: lines for people, which depend on the records.
     """
 
     values: np.ndarray
     num_classes: int | None = None
     label_names: Sequence[str] | None = None
     assumptions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def checked_targets(
@@ -69,6 +71,11 @@ def checked_targets(
             remedy = "leave out classes=False, or what is said of classes"
         raise InputError(
             f"num_classes and label_names are for classes, got numbers, {values.dtype} {values.shape}; {remedy}"
+        )
+    if classes and values.dtype.kind != "f" and values.shape[1] == 1:
+        raise InputError(
+            f"targets of shape {values.shape} may be classes or counts; give classes as targets[:, 0], and counts with "
+            "classes=False"
         )
     if values.dtype.kind != "f":
         return Targets(values=values if values.dtype == np.int64 else values.astype(np.int64))
@@ -101,6 +108,7 @@ def refuse_not_finite(numbers: np.ndarray, given: np.ndarray | None = None) -> N
 def _classes(labels: np.ndarray, num_classes: int | None, label_names: Sequence[str] | None) -> Targets:
     """Class numbers from whole numbers or text [N]."""
     said: list[str] = []
+    notes: tuple[str, ...] = ()
     if labels.dtype.kind in "US":
         labels, label_names, taken = _numbered(labels.astype(str), label_names)
         said += taken
@@ -109,6 +117,8 @@ def _classes(labels: np.ndarray, num_classes: int | None, label_names: Sequence[
     if num_classes is None:
         num_classes, _, taken = classes_of(labels)
         said += taken
+        if not (labels == 0).any():
+            notes = ("no example has class 0, for which the model gets an output; subtract 1 if classes begin at 1",)
     num_classes = num_classes or 0  # the check refuses 0 by name
     whole(num_classes=num_classes)
     _refuse_outside(labels, num_classes)
@@ -117,6 +127,7 @@ def _classes(labels: np.ndarray, num_classes: int | None, label_names: Sequence[
         num_classes=num_classes,
         label_names=label_names,
         assumptions=tuple(said),
+        notes=notes,
     )
 
 
