@@ -105,9 +105,15 @@ def run(
         for index in range(rounds):
             if index and time.monotonic() > end:
                 break
-            for worker in workers:
-                if not index or worker.contender.name != CHECKS:  # once in a run, as the program is cold
+            for worker in list(workers):
+                if index and worker.contender.name == CHECKS:  # once in a run, as the program is cold
+                    continue
+                try:
                     worker.timed_round()
+                except WorkerError as error:
+                    failed[worker.contender.name] = str(error).splitlines()[-1].strip()
+                    workers.remove(worker)
+                    worker.end()
         memory = {worker.contender.name: peak(worker) for worker in workers}
     finally:
         for worker in workers:
@@ -204,10 +210,10 @@ def main() -> int:
             elif max(after.values()) - min(after.values()) > 0.02 * abs(after[OURS]):
                 problems.append(f"{setting}: losses after two steps differ, not the same work: {after}")
             sys.stdout.flush()
+            if arguments.json:  # what was measured stays, whatever comes next
+                arguments.json.write_text(json.dumps(rows, indent=2) + "\n")
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=2) + "\n")
     return 1 if problems else 0
 
 
