@@ -12,7 +12,8 @@ Every contender is a process of its own; steps are interleaved and only one proc
 of the whole process, with `--device cuda` that of the GPU, where `--times` as many examples make a batch. `ratio` =
 ours / other, of medians; `goal` is the largest ratio that meets it; of the peers the fastest counts. `checks` is what
 is tried before the first step and during 1,000 steps, beside these steps. `loop` is a step of a training loop of one's
-own (`DPSGD.open`) with all that a run does; its ratio is loop / engine. `fit` is a step of `DPSGD.fit`.
+own (`DPSGD.open`) with all that a run does; its ratio is loop / engine. `fit` is a step of `DPSGD.fit` on arrays. The
+last loop has a process that reads ahead; its ratio is loop / fit.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from fl_round import OURS, Contender, Worker, WorkerError, python_of
 PLAIN = "non-private"
 MODES = ("Opacus hooks", "Opacus ghost", "Opake")
 LOOP, FIT, LOOP_GOAL = "loop", "fit", 1.03
+FED, FED_GOAL = "loop, 1 worker", 1 / 0.95
 MEMORY_GOAL = 1.3
 CHECKS, CHECKED_STEPS, CHECKS_GOAL = "checks", 1000, 0.02
 # setting: (noise, goal against non-private, goal against the fastest peer)
@@ -60,6 +62,7 @@ def contenders(setting: str, threads: int, device: str, times: int) -> list[Cont
         Contender(OURS, "dpsgd_ours.py", common),
         Contender(LOOP, "dpsgd_loop.py", common),
         Contender(FIT, "dpsgd_fit.py", common),
+        Contender(FED, "dpsgd_loop.py", {**common, "workers": 1}),
         Contender(CHECKS, "dpsgd_checks.py", common),
         Contender(MODES[0], "peer_opacus.py", {**common, "mode": "hooks"}, "opacus"),
         Contender(MODES[1], "peer_opacus.py", {**common, "mode": "ghost"}, "opacus"),
@@ -150,7 +153,9 @@ def rows_of(setting: str, times: dict[str, list[float]], memory: dict[str, float
     if LOOP in medians and OURS in medians:
         row(", own loop", "sfumato's engine", "ms", {OURS: medians[LOOP], "sfumato's engine": medians[OURS]}, LOOP_GOAL)
         if FIT in medians:
-            row(", own loop", "fit", "ms", {OURS: medians[LOOP], "fit": medians[FIT]}, None)
+            row(", own loop", FIT, "ms", {OURS: medians[LOOP], FIT: medians[FIT]}, None)
+    if FED in medians and FIT in medians:
+        row(", own loop, 1 worker", FIT, "ms", {OURS: medians[FED], FIT: medians[FIT]}, FED_GOAL)
     if CHECKS in medians and OURS in medians:
         name, steps = f"{CHECKED_STEPS:,} steps", CHECKED_STEPS * medians[OURS]
         row(f", checks in {name}", name, "ms", {OURS: medians[CHECKS], name: steps}, CHECKS_GOAL)
@@ -178,7 +183,7 @@ def main() -> int:
         print(f"the machine is busy (load average {load:.1f}, {cores} cores): these times mean little")
     rows: list[dict[str, Any]] = []
     problems: list[str] = []
-    print(f"{'setting':22}{'contender':14}{'median ms':>10}{'least':>9}{'MiB':>8}{'ratio':>8}{'goal':>7}  met")
+    print(f"{'setting':22}{'contender':16}{'median ms':>10}{'least':>9}{'MiB':>8}{'ratio':>8}{'goal':>7}  met")
     with tempfile.TemporaryDirectory() as logs:
         for setting in chosen:
             times, memory, losses, failed = run(
@@ -189,21 +194,22 @@ def main() -> int:
             by_name = {row["other_name"]: row for row in found if row["unit"] == "ms"}
             by_name[CHECKS] = by_name.pop(f"{CHECKED_STEPS:,} steps", {})
             by_name[LOOP] = by_name.pop("sfumato's engine", {})
+            by_name[FED] = by_name.pop(FIT, {})  # the later of the two rows beside fit
             for name, values in times.items():
                 row = by_name.get(name, {})
                 ratio, goal, met = (row.get(key) for key in ("ratio", "goal", "met"))
                 print(
-                    f"{setting:22}{name:14}{statistics.median(values):10.1f}{min(values):9.1f}{memory[name]:8.0f}"
+                    f"{setting:22}{name:16}{statistics.median(values):10.1f}{min(values):9.1f}{memory[name]:8.0f}"
                     f"{'' if ratio is None else f'{ratio:.3f}':>8}{'' if goal is None else f'{goal:.2f}':>7}"
                     f"  {'' if met is None else 'yes' if met else 'NO'}"
                 )
             kept = next((row for row in found if row["unit"] == "MiB" and row["other_name"] == PLAIN), None)
             if kept:
                 print(
-                    f"{setting:22}{'peak memory':14}{kept['ratio']:>43.3f}{kept['goal']:7.2f}  {_answer(kept['met'])}"
+                    f"{setting:22}{'peak memory':16}{kept['ratio']:>43.3f}{kept['goal']:7.2f}  {_answer(kept['met'])}"
                 )
             for name, why in failed.items():
-                print(f"{setting:22}{name:14} could not run: {why[:90]}")
+                print(f"{setting:22}{name:16} could not run: {why[:90]}")
             after = {name: pair[1] for name, pair in losses.items() if name not in (PLAIN, FIT, CHECKS)}
             if OURS not in after:
                 problems.append(f"{setting}: sfumato could not run")
