@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -139,16 +140,24 @@ def parse_json(content: bytes) -> Any:
     """JSON as Python objects.
 
     Raises:
-        ValueError: it is not JSON, or not text.
+        ValueError: it is not JSON, not text, or an object has a name twice.
     """
     try:
-        value = json.loads(content)
+        value = json.loads(content, object_pairs_hook=_object)
     except RecursionError:
         value = None
     else:
         if content.count(b"[") + content.count(b"{") <= _DEEPEST or _depth_within(value, _DEEPEST):
             return value
     raise ValueError(f"brackets within brackets, more than {_DEEPEST} deep")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        name = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"{name[:200]!r} is there twice in an object")
+    return found
 
 
 def _depth_within(value: Any, limit: int) -> bool:

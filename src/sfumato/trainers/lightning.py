@@ -56,7 +56,8 @@ class PrivateModule(LightningModule):
 
         Args:
             batch: what the data set and `collate` give, on the module's device.
-            index: of the micro-batch in its step.
+            index: of the micro-batch in its step. Who else takes part decides in which one an example is, so a loss
+                must not follow from it.
 
         Returns:
             one loss for each example, [n]: `reduction="none"`.

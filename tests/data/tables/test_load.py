@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sfumato._check import InputError
 from sfumato.data import ExampleDataset, UserDataset, examples_from_table, from_table, open_store
 from sfumato.data.tables import inputs
 
@@ -179,3 +180,24 @@ def test_progress_ends_at_the_last_row(album: dict[str, list]) -> None:
     seen: list[tuple[int, int]] = []
     examples_from_table(pa.table({"image": album["image"]}), progress=lambda *told: seen.append(told))
     assert seen[-1] == (9, 9)
+
+
+def test_users_whose_names_look_alike_are_counted_in_the_summary() -> None:
+    def said(*users: str) -> str:
+        table = pa.table({"user": list(users), "x": [float(i) for i in range(len(users))]})
+        return "\n".join(from_table(table, user="user", input="x").summary())
+
+    assert "differ only" not in said("ann", "bo", "7", "8")
+    for one, other in [("Ann", "ann"), ("ann", "ann "), ("ann", "\u200bann"), ("\u00e9ve", "e\u0301ve"), ("007", "7")]:
+        told = said("bo", one, other)
+        assert "2 of 3 users have names that differ only" in told
+        assert ascii(one) in told
+        assert ascii(other) in told
+        assert told.isascii()
+
+
+def test_a_parquet_file_under_two_names_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"user": ["ann", "bo"], "x": [1.0, 2.0]}), tmp_path / "a.parquet")
+    (tmp_path / "b.parquet").symlink_to(tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"b\.parquet and .*a\.parquet are the same file"):
+        from_table(tmp_path, user="user", input="x")

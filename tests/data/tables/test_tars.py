@@ -171,3 +171,15 @@ def test_what_are_no_samples_is_refused(tmp_path: Path, shards: Callable) -> Non
     shards()
     (tmp_path / "c.parquet").write_text("")
     assert "has both Parquet and tar files" in _refusal(tmp_path, user="person")
+
+
+def test_a_field_that_is_there_twice_is_refused_where_it_is_asked_for(shards: Callable) -> None:
+    twice = {i: {"json": b'{"person": "al", "person": "bo"}'} for i in range(9)}
+    assert "'person' is there twice in an object" in _refusal(shards(twice), user="json.person", input="png")
+    alike = {i: {"json": b'{"at.hour": 1, "at": {"hour": 2}, "person": "al"}'} for i in range(9)}
+    source = shards(alike)
+    assert "has the column 'json.at.hour' twice" in _refusal(source, user="json.at.hour", input="png")
+    assert len(from_table(source, user="json.person", input="png")) == 1
+    assert "has the column 'json.person' twice" in _refusal(
+        shards({i: {"json.person": b"cy"} for i in range(9)}), user="json.person", input="png"
+    )

@@ -2,6 +2,7 @@
 
 import os
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -149,3 +150,52 @@ def test_shards_are_a_file_a_folder_or_a_pattern(write_tar: Callable[..., Path],
     }.items():
         with pytest.raises(InputError, match=told):
             shards_of(tmp_path / pattern)
+
+
+def test_a_shard_under_two_names_and_a_packed_one_in_a_folder_are_refused(
+    write_tar: Callable[..., Path], tmp_path: Path
+) -> None:
+    one = write_tar(FOUR, "s-000.tar")
+    write_tar(FOUR, "s-001.TAR")
+    assert [path.name for path in shards_of(tmp_path)] == ["s-000.tar", "s-001.TAR"]
+    link = tmp_path / "latest.tar"
+    for make in (os.symlink, os.link):
+        make(one, link)
+        for pattern in (tmp_path, tmp_path / "*.tar", tmp_path / "{s-000,latest}.tar"):
+            with pytest.raises(InputError, match="are the same file, and its records would count twice"):
+                shards_of(str(pattern))
+        link.unlink()
+    (tmp_path / "s-002.tar.gz").write_bytes(b"")
+    with pytest.raises(InputError, match=r"s-002\.tar\.gz is packed, and its samples would be left out"):
+        shards_of(tmp_path)
+
+
+def test_the_index_of_a_tar_that_was_put_in_its_place_is_made_again(
+    write_tar: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "_KEPT", 4)
+    monkeypatch.setattr(index, "_LOOKED_AT", 1)
+    path = write_tar(FOUR)
+    told = path.stat()
+    assert list(index_tar(path).keys) == ["0001", "al/0002"]
+    time.sleep(0.05)  # a file system's clock may be that coarse
+    write_tar([*FOUR[:2], *((name.replace("0002", "0009"), content) for name, content in FOUR[2:])])
+    os.utime(path, ns=(told.st_atime_ns, told.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (told.st_size, told.st_mtime_ns)
+    assert list(index_tar(path).keys) == ["0001", "al/0009"]
+
+
+def test_an_index_of_somebody_else_is_not_taken(
+    write_tar: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "_KEPT", 4)
+    path = write_tar(FOUR)
+    index_tar(path)
+    kept = path.parent / ".a.tar.index"
+    arrays = dict(np.load(kept))
+    arrays["size"] = arrays["size"] * 0
+    with open(kept, "wb") as file:
+        np.savez(file, **arrays)
+    assert not index_tar(path).size.any()  # one's own is believed
+    monkeypatch.setattr(index.os, "geteuid", lambda: kept.stat().st_uid + 1)
+    assert index_tar(path).size.any()

@@ -7,6 +7,7 @@ up rows or go to double precision, which `DPSGD.fit` does.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from sfumato.central.first_look import looked_at
 from sfumato.central.gradients import GradientSum
 from sfumato.central.own.feed import Feed
 from sfumato.central.own.kept import restore, saved
+from sfumato.central.own.looking_back import LookingBack
 from sfumato.central.own.map_rows import MapRows
 from sfumato.central.own.witness import Witness
 from sfumato.clipping import ClippedSum, NormBound
@@ -34,6 +36,7 @@ from sfumato.training.public_inputs import refuse_private_as_public
 
 _POOL, _PROBES = 128, 24
 _LIKE = 64  # examples that a run that goes on compares
+_BACK = 4  # examples that are looked at again and again
 _BLOCK = 1 << 10
 
 Ask = Callable[[Any, int, bool], Tensor]
@@ -50,6 +53,7 @@ class OwnContribution(GradientSum):
         spec: which parameters are trained.
         ask: see `Ask`.
         pause: called where the user's code may run between two micro-batches.
+        begun: a context in which the loop tells the step at which it began.
         feed: reads the batches of the steps ahead.
         keep: objects of the user's that go with the checkpoint.
         about: what the fingerprint tells beside shapes and data.
@@ -60,6 +64,7 @@ class OwnContribution(GradientSum):
 
     Attributes:
         in_step: whether a micro-batch of a step goes through, and not one that is only tried.
+        looking_back: whether the same examples still have the same losses.
 
     Raises:
         InputError: as for `ExampleContribution`.
@@ -73,6 +78,7 @@ class OwnContribution(GradientSum):
         spec: str,
         ask: Ask,
         pause: Callable[[], None],
+        begun: Callable[[], AbstractContextManager[None]],
         feed: Feed,
         keep: Mapping[str, Any],
         about: str,
@@ -98,6 +104,9 @@ class OwnContribution(GradientSum):
             double=False,
         )
         self._begin(check, micro_batch=micro_batch, memory_budget=memory_budget, first=rows.spread)
+        places = rows.spread(min(_BACK, self.micro_batch))
+        self.looking_back = LookingBack(self._recheck, self.trained, lambda: self._measured(places, 0), begun)
+        self._back = len(places)
 
     def prepare(self) -> None:
         """The mode of the model is the user's affair."""
@@ -133,6 +142,7 @@ class OwnContribution(GradientSum):
                 sum than before.
         """
         self._refuse_touched(theta)
+        self.looking_back.look(round, theta, self._back)
         self._feed.begin(round, source, self.micro_batch)
         self._left = len(cohort.units)
         share = super().clipped_sum(theta, cohort, round, bound, clip_norm, source, out)
@@ -141,8 +151,8 @@ class OwnContribution(GradientSum):
         return share
 
     def settings(self) -> dict[str, Any]:
-        """With what the user keeps."""
-        return {**super().settings(), "kept": saved(self._keep)[1]}
+        """With what the user keeps, and whether the loop has changed."""
+        return {**super().settings(), "kept": saved(self._keep)[1], "other_losses": self.looking_back.found}
 
     def tensors(self) -> dict[str, Tensor]:
         """Of what the user keeps."""
@@ -152,6 +162,7 @@ class OwnContribution(GradientSum):
         """Also into what the user keeps."""
         super().restore_settings(settings, tensors)
         restore(self._keep, tensors, settings["kept"])
+        self.looking_back.found = settings.get("other_losses")
 
     def fingerprint(self) -> str:
         """Digest of the parameters' shapes, the optimiser and the data."""

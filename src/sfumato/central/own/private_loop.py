@@ -16,6 +16,7 @@ The run is a greenlet beside the user's code: one of the two runs at a time, in 
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar
@@ -94,6 +95,7 @@ class PrivateLoop:
         memory_budget: int | None,
     ) -> None:
         self.done, self.planned = 0, 0
+        self._done_before = 0  # in this process
         self.epsilon: float | None = None
         self.last = self.trying = False
         self.result: Result | None = None
@@ -230,9 +232,13 @@ class PrivateLoop:
 
     def begin(self) -> None:
         """All trials before the first step are over: put the parameters of the run into the model."""
-        self._begun = True
+        self._begun, self._done_before = True, self.done
         if self._borrowed is not None:
             self._borrowed.show()
+
+    def assumptions(self) -> list[str]:
+        """Sentences for the statement on what was seen of the loop."""
+        return [] if self._made is None else self._made.looking_back.assumptions()
 
     def refuse_others(self) -> None:
         """Refuse other parameters than those that the run began with."""
@@ -301,6 +307,7 @@ class PrivateLoop:
             spec=spec,
             ask=self._ask,
             pause=self._pause,
+            begun=self._as_begun,
             feed=self._feed,
             keep=self._keep,
             about=described(self._optimizer),
@@ -319,6 +326,15 @@ class PrivateLoop:
 
     def _ask(self, batch: Any, examples: int, last: bool) -> Tensor:
         return self._wait(_BATCH, (batch, examples, last, self._made is None or not self._made.in_step))
+
+    @contextmanager
+    def _as_begun(self) -> Iterator[None]:
+        """What follows from `done` is as it was at the beginning, here."""
+        done, self.done = self.done, self._done_before
+        try:
+            yield
+        finally:
+            self.done = done
 
     def _pause(self) -> None:
         if self._within_backward:
@@ -383,3 +399,7 @@ class _Turns(Callback):
         self._loop.done, self._loop.epsilon = row["round"], row["epsilon"]
         self._wait(_STEP)
         self._loop.refuse_others()
+
+    def assumptions(self) -> list[str]:
+        """Sentences on what was seen of the loop."""
+        return self._loop.assumptions()

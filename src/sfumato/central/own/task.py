@@ -22,7 +22,8 @@ class OwnLoop(OwnLoss):
             "example alone was tried on examples of the data, before the first step and now and then later, in the "
             "precision of the run, and not proven; running averages of losses, memory banks and other state of the "
             "loop that follows from examples break it. What the loop prints, logs, measures or saves by itself is not "
-            "covered, and neither is a learning rate or a stop that follows from it.",
+            "covered, and neither is a learning rate, a stop or another change of the optimiser or its gradient that "
+            "follows from it.",
             "What the data set gives for a place is taken to hold the record of that example alone: nothing of others "
             "that was mixed in while reading, and nothing that was computed from them before.",
         ]

@@ -28,8 +28,11 @@ class Witness:
     def __init__(self, path: Path, *, goes_on: bool) -> None:
         self._path = path
         self._known: dict[int, str] = {}
+        self._begin = ""
         if goes_on and path.exists():
-            for line in path.read_text().splitlines():
+            lines = path.read_text()
+            self._begin = "" if lines.endswith("\n") else "\n"  # so that no word is lost with a torn line before it
+            for line in lines.splitlines():
                 step, _, word = line.partition(" ")
                 if step.isdigit() and len(word) == 32:  # a torn last line is none
                     self._known[int(step)] = word
@@ -48,10 +51,10 @@ class Witness:
         if known is None:
             self._known[step] = word
             with open(os.open(self._path, self._flags, 0o600), "w") as file:
-                file.write(f"{step} {word}\n")
+                file.write(f"{self._begin}{step} {word}\n")
                 file.flush()
                 os.fsync(file.fileno())
-            self._flags &= ~os.O_TRUNC
+            self._flags, self._begin = self._flags & ~os.O_TRUNC, ""
         elif known != word:
             raise InputError(
                 f"step {step + 1} was released before with another sum: the same noise would be added to both, and "

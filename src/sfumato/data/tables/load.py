@@ -29,6 +29,7 @@ from sfumato.data.store.save import write_store
 from sfumato.data.strings import Strings
 from sfumato.data.tables.cells import is_text, labels_of, users_of
 from sfumato.data.tables.inputs import input_columns, read_inputs
+from sfumato.data.tables.look_alikes import look_alikes
 from sfumato.data.tables.open import open_source
 from sfumato.data.tables.source import Source
 from sfumato.data.tables.texts import Tokenize, assumptions
@@ -101,12 +102,13 @@ def from_table(
     order = order[read.kept[order]]
     held, owner = np.unique(owner[order], return_inverse=True)
     names = Strings.from_list(users[i] for i in held.tolist())
+    notes = (*look_alikes(users[i] for i in held.tolist()), *read.notes)
     if labels is None:
         labels, label_names = owner, names if label_names is None else label_names
     else:
         labels, label_names = labels[order], _named(opened, label, label_names)
     dataset = replace(
-        from_arrays(read.arrays[0], labels, owner, label_names=label_names, notes=read.notes),
+        from_arrays(read.arrays[0], labels, owner, label_names=label_names, notes=notes),
         names=names,
         assumptions=assumptions(tokenize) if tokenize is not None else (),
     )

@@ -21,7 +21,7 @@ from sfumato._check import InputError
 from sfumato.data.readers.csv_rows import is_delimited, read_rows
 from sfumato.data.tables.source import Source, plain
 from sfumato.data.tables.tars import open_tars
-from sfumato.data.tars.shards import is_tars
+from sfumato.data.tars.shards import is_tars, refuse_twice
 
 PARQUET = (".parquet", ".pq")
 LINES = (".jsonl", ".ndjson")
@@ -148,6 +148,7 @@ def _file(path: Path) -> Source:
 def _parquet(path: Path, files: Sequence[Path]) -> Source:
     import pyarrow.parquet  # late: arrays and pictures need none of it
 
+    refuse_twice(files)
     opened = list(_told_by_file(files[0], "Parquet", lambda: _facts(files)))
     schema = opened[0][0]
     for file, (other, _) in zip(files, opened, strict=True):

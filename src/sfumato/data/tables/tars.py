@@ -78,13 +78,15 @@ def open_tars(path: Path | str) -> Source:
     extensions = list(dict.fromkeys(kind for one in shards for kind in one.extensions))
     if not extensions:
         raise InputError(f"{path} has no samples: no member is named KEY.EXTENSION")
-    fields = {
-        f"{kind}.{'.'.join(names)}": (kind, names)
+    found = [
+        (f"{kind}.{'.'.join(names)}", (kind, names))
         for kind in extensions
         if kind.split(".")[-1] in _JSON
         for names in _fields(shards, kind)
-    }
-    names = [*extensions, *(name for name in fields if name not in extensions), "__key__", "__url__"]
+    ]
+    fields = dict(found)
+    # a name that is there twice is refused where it is asked for
+    names = [*extensions, *(name for name, _ in found), "__key__", "__url__"]
 
     @cache
     def column(name: str) -> _Column:

@@ -5,7 +5,8 @@ A member's key is its name up to the first dot behind the last slash; what follo
 named `__…__` belong to none. The members of a sample stand one after the other.
 
 The index takes about 24 bytes a member and the keys, however long the contents are. That of a large tar is kept beside
-it, `.NAME.index`, and is taken again while size, time of change and the headers at 64 places are what they were.
+it, `.NAME.index`, and is taken again while it is the reader's own, and size and times of the tar and its headers at 64
+places are what they were.
 
 References:
     WebDataset, module `webdataset.tariterators`: `base_plus_ext`, `group_by_keys`.
@@ -36,7 +37,7 @@ from sfumato.data.tars.members import BLOCK, members, open_tar
 _KEPT = 10_000  # members; an index of fewer is made again in a tenth of a second
 _LOOKED_AT = 64  # headers compared before a kept index is taken
 _MOST_EXTENSIONS = 256
-_VERSION = 1
+_VERSION = 2
 _META = re.compile(r"__[^/]*__($|/)")
 
 
@@ -197,6 +198,7 @@ def _written(found: TarIndex, file: BinaryIO) -> bytes:
         "state": found.state,
         "extensions": found.extensions,
         "headers": _headers(found.offset, file),
+        "placed": os.fstat(file.fileno()).st_ctime_ns,
     }
     content, (keys, ends) = io.BytesIO(), found.keys.arrays
     np.savez(
@@ -211,13 +213,15 @@ def _written(found: TarIndex, file: BinaryIO) -> bytes:
 
 def _read(kept: Path, path: Path, state: tuple[int, int], file: BinaryIO) -> TarIndex | None:
     """The index that is kept, if it is one of this tar as it is now."""
-    if not kept.is_file():
-        return None
     try:
+        if not kept.is_file() or kept.stat().st_uid != os.geteuid():  # others would tell what is whose
+            return None
         arrays = read_npz(kept)
         facts = json.loads(arrays.pop("facts").tobytes())
         keys, ends = arrays.pop("keys"), arrays.pop("ends")
         if facts["version"] != _VERSION or tuple(facts["state"]) != state:
+            return None
+        if facts["placed"] != os.fstat(file.fileno()).st_ctime_ns:  # a copy may keep the time of change
             return None
         found = TarIndex(
             path=path, state=state, keys=Strings(keys, ends), extensions=tuple(facts["extensions"]), **arrays

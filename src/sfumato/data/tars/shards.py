@@ -8,6 +8,7 @@
 
 import glob
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from sfumato._check import InputError
@@ -22,7 +23,8 @@ def is_tars(source: Path | str) -> bool:
     """Whether a path means tar files: by its name, or as a folder of them that has no folders."""
     place = Path(source)
     if place.is_dir():
-        return any(place.glob(f"*{SUFFIX}")) and not any(entry.is_dir() for entry in place.iterdir())
+        entries = list(place.iterdir())
+        return any(_named(entry, (SUFFIX,)) for entry in entries) and not any(entry.is_dir() for entry in entries)
     return place.name.lower().endswith((SUFFIX, *PACKED))
 
 
@@ -30,14 +32,18 @@ def shards_of(source: Path | str) -> list[Path]:
     """The tar files, in sorted order, or in that of the braces.
 
     Raises:
-        InputError: there are none, one is missing, or they are packed.
+        InputError: there are none, one is missing, packed, or there twice by a link.
     """
-    if Path(source).name.lower().endswith(PACKED):
+    if _named(Path(source), PACKED):
         raise InputError(f"{source} is packed, so samples cannot be found by their place; unpack it to {SUFFIX}")
     if Path(source).is_file():
         return [Path(source)]
     if Path(source).is_dir():
-        return sorted(Path(source).glob(f"*{SUFFIX}"))
+        entries = sorted(Path(source).iterdir())
+        for entry in entries:
+            if _named(entry, PACKED):
+                raise InputError(f"{entry} is packed, and its samples would be left out; unpack it, or give a pattern")
+        return _each_once([entry for entry in entries if _named(entry, (SUFFIX,))])
     found: dict[Path, None] = {}
     for pattern in braces(str(source)):
         here = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]
@@ -46,7 +52,31 @@ def shards_of(source: Path | str) -> list[Path]:
                 f"there is nothing at {pattern}; give the path of a {SUFFIX}, a folder of them or a pattern"
             )
         found |= dict.fromkeys(map(Path, here))
-    return list(found)
+    return _each_once(list(found))
+
+
+def refuse_twice(paths: Iterable[Path]) -> None:
+    """Refuse a file that is there under two names, by a link.
+
+    Raises:
+        InputError: names both.
+    """
+    found: dict[tuple[int, int], Path] = {}
+    for path in paths:
+        if path.exists():
+            told = path.stat()
+            other = found.setdefault((told.st_dev, told.st_ino), path)
+            if other is not path:
+                raise InputError(f"{path} and {other} are the same file, and its records would count twice; keep one")
+
+
+def _named(path: Path, suffixes: tuple[str, ...]) -> bool:
+    return path.name.lower().endswith(suffixes)
+
+
+def _each_once(shards: list[Path]) -> list[Path]:
+    refuse_twice(shards)
+    return shards
 
 
 def braces(pattern: str) -> list[str]:

@@ -141,6 +141,10 @@ class Recheck:
         copies = self.measured((list(company) * examples)[:examples], measure)
         return _differ(together, copies, company, self._tolerance)
 
+    def moved(self, before: Measured, now: Measured) -> bool:
+        """Whether the same examples, in the same company, have other losses or norms by more than round-off."""
+        return _differ(before, now, range(len(before[0])), self._tolerance)
+
     def measured(self, places: Sequence[int], measure: Measure) -> Measured:
         """Losses and norms, float64 [n] each, where every example meets the same random numbers."""
         with SameNoise(len(places), self._check.axes, watch=self._check.draws):
