@@ -9,6 +9,7 @@ from sfumato._check import InputError
 from sfumato.data import (
     ExampleDataset,
     examples_from_arrays,
+    from_arrays,
     load_examples,
     open_examples,
     read_schema,
@@ -190,3 +191,10 @@ def test_a_schema_predicts_one_kind_of_thing() -> None:
             read_schema({**AGE, **columns})
     with pytest.raises(InputError, match="'a' is target and has no 'low'"):
         read_schema({**AGE, "a": {"kind": "target", "low": 0}})
+
+
+@pytest.mark.parametrize("make", [examples_from_arrays, lambda rows, labels: from_arrays(rows, labels, users=[0, 1])])
+def test_rows_of_different_lengths_are_refused_with_what_to_do(make) -> None:
+    for rows in ([[1, 2], [1, 2, 3]], [np.zeros(3), np.zeros(4)]):
+        with pytest.raises(InputError, match=r"inputs cannot be put into one array .*bring all rows to one length"):
+            make(rows, [0, 1])

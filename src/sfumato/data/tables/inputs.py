@@ -53,8 +53,11 @@ def input_columns(
     if given is None:
         found = [name for name in dict.fromkeys(source.names) if name not in others and is_picture(source.kind(name))]
         if len(found) != 1:
+            taken = [name for name in others if name in source.names and is_picture(source.kind(name))]
             kinds = f"{len(found)} columns have pictures" if found else "no column has pictures"
-            raise InputError(f"{source.told}: {kinds}, so name the input: input=, of {source.has}")
+            if taken and not found:
+                kinds = f"the pictures of {taken[0]} are the user or the label, and no other column has any"
+            raise InputError(f"{source.told}: {kinds}, so name the input: --input COLUMN or input=, of {source.has}")
         return [found]
     names = [given] if isinstance(given, str) else list(given)
     if not names:
