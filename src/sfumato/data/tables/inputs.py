@@ -67,8 +67,8 @@ def input_columns(
         kind = source.kind(name)
         if is_text(kind) and tokenize is None:
             raise InputError(
-                f"{source.told}: input={name!r} is text; say how it becomes ids: tokenize=data.Tokenizer(vocabulary="
-                "32768, length=128), or a function from texts to lists of ids"
+                f"{source.told}: input={name!r} is text; say in Python how it becomes ids: tokenize=data.Tokenizer("
+                "vocabulary=32768, length=128), or a function from texts to lists of ids"
             )
         if not (is_text(kind) or is_picture(kind) or is_list(_storage(kind)) or is_number(kind)):
             raise InputError(
