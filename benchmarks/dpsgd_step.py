@@ -12,7 +12,7 @@ Every contender is a process of its own; steps are interleaved and only one proc
 of the whole process, with `--device cuda` that of the GPU, where `--times` as many examples make a batch. `ratio` =
 ours / other, of medians; `goal` is the largest ratio that meets it; of the peers the fastest counts. `checks` is what
 is tried before the first step and during 1,000 steps, beside these steps. `loop` is a step of a training loop of one's
-own (`DPSGD.open`) with all that a run does; its ratio is loop / engine.
+own (`DPSGD.open`) with all that a run does; its ratio is loop / engine. `fit` is a step of `DPSGD.fit`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fl_round import OURS, Contender, Worker, WorkerError, python_of
 
 PLAIN = "non-private"
 MODES = ("Opacus hooks", "Opacus ghost", "Opake")
-LOOP, LOOP_GOAL = "loop", 1.03
+LOOP, FIT, LOOP_GOAL = "loop", "fit", 1.03
 MEMORY_GOAL = 1.3
 CHECKS, CHECKED_STEPS, CHECKS_GOAL = "checks", 1000, 0.02
 # setting: (noise, goal against non-private, goal against the fastest peer)
@@ -59,6 +59,7 @@ def contenders(setting: str, threads: int, device: str, times: int) -> list[Cont
         Contender(PLAIN, "dpsgd_plain.py", common),
         Contender(OURS, "dpsgd_ours.py", common),
         Contender(LOOP, "dpsgd_loop.py", common),
+        Contender(FIT, "dpsgd_fit.py", common),
         Contender(CHECKS, "dpsgd_checks.py", common),
         Contender(MODES[0], "peer_opacus.py", {**common, "mode": "hooks"}, "opacus"),
         Contender(MODES[1], "peer_opacus.py", {**common, "mode": "ghost"}, "opacus"),
@@ -142,6 +143,8 @@ def rows_of(setting: str, times: dict[str, list[float]], memory: dict[str, float
             row("", other, "ms", medians, against_plain if other == PLAIN else against_peer if other == best else None)
     if LOOP in medians and OURS in medians:
         row(", own loop", "sfumato's engine", "ms", {OURS: medians[LOOP], "sfumato's engine": medians[OURS]}, LOOP_GOAL)
+        if FIT in medians:
+            row(", own loop", "fit", "ms", {OURS: medians[LOOP], "fit": medians[FIT]}, None)
     if CHECKS in medians and OURS in medians:
         name, steps = f"{CHECKED_STEPS:,} steps", CHECKED_STEPS * medians[OURS]
         row(f", checks in {name}", name, "ms", {OURS: medians[CHECKS], name: steps}, CHECKS_GOAL)
@@ -195,7 +198,7 @@ def main() -> int:
                 )
             for name, why in failed.items():
                 print(f"{setting:22}{name:14} could not run: {why[:90]}")
-            after = {name: pair[1] for name, pair in losses.items() if name not in (PLAIN, CHECKS)}
+            after = {name: pair[1] for name, pair in losses.items() if name not in (PLAIN, FIT, CHECKS)}
             if OURS not in after:
                 problems.append(f"{setting}: sfumato could not run")
             elif max(after.values()) - min(after.values()) > 0.02 * abs(after[OURS]):

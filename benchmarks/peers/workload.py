@@ -149,6 +149,7 @@ def config() -> dict[str, Any]:
         "setting": "lenet",
         "threads": 2,
         "device": "cpu",
+        "times": 1,
         **json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}"),
     }
     torch.set_num_threads(given["threads"])

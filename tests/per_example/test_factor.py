@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from sfumato.per_example.factor import Dense, Outer, Rows
+from sfumato.per_example.factor import Dense, Outer, Rows, _lengths_at_most, lengths_of
 from sfumato.per_example.repeated_use import TiedTable
 
 
@@ -65,3 +65,15 @@ def test_a_tied_table_whose_two_uses_cancel_is_not_below_the_truth() -> None:
         table = torch.zeros(3, 2, dtype=torch.float64).index_add_(0, ids[0], values[0].double())
         exact = (table + left[0].double().T @ values[0].double()).norm()
         assert float(factor.squared_norms().sqrt()) >= float(exact)
+
+
+@pytest.mark.parametrize("width", [1, 7, 4096, 9001])
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-21, 1e-12, 1.0, 1e15])
+def test_bounds_of_lengths_are_at_most_a_thousandth_above_them(width: int, scale: float) -> None:
+    numbers = torch.randn(3, 4, width, generator=torch.Generator().manual_seed(0)) * scale
+    numbers[0, 0] = 0.0
+    numbers[0, 1, width // 2 :] *= 1e-20  # beside others these count for nothing
+    exact, found = lengths_of(numbers), _lengths_at_most(numbers)
+    assert found.dtype == torch.float64
+    assert found[0, 0] == 0.0
+    assert bool(((exact <= found) & (found <= 1.001 * exact)).all())
