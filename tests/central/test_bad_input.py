@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from sfumato._check import InputError
 from sfumato.central import DPSGD
-from sfumato.data import ExampleDataset
+from sfumato.data import ExampleDataset, from_arrays
 
 PLAN = DPSGD(steps=2, batch_size=12, learning_rate=0.5, noise_multiplier=0.8, clip_norm=0.7, seed=3)
 
@@ -45,6 +46,8 @@ def half(x: Tensor) -> Tensor:
 
 
 PAIR = (np.zeros((40, 64), np.float32), np.arange(40) % 3)
+PEOPLE = from_arrays(PAIR[0], users=np.arange(40) % 5, labels=PAIR[1])
+FRAME = pd.DataFrame({"x": PAIR[0][:, 0], "y": PAIR[1]})
 TORCH = TensorDataset(torch.zeros(40, 64), torch.arange(40) % 3)
 
 
@@ -55,6 +58,13 @@ def test_what_other_libraries_train_on_is_refused_with_the_two_ways_there_are(pi
         PLAN.fit(Model(), given)
     with pytest.raises(InputError, match=f"test {words}"):
         PLAN.fit(Model(), pictures(40), test=given)
+
+
+@pytest.mark.parametrize("given", [PEOPLE, FRAME], ids=lambda given: type(given).__name__)
+def test_people_and_tables_are_no_single_examples(given):
+    told = rf"must be single examples \(ExampleDataset\), got {type(given).__name__}; data\.examples_from_"
+    with pytest.raises(InputError, match=told):
+        PLAN.fit(Model(), given)
 
 
 @pytest.mark.parametrize("where", ["between", "before"])

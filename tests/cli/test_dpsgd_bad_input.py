@@ -104,7 +104,7 @@ def test_pictures_that_are_no_bytes(sfumato, tmp_path: Path, kind: type, shape: 
     [
         ("", "has no rows; needed is a row an example: class, text"),
         ("label,text\n", "has no rows"),
-        ("some words without any class\n" * 9, "needs a schema (--schema FILE)"),
+        ("some words without any class\n" * 9, "give a schema (--schema FILE)"),
         ("label,text\n0,some words of text\n1\n", "line 3 has 1 columns"),
         ("label,text\n0,some words of text\n,and some more words\n", "line 3: the label is missing"),
     ],

@@ -20,8 +20,8 @@ def test_the_door_knows_stores_by_user_and_refuses_the_rest(tmp_path: Path) -> N
     for name, content, message in [
         ("a.txt", b"", "is none of: a folder"),
         ("a.npz", b"zip?", "cannot be read as npz"),
-        ("a.parquet", b"", "needs a schema"),
-        ("b.csv", b"age,sex,label\n3,m,1\n", "needs a schema"),
+        ("a.parquet", b"", "give a schema"),
+        ("b.csv", b"age,sex,label\n3,m,1\n", "give a schema"),
     ]:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(InputError, match=message):

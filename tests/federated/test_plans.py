@@ -298,3 +298,23 @@ def test_validation_is_measured_from_the_start(blobs, tiny):
     rows = [row for row in result.history if "evaluation" in row]
     assert [row["round"] for row in rows] == [0, 2, 4]
     assert all(row["recall_at_far"].keys() == {"0.1"} for row in rows)
+
+
+def test_single_examples_and_a_model_without_values_are_refused(blobs, tiny):
+    plan = FedEmb(rounds=1, clients_per_round=2, users_per_client=2, noise_multiplier=1.0)
+    examples = data.examples_from_arrays(np.zeros((6, 4), np.float32), np.arange(6) % 2)
+    with pytest.raises(InputError, match=r"must be divided by user \(UserDataset\), got ExampleDataset; "):
+        plan.fit(tiny(), examples)
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    with pytest.raises(InputError, match=r"1\.weight is on the device meta"):
+        plan.fit(model, blobs(6))
+    with pytest.raises(InputError, match="run the model once"):
+        plan.fit(nn.Sequential(nn.Flatten(), nn.LazyLinear(2)), blobs(6))
+
+
+def test_a_population_that_is_too_small_is_told_once(blobs, tiny):
+    plan = FedEmb(rounds=1, clients_per_round=2, users_per_client=2, noise_multiplier=1.0, population=5)
+    with pytest.warns(UserWarning, match="than the declared population 5") as told:
+        plan.fit(tiny(), blobs(6))
+    assert len(told) == 1

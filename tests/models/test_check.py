@@ -76,4 +76,10 @@ def test_lazy_layers_are_refused_until_they_have_seen_data():
     with pytest.raises(InputError, match="run the model once"):
         models.fix_model(nn.Sequential(nn.LazyBatchNorm2d()))
     with pytest.raises(InputError, match="run the model once"):
-        models.refuse_lazy(nn.LazyLinear(3))
+        models.refuse_no_values(nn.LazyLinear(3))
+
+
+def test_a_module_that_was_never_given_values_is_refused():
+    with pytest.raises(InputError, match="running_mean is on the device meta"):
+        models.refuse_no_values(nn.BatchNorm1d(3, affine=False, device="meta"))
+    models.refuse_no_values(nn.BatchNorm1d(3))

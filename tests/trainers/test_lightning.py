@@ -16,6 +16,7 @@ from torchmetrics import MeanMetric, SumMetric
 
 from central.own.loops import STEPS, losses_of, net, plan, records, same, sgd, train
 from sfumato._check import InputError
+from sfumato.trainers import PrivateModule
 from sfumato.training import Cadence
 from trainers.modules import Module, held_out, trainer
 
@@ -307,6 +308,8 @@ def test_what_would_break_the_guarantee_in_a_loop_is_refused_in_a_module_as_well
 
 def test_a_module_that_lightning_s_turns_do_not_fit_is_refused():
     refused("2 optimisers", configure_optimizers=lambda self: [sgd(self.net[0]), sgd(self.net[3])])
+    refused("rename it to losses", training_step=lambda self, batch, index: losses_of(self.net, batch).mean())
+    refused(r"has no losses\(batch, index\)", losses=PrivateModule.losses)
     refused("on_after_batch_transfer", on_after_batch_transfer=lambda self, batch, dataloader_idx: batch)
 
     def plateau(self):
@@ -315,6 +318,11 @@ def test_a_module_that_lightning_s_turns_do_not_fit_is_refused():
         return {"optimizer": optimizer, "lr_scheduler": scheduler}
 
     refused("ReduceLROnPlateau", configure_optimizers=plateau)
+
+
+def test_a_plan_that_stands_in_the_data_set_s_place_is_refused():
+    with pytest.raises(InputError, match=r"plan must be a DPSGD, got TensorDataset; the order is fit\(trainer, plan,"):
+        Module().fit(trainer(), records(), plan())
 
 
 def test_parameters_outside_of_a_network_and_modules_within_modules_are_refused():

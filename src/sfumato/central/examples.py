@@ -20,7 +20,7 @@ from sfumato.central.inputs import call, in_order, refuse_names
 from sfumato.central.loss_values import values_of
 from sfumato.central.losses import cross_entropy
 from sfumato.data import ExampleDataset
-from sfumato.models import refuse_lazy
+from sfumato.models import refuse_no_values
 from sfumato.per_example import covered
 from sfumato.training import Trainable
 from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of, made_up, made_up_targets
@@ -66,7 +66,7 @@ class ExampleContribution(GradientSum):
         bfloat16: bool = False,
         device: str = "cpu",
     ) -> None:
-        refuse_lazy(model)
+        refuse_no_values(model)
         super().__init__(Trainable(model, trainable, device=device), len(data), torch.device(device))
         self.data = data
         self.copies = copies

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sfumato._check import InputError
 from sfumato.central.inputs import call
 from sfumato.central.losses import logits_of
-from sfumato.data import ExampleDataset, to_tensor
+from sfumato.data import ExampleDataset, UserDataset, to_tensor
 
 _BATCH = 512
 
@@ -52,7 +52,12 @@ def predict(model: nn.Module, data: ExampleDataset, *, device: str = "cpu") -> I
 
 
 def refuse_few(data: ExampleDataset) -> None:
-    """Raise InputError if nobody can hide in the data."""
+    """Raise InputError if these are no single examples, or nobody can hide among them."""
+    if not isinstance(data, ExampleDataset):
+        remedy = "data.examples_from_table(table, input=…, label=…) makes one of a table"
+        if isinstance(data, UserDataset):
+            remedy = "data.examples_from_users(people) takes them one by one; to hide whole users take FedAvg or FedEmb"
+        raise InputError(f"data must be single examples (ExampleDataset), got {type(data).__name__}; {remedy}")
     if len(data) < 2:
         raise InputError(f"the data set has {len(data)} examples; a private sum needs at least 2")
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.models import refuse_lazy
+from sfumato.models import refuse_no_values
 
 
 def is_own(name: str) -> bool:
@@ -49,5 +49,5 @@ def own_model(name: str, source: RandomSource) -> nn.Module:
         sys.path.pop(0)
     if not isinstance(made, nn.Module):
         raise InputError(f"{name} gave a {type(made).__name__}, not a torch module; return the model")
-    refuse_lazy(made)
+    refuse_no_values(made)
     return made

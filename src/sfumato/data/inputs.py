@@ -4,11 +4,11 @@
 (5, 28, 28, 1)
 """
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from sfumato._check import InputError
+from sfumato._check import InputError, first_line
 
 
 class Shaped(Protocol):
@@ -43,3 +43,18 @@ def checked_inputs(inputs: np.ndarray) -> np.ndarray:
             f"got shape {inputs.shape}; move the channels to the end"
         )
     return inputs
+
+
+def as_array(given: Any, name: str) -> np.ndarray:
+    """What was given as one array; a memory-mapped one stays where it is.
+
+    Raises:
+        InputError: its rows have different lengths.
+    """
+    try:
+        return np.asanyarray(given)
+    except ValueError as error:
+        raise InputError(
+            f"{name} cannot be put into one array ({first_line(error)}); bring all rows to one length, by padding for "
+            "example"
+        ) from None

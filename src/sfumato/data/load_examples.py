@@ -131,9 +131,9 @@ def load_examples(
         return table(place, schema, store=store, progress=progress)
     if place.suffix.lower() in (".parquet", ".pq") or not looks_like_text(place):
         raise InputError(
-            f"{path} is a table and needs a schema (--schema FILE) that says what is public about each column (numeric "
-            "with low and high, category with buckets or values, label, target, count, drop); texts need a class and "
-            "words in each row"
+            f"{path} is a table: name its columns (--input COLUMN --label COLUMN), or give a schema (--schema FILE) "
+            "that says what is public about each of them (numeric with low and high, category with buckets or values, "
+            "label, target, count, drop); texts without names need a class first and then words in each row"
         )
     return text_csv(
         place, vocabulary=vocabulary, length=length, label_values=label_values, store=store, progress=progress

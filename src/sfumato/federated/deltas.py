@@ -20,7 +20,7 @@ from sfumato.federated.local.batched import BatchedTrainer
 from sfumato.federated.local.heads import glorot_head
 from sfumato.federated.local.one_by_one import ClientTrainer
 from sfumato.federated.local.work import LocalTraining, gather
-from sfumato.models import refuse_batch_norm
+from sfumato.models import refuse_batch_norm, refuse_no_values
 from sfumato.sampling import Cohort
 from sfumato.training import Contribution, Trainable
 from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of, made_up
@@ -59,6 +59,7 @@ class LocalContribution(Contribution):
         device: str,
         head_seed: int,
     ) -> None:
+        refuse_no_values(model)
         refuse_batch_norm(model)
         self.users = users
         self.population = len(users)

@@ -26,7 +26,12 @@ class Verification:
             _check.between(0, 1, ends="()", far=far)
 
     def check(self, data: UserDataset) -> None:
-        """Refuse data in which nobody can hide among others."""
+        """Refuse data that are not divided by user, or in which nobody can hide among others."""
+        if not isinstance(data, UserDataset):
+            raise InputError(
+                f"data must be divided by user (UserDataset), got {type(data).__name__}; data.from_table(table, "
+                "user=…, input=…) makes them of a table, data.from_arrays of arrays; single examples are for DPSGD"
+            )
         if len(data) == 0:
             raise InputError("the data set has no users; point to a folder with one sub-folder a user")
         if len(data) == 1:

@@ -4,7 +4,7 @@ from sfumato.models.backbones.catalogue import BACKBONES, backbone
 from sfumato.models.backbones.lenet import LeNet, lenet
 from sfumato.models.backbones.mobilenet import MobileNetV2, mobilenet_v2
 from sfumato.models.backbones.resnet import ResNet, resnet18, resnet20, resnet50
-from sfumato.models.check import coupled_layers, refuse_batch_norm, refuse_lazy
+from sfumato.models.check import coupled_layers, refuse_batch_norm, refuse_no_values
 from sfumato.models.classifiers.bilstm import BiLSTMClassifier, bilstm_classifier
 from sfumato.models.classifiers.catalogue import CLASSIFIERS, classifier
 from sfumato.models.classifiers.ctr import CTRModel, ctr_model, embedding_width
@@ -65,7 +65,7 @@ __all__ = [
     "read_metadata",
     "refresh_statistics",
     "refuse_batch_norm",
-    "refuse_lazy",
+    "refuse_no_values",
     "resnet18",
     "resnet18_classifier",
     "resnet20",

@@ -115,12 +115,20 @@ def _is_norm(layer: nn.Module) -> bool:
     return isinstance(layer, _BatchNorm | _InstanceNorm)
 
 
-def refuse_lazy(model: nn.Module) -> None:
-    """Refuse a module with weights that have no shape yet.
+def refuse_no_values(model: nn.Module) -> None:
+    """Refuse what is no module, and one with weights that have no shape or no values yet.
 
     Raises:
         InputError: names the first of them.
     """
+    if not isinstance(model, nn.Module):
+        given = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        raise InputError(f"model must be a torch.nn.Module, got {given}; give the module itself, its parameters in it")
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(tensor):
             raise InputError(f"{name} has no shape yet (a lazy layer); run the model once on some inputs first")
+        if tensor.is_meta:
+            raise InputError(
+                f"{name} is on the device meta and has no values; build the model on cpu or cuda, or call "
+                "model.to_empty(device='cpu') and load its weights"
+            )

@@ -30,7 +30,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from sfumato._check import whole
-from sfumato.models.check import coupled_layers, refuse_lazy
+from sfumato.models.check import coupled_layers, refuse_no_values
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def fix_model(model: nn.Module, *, groups: int = 32) -> tuple[nn.Module, list[Ch
         InputError: groups is not a whole number >= 1, or a lazy layer has no shape yet.
     """
     whole(groups=groups)
-    refuse_lazy(model)
+    refuse_no_values(model)
     model = copy.deepcopy(model)
     refused = {id(found.layer) for found in coupled_layers(model)}
     changes: list[Change] = []

@@ -52,6 +52,8 @@ from sfumato.runs.statement import NO_LEDGER, make_statement
 from sfumato.runs.story import Story
 from sfumato.runs.team import Team
 
+_LONGEST_DIFFERENCE = 80  # characters of a setting, then and now, in a message
+
 
 class Run:
     """One run; open it with `Run.open`.
@@ -420,10 +422,14 @@ class Run:
         return checkpoints.read_key(self.folder.checkpoint) if kept else RandomSource.from_os()
 
     def _difference(self) -> str:
-        """Which fields of the plan differ, for the message."""
+        """Which fields of the plan differ, and of what it says of model, optimiser and data, for the message."""
         assert self.folder is not None
-        then, now = self.folder.read_plan(), json.loads(json.dumps(self._plan))
-        changed = [f"{k} {then.get(k)} → {v}" for k, v in now.items() if k != "about" and then.get(k) != v]
+        then, now = (
+            {**{name: value for name, value in plan.items() if name != "about"}, **(plan.get("about") or {})}
+            for plan in (self.folder.read_plan(), json.loads(json.dumps(self._plan)))
+        )
+        changed = [(k, f"{then.get(k)} → {v}") for k, v in now.items() if then.get(k) != v]
+        changed = [f"{k} {told}" if len(told) <= _LONGEST_DIFFERENCE else f"another {k}" for k, told in changed]
         return f" ({', '.join(changed)})" if changed else ""
 
     def _refuse_stranger(self, ledger: Ledger, saved: Checkpoint) -> None:

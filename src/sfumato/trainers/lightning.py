@@ -62,7 +62,7 @@ class PrivateModule(LightningModule):
         Returns:
             one loss for each example, [n]: `reduction="none"`.
         """
-        raise NotImplementedError("losses(batch, index): one loss for each example, in the place of training_step")
+        raise NotImplementedError
 
     def fit(
         self, trainer: Trainer, plan: DPSGD, dataset: Any, *, val_dataloaders: Any = None, **options: Any
@@ -89,7 +89,18 @@ class PrivateModule(LightningModule):
         """
         if not isinstance(trainer, Trainer):
             raise InputError(f"trainer must be a Trainer of lightning.pytorch, got {type(trainer).__name__}")
+        if not isinstance(plan, DPSGD):
+            raise InputError(
+                f"plan must be a DPSGD, got {type(plan).__name__}; the order is fit(trainer, plan, dataset)"
+            )
         refuse_settings(trainer)
+        if is_overridden("training_step", self, parent=PrivateModule):
+            raise InputError(
+                "training_step would be called without a batch, and its loss would have no noise; rename it to "
+                "losses(batch, index), which returns one loss for each example"
+            )
+        if not is_overridden("losses", self, parent=PrivateModule):
+            raise InputError("the module has no losses(batch, index); write it: one loss for each example of the batch")
         for name in _TRANSFERS:
             if is_overridden(name, self, parent=LightningModule):
                 raise InputError(f"{name} would not see a batch: Lightning has turns; do it in collate or in losses")

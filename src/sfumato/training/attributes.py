@@ -86,11 +86,3 @@ def _left_alone(part: nn.Module) -> frozenset[str]:
     """Names that are not put back: torch's own, and what a recording or a check changes for its time."""
     inner = isinstance(part, nn.RNNBase | nn.MultiheadAttention)
     return _TORCH_OWN | ({"forward", "dropout"} if inner else {"forward"})
-
-
-_ABSENT = object()
-
-
-def _equal(now: Any, then: Any) -> bool:
-    """Whether an attribute is what it was; NaN is NaN."""
-    return now is then or (type(now) is type(then) and (now == then or (now != now and then != then)))

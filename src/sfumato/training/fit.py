@@ -155,15 +155,14 @@ class TrainingPlan(Plan):
         for name, given in {"data": data, "validation": validation, "test": test}.items():
             _refuse_arrays(given, name, self.unit)
         task.check(data)
-        plan = self.for_population(self.public_population(data))
-        return _Fit(plan, task, data, test, validation, about, device)
+        population = self.public_population(data)
+        return _Fit(self.for_population(population), population, task, data, test, validation, about, device)
 
 
 @dataclass(frozen=True)
 class _Parts:
     """What a run is put together from, at its start."""
 
-    population: int
     private_sum: PrivateSum
     contribution: Contribution
     theta: Tensor
@@ -176,6 +175,7 @@ class _Fit:
     """What stays the same while a run goes on."""
 
     plan: Plan
+    population: int
     task: Task
     data: Any
     test: Any
@@ -185,8 +185,7 @@ class _Fit:
 
     def parts(self, run: Run, model: nn.Module, contribute: ContributionFactory, optimizer: OptimizerFactory) -> _Parts:
         """Everything that a round needs; refuses what does not fit together."""
-        plan, team = self.plan, run.team
-        population = plan.public_population(self.data)
+        plan, population, team = self.plan, self.population, run.team
         plan.refuse_unready(population)
         private_sum = plan.private_sum(population)
         contribution = contribute(model, self.data, self.device, run.source.seed64("initial head"))
@@ -196,7 +195,7 @@ class _Fit:
         frozen = {name: team.broadcast(tensor) for name, tensor in trained.frozen().items()}
         trained.load_frozen(frozen)
         server = _server(plan, optimizer, trained.views(theta), theta, private_sum.rounds)
-        return _Parts(population, private_sum, contribution, theta, frozen, server)
+        return _Parts(private_sum, contribution, theta, frozen, server)
 
     def measure_before(self, run: Run, parts: _Parts) -> None:
         """Refuse data to measure on that are of no use."""
@@ -210,7 +209,7 @@ class _Fit:
     ) -> Result:
         """The whole of it."""
         plan, team = self.plan, run.team
-        population, private_sum, contribution = parts.population, parts.private_sum, parts.contribution
+        population, private_sum, contribution = self.population, parts.private_sum, parts.contribution
         theta, frozen, server = parts.theta, parts.frozen, parts.server
         trained = contribution.trained
         loop = Loop(

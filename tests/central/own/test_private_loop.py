@@ -107,7 +107,7 @@ def test_a_run_that_is_left_before_its_first_step_has_no_statement():
     model = net()
     with plan().open(model, sgd(model), records()) as private:
         pass
-    with pytest.raises(InputError, match="not over"):
+    with pytest.raises(InputError, match="before a step was taken, and has no statement"):
         _ = private.statement
     sgd(model).step()
 

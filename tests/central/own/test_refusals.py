@@ -3,6 +3,7 @@
 import contextlib
 import sys
 
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -10,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from central.own.loops import by_steps, inputs, labels, losses_of, net, plan, records, same, sgd, train
 from sfumato._check import InputError
-from sfumato.training import Cadence
+from sfumato.training import Cadence, Callback
 
 
 def goes_through(body, *, data=None, **options) -> None:
@@ -299,6 +300,23 @@ def test_an_optimiser_of_other_parameters_is_refused():
         plan().open(model, sgd(model), records())
 
 
+@pytest.mark.parametrize(
+    ("given", "told"), [(None, "NoneType"), (torch.optim.SGD, "the class SGD"), (print, "builtin_function_or_method")]
+)
+def test_what_is_no_optimiser_or_no_module_is_refused_by_its_kind(given, told):
+    with pytest.raises(InputError, match=rf"optimizer must be one of torch.optim's, got {told}; "):
+        plan().open(net(), given, records())
+    with pytest.raises(InputError, match=rf"model must be a torch.nn.Module, got {told}; "):
+        plan().open(given, sgd(net()), records())
+
+
+def test_a_model_without_values_is_refused():
+    with torch.device("meta"):
+        model = net()
+    with pytest.raises(InputError, match=r"0\.weight is on the device meta and has no values; .*to_empty"):
+        plan().open(model, sgd(model), records())
+
+
 def test_a_setting_that_the_loop_decides_is_refused():
     model = net()
     with pytest.raises(InputError, match="learning_rate"):
@@ -312,7 +330,7 @@ def test_another_optimiser_data_set_or_object_to_keep_does_not_go_on(tmp_path):
             private.backward(losses_of(model, batch))
             if private.done == 2:
                 break
-    with pytest.raises(InputError, match="another plan, model or data set"):
+    with pytest.raises(InputError, match=r"another plan, model or data set \(another optimizer\)"):
         train(optimizer=lambda m: torch.optim.SGD(m.parameters(), lr=0.4), out=tmp_path / "run", resume=True)
     other = TensorDataset(inputs() + 1e-3, labels())
     with pytest.raises(InputError, match="another plan, model or data set"):
@@ -333,3 +351,64 @@ class Dying(TensorDataset):
 def test_a_process_that_reads_and_dies_is_told_in_a_line():
     told = refused(lambda p, m, o, batch: p.backward(losses_of(m, batch)), data=Dying(inputs(), labels()), workers=1)
     assert "has died" in told
+
+
+class Promising(Dataset):
+    """Says that it has more than it has."""
+
+    def __len__(self) -> int:
+        return 500
+
+    def __getitem__(self, place: int):
+        return records()[place]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"data": {"x": inputs(), "y": labels()}}, "a dict gives columns by name and no examples by place"),
+        ({"data": pd.DataFrame({"x": [1.0, 2.0]})}, r"a DataFrame gives columns .*; give a torch Dataset"),
+        ({"data": Promising()}, r"the data set of 500 examples has none at one of the places .*IndexError"),
+        ({"collate": 3}, "collate must be a function from a list of examples to a batch, got int"),
+        ({"keep": [1]}, r"keep must name its objects, keep=\{'scheduler': scheduler\}, got list"),
+        ({"callbacks": [Callback]}, r"callbacks must be instances of .*Callback, got the class Callback"),
+    ],
+)
+def test_what_has_the_wrong_kind_is_named_with_the_kind_that_it_should_have(given, told):
+    with pytest.raises(InputError, match=told):
+        goes_through(lambda private, model, optimizer, batch: private.backward(losses_of(model, batch)), **given)
+
+
+def test_examples_in_a_dict_by_their_place_are_a_data_set():
+    data = dict(enumerate(records()))
+    goes_through(lambda private, model, optimizer, batch: private.backward(losses_of(model, batch)), data=data)
+
+
+def told_of_the_statement(private) -> str:
+    with pytest.raises(InputError) as error:
+        _ = private.statement
+    return str(error.value)
+
+
+def test_a_loop_that_was_left_without_a_step_says_so_and_not_that_it_goes_on():
+    model = net()
+    with plan().open(model, sgd(model), records()) as private:
+        assert "the run is not over" in told_of_the_statement(private)
+    assert "was ended before a step was taken, and has no statement" in told_of_the_statement(private)
+
+
+def test_a_loop_that_an_error_ended_says_after_how_many_steps():
+    model = net()
+    private = plan().open(model, sgd(model), records())
+
+    def dies_at_two():
+        if private.done == 2:
+            raise KeyError
+
+    def run():
+        with private:
+            by_steps(private, model, dies_at_two)
+
+    with pytest.raises(KeyError):
+        run()
+    assert "was ended by an error after 2 steps, and has no statement; go on with" in told_of_the_statement(private)

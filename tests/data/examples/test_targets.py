@@ -9,6 +9,7 @@ from sfumato._check import InputError
 from sfumato.data import (
     ExampleDataset,
     examples_from_arrays,
+    from_arrays,
     load_examples,
     open_examples,
     read_schema,
@@ -205,3 +206,10 @@ def test_a_class_0_that_nobody_has_is_told() -> None:
     assert any("class 0" in line for line in from_one.summary())
     assert examples_from_arrays(INPUTS, np.arange(30) % 4).notes == ()
     assert examples_from_arrays(INPUTS, 1 + np.arange(30) % 4, num_classes=5).notes == ()
+
+
+@pytest.mark.parametrize("make", [examples_from_arrays, lambda rows, labels: from_arrays(rows, labels, users=[0, 1])])
+def test_rows_of_different_lengths_are_refused_with_what_to_do(make) -> None:
+    for rows in ([[1, 2], [1, 2, 3]], [np.zeros(3), np.zeros(4)]):
+        with pytest.raises(InputError, match=r"inputs cannot be put into one array .*bring all rows to one length"):
+            make(rows, [0, 1])

@@ -73,7 +73,7 @@ def test_one_user_alone_is_read_and_told() -> None:
         ([[], [], []], "x at position 0 is an empty list"),
         ([1.0, 2.0, None], r"x is missing (null) at position 2"),
         ([["a"], ["b"], ["c"]], "x must be numbers or lists of them, got string"),
-        (["a", "b", "c"], "input='x' is text; say how it becomes ids: tokenize=data.Tokenizer("),
+        (["a", "b", "c"], "input='x' is text; say in Python how it becomes ids: tokenize=data.Tokenizer("),
     ],
 )
 def test_lists_are_of_one_shape_and_whole(cells: list, told: str, tmp_path: Path) -> None:
@@ -137,9 +137,13 @@ def test_pictures_of_two_sizes_or_modes_ask_for_one(
 
 def test_which_column_is_the_input_is_asked_where_it_is_not_clear(album: dict[str, list]) -> None:
     two = pa.table({"a": album["image"], "b": album["image"], "person": album["person"]})
-    assert "2 columns have pictures, so name the input: input=, of a, b, person" in _refusal(two, user="person")
+    assert "2 columns have pictures, so name the input: --input COLUMN or input=, of a, b, person" in _refusal(
+        two, user="person"
+    )
     none = pa.table({"x": X, "who": WHO})
     assert "no column has pictures, so name the input" in _refusal(none, user="who")
+    only = pa.table({"a": album["image"]})
+    assert "the pictures of a are the user or the label, and no other column has any" in _refusal(only, user="a")
     assert "a user's examples have one input, got a, b" in _refusal(two, input=("a", "b"), user="person")
     assert "size and channels are for pictures" in _refusal(none, input="x", user="who", size=8)
 
@@ -158,7 +162,10 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
         (tmp_path / "rows.txt", "is no table; give"),
         (tmp_path / "empty", "is a folder without Parquet files"),
         (tmp_path / "none.parquet", "has no rows"),
-        (datasets.DatasetDict({"train": rows, "test": rows}), r"must be one table, got 2 (train, test)"),
+        (
+            datasets.DatasetDict({"train": rows, "test": rows}),
+            r"must be one table, got a DatasetDict of train, test; give one",
+        ),
         (rows.to_iterable_dataset(), "load it without streaming"),
         ([X, WHO], "source must be a datasets.Dataset"),
     ]:

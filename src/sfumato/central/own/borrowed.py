@@ -112,8 +112,7 @@ def trained_by(optimizer: Any, model: nn.Module) -> list[str]:
     Raises:
         InputError: no optimiser of torch, parameters of another model, or one of this model's that it leaves out.
     """
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise InputError(f"optimizer must be one of torch.optim's, got {type(optimizer).__name__}")
+    _refuse_kind(optimizer)
     if isinstance(optimizer, torch.optim.LBFGS):
         raise InputError(
             "LBFGS computes the loss several times a step, and each time would cost a release; use SGD, Adam or "
@@ -145,9 +144,24 @@ def trained_by(optimizer: Any, model: nn.Module) -> list[str]:
 
 
 def described(optimizer: torch.optim.Optimizer) -> str:
-    """The optimiser's kind and settings."""
+    """The optimiser's kind and settings.
+
+    Raises:
+        InputError: it is none of torch.
+    """
+    _refuse_kind(optimizer)
     groups = [
         {name: value for name, value in group.items() if name != "params" and not isinstance(value, Tensor)}
         for group in optimizer.param_groups
     ]
     return f"{type(optimizer).__qualname__} {groups}"
+
+
+def _refuse_kind(optimizer: Any) -> None:
+    if isinstance(optimizer, torch.optim.Optimizer):
+        return
+    given = f"the class {optimizer.__name__}" if isinstance(optimizer, type) else type(optimizer).__name__
+    raise InputError(
+        f"optimizer must be one of torch.optim's, got {given}; give torch.optim.Adam(model.parameters()) for example, "
+        "and a scheduler by keep="
+    )

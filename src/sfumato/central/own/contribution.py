@@ -25,7 +25,7 @@ from sfumato.central.own.looking_back import LookingBack
 from sfumato.central.own.map_rows import MapRows
 from sfumato.central.own.witness import Witness
 from sfumato.clipping import ClippedSum, NormBound
-from sfumato.models import refuse_lazy
+from sfumato.models import refuse_no_values
 from sfumato.models.layers.public_batch_norm import public_inputs_of
 from sfumato.per_example import covered
 from sfumato.per_example.checks.rows import count_of, probe_rows, tensors_of
@@ -88,7 +88,7 @@ class OwnContribution(GradientSum):
         memory_budget: int | None,
         device: torch.device,
     ) -> None:
-        refuse_lazy(model)
+        refuse_no_values(model)
         super().__init__(Trainable(model, spec, device=device, in_place=True), len(rows), device)
         self._rows, self._ask, self._pause, self._feed = rows, ask, pause, feed
         self._keep, self._about, self._with_digest = keep, about, digest

@@ -34,12 +34,14 @@ def restore(objects: Mapping[str, Any], tensors: Mapping[str, Tensor], states: M
         each.load_state_dict(_whole(states[name], tensors))
 
 
-def refuse_stateless(objects: Mapping[str, Any]) -> None:
+def refuse_stateless(objects: Any) -> None:
     """Refuse what has no state that can be kept.
 
     Raises:
         InputError: names it.
     """
+    if not isinstance(objects, Mapping):
+        raise InputError(f"keep must name its objects, keep={{'scheduler': scheduler}}, got {type(objects).__name__}")
     for name, each in objects.items():
         if not hasattr(each, "state_dict") or not hasattr(each, "load_state_dict"):
             raise InputError(f"keep: {name} has no state_dict and load_state_dict, got {type(each).__name__}")

@@ -8,7 +8,7 @@ is repeated meets the same ones; the generators are left as they were.
 import hashlib
 import pickle
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,6 +45,10 @@ class MapRows:
 
     def __init__(self, dataset: Any, collate: Collate | None = None) -> None:
         _refuse_kind(dataset)
+        if collate is not None and not callable(collate):
+            raise InputError(
+                f"collate must be a function from a list of examples to a batch, got {type(collate).__name__}"
+            )
         self._dataset = dataset
         self._collate: Collate = collate or default_collate
         self._count = len(dataset)
@@ -133,7 +137,7 @@ class MapRows:
         with _generators_kept():
             _seed(1)
             before = _state()
-            first = [_digest(self._dataset[place]) for place in places]
+            first = [_digest(sample) for sample in self.samples(places, 0)]
             self.draws = _state() != before
         again = [_digest(sample) for sample in self.samples(places, 0)]
         if self.draws:
@@ -152,6 +156,11 @@ def _refuse_kind(dataset: Any) -> None:
         raise InputError(
             "got a DataLoader; give its data set (loader.dataset) and collate=loader.collate_fn: the run draws the "
             "batches itself, since the guarantee counts on how they are drawn"
+        )
+    if (isinstance(dataset, Mapping) and 0 not in dataset) or hasattr(dataset, "iloc"):
+        raise InputError(
+            f"a {type(dataset).__name__} gives columns by name and no examples by place; give a torch Dataset, or a "
+            "list of examples (frame.to_dict('records') of a DataFrame)"
         )
     if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         raise InputError(

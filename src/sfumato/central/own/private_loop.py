@@ -37,6 +37,7 @@ from sfumato.central.own.feed import Feed
 from sfumato.central.own.kept import refuse_stateless
 from sfumato.central.own.map_rows import Collate, MapRows
 from sfumato.central.own.witness import Witness
+from sfumato.models import refuse_no_values
 from sfumato.per_example.memory import out_of_memory
 from sfumato.runs.team import Team
 from sfumato.training import Callback, Contribution, PrivatePlan, Result, Stop
@@ -100,13 +101,14 @@ class PrivateLoop:
         self.last = self.trying = False
         self.result: Result | None = None
         self._fit, self._plan, self._model, self._optimizer = fit, plan, model, optimizer
+        refuse_stateless(keep)
         self._workers, self._keep, self._callbacks = workers, dict(keep), tuple(callbacks)
         self._checkpoint, self._resume = checkpoint, resume
         self._micro_batch, self._memory_budget = micro_batch, memory_budget
+        refuse_no_values(model)
         self._names = trained_by(optimizer, model)
         self._step: Callable[[], object] = optimizer.step
         self._device = refuse_no_device(model)
-        refuse_stateless(self._keep)
         refuse_gradients([model.get_parameter(name) for name in self._names])
         self.rows = MapRows(dataset, collate)
         self._borrowed: Borrowed | None = None
@@ -128,6 +130,11 @@ class PrivateLoop:
         Raises:
             InputError: the run is not over.
         """
+        if self.result is None and self._run.dead:
+            ended = "before a step was taken, and has no statement; go through the batches of the with block"
+            if self.done:
+                ended = f"by an error after {self.done} steps, and has no statement; go on with resume=True"
+            raise InputError(f"the run was ended {ended}")
         if self.result is None:
             raise InputError("the run is not over, and has no statement yet; read it behind the with block")
         return self.result.statement
@@ -289,7 +296,7 @@ class PrivateLoop:
             return None
 
     def _contribution(self, model: nn.Module, rows: MapRows, device: str, head_seed: int) -> Contribution:
-        population = self._plan.public_population(rows)
+        population = self._plan.population or len(rows)  # `fit` has warned where it is too small
         private_sum = self._plan.private_sum(population)
         team = Team()
 

@@ -86,6 +86,11 @@ def rebuild(about: Mapping[str, Any], weights: Path) -> nn.Module:
     """
     wanted = ("model", "embedding_dim", "input_shape")
     missing = [name for name in wanted if name not in about]
+    if "outputs" in about:
+        raise InputError(
+            f"{weights.parent} is a run of sfumato dpsgd, whose model gives classes or numbers and no embeddings; load "
+            f"{weights.name} in Python with sfumato.models.load_weights"
+        )
     if missing:
         raise InputError(
             f"{weights.parent}/plan.json does not tell the run's {missing[0]}: it was trained from Python; load "

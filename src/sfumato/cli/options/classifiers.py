@@ -140,7 +140,7 @@ def _refuse_ids(name: str, data: ExampleDataset) -> None:
     if name == "lenet300_100" and data.dtypes[0].kind == "i":
         raise InputError(
             f"lenet300_100 reads pictures or floats, got {data.dtypes[0]} {data.input_shapes[0]}, which stand for ids; "
-            "store numbers as float32"
+            "store numbers as float32, or declare the column as numeric in a --schema"
         )
 
 

@@ -1,5 +1,6 @@
 """Examples from arrays in memory or mapped, and what it assumes to take their classes from the records.
 
+>>> import numpy as np
 >>> data = examples_from_arrays(np.zeros((4, 28, 28), np.uint8), ["cat", "dog", "cat", "eel"])
 >>> data
 ExampleDataset(4 examples of (28, 28, 1) uint8, 3 classes)
@@ -18,12 +19,10 @@ sfumato._check.InputError: targets must be in 0 … 2 (num_classes=3), got 9 at 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from sfumato._check import InputError
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.targets import checked_targets
-from sfumato.data.inputs import checked_inputs
+from sfumato.data.inputs import as_array, checked_inputs
 
 
 def examples_from_arrays(
@@ -61,9 +60,9 @@ def examples_from_arrays(
     """
     named = isinstance(inputs, Mapping)
     arrays = tuple(inputs.values()) if named else inputs if isinstance(inputs, tuple) else (inputs,)
-    rows = tuple(checked_inputs(np.asanyarray(array)) for array in arrays)
+    rows = tuple(checked_inputs(as_array(array, "inputs")) for array in arrays)
     if targets is not None:
-        targets = np.asanyarray(targets)
+        targets = as_array(targets, "targets")
     if any(len(each) == 0 for each in (*rows, *([] if targets is None or not targets.ndim else [targets]))):
         raise InputError("the data has no examples: inputs or targets are empty")
     if targets is None and (num_classes is not None or label_names is not None):

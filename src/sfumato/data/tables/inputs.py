@@ -53,8 +53,11 @@ def input_columns(
     if given is None:
         found = [name for name in dict.fromkeys(source.names) if name not in others and is_picture(source.kind(name))]
         if len(found) != 1:
+            taken = [name for name in others if name in source.names and is_picture(source.kind(name))]
             kinds = f"{len(found)} columns have pictures" if found else "no column has pictures"
-            raise InputError(f"{source.told}: {kinds}, so name the input: input=, of {source.has}")
+            if taken and not found:
+                kinds = f"the pictures of {taken[0]} are the user or the label, and no other column has any"
+            raise InputError(f"{source.told}: {kinds}, so name the input: --input COLUMN or input=, of {source.has}")
         return [found]
     names = [given] if isinstance(given, str) else list(given)
     if not names:
@@ -64,8 +67,8 @@ def input_columns(
         kind = source.kind(name)
         if is_text(kind) and tokenize is None:
             raise InputError(
-                f"{source.told}: input={name!r} is text; say how it becomes ids: tokenize=data.Tokenizer(vocabulary="
-                "32768, length=128), or a function from texts to lists of ids"
+                f"{source.told}: input={name!r} is text; say in Python how it becomes ids: tokenize=data.Tokenizer("
+                "vocabulary=32768, length=128), or a function from texts to lists of ids"
             )
         if not (is_text(kind) or is_picture(kind) or is_list(_storage(kind)) or is_number(kind)):
             raise InputError(

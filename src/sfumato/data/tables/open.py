@@ -43,7 +43,11 @@ def open_source(source: Any) -> Source:
     if hasattr(source, "with_format") and hasattr(source, "features"):
         return _hugging_face(source)
     if isinstance(source, Mapping):
-        raise InputError(f"source must be one table, got {len(source)} ({', '.join(map(str, source))}); give one")
+        names = ", ".join(map(str, source))
+        raise InputError(
+            f"source must be one table, got a {type(source).__name__} of {names}; give one of its parts, or "
+            "pandas.DataFrame(source) where these are columns"
+        )
     if hasattr(source, "iloc") and hasattr(source, "columns"):
         return _pandas(source)
     if hasattr(source, "__arrow_c_stream__"):

@@ -27,7 +27,7 @@ import numpy as np
 from sfumato._check import InputError
 from sfumato.data.chunked import ChunkedRows
 from sfumato.data.digest import digest_of
-from sfumato.data.inputs import Shaped, checked_inputs
+from sfumato.data.inputs import Shaped, as_array, checked_inputs
 from sfumato.data.strings import Chosen, Strings, as_text
 
 _BLOCK = 1 << 16  # users looked at in one go while labels are counted; bounds the memory of a scan
@@ -325,8 +325,7 @@ def from_arrays(
         InputError: no rows, lengths that differ, labels that are not integers ≥ 0 or exceed the names, or
             inputs that are not numbers.
     """
-    inputs, labels, users = np.asanyarray(inputs), np.asarray(labels), np.asarray(users)
-    inputs = checked_inputs(inputs)
+    inputs, labels, users = checked_inputs(as_array(inputs, "inputs")), np.asarray(labels), np.asarray(users)
     if not len(inputs) == len(labels) == len(users) or labels.ndim != 1 or users.ndim != 1:
         shapes = f"inputs {inputs.shape}, labels {labels.shape}, users {users.shape}"
         columns = [name for name, each in (("labels", labels), ("users", users)) if each.shape == (len(inputs), 1)]

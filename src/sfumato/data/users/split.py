@@ -76,7 +76,8 @@ def split_users(
     if common and not shared_labels:
         warnings.warn(
             f"{common:,} of {dataset.num_classes:,} classes are held by users of train and by users of validation or "
-            "test: recall would not be on unseen classes; use split_labels, or shared_labels=True if this is meant",
+            "test: recall would not be on unseen classes; use split_labels (--split-by label), or "
+            "shared_labels=True if this is meant",
             stacklevel=2,
         )
     return _as_split(division, (view.compact_labels() if disjoint else view for view in views))

@@ -55,8 +55,7 @@ def backbone(
     Raises:
         InputError: the name is unknown, or the shape is not that of an image.
     """
-    remedy = "any torch module that maps images to embeddings works from Python"
-    one_of(BACKBONES, model=name, remedy=remedy)
+    one_of(BACKBONES, model=name, remedy="or package.module:factory for a torch module of your own")
     if len(input_shape) not in (2, 3):
         raise InputError(
             f"{name} reads images of shape (height, width, channels), got input_shape={tuple(input_shape)}; "

@@ -75,7 +75,7 @@ def classifier(
     Raises:
         InputError: the name or an option is unknown, the shapes are not what the model reads, or an option is missing.
     """
-    one_of(CLASSIFIERS, model=name, remedy="any torch module with one logit a class works from Python")
+    one_of(CLASSIFIERS, model=name, remedy="or package.module:factory for a torch module of your own")
     shapes = [tuple(shape) for shape in input_shapes]
     for shape in shapes:
         for side in shape:

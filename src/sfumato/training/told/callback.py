@@ -11,6 +11,8 @@ from typing import Any
 
 from torch import nn
 
+from sfumato._check import InputError
+
 
 class Stop(Exception):
     """Raise it in `on_round` or `on_evaluation` to end the run there: it has a statement, and can be resumed.
@@ -71,6 +73,13 @@ class Callbacks(Callback):
     """Several, one after the other."""
 
     def __init__(self, members: Sequence[Callback]) -> None:
+        for member in members:
+            if not isinstance(member, Callback):
+                given = f"the class {member.__name__}" if isinstance(member, type) else type(member).__name__
+                raise InputError(
+                    f"callbacks must be instances of sfumato.training.Callback, got {given}; inherit from it, and give "
+                    "an instance"
+                )
         self._members = tuple(members)
 
     def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:
