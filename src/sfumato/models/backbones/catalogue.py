@@ -6,7 +6,7 @@ torch.Size([3, 128])
 Traceback (most recent call last):
 ...
 sfumato._check.InputError: model must be one of lenet, mobilenet_v2, resnet18, resnet20, resnet50, got vgg; \
-any torch module that maps images to embeddings works from Python
+or package.module:factory for a torch module of your own
 """
 
 from collections.abc import Sequence
