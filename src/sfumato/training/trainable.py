@@ -12,7 +12,6 @@ Statistics of public inputs follow the weights; for a release, a fresh copy comp
 
 import copy
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -20,13 +19,11 @@ from sfumato._check import InputError, first_line
 from sfumato.clipping import Layout
 from sfumato.models import PublicBatchNorm, refresh_statistics, trainable_parameters
 from sfumato.models.layers.public_batch_norm import public_inputs_of
+from sfumato.per_example.same_values import same_values
 from sfumato.training.attributes import Attributes
 
 HEAD = "head.weight"
 """The released name of a head that is trained beside the model."""
-
-_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""By a number's bytes, whole numbers of as many."""
 
 
 class Trainable:
@@ -156,15 +153,15 @@ class Trainable:
                 parameter.data = view
         with torch.no_grad():
             for name, tensor in self._untrained.items():
-                if (everything or name not in self._follow) and not _same(tensor, self._kept[name]):
+                if (everything or name not in self._follow) and not same_values(tensor, self._kept[name]):
                     changed.append(name)
                     if tensor.shape == self._kept[name].shape:
                         tensor.copy_(self._kept[name])
                     else:
                         tensor.data = self._kept[name].clone()
-        if theta is not None and not _same(self.vector, theta):
+        if theta is not None and not same_values(self.vector, theta):
             compared = zip(self.layout.names, self._views, self.views(theta), strict=True)
-            changed += [name for name, one, other in compared if not _same(one, other)]
+            changed += [name for name, one, other in compared if not same_values(one, other)]
             self.load(theta)
         return changed
 
@@ -256,25 +253,3 @@ def _with_public_inputs(model: nn.Module) -> list[nn.Module]:
 
 def _joined(part: str, name: str) -> str:
     return f"{part}.{name}" if part else name
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether both hold the same values, NaN included; a version counter would not see what is written to `.data`."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    return (
-        _same_bits(one, other)
-        or torch.equal(one, other)
-        or bool(((one == other) | ((one != one) & (other != other))).all())
-    )
-
-
-def _same_bits(one: Tensor, other: Tensor) -> bool:
-    """Whether both are vectors of the processor with the same bits: NumPy sees it in a tenth of torch's time."""
-    if one.device.type != "cpu" or other.device.type != "cpu" or not (one.is_contiguous() and other.is_contiguous()):
-        return False
-    kind = _WORDS.get(one.element_size())
-    if kind is None:
-        return False
-    words, others = (each.detach().reshape(-1).view(kind).numpy() for each in (one, other))
-    return np.array_equal(words, others)

@@ -30,7 +30,6 @@ from a look at the table: minima, maxima, means and frequencies of private recor
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +39,7 @@ import numpy as np
 import yaml
 
 from sfumato._check import InputError
+from sfumato.data.examples.repairs import CLIPPED, FILLED, UNDECLARED, Repairs
 from sfumato.data.examples.tokens import hashed_id
 
 MISSING = frozenset({"", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"})
@@ -56,22 +56,6 @@ _FIELDS = {
     "count": set(),
     "drop": set(),
 }
-
-
-Repairs = Counter[tuple[str, str]]
-"""How often values were taken for others: by what was done, and the column. It depends on the records."""
-
-CLIPPED, FILLED, UNDECLARED = "clipped to the declared bounds", "missing and filled", "none of the declared values"
-
-
-def told_repairs(repairs: Repairs, rows: int) -> tuple[str, ...]:
-    """A line for each kind of repair that was made."""
-    lines = []
-    for what in (CLIPPED, FILLED, UNDECLARED):
-        found = [f"{name} {count:,}" for (kind, name), count in repairs.items() if kind == what and count]
-        if found:
-            lines.append(f"{what}: {', '.join(found)} of {rows:,} rows (these counts are not private)")
-    return tuple(lines)
 
 
 @dataclass(frozen=True, kw_only=True)

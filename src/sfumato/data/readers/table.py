@@ -15,7 +15,8 @@ import numpy as np
 from sfumato._check import InputError
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.labels import LabelCodes
-from sfumato.data.examples.schema import Repairs, Schema, TargetColumn, as_text, read_schema, told_repairs
+from sfumato.data.examples.repairs import Repairs, told_repairs
+from sfumato.data.examples.schema import Schema, TargetColumn, as_text, read_schema
 from sfumato.data.readers.csv_rows import is_delimited, read_rows
 from sfumato.data.store.examples import ExampleWriter
 

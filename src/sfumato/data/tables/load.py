@@ -101,8 +101,9 @@ def from_table(
     )
     order = order[read.kept[order]]
     held, owner = np.unique(owner[order], return_inverse=True)
-    names = Strings.from_list(users[i] for i in held.tolist())
-    notes = (*look_alikes(users[i] for i in held.tolist()), *read.notes)
+    present = [users[i] for i in held.tolist()]
+    names = Strings.from_list(present)
+    notes = (*look_alikes(present), *read.notes)
     if labels is None:
         labels, label_names = owner, names if label_names is None else label_names
     else:

@@ -8,17 +8,16 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 _WHOLE = re.compile(r"\+?0*(\d+)(\.0*)?")
 
 
-def look_alikes(names: Iterable[str]) -> list[str]:
+def look_alikes(names: Sequence[str]) -> list[str]:
     """A line for people that counts them; none where all names differ in more."""
     first: dict[str, str] = {}
     others: dict[str, int] = {}
     example = "", ""
-    names = list(names)
     for name in names:
         form = _folded(name)
         before = first.setdefault(form, name)

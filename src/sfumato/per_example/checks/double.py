@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
+from sfumato.per_example.checks.restored import data_kept
+
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 _CASTS = (Tensor.float, Tensor.half, Tensor.bfloat16)
 
@@ -34,26 +36,24 @@ def in_double(model: nn.Module, copies: dict[int, Tensor] | None = None) -> Iter
         copies: of parameters, by their id, which are made at the first time and taken again at the next; empty at
             first, and only as long as the parameters stay what they are.
     """
-    tensors = [*model.parameters(), *model.buffers()]
     again = {} if copies is None else copies
-    held = [(tensor, tensor.data) for tensor in tensors if tensor.dtype in _NARROW]
-    device = next((tensor.device.type for tensor in tensors), "cpu")
     handle = model.register_forward_pre_hook(lambda _, *given: widened(given), with_kwargs=True)
     default = torch.get_default_dtype()
     try:
-        for tensor, value in held:
-            wide = again.get(id(tensor))
-            tensor.data = value.double() if wide is None else wide
-            if copies is not None and isinstance(tensor, nn.Parameter):
-                copies[id(tensor)] = tensor.data
-        torch.set_default_dtype(torch.float64)
-        with _Widening(device):
-            yield
+        with data_kept(model) as tensors:
+            for tensor in tensors:
+                if tensor.dtype not in _NARROW:
+                    continue
+                wide = again.get(id(tensor))
+                tensor.data = tensor.data.double() if wide is None else wide
+                if copies is not None and isinstance(tensor, nn.Parameter):
+                    copies[id(tensor)] = tensor.data
+            torch.set_default_dtype(torch.float64)
+            with _Widening(next((tensor.device.type for tensor in tensors), "cpu")):
+                yield
     finally:
         torch.set_default_dtype(default)
         handle.remove()
-        for tensor, value in held:
-            tensor.data = value
 
 
 class _Widening(TorchFunctionMode):

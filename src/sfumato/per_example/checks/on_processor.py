@@ -12,18 +12,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from sfumato.per_example.checks.restored import data_kept
+
 
 @contextmanager
 def on_processor(model: nn.Module) -> Iterator[None]:
     """Parameters and buffers on the processor; on leaving, all tensors are those that they were."""
-    held = [(tensor, tensor.data) for tensor in (*model.parameters(), *model.buffers())]
-    try:
-        for tensor, value in held:
-            tensor.data = value.cpu()
+    with data_kept(model) as tensors:
+        for tensor in tensors:
+            tensor.data = tensor.data.cpu()
         yield
-    finally:
-        for tensor, value in held:
-            tensor.data = value
 
 
 def to_processor(batch: Any) -> Any:

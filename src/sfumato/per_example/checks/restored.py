@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._check import InputError
+from sfumato.per_example.same_values import same_values
 
 _SHARE, _LEAST = 0.1, 0.01  # of the noise on a weight
 _CHUNK = 1 << 18  # numbers of noise at a time
@@ -54,6 +55,17 @@ def shaken(parameters: Sequence[nn.Parameter], kept: Collection[tuple[Tensor, Te
 
 
 @contextmanager
+def data_kept(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Parameters and buffers, whose `.data` may be others for a time; on leaving, all are those that they were."""
+    held = [(tensor, tensor.data) for tensor in (*model.parameters(), *model.buffers())]
+    try:
+        yield [tensor for tensor, _ in held]
+    finally:
+        for tensor, value in held:
+            tensor.data = value
+
+
+@contextmanager
 def unchanged(model: nn.Module, *, buffers: bool = True) -> Iterator[list[tuple[Tensor, Tensor]]]:
     """Refuse a model of which a parameter or a buffer, trained or not, changes while examples go through.
 
@@ -74,7 +86,11 @@ def unchanged(model: nn.Module, *, buffers: bool = True) -> Iterator[list[tuple[
         yield [(tensor, before[name]) for name, tensor in watched.items()]
     except InputError as error:  # what examples leave behind may be why
         found = error
-    changed = [name for name, tensor in _state(model, buffers).items() if not _same(before.get(name), tensor.detach())]
+    changed = [
+        name
+        for name, tensor in _state(model, buffers).items()
+        if name not in before or not same_values(before[name], tensor.detach())
+    ]
     if changed:
         raise InputError(
             f"{changed[0]!r} changes when examples go through the model: it would be released without noise, and the "
@@ -115,10 +131,3 @@ def _copied(attributes: dict[str, Any]) -> dict[str, Any]:
 
 def _state(model: nn.Module, buffers: bool) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **(dict(model.named_buffers()) if buffers else {})}
-
-
-def _same(before: Tensor | None, now: Tensor) -> bool:
-    """Whether a tensor holds what it held, NaN included."""
-    if before is None or before.shape != now.shape or before.dtype != now.dtype:
-        return False
-    return torch.equal(before, now) or bool(((before == now) | ((before != before) & (now != now))).all())
