@@ -10,7 +10,7 @@ All draws of the package, by the first label. Where several modules stand, a run
 
 | first label | further ones | what is drawn | by |
 | --- | --- | --- | --- |
-| `noise` | round | the noise on the sum | `mechanisms.independent` |
+| `noise` | round | the noise on the sum | `mechanisms.independent`, `mechanisms.correlated_gaussian` |
 | `count noise` | round | the noise on adaptive clipping's count | `mechanisms.independent` |
 | `sampling` | round | who takes part | `sampling.poisson`, `sampling.fixed_size` |
 | `groups` | round | each user's slot | `sampling.virtual_clients` |
@@ -147,6 +147,12 @@ class Stream:
         """
         add_normals(out, self._subkey(b"normals"), self._normals, std, threads)
         self._normals += len(out)
+
+    def from_normal(self, first: int) -> "Stream":
+        """The same stream, whose next normal draw is the one at this place, from 0."""
+        there = Stream(self._key, self._label)
+        there._normals = first
+        return there
 
     def add_normal_on_device(self, out: "Tensor", *, std: float = 1.0, threads: int = 1) -> None:
         """The same for a float tensor [n] on a device with double precision; the last bits may differ."""

@@ -39,7 +39,18 @@ class Algorithm:
         return getattr(importlib.import_module(self.package), self.plan)
 
 
-_FEDERATED = ("data", "model", "epsilon", "noise_multiplier", "rounds", "clients_per_round", "out", "resume", "dry_run")
+_FEDERATED = (
+    "data",
+    "model",
+    "epsilon",
+    "noise_multiplier",
+    "noise",
+    "rounds",
+    "clients_per_round",
+    "out",
+    "resume",
+    "dry_run",
+)
 
 ALGORITHMS: dict[str, Algorithm] = {
     "fedemb": Algorithm(
@@ -97,6 +108,7 @@ ALGORITHMS: dict[str, Algorithm] = {
             "model",
             "epsilon",
             "delta",
+            "noise",
             "epochs",
             "batch_size",
             "learning_rate",

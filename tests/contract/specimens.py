@@ -129,15 +129,27 @@ SPECIMENS: dict[str, Specimen] = {
     ),
 }
 
+_SEPARATED = {"sampling": "min_separation"}
+_CORRELATED: dict[str, dict[str, Any]] = {
+    "tree": {**_SEPARATED, "noise": "tree", "tree_restart": 3, "tree_completion": True},
+    "banded": {**_SEPARATED, "noise": "banded"},
+    "blt": {"sampling": "shuffled", "noise": "blt"},
+    "bisr": {**_SEPARATED, "noise": "bisr", "drop_out": 0.5},
+    "cyclic": {"sampling": "cyclic", "parts": 2, "noise": "banded"},
+}
+CORRELATED = ["dpsgd+tree", "fedavg+banded", "fedemb+blt", "fedsgd+bisr", "fedavg+tree", "dpsgd+cyclic"]
+"""Runs whose rounds share noise, or limit who takes part: an algorithm of the registry and more fields of its plan."""
+
 NAMES = list(ALGORITHMS)
 PRIVATE = [name for name in NAMES if name not in SPECIMENS or SPECIMENS[name].guarantee]
 
 
 def plan_of(name: str, *, units: int = 4, rounds: int = ROUNDS, **changes: Any) -> Any:
     """The specimen's plan, with so many planned units a round."""
-    specimen = SPECIMENS[name]
-    fields = {**specimen.fields, specimen.rounds: rounds, **specimen.cohort(units), **changes}
-    return ALGORITHMS[name].load()(**fields)
+    algorithm, _, noise = name.partition("+")
+    specimen = SPECIMENS[algorithm]
+    fields = {**specimen.fields, specimen.rounds: rounds, **specimen.cohort(units), **_CORRELATED.get(noise, {})}
+    return ALGORITHMS[algorithm].load()(**{**fields, **changes})
 
 
 def fit(name: str, out: Path | None, *, model: nn.Module | None = None, **changes: Any) -> Result:
@@ -145,5 +157,5 @@ def fit(name: str, out: Path | None, *, model: nn.Module | None = None, **change
     options = {key: changes.pop(key) for key in ("resume", "contribution", "budget") if key in changes}
     records = changes.pop("records", None)
     plan = plan_of(name, **{"seed": 3, **changes})
-    records = SPECIMENS[name].records() if records is None else records
+    records = SPECIMENS[name.partition("+")[0]].records() if records is None else records
     return plan.fit(model or network(), records, out=out, cadence=Cadence(checkpoint_every=2), **options)

@@ -22,7 +22,8 @@ from sfumato.algorithms import ALGORITHMS
 from sfumato.training import PrivatePlan
 
 HINTS = typing.get_type_hints(PrivatePlan)
-CLIPPINGS, SAMPLINGS = typing.get_args(HINTS["clipping"]), typing.get_args(HINTS["sampling"])
+CLIPPINGS = typing.get_args(HINTS["clipping"])
+SAMPLINGS, LIMITED = ("poisson", "fixed"), ("shuffled", "cyclic", "min_separation")  # by round; as a whole run
 WILD = [0.0, 1.0, 1e3, 1e20, math.inf, math.nan]
 
 
@@ -37,7 +38,7 @@ def test_every_algorithm_of_the_registry_has_a_specimen():
 
 def test_the_battery_knows_every_clipping_and_every_sampling():
     assert CLIPPINGS == ("flat", "per_layer", "automatic", "adaptive")
-    assert SAMPLINGS == ("poisson", "fixed")
+    assert (*SAMPLINGS, *LIMITED) == typing.get_args(HINTS["sampling"])
 
 
 @pytest.mark.parametrize("clipping", CLIPPINGS)

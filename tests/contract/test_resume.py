@@ -8,7 +8,7 @@ import pytest
 
 from contract import toy
 from contract.battery import ledger_of, published
-from contract.specimens import NAMES, SPECIMENS, fit, network, vectors
+from contract.specimens import CORRELATED, NAMES, SPECIMENS, fit, network, vectors
 from contract.worker import DEADLY_ROUND
 from forked import Forked, team
 from resumable import assert_equal_up_to_rounding
@@ -22,9 +22,9 @@ TOYS = ["toy", "toy-between-phases"]
 def killed(tmp_path_factory) -> Path:
     """A folder with a killed run for each name."""
     folder = tmp_path_factory.mktemp("killed")
-    worker = Forked(WORKER, ["kill", str(folder), *NAMES, *TOYS], folder / "told")
+    worker = Forked(WORKER, ["kill", str(folder), *NAMES, *CORRELATED, *TOYS], folder / "told")
     assert worker.wait(200) == 0, worker.told
-    assert worker.told.splitlines() == [f"{name} {signal.SIGKILL.value}" for name in (*NAMES, *TOYS)]
+    assert worker.told.splitlines() == [f"{name} {signal.SIGKILL.value}" for name in (*NAMES, *CORRELATED, *TOYS)]
     return folder
 
 
@@ -32,14 +32,15 @@ def killed(tmp_path_factory) -> Path:
 def shared_work(tmp_path_factory) -> Path:
     """A folder with a run by two processes for each name."""
     folder = tmp_path_factory.mktemp("team")
-    team(WORKER, ["team", str(folder), *NAMES, "toy"], folder / "told", 2)
+    team(WORKER, ["team", str(folder), *NAMES, *CORRELATED, "toy"], folder / "told", 2)
     return folder
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *CORRELATED])
 def test_killed_in_mid_round_and_resumed_it_is_byte_identical(name, killed, tmp_path):
     undisturbed = fit(name, tmp_path / "undisturbed", model=network(dropout=0.2)).folder
-    assert len(ledger_of(killed / name)) == DEADLY_ROUND + 1  # the round that nobody saw was recorded before its noise
+    entries = 1 if name in CORRELATED else DEADLY_ROUND + 1  # rounds that share noise are recorded before the first
+    assert len(ledger_of(killed / name)) == entries  # the round that nobody saw was recorded before its noise
     assert not (killed / name / "model.safetensors").exists()
     out = shutil.copytree(killed / name, tmp_path / "killed")
     fit(name, out, model=network(dropout=0.2), resume=True)
@@ -54,6 +55,26 @@ def test_phases_of_a_killed_run_are_neither_paid_nor_drawn_twice(name, killed, t
     out = shutil.copytree(killed / name, tmp_path / "killed")
     toy.noisy_mean(vectors(), out, seed=3, resume=True)
     assert published(out) == published(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"rounds": 9},
+        {"seed": 4},
+        {"noise": "bisr"},
+        {"coefficients": (1.0, 0.5)},
+        {"bands": 1},
+        {"max_participations": 3},
+        {"drop_out": 0.1},
+    ],
+    ids=str,
+)
+def test_a_run_with_correlated_noise_goes_on_with_the_same_rounds_strategy_and_order(other, folder_of, tmp_path):
+    out = shutil.copytree(folder_of("fedavg+banded"), tmp_path / "copy")
+    with pytest.raises(InputError, match=f"from another plan, model or data set .*{next(iter(other))} "):
+        fit("fedavg+banded", out, resume=True, **other)
+    assert published(out) == published(folder_of("fedavg+banded"))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +101,7 @@ def test_a_run_goes_on_only_as_itself(name, other, folder_of, tmp_path):
     assert published(out) == published(folder_of(name))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *CORRELATED])
 def test_a_finished_run_is_not_run_again(name, folder_of, tmp_path):
     out = shutil.copytree(folder_of(name), tmp_path / "copy")
     with pytest.raises(InputError, match="holds a run already"):
@@ -89,7 +110,7 @@ def test_a_finished_run_is_not_run_again(name, folder_of, tmp_path):
     assert published(out) == published(folder_of(name))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *CORRELATED])
 def test_two_processes_give_the_result_of_one(name, shared_work, folder_of):
     assert_equal_up_to_rounding(folder_of(name), shared_work / name)
 

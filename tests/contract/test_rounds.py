@@ -16,8 +16,8 @@ from contract.battery import (
     ledger_of,
     run_rounds,
 )
-from contract.specimens import NAMES, PRIVATE, SPECIMENS, UNITS, fit, network, plan_of
-from contract.test_bounds import CLIPPINGS, SAMPLINGS
+from contract.specimens import CORRELATED, NAMES, PRIVATE, SPECIMENS, UNITS, fit, network, plan_of
+from contract.test_bounds import CLIPPINGS, LIMITED, SAMPLINGS
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting import Budget, BudgetExceeded, Gaussian, guarantee
@@ -112,6 +112,54 @@ def test_the_sampling_that_is_accounted_is_the_sampling_that_ran(name, sampling,
     spread = ((counts - rounds * rate) ** 2).sum() / (rounds * rate * (1 - rate))
     low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], population)
     assert low < spread < high
+
+
+@pytest.mark.parametrize("sampling", LIMITED)
+@pytest.mark.parametrize("name", PRIVATE)
+def test_the_limits_that_are_accounted_are_those_that_ran(name, sampling, tmp_path):
+    """Every unit's rounds, over the whole run, are a pattern that the accounted limits allow."""
+    population, rounds = 400, 30
+    fields = {"units": 40, "rounds": rounds, "sampling": sampling, "population": population}
+    if sampling == "min_separation":
+        fields |= {"min_separation": 5, "max_participations": 4, "availability": 0.7, "drop_out": 0.2}
+    plan, watched = plan_of(name, **fields), []
+
+    def contribution(*arguments):
+        watched.append(Watched(plan.contribution(*arguments), population))
+        return watched[0]
+
+    folder = fit(name, tmp_path / "run", contribution=contribution, **fields).folder
+    parts = plan.private_sum(population)
+    assert [event_of(entry) for entry in ledger_of(folder)] == [parts.event(rounds)]  # once, and whole
+    limits = parts.sampler.participation(rounds)
+    if sampling == "min_separation":
+        assert (limits.min_separation, limits.max_participations) == (5, 4)
+    patterns = [[] for _ in range(population)]
+    for round, units in enumerate(watched[0].drawn):
+        for unit in units.tolist():
+            patterns[unit].append(round)
+    assert len(watched[0].drawn) == rounds
+    assert max(map(len, patterns)) > 1
+    assert all(limits.allows(pattern) for pattern in patterns)
+
+
+@pytest.mark.parametrize("sampling", LIMITED)
+def test_a_count_beside_the_sum_is_refused_where_the_run_is_accounted_as_a_whole(sampling):
+    with pytest.raises(InputError, match="adaptive clipping is accounted round by round"):
+        plan_of("fedavg", sampling=sampling, clipping="adaptive").private_sum(UNITS)
+
+
+@pytest.mark.parametrize("name", CORRELATED)
+def test_a_run_of_shared_noise_costs_the_same_whenever_it_stops(name, fitted):
+    result, parts = fitted(name), plan_of(name).private_sum(UNITS)
+    entries = ledger_of(result.folder)
+    assert [event_of(entry) for entry in entries] == [parts.event(1)] == [parts.event(parts.rounds)]
+    cost = guarantee(parts.event(1), adjacency=parts.sampler.adjacency)
+    assert result.statement.epsilon == cost.epsilon(result.statement.delta)
+    assert result.statement.adjacency == ("add_remove" if name.endswith("cyclic") else "zero_out")
+    assert {row["epsilon"] for row in result.history if "epsilon" in row} == {round(result.statement.epsilon, 8)} or (
+        max(row["epsilon"] for row in result.history if "epsilon" in row) >= result.statement.epsilon
+    )
 
 
 @pytest.mark.parametrize("name", PRIVATE)

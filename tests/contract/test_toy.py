@@ -124,7 +124,7 @@ def test_the_budget_holds_for_both_phases_together(kept, tmp_path):
 
 
 def test_noise_that_is_shared_between_rounds_takes_no_adaptive_norm():
-    with pytest.raises(InputError, match="share it between rounds"):
+    with pytest.raises(InputError, match="accounted round by round"):
         dataclasses.replace(PARTS, bound=AdaptiveClipNorm(initial=1.0, rule=QuantileRule(quantile=0.5)))
 
 

@@ -57,6 +57,9 @@ class EchoingNoise:
         z = self.noise_multiplier / moved
         return acc.MatrixMechanism.toeplitz(noise_multiplier=z, coefficients=[1.0, 0.5], steps=rounds, **settings)
 
+    def restarts(self, round):
+        return False
+
     def describe(self):
         return "sums with echoing noise"
 

@@ -14,7 +14,7 @@ import torch.distributed
 
 from contract import toy
 from contract.specimens import fit, network, vectors
-from sfumato.mechanisms import IndependentGaussian
+from sfumato.mechanisms import CorrelatedGaussian, IndependentGaussian
 
 DEADLY_ROUND = 3
 
@@ -37,7 +37,7 @@ def deadly(release):
 
 def start(name: str, out: Path) -> None:
     """A run that will not end."""
-    for mechanism in (IndependentGaussian, toy.EchoingNoise):
+    for mechanism in (IndependentGaussian, CorrelatedGaussian, toy.EchoingNoise):
         mechanism.release = deadly(mechanism.release)
     if name == "toy-between-phases":
         toy.Loop.rounds = die

@@ -31,6 +31,9 @@ class Drifting:
             raise ValueError("nothing is proven for this sampler")
         return acc.Gaussian(self.noise_multiplier / (moved * math.sqrt(rounds)))
 
+    def restarts(self, round):
+        return False
+
     def describe(self) -> str:
         return "drifting sums"
 

@@ -123,7 +123,10 @@ def test_a_stream_is_recorded_whole_before_its_first_release_and_costs_that_when
 
 
 def test_noise_that_rounds_share_cannot_be_shared_with_a_count(drifting):
-    with pytest.raises(InputError, match="drifting sums share it between rounds; use clipping=flat"):
+    with pytest.raises(
+        InputError,
+        match=r"accounted round by round, and a run with .* and drifting sums is not; use clipping=flat",
+    ):
         private_sum(mechanism=drifting(), bound=adaptive())
 
 

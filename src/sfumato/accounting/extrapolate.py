@@ -10,19 +10,30 @@ Each row has two epsilons. The paper's neighbour is a whole virtual client of m 
 can move the group's clipped update by twice the clip norm, so for one user the noise multiplier counts half
 (m > 1).
 
+Beside it stands what correlated noise (DP-FTRL) costs at equal utility, and without any promise on sampling: its
+multiplier is the one with which the sums of all rounds so far carry as much noise on average (root mean square), and
+units take part as far apart as the population allows, N // (c K m) rounds. Where its curve crosses that of sampled
+noise, one choice becomes better than the other.
+
 >>> rows = extrapolate(noise_multiplier=0.62, rounds=200, clients_per_round=32, users_per_client=8,
 ...                    populations=[3_000_000], multipliers=[1, 2], methods=["rdp"])
 >>> [(row.users_per_round, round(row.epsilon["rdp"], 2)) for row in rows]
 [(256, 2.1), (512, 0.48)]
 """
 
+import itertools
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
-from sfumato._check import InputError, positive, whole
+from sfumato._check import InputError, one_of, positive, whole
 from sfumato.accounting.events import Event, Gaussian
-from sfumato.accounting.guarantee import Method, guarantee
+from sfumato.accounting.guarantee import Guarantee, Method, guarantee
+from sfumato.accounting.strategies import BinaryTree, Independent, by_name
+from sfumato.accounting.streams.participation import Participation
+
+CorrelatedName = Literal["tree", "banded", "blt", "bisr"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +49,8 @@ class ExtrapolationRow:
         delta: N to the power of -`delta_exponent`.
         epsilon: by method, for a virtual client (the paper's convention).
         epsilon_user: by method, for one user.
+        epsilon_correlated: by the kind of correlated noise, for one user at equal utility: neighbours by zero_out, no
+            sampling is assumed.
     """
 
     population: int
@@ -48,6 +61,7 @@ class ExtrapolationRow:
     delta: float
     epsilon: dict[str, float]
     epsilon_user: dict[str, float]
+    epsilon_correlated: dict[str, float]
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary that JSON can write."""
@@ -63,6 +77,7 @@ def extrapolate(
     populations: Iterable[int],
     multipliers: Iterable[float],
     methods: Iterable[Method] = ("rdp", "zcdp"),
+    noises: Iterable[CorrelatedName] = (),
     delta_exponent: float = 1.1,
 ) -> list[ExtrapolationRow]:
     """Epsilon for every population and factor, populations outermost.
@@ -75,6 +90,7 @@ def extrapolate(
         populations: numbers of users, N.
         multipliers: factors c > 0.
         methods: accountants to compare, as in `guarantee`.
+        noises: kinds of correlated noise to compare with: "tree", "banded", "blt", "bisr".
         delta_exponent: delta is N to the power of minus this.
 
     Raises:
@@ -84,6 +100,9 @@ def extrapolate(
     whole(rounds=rounds, clients_per_round=clients_per_round, users_per_client=users_per_client)
     populations = _several("populations", populations)
     multipliers, methods = _several("multipliers", multipliers), _several("methods", methods)
+    noises = _several("noises", noises)
+    for noise in noises:
+        one_of(get_args(CorrelatedName), noises=noise)
     for population in populations:
         whole(at_least=2, population=population)
     for factor in multipliers:
@@ -108,7 +127,9 @@ def extrapolate(
             return {method: guarantee(event, method=method).epsilon(delta) for method in methods}
 
         client = Gaussian(z).poisson(rate) * rounds
-        user = client if users_per_client == 1 else Gaussian(z / 2).poisson(rate) * rounds
+        moved = 1.0 if users_per_client == 1 else 2.0
+        user = client if users_per_client == 1 else Gaussian(z / moved).poisson(rate) * rounds
+        apart = int(population / (factor * base))
         return ExtrapolationRow(
             population=population,
             multiplier=factor,
@@ -118,9 +139,47 @@ def extrapolate(
             delta=delta,
             epsilon=epsilons(client),
             epsilon_user=epsilons(user),
+            epsilon_correlated={noise: _correlated(noise, z / moved, rounds, apart).epsilon(delta) for noise in noises},
         )
 
     return [row(population, factor) for population in populations for factor in multipliers]
+
+
+def crossings(rows: Iterable[ExtrapolationRow], method: Method = "pld") -> list[tuple[int, str, float]]:
+    """Where sampled noise becomes better than correlated noise, or the other way round.
+
+    Args:
+        rows: of `extrapolate`.
+        method: the accountant of sampled noise.
+
+    Returns:
+        population, kind of noise, and the users a round at which the two curves meet, between two of the rows:
+        interpolated by straight lines on logarithmic axes.
+    """
+    found = []
+    ordered = sorted(rows, key=lambda row: (row.population, row.users_per_round))
+    for left, right in itertools.pairwise(ordered):
+        for noise in left.epsilon_correlated if left.population == right.population else ():
+            before, after = (_logarithm_of_ratio(row, noise, method) for row in (left, right))
+            if before * after < 0:
+                part = before / (before - after)
+                users = math.log(left.users_per_round) * (1 - part) + math.log(right.users_per_round) * part
+                found.append((left.population, noise, math.exp(users)))
+    return found
+
+
+def _logarithm_of_ratio(row: ExtrapolationRow, noise: str, method: Method) -> float:
+    one, other = row.epsilon_user[method], row.epsilon_correlated[noise]
+    usable = 0 < one < math.inf and 0 < other < math.inf
+    return math.log(one / other) if usable else math.nan
+
+
+def _correlated(noise: CorrelatedName, independent: float, rounds: int, apart: int) -> Guarantee:
+    """The guarantee of correlated noise whose prefix sums are as noisy as those of independent noise."""
+    limits = Participation(rounds=rounds, max_participations=None, min_separation=apart - 1)
+    strategy = BinaryTree() if noise == "tree" else by_name(noise, limits)
+    one, other = (float(each.prefix_variance(rounds).mean()) for each in (Independent(), strategy))
+    return guarantee(strategy.event(independent * math.sqrt(one / other), limits), "zero_out")
 
 
 _Item = TypeVar("_Item")

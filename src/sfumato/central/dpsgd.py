@@ -200,8 +200,9 @@ class DPSGD(PrivatePlan):
         return max(1, math.ceil((self.epochs or _EPOCHS) * population / self.batch_size))
 
     def for_population(self, population: int) -> Self:
-        """The same plan by its steps."""
-        return dataclasses.replace(self, steps=self.rounds_for(population), epochs=None)
+        """The same plan by its steps, with the noise decided."""
+        counted = dataclasses.replace(self, steps=self.rounds_for(population), epochs=None)
+        return super(DPSGD, counted).for_population(population)
 
     def default_task(self) -> Task:
         """What the targets must be, and the measures of them."""

@@ -127,6 +127,20 @@ COMMANDS = {
             "plot",
         ),
     ),
+    "account tree": Command(
+        module="accounting.correlated",
+        function="account_tree",
+        options="TreeOptions",
+        summary="what a run with tree noise (DP-FTRL) costs",
+        example="sfumato account tree --noise-multiplier 7 --steps 2000 --max-participations 6 --min-separation 313",
+    ),
+    "account matrix": Command(
+        module="accounting.correlated",
+        function="account_matrix",
+        options="MatrixOptions",
+        summary="what a run with banded, BLT or other correlated noise costs",
+        example="sfumato account matrix --strategy blt --noise-multiplier 4 --steps 2000 --min-separation 313",
+    ),
     "compare": Command(
         module="accounting.compare",
         function="compare",

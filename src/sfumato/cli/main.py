@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(words: list[str]) -> int:
     _refuse_unreadable(words)
-    for count in (1, 2):
+    for count in (2, 1):
         command = COMMANDS.get(" ".join(words[:count]))
         if command:
             return command.call()(words[count:])

@@ -20,7 +20,7 @@ from sfumato._files import read_json
 from sfumato._random import RandomSource
 from sfumato.accounting import Statement
 from sfumato.algorithms import ALGORITHMS
-from sfumato.cli.console import leads, notify, plain, say, say_json, table
+from sfumato.cli.console import leads, notify, number, plain, say, say_json, table
 from sfumato.cli.options.backbones import check_device
 from sfumato.cli.options.logs import open_logs
 from sfumato.cli.options.share import refuse_share
@@ -30,11 +30,12 @@ from sfumato.cli.record_kinds import RECORD_KINDS, RecordKind
 from sfumato.logs import Log
 from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
-from sfumato.training import Cadence, PrivatePlan, Result, Task, TrainingPlan
+from sfumato.training import Cadence, NoiseCost, PrivatePlan, Result, Task, TrainingPlan
 from sfumato.training.facts import facts_of
 from sfumato.training.told.learned import not_finite
 
 _MOST_THREADS = 1024
+_MOST_SHOWN = 16  # numbers of a setting
 _UNWATCHED = "--evaluate-every needs validation data: give --validation-share 0.1, for example"
 
 
@@ -150,6 +151,8 @@ def _refuse_undecided(options: Any) -> None:
         )
     if epsilon is not None:
         options.plan.refuse_budget(epsilon)
+    if epsilon is None and options.plan.noise == "auto":
+        raise InputError("--noise auto takes the noise with the least error at a budget: give --epsilon, or a --noise")
     if epsilon is not None and noise is not None:
         raise InputError("give --epsilon (the noise is calibrated to it) or --noise-multiplier, not both")
 
@@ -159,9 +162,28 @@ def _decided(options: Any, population: int) -> TrainingPlan:
     plan = options.plan
     if isinstance(plan, PrivatePlan):
         _refuse_undecided(options)
-        if options.budget.epsilon is not None:
-            plan = plan.calibrate(epsilon=options.budget.epsilon, delta=plan.delta, population=population)
+        epsilon = options.budget.epsilon
+        if epsilon is not None and plan.noise == "auto":
+            rows = plan.compare_noise(epsilon=epsilon, delta=plan.delta, population=population)
+            if not options.run.json:
+                _show_noise(rows)
+            return rows[0].plan
+        if epsilon is not None:
+            plan = plan.calibrate(epsilon=epsilon, delta=plan.delta, population=population)
     return plan
+
+
+def _show_noise(rows: Sequence[NoiseCost]) -> None:
+    """The kinds of noise that meet the budget, and the one that is taken."""
+    known = [row for row in rows if row.error is not None]
+    error = "error of prefix sums (clip norms)"
+    table(
+        ["noise", "noise multiplier", error],
+        [[row.settings or row.noise, number(row.noise_multiplier), number(row.error)] for row in known],
+    )
+    for row in rows[len(known) :]:
+        say(f"not {row.noise}: {row.reason}")
+    say(f"noise: {known[0].settings or known[0].noise}, which has the least error at this budget\n")
 
 
 def _fit(
@@ -254,10 +276,17 @@ def _dry_run(plan: TrainingPlan, parts: Any, options: Any) -> int:
     if options.run.json:
         say_json({"plan": plan.to_json(), "statement": statement.to_json()})
         return 0
-    table(["setting", "value"], [[name, str(value)] for name, value in plan.to_json().items() if value is not None])
+    table(["setting", "value"], [[name, _shown(value)] for name, value in plan.to_json().items() if value is not None])
     tried = "model and data were tried out; " if parts else ""
     say(f"\nat its end the run would state:\n\n{statement.text()}\n\ndry run: {tried}nothing was trained or written")
     return 0
+
+
+def _shown(value: Any) -> str:
+    """A setting; long lists by their length and range."""
+    if isinstance(value, tuple) and len(value) > _MOST_SHOWN:
+        return f"{len(value)} numbers, {min(value):.6g} to {max(value):.6g}"
+    return str(value)
 
 
 def _promise(plan: TrainingPlan, population: int, data_assumptions: Sequence[str]) -> Statement:

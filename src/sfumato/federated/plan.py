@@ -78,6 +78,7 @@ class FederatedPlan(PrivatePlan, Rounds):
                 momentum=self.server_momentum,
                 noise_std=(self.noise_multiplier or 0.0) * (self.clip_norm or 0.0) / self.clients_per_round,
                 rounds=self.rounds,
+                walk=self.noise_walk(self.rounds),
             )
         _check.positive(server_learning_rate=rate)
         _check.between(0.0, _check.LARGEST_SINGLE, server_learning_rate=rate)

@@ -2,7 +2,8 @@
 
 A round's noise has std s = z·C/K in each of the model's d coordinates. SGD of rate η and momentum μ carries it as far
 as η·s/(1−μ), and T rounds are a walk of T independent steps, so all noise together moves the model by about
-η·s·√(d·T)/(1−μ). The rate is the highest at which this is at most `MOST_MOVED`, and never above one that is given.
+η·s·√(d·T)/(1−μ). Noise that is correlated over the rounds walks less far: T is then the largest variance of its prefix
+sums. The rate is the highest at which this is at most `MOST_MOVED`, and never above one that is given.
 With small cohorts and large models the usual rates move it by thousands: clients then start from weights that are noise
 alone, their losses explode, and the run costs privacy for nothing.
 
@@ -39,10 +40,12 @@ class Restrained(Optimizer):
     Attributes:
         noise_std: of a coordinate of the mean in a round, z·C/K; 0 for none.
         rounds: how often it steps.
+        walk: largest variance of the sums of the rounds' noise, in that of one round; None for `rounds`.
     """
 
     noise_std: float
     rounds: int
+    walk: float | None = None
 
     def rate(self, size: int) -> float:
         """The learning rate for so many trained parameters.
@@ -50,9 +53,9 @@ class Restrained(Optimizer):
         Optimisers that divide by a running norm of their gradients take steps of about 1 whatever the noise is;
         RMSprop takes longer ones at first, for its running norm begins at zero.
         """
-        walked = size * self.rounds
+        walked: float = size * self.rounds
         if self.name == "sgd":
-            walked *= self.noise_std**2
+            walked = size * (self.rounds if self.walk is None else self.walk) * self.noise_std**2
         if self.name == "rmsprop":
             walked = size * sum(1 / (1 - _FORGETS**step) for step in range(1, self.rounds + 1))
         carried = 1 / (1 - self.momentum) if self.name in ("sgd", "rmsprop") else 1.0

@@ -19,9 +19,9 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting import Event, Gaussian, NonPrivate
-from sfumato.sampling import Sampler
-
-_PIECE = 1 << 24  # numbers on their way to another device at a time
+from sfumato.accounting.events.sampled.cyclic import cyclic_poisson
+from sfumato.mechanisms.drawing import add_normals
+from sfumato.sampling import CyclicPoissonSampling, Sampler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,16 +49,8 @@ class IndependentGaussian:
         """The noisy sum; `total` (float [size], contiguous) is overwritten."""
         if self.noise_multiplier > 0:
             _check.positive(scale=scale, remedy="noise on an unbounded sum protects nobody")
-            stream = source.stream(self.label, round)
-            std, threads, flat = self.noise_std(scale), torch.get_num_threads(), total.view(-1)
-            if total.device.type == "cpu":
-                stream.add_normal(flat.numpy(), std=std, threads=threads)
-            elif total.device.type == "cuda":
-                stream.add_normal_on_device(flat, std=std, threads=threads)
-            else:  # a device without double precision
-                for piece in flat.split(_PIECE):  # no second vector of the model's size
-                    noise = stream.normal(len(piece), threads=threads)
-                    piece.add_(torch.from_numpy(noise).to(piece.device), alpha=std)
+            std, threads = self.noise_std(scale), torch.get_num_threads()
+            add_normals(total.view(-1), source.stream(self.label, round), std=std, threads=threads)
         return total
 
     def single(self, moved: float) -> Event:
@@ -66,8 +58,22 @@ class IndependentGaussian:
         return NonPrivate() if self.noise_multiplier == 0 else Gaussian(self.noise_multiplier / moved)
 
     def event(self, moved: float, sampler: Sampler, rounds: int) -> Event:
-        """So many releases, each on a cohort of its own."""
-        return sampler.account(self.single(moved)) * rounds
+        """So many releases, each on a cohort of its own; where the sampler limits how often a unit takes part, the
+        releases that it can take part in."""
+        limits = sampler.participation(rounds) if rounds else None
+        if limits is None:
+            return sampler.account(self.single(moved)) * rounds
+        if self.noise_multiplier == 0:
+            return NonPrivate()
+        if isinstance(sampler, CyclicPoissonSampling):
+            noise = self.noise_multiplier / moved
+            rate, parts = sampler.sampling_rate, sampler.parts
+            return cyclic_poisson(noise_multiplier=noise, steps=rounds, parts=parts, sampling_rate=rate)
+        return self.single(moved).min_separation(rounds, limits.min_separation, limits.max_participations)
+
+    def restarts(self, round: int) -> bool:
+        """Never: rounds share nothing."""
+        return False
 
     def beside(self, other: float) -> Self:
         """The noise that is left for this sum where a release of multiplier `other` shares its round's cost.

@@ -55,6 +55,10 @@ class Mechanism(Protocol):
         """
         ...
 
+    def restarts(self, round: int) -> bool:
+        """Whether what the rounds before share ends with them: then the server forgets its momentum, too."""
+        ...
+
     def describe(self) -> str:
         """One phrase for the statement, as in "Gaussian sums"."""
         ...

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _METHODS = {"pld": ("PLD", "-"), "rdp": ("RDP", "--"), "zcdp": ("zCDP (no gain from sampling)", ":")}
+_NOISES = {"tree": (0, (1, 3)), "banded": (0, (6, 2, 1, 2)), "blt": (0, (3, 1, 1, 1)), "bisr": (0, (8, 2))}
 _MOST_TICKS = 8
 _INK, _RULE = "#1d2329", "#dcd8cf"
 
@@ -62,6 +63,14 @@ def _draw(rows: Sequence[ExtrapolationRow]) -> "Figure":
     left, right = figure.subplots(1, 2, sharex=True, sharey=True)
     _panel(left, rows, populations, methods, user=True)
     _panel(right, rows, populations, methods, user=False)
+    noises = list(rows[0].epsilon_correlated)
+    for index, population in enumerate(populations):
+        for noise in noises:
+            points = [
+                (row.users_per_round, row.epsilon_correlated[noise]) for row in rows if row.population == population
+            ]
+            style: Any = {"color": _colour(index), "linestyle": _NOISES[noise], "gid": f"{population} {noise} user"}
+            left.plot(*zip(*sorted(points), strict=True), marker="s", markersize=3, linewidth=1.6, **style)
     left.set_title("For one user", loc="left")
     right.set_title("The paper's convention: one virtual client", loc="left")
     left.set_ylabel("ε")
@@ -69,7 +78,9 @@ def _draw(rows: Sequence[ExtrapolationRow]) -> "Figure":
     labels = [f"{population:,} users" for population in populations]
     handles += [Line2D([], [], color=_INK, linestyle=_style(name)) for name in methods]
     labels += [_METHODS.get(name, (name, ""))[0] for name in methods]
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)), frameon=False)
+    handles += [Line2D([], [], color=_INK, linestyle=_NOISES[name], marker="s", markersize=3) for name in noises]
+    labels += [f"{name} noise, no sampling (DP-FTRL)" for name in noises]
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False)
     return figure
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from sfumato.per_example import not_seen
 from sfumato.runs import Alternative, Facts
-from sfumato.sampling import PoissonSampling, VirtualClients
-from sfumato.training.plan import Plan
+from sfumato.sampling import VirtualClients
+from sfumato.training.plans.plan import Plan
 from sfumato.training.private_sum import PrivateSum
 
 
@@ -78,7 +78,16 @@ def _assumptions(plan: Plan, private_sum: PrivateSum, rounds: int) -> list[str]:
             "Sampled users are assigned to virtual clients independently and uniformly, and one user can move the "
             "clipped sum by twice the clip norm."
         )
-    if rounds < private_sum.rounds:
+    if private_sum.sampler.adjacency == "zero_out":
+        lines.append(
+            f"Who takes part in which round follows from the plan alone and not from any record, and is not hidden: "
+            f"covered is what a {plan.unit.replace('_', ' ')} contributes, in as many rounds as the limits allow."
+        )
+    if private_sum.whole and rounds < private_sum.rounds:
+        lines.append(
+            f"The run was stopped after {rounds} of {private_sum.rounds} rounds; the cost is that of all planned ones."
+        )
+    elif rounds < private_sum.rounds:
         lines.append(
             f"The run was stopped after {rounds} of {private_sum.rounds} rounds, and that was decided without looking "
             "at anything private. If it was decided by the released models, the cost of all planned rounds holds; if "
@@ -90,7 +99,7 @@ def _assumptions(plan: Plan, private_sum: PrivateSum, rounds: int) -> list[str]:
 def _alternatives(plan: Plan, private_sum: PrivateSum, rounds: int) -> list[Alternative]:
     """The same run under other conventions."""
     found = [Alternative(name="this statement, by Rényi accounting", unit=plan.unit, method="rdp")]
-    if isinstance(private_sum.grouping, VirtualClients) and isinstance(private_sum.sampler, PoissonSampling):
+    if isinstance(private_sum.grouping, VirtualClients) and private_sum.sampler.adjacency != "replace":
         client = private_sum.contributor_event(rounds)
         paper = "the paper's convention: neighbours differ in a whole virtual client (Xu et al. 2022)"
         found += [

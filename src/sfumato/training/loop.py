@@ -201,6 +201,8 @@ class Loop:
         if entry is not None:
             self._run.spend(entry, phase=self._phase, **self._sum.record(index, clip_norm))
         scale = self._sum.scale(clip_norm)
+        if self._sum.mechanism.restarts(index):
+            self._server.restart()
         noisy = self._sum.sum_mechanism(index).release(total, scale=scale, round=index, source=source)
         mean = noisy.div_(self._sum.grouping.clients)
         self._contribution.after_noise(mean, index, source)

@@ -46,6 +46,11 @@ class PrivateSum:
         _ = self.event(1)  # refuses a mechanism that nothing is proven for with this sampler or this bound
 
     @property
+    def whole(self) -> bool:
+        """Whether only the run as a whole costs something: its rounds share noise, or a unit is in few of them."""
+        return self.mechanism.stream or self.sampler.participation(self.rounds) is not None
+
+    @property
     def contributions_moved(self) -> float:
         """By how many contributions' bounds one unit moves the sum, between neighbours."""
         return self.grouping.contributions_moved(self.sampler.adjacency)
@@ -60,7 +65,7 @@ class PrivateSum:
 
     def entry(self, round: int) -> Event | None:
         """What the ledger records before this round, from 0; None for nothing: the whole run is in round 0's."""
-        if self.mechanism.stream:
+        if self.whole:
             return self.event(self.rounds) if round == 0 else None
         return self._single(self._moved, counted=self.counts(round))
 
@@ -111,10 +116,15 @@ class PrivateSum:
 
     def _event(self, moved: float, rounds: int) -> Event:
         rule = self.bound.quantile
-        if self.mechanism.stream and rule is None:
+        if rule is None and self.whole:
             return self.mechanism.event(moved, self.sampler, self.rounds) * min(rounds, 1)
         if rule is None:
-            return self.mechanism.event(moved, self.sampler, self.rounds if self.mechanism.stream else rounds)
+            return self.mechanism.event(moved, self.sampler, rounds)
+        if self.whole:
+            raise InputError(
+                f"adaptive clipping is accounted round by round, and a run with {self.sampler.describe()} and "
+                f"{self.mechanism.describe()} is not; use clipping=flat with a clip_norm of your own"
+            )
         counted = rounds if rule.rounds is None else min(rounds, rule.rounds)
         return self._single(moved, counted=True) * counted + self._single(moved, counted=False) * (rounds - counted)
 
@@ -126,9 +136,5 @@ class PrivateSum:
         return self.sampler.account(joint(noisy_sum, ClipCount(self._count_noise_std / moved)))
 
     def _independent(self) -> IndependentGaussian:
-        if not isinstance(self.mechanism, IndependentGaussian):
-            raise InputError(
-                f"adaptive clipping shares the noise of a round, and {self.mechanism.describe()} share it between "
-                "rounds; use clipping=flat with a clip_norm of your own"
-            )
+        assert isinstance(self.mechanism, IndependentGaussian)  # a count beside another one is refused at once
         return self.mechanism

@@ -66,6 +66,10 @@ class Server:
         if self._average is not None:
             self._average.add(round_index)
 
+    def restart(self) -> None:
+        """Forget what was gathered from earlier rounds: momentum and running squares."""
+        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": {}})
+
     def released(self, theta: Tensor) -> Tensor:
         """What is released of the parameters: their moving average where there is one."""
         return theta if self._average is None else self._average.vector

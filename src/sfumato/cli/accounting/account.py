@@ -10,22 +10,12 @@ from sfumato import accounting as acc
 from sfumato._check import InputError, non_negative, whole
 from sfumato._files import read_json
 from sfumato._types import Adjacency
-from sfumato.accounting.accountants.comparison.prv import PrvAccountant
-from sfumato.accounting.guarantee import Guarantee, Method
-from sfumato.accounting.statement.verdict import percent
+from sfumato.accounting.guarantee import Guarantee
 from sfumato.cli.accounting import figure
 from sfumato.cli.accounting.batches import BatchOptions, ChosenDelta, chosen_delta
-from sfumato.cli.console import number, say, say_json, table
+from sfumato.cli.accounting.costs import COMPARED, METHODS, Cost, attack, by_method, cost_by, show
+from sfumato.cli.console import number, say, say_json
 from sfumato.cli.parse import parse
-
-METHODS: tuple[Method, ...] = ("pld", "rdp", "zcdp", "gaussian", "pure")
-"""The accountants by name."""
-
-COMPARED: tuple[Method, ...] = ("prv", "buckets", "rdp_usual_orders")
-"""Those that are there for comparison, and are never the tightest."""
-
-_TWO_SIDED: tuple[Method, ...] = ("pld", "prv", "gaussian")  # whose lower bound costs next to nothing
-_FPR = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,24 +47,6 @@ class AccountOptions(BatchOptions):
     plot: Path | None = None
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What one accountant says.
-
-    Attributes:
-        method: its name.
-        lower, upper: bounds on epsilon; lower is None where it gives none, both are None where it does not know.
-        estimate: between the two and no bound; None as a rule.
-        reason: why it does not know; empty where it does.
-    """
-
-    method: Method
-    lower: float | None = None
-    upper: float | None = None
-    estimate: float | None = None
-    reason: str = ""
-
-
 def account(argv: Sequence[str]) -> int:
     options = parse(AccountOptions, argv, command="account", about="What a run costs each unit.")
     whole(at_least=0, steps=options.steps)
@@ -88,8 +60,8 @@ def account(argv: Sequence[str]) -> int:
         figure.check(options.plot, options.steps)
     all_methods = options.compare or options.plot is not None
     asked = METHODS + COMPARED if all_methods else METHODS
-    costs = [_cost(event, options.adjacency, delta.value, method) for method in asked]
-    told = _attack(best)
+    costs = [cost_by(event, options.adjacency, delta.value, method) for method in asked]
+    told = attack(best)
     shuffled = _shuffled(options, delta.value)
     curve: list[figure.Point] = []
     if options.plot is not None:
@@ -103,7 +75,7 @@ def account(argv: Sequence[str]) -> int:
         if options.examples is not None:
             other |= {"sampling_rate": options.sampling_rate, "steps": options.steps}
         epsilon = best.epsilon(delta.value)
-        say_json({"epsilon": epsilon, "rho": best.rho(), **told, **about, **other, **_by_method(costs), **drawn})
+        say_json({"epsilon": epsilon, "rho": best.rho(), **told, **about, **other, **by_method(costs), **drawn})
         return 0
     _show(costs, best, options, delta, told)
     if shuffled is not None:
@@ -181,61 +153,11 @@ def _read(path: Path) -> acc.Event:
         raise InputError(f"--event {path}: {error}") from None
 
 
-def _cost(event: acc.Event, adjacency: Adjacency, delta: float, method: Method) -> Cost:
-    try:
-        promise = acc.guarantee(event, adjacency=adjacency, method=method)
-        high = promise.epsilon(delta)
-        low = promise.epsilon_interval(delta)[0] if method in _TWO_SIDED else 0.0
-    except InputError as error:
-        return Cost(method, reason=str(error))
-    estimate = None
-    for each in promise.accountants:
-        if isinstance(each, PrvAccountant):
-            estimate = each.estimate(delta)
-    return Cost(method, low if low > 0 or high == 0 else None, high, estimate)
-
-
-def _attack(best: Guarantee) -> dict[str, float]:
-    """What the guarantee means for somebody who wants to know whether a unit took part."""
-    gdp = best.gdp()
-    caught = float(best.tpr(_FPR))
-    return {"mu": gdp.mu, "regret": gdp.regret, "advantage": best.advantage(), "tpr_at_1_percent_fpr": caught}
-
-
-def _by_method(costs: Sequence[Cost]) -> dict[str, Any]:
-    return {
-        "methods": {cost.method: cost.upper for cost in costs if not cost.reason},
-        "lower": {cost.method: cost.lower for cost in costs if cost.lower is not None},
-        "estimate": {cost.method: cost.estimate for cost in costs if cost.estimate is not None},
-        "unknown": {cost.method: cost.reason for cost in costs if cost.reason},
-    }
-
-
 def _show(
     costs: Sequence[Cost], best: Guarantee, options: AccountOptions, delta: ChosenDelta, told: dict[str, float]
 ) -> None:
-    def cell(value: float | None) -> str:
-        return "-" if value is None else number(value)
-
     say(f"{_taken_to_be(options)}\n")
-    some = [cost for cost in costs if cost.upper is not None and math.isfinite(cost.upper)]
-    rows = [[cost.method, cell(cost.lower), cell(cost.upper)] for cost in some]
-    if rows:
-        table(["method", "lower", f"epsilon at delta {delta.value:.4g}"], rows)
-        say()
-    epsilon, rho = best.epsilon(delta.value), best.rho()
-    say(f"best: epsilon {number(epsilon)}" + ("" if rho is None else f"; rho {rho:.4g} (zCDP, without sampling)"))
-    if math.isinf(told["mu"]):
-        say(f"an attack can be right about one unit with an advantage of {told['advantage']:.3g}")
-    else:
-        say(f"no easier to attack than one Gaussian sum with mu = {told['mu']:.4g} (Gaussian DP)")
-        say(
-            f"an attack with a false positive rate of {percent(_FPR)} finds at most "
-            f"{percent(told['tpr_at_1_percent_fpr'])} of those that took part; its advantage is at most "
-            f"{told['advantage']:.3g} (by the whole trade-off curve)"
-        )
-    if delta.note:
-        say(delta.note)
+    show(costs, best, delta, told)
     if options.plot is not None:
         say(f"plot: {options.plot}")
 

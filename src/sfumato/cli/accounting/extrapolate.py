@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sfumato import accounting as acc
 from sfumato._check import InputError, whole
+from sfumato.accounting.extrapolate import CorrelatedName, crossings
 from sfumato.accounting.guarantee import Method
 from sfumato.cli.console import number, say, say_json, table
 from sfumato.cli.parse import CommonOptions, parse
@@ -25,6 +26,8 @@ class ExtrapolateOptions(CommonOptions):
         users_per_client: m, users in a virtual client.
         populations: numbers of users N to ask about; 3e6 is a way to write three million.
         multipliers: factors c on both the clients a round and the noise, which keep the signal-to-noise ratio.
+        noises: kinds of correlated noise (DP-FTRL) to compare with at equal utility: tree, banded, blt, bisr; their
+            curves are in the figure.
         delta_exponent: delta is N to the power of minus this.
         figure: draw epsilon against the users of a round into this PNG file.
     """
@@ -35,6 +38,7 @@ class ExtrapolateOptions(CommonOptions):
     users_per_client: int = 8
     populations: tuple[float, ...] = (3e6, 1e7)
     multipliers: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)
+    noises: tuple[CorrelatedName, ...] = ()
     delta_exponent: float = 1.1
     figure: Path | None = None
 
@@ -54,14 +58,18 @@ def extrapolate(argv: Sequence[str]) -> int:
         populations=[int(population) for population in options.populations],
         multipliers=options.multipliers,
         methods=_SAMPLED,
+        noises=options.noises,
         delta_exponent=options.delta_exponent,
     )
+    met = crossings(rows)
     if options.figure is not None:
         _draw(rows, options.figure)
     if options.json:
-        say_json({"rows": [row.to_json() for row in rows], "figure": options.figure})
+        told = [{"population": people, "noise": noise, "users_per_round": users} for people, noise, users in met]
+        say_json({"rows": [row.to_json() for row in rows], "crossings": told, "figure": options.figure})
         return 0
     _show(rows)
+    _show_crossings(rows, met)
     if options.figure is not None:
         say(f"figure: {options.figure}")
     return 0
@@ -80,6 +88,7 @@ def _draw(rows: Sequence[acc.ExtrapolationRow], path: Path) -> None:
 def _show(rows: Sequence[acc.ExtrapolationRow]) -> None:
     header = ["people", "c", "users a round", "sampling rate", "noise", "delta"]
     header += [f"epsilon, one user ({name})" for name in _ONE_USER]
+    header += [f"one user ({name} noise)" for name in rows[0].epsilon_correlated]
     header += [f"virtual client ({name})" for name in _SAMPLED]
     lines = [
         [
@@ -90,6 +99,7 @@ def _show(rows: Sequence[acc.ExtrapolationRow]) -> None:
             f"{row.noise_multiplier:g}",
             f"{row.delta:.3g}",
             *(number(row.epsilon_user[name]) for name in _ONE_USER),
+            *(number(epsilon) for epsilon in row.epsilon_correlated.values()),
             *(number(row.epsilon[name]) for name in _SAMPLED),
         ]
         for row in rows
@@ -100,3 +110,16 @@ def _show(rows: Sequence[acc.ExtrapolationRow]) -> None:
         "differ in a whole virtual client, and one user inside a group can move the sum twice as far. Published "
         "figures by RDP are those of rdp_usual_orders; rdp takes more orders and is never larger."
     )
+
+
+def _show_crossings(rows: Sequence[acc.ExtrapolationRow], met: Sequence[tuple[int, str, float]]) -> None:
+    if not rows[0].epsilon_correlated:
+        return
+    say(
+        "\nCorrelated noise (DP-FTRL) has the same error of prefix sums, assumes no sampling, and covers a user who "
+        "contributes or contributes nothing; users take part as rarely as the population allows."
+    )
+    for population, noise, users in met:
+        say(f"with {population:,} people, {noise} noise and sampled noise cost the same at {users:,.0f} users a round")
+    if not met:
+        say("no two of these curves cross between the multipliers that were asked about")

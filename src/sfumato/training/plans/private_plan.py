@@ -7,9 +7,10 @@ from typing import Any, Literal, Self
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato.accounting import Event
+from sfumato.accounting import Event, Participation
 from sfumato.accounting import calibrate as calibrate_event
 from sfumato.accounting.statement.delta import default_delta, is_too_large
+from sfumato.accounting.strategies import Strategy
 from sfumato.clipping import (
     AdaptiveClipNorm,
     AutomaticClipNorm,
@@ -18,9 +19,12 @@ from sfumato.clipping import (
     PerLayerClipNorm,
     QuantileRule,
 )
-from sfumato.mechanisms import IndependentGaussian
-from sfumato.sampling import FixedSizeSampling, OwnClients, PoissonSampling, Sampler, VirtualClients
+from sfumato.mechanisms import CorrelatedGaussian, IndependentGaussian, Mechanism, in_words
+from sfumato.sampling import OwnClients, Sampler, VirtualClients
 from sfumato.training.fit import TrainingPlan
+from sfumato.training.plans.noise_choice import DEFAULT_PARTS, NOISE_ONLY_FOR, NoiseChoice, coefficients_of
+from sfumato.training.plans.noise_comparison import NoiseCost, prefix_error
+from sfumato.training.plans.participants import Participants
 from sfumato.training.private_sum import PrivateSum
 
 _ONLY_FOR = {
@@ -36,11 +40,10 @@ unless given: a default of their own could not be told from the same number give
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivatePlan(TrainingPlan):
-    """Fields that decide the guarantee.
+class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
+    """Fields that decide the guarantee, beside those of `Participants` and `NoiseChoice`.
 
     Attributes:
-        sampling: "poisson" (independent coins) or "fixed" (a cohort of exactly the planned size).
         clip_norm: C, bound on the L2 norm of a contribution; None for a run without privacy.
         noise_multiplier: z, std of the noise divided by C; None until it is set or calibrated, 0 for no noise and no
             guarantee.
@@ -58,7 +61,6 @@ class PrivatePlan(TrainingPlan):
         delta: δ of the statement; None for 0.01 / N.
     """
 
-    sampling: Literal["poisson", "fixed"] = "poisson"
     clip_norm: float | None = 1.0
     noise_multiplier: float | None = None
     clipping: Literal["flat", "per_layer", "automatic", "adaptive"] = "flat"
@@ -73,7 +75,8 @@ class PrivatePlan(TrainingPlan):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check.one_of(("poisson", "fixed"), sampling=self.sampling)
+        self.check_participants()
+        self.check_noise()
         _check.one_of(("flat", "per_layer", "automatic", "adaptive"), clipping=self.clipping)
         if self.clip_gamma is not None:
             _check.positive(clip_gamma=self.clip_gamma)
@@ -145,10 +148,10 @@ class PrivatePlan(TrainingPlan):
 
     def sampler(self, population: int) -> Sampler:
         """Who takes part, for a public population."""
-        cohort = self.cohort_size(population)
-        if self.sampling == "fixed":
-            return FixedSizeSampling(size=cohort, population=population)
-        return PoissonSampling(sampling_rate=cohort / population, population=population)
+        plan = self._with_participants(population)
+        return plan.participants(
+            size=plan.cohort_size(population), population=population, rounds=plan.rounds_for(population)
+        )
 
     def private_sum(self, population: int) -> PrivateSum:
         """The parts of a round, for a public population."""
@@ -156,9 +159,52 @@ class PrivatePlan(TrainingPlan):
             sampler=self.sampler(population),
             grouping=self.grouping,
             bound=self.bound,
-            mechanism=IndependentGaussian(noise_multiplier=self.noise_multiplier or 0.0),
+            mechanism=self._mechanism(population),
             rounds=self.rounds_for(population),
         )
+
+    def for_population(self, population: int) -> Self:
+        """The plan with everything decided that depends on the number of units: limits and coefficients of the noise."""
+        return self._with_noise(population)
+
+    def strategy_for(self, population: int) -> Strategy | None:
+        """How the noise of the rounds belongs together; None where each has its own.
+
+        Raises:
+            InputError: the sampling does not limit how often a unit takes part, or there is no such strategy.
+        """
+        if self.noise == "gaussian":
+            return None
+        if self.noise == "auto":
+            raise InputError("noise=auto is decided by calibrate(epsilon=…, population=…); call it, or choose a noise")
+        rounds = self.rounds_for(population)
+        plan = self._with_participants(population)
+        limits = plan.sampler(population).participation(rounds)
+        if limits is None:
+            raise InputError(
+                f"noise={self.noise} needs sampling that limits how often a unit takes part, got "
+                f"sampling={self.sampling}; use sampling=min_separation or shuffled, or noise=gaussian"
+            )
+        if plan.sampling == "cyclic":  # a turn is over before the next one: one column counts
+            limits = Participation(rounds=rounds, max_participations=1)
+            if plan.noise == "banded" and plan.bands is None:
+                plan = dataclasses.replace(plan, bands=plan.parts)
+        return plan.strategy(limits)
+
+    def _with_noise(self, population: int) -> Self:
+        plan = self._with_participants(population)
+        return dataclasses.replace(plan, **coefficients_of(plan.strategy_for(population)))
+
+    def _with_participants(self, population: int) -> Self:
+        bands = self.bands or (len(self.coefficients) if self.coefficients else None)
+        open_parts = 1 if self.noise == "gaussian" else bands or DEFAULT_PARTS
+        return self.with_participants(size=self.cohort_size(population), population=population, bands=open_parts)
+
+    def _mechanism(self, population: int) -> Mechanism:
+        noise, strategy = self.noise_multiplier or 0.0, self.strategy_for(population)
+        if strategy is None:
+            return IndependentGaussian(noise_multiplier=noise)
+        return CorrelatedGaussian(strategy=strategy, noise_multiplier=noise, rounds=self.rounds_for(population))
 
     def rounds_for(self, population: int) -> int:
         """How often the server steps, for a public population."""
@@ -180,6 +226,9 @@ class PrivatePlan(TrainingPlan):
         chosen = default_delta(population) if delta is None else delta
         _check.between(0.0, 1.0, ends="()", delta=chosen)
         base = dataclasses.replace(self, noise_multiplier=None, delta=chosen, population=population)
+        if base.noise == "auto":
+            return base.compare_noise(epsilon=epsilon, delta=chosen, population=population)[0].plan
+        base = base._with_noise(population)
         # The count's noise limits z from above; it does not change what a given z costs.
         plain = base
         if base.clipping == "adaptive":
@@ -192,6 +241,49 @@ class PrivatePlan(TrainingPlan):
         adjacency = self.sampler(population).adjacency
         noise = calibrate_event(event, epsilon=epsilon, delta=chosen, adjacency=adjacency)
         return dataclasses.replace(base, noise_multiplier=noise)
+
+    def compare_noise(self, *, epsilon: float, delta: float | None = None, population: int) -> list[NoiseCost]:
+        """Every kind of noise at one budget, least error first; those of which nothing is known come last.
+
+        Args:
+            epsilon, delta, population: as for `calibrate`.
+
+        Raises:
+            InputError: no kind of noise meets the budget.
+        """
+        rows = [self._noise_cost(candidate, epsilon, delta, population) for candidate in self._candidates()]
+        rows.sort(key=lambda row: (row.error is None, row.error or 0.0))
+        if rows[0].error is None:
+            raise InputError(rows[0].reason)
+        return rows
+
+    def _candidates(self) -> list[Self]:
+        """This plan with each kind of noise, and open parts with several numbers of bands."""
+        plain = dataclasses.replace(self, **dict.fromkeys(NOISE_ONLY_FOR), noise="gaussian")
+        error = self.prefix_error
+        found = [plain, dataclasses.replace(plain, noise="tree")]
+        found += [dataclasses.replace(plain, noise=name, prefix_error=error) for name in ("banded", "blt", "bisr")]
+        if self.sampling == "cyclic" and self.parts is None:
+            found += [dataclasses.replace(found[2], bands=bands) for bands in (2, 4, 16, 32)]
+        return found
+
+    def _noise_cost(self, candidate: Self, epsilon: float, delta: float | None, population: int) -> NoiseCost:
+        try:
+            plan = candidate.calibrate(epsilon=epsilon, delta=delta, population=population)
+            strategy, rounds = plan.strategy_for(population), plan.rounds_for(population)
+        except InputError as refused:
+            return NoiseCost(
+                noise=candidate.noise, settings="", noise_multiplier=None, error=None, reason=str(refused), plan=None
+            )
+        noise = plan.noise_multiplier or 0.0
+        return NoiseCost(
+            noise=plan.noise,
+            settings="" if strategy is None else in_words(strategy),
+            noise_multiplier=noise,
+            error=prefix_error(strategy, noise, rounds, self.prefix_error or "mean"),
+            reason="",
+            plan=plan,
+        )
 
     def refuse_budget(self, epsilon: float) -> None:
         """Refuse a budget that no population mends: none above 0, or for a sum without a bound."""

@@ -1,0 +1,115 @@
+"""Rows of a tree's noise: how the noise on a prefix sum changes from one round to the next.
+
+A prefix of rounds is a union of full blocks, one for each 1 in its binary length, and its noise is the sum of theirs.
+A round ends a block: the blocks that it swallows go, and its own comes. So what is kept is a stack of at most
+log2(rounds) + 1 vectors, and a row is the new block's noise less the swallowed blocks'.
+
+The plain estimator takes the noise of the block's own node. The efficient one (Honaker 2015) weighs the node's value
+and the sum of its halves' estimates by their variances, so its noise is s·z + Σ a_i · (swallowed block i), with z all
+fresh noise of this round's nodes in one normal number: nothing else of these nodes is ever used again, so only their
+weighted sum needs to be drawn.
+
+With restarts, a new tree begins with an empty stack, and what the one before has released last stays in the prefix sum.
+With completion, the last round of a tree that another one follows ends the root: the missing rounds are empty, their
+blocks are known to be zero.
+
+>>> plain = Tree(estimator="plain", restart_every=None, completion=False, rounds=4)
+>>> [plain.block(round).swallowed for round in range(4)]    # the slots of the stack, and their weights in the new block
+[(), ((0, 0.0),), (), ((1, 0.0), (0, 0.0))]
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Block:
+    """What ends with a round.
+
+    Attributes:
+        swallowed: slots of the stack that go, and their weight in the new block's noise.
+        own: weight of the round's fresh noise.
+        slot: where the new block's noise is kept.
+    """
+
+    swallowed: tuple[tuple[int, float], ...]
+    own: float
+    slot: int
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Binary trees over rounds.
+
+    Attributes:
+        estimator: "plain" or "efficient".
+        restart_every: rounds of a tree; None for one tree.
+        completion: whether a tree that another one follows is filled up.
+        rounds: of the whole run.
+    """
+
+    estimator: Literal["plain", "efficient"]
+    restart_every: int | None
+    completion: bool
+    rounds: int
+
+    @property
+    def vectors(self) -> int:
+        """The highest stack."""
+        return min(self.restart_every or self.rounds, self.rounds).bit_length()
+
+    def advance(self, kept: Tensor, noise: Tensor, round: int) -> None:
+        """End a block."""
+        block = self.block(round)
+        if block.own != 1.0:
+            noise.mul_(block.own)
+        for slot, weight in block.swallowed:
+            if weight:
+                noise.add_(kept[slot], alpha=weight)
+        new = noise.clone() if block.swallowed else noise
+        for slot, _ in block.swallowed:
+            noise.sub_(kept[slot])
+        kept[block.slot].copy_(new)  # after the last look at it: it may be a slot that was swallowed
+
+    def needed(self, round: int) -> Iterable[int]:
+        """The ends of the blocks on the stack; all of the tree where an estimate holds the noise of its halves."""
+        start = round - round % self.restart_every if self.restart_every else 0
+        if self.estimator == "efficient":
+            return range(start, round)
+        ends, end = [], start
+        for height in reversed(range((round - start).bit_length())):
+            if (round - start) >> height & 1:
+                end += 1 << height
+                ends.append(end - 1)
+        return ends
+
+    def block(self, round: int) -> Block:
+        """The block that ends with this round, from 0."""
+        size = self.restart_every or self.rounds
+        before = round % size  # rounds of this tree so far
+        full = (before + 1 & -(before + 1)).bit_length() - 1  # height of the block that ends
+        top = full
+        if self.completion and before == size - 1 and round < self.rounds - 1:
+            top = (size - 1).bit_length()
+        slot = before.bit_count() - 1  # the top of the stack
+        swallowed: list[int] = []
+        weights: list[float] = []
+        fresh, variance = 1.0, 1.0  # of the estimate's own noise, and of the estimate
+        for height in range(top):
+            halves = variance
+            left = before >> height & 1
+            if left:
+                halves += 1.0 / (2.0 - 0.5**height)
+                swallowed.append(slot)
+                slot -= 1
+                weights.append(1.0)
+            # the node's own value has variance 1, that of its halves `halves`
+            own = halves / (1.0 + halves) if self.estimator == "efficient" else 1.0
+            weights = [weight * (1.0 - own) for weight in weights]
+            fresh = own**2 + (1.0 - own) ** 2 * fresh
+            variance = halves / (1.0 + halves)
+        return Block(tuple(zip(swallowed, weights, strict=True)), math.sqrt(fresh), slot + 1)

@@ -1,0 +1,1 @@
+"""What a plan says: rounds, participants, bound, noise and budget."""

@@ -1,0 +1,213 @@
+"""Noise that is correlated over the rounds: what it is made of, what goes on from where, and what is refused."""
+
+import numpy as np
+import pytest
+import torch
+
+from sfumato import accounting as acc
+from sfumato._check import InputError
+from sfumato._random import RandomSource
+from sfumato.accounting.strategies import BandedToeplitz, BinaryTree, BufferedToeplitz, InverseBanded, Strategy
+from sfumato.mechanisms import CorrelatedGaussian, IndependentGaussian
+from sfumato.sampling import (
+    CyclicPoissonSampling,
+    FixedSizeSampling,
+    MinSeparationSampling,
+    PoissonSampling,
+    ShuffledEpochs,
+)
+
+ROUNDS = 13
+STRATEGIES = {
+    "one band": BandedToeplitz((1.0,)),
+    "banded": BandedToeplitz((2.0, 1.0, 0.4, 0.1)),
+    "scaled": BandedToeplitz((1.0, 0.5, 0.2), tuple(1.0 + 0.1 * round for round in range(ROUNDS))),
+    "blt": BufferedToeplitz((0.4, 0.2), (0.9, 0.3)),
+    "bisr": InverseBanded((1.0, -0.5, -0.125, -0.0625)),
+    "tree": BinaryTree(),
+    "plain tree": BinaryTree(estimator="plain"),
+    "trees": BinaryTree(restart_every=5),
+    "completed trees": BinaryTree(restart_every=5, completion=True),
+    "plain completed trees": BinaryTree(estimator="plain", restart_every=6, completion=True),
+}
+
+
+def mechanism(strategy: Strategy, *, noise_multiplier: float = 1.0, rounds: int = ROUNDS) -> CorrelatedGaussian:
+    return CorrelatedGaussian(strategy=strategy, noise_multiplier=noise_multiplier, rounds=rounds)
+
+
+def noise(of: CorrelatedGaussian, round: int, *, size: int = 100, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
+    source = RandomSource.from_seed(seed)
+    return of.release(torch.zeros(size, dtype=torch.float64), scale=scale, round=round, source=source)
+
+
+def rows(strategy: Strategy, size: int, *, rounds: int = ROUNDS) -> torch.Tensor:
+    of = mechanism(strategy, rounds=rounds)
+    return torch.stack([noise(of, round, size=size) for round in range(rounds)])
+
+
+def fresh(size: int, *, rounds: int = ROUNDS) -> np.ndarray:
+    source = RandomSource.from_seed(0)
+    return np.stack([source.stream("noise", round).normal(size) for round in range(rounds)])
+
+
+def dense(coefficients: list[float]) -> np.ndarray:
+    padded = np.zeros(ROUNDS)
+    padded[: len(coefficients)] = coefficients[:ROUNDS]
+    return np.array([[padded[t - j] if t >= j else 0.0 for j in range(ROUNDS)] for t in range(ROUNDS)])
+
+
+@pytest.mark.parametrize(
+    ("name", "matrix"),
+    [
+        ("one band", np.eye(ROUNDS)),
+        ("banded", dense([2.0, 1.0, 0.4, 0.1])),
+        ("scaled", dense([1.0, 0.5, 0.2]) @ np.diag(1.0 + 0.1 * np.arange(ROUNDS))),
+        ("blt", dense([1.0, *(0.4 * 0.9 ** np.arange(ROUNDS) + 0.2 * 0.3 ** np.arange(ROUNDS))])),
+        ("bisr", np.linalg.inv(dense([1.0, -0.5, -0.125, -0.0625]))),
+    ],
+)
+def test_strategy_times_noise_is_the_fresh_noise(name: str, matrix: np.ndarray):
+    released = rows(STRATEGIES[name], 50).numpy()
+    np.testing.assert_allclose(matrix @ released, fresh(50), atol=5e-6)
+
+
+def test_one_band_is_independent_noise():
+    plain = IndependentGaussian(noise_multiplier=1.0)
+    source = RandomSource.from_seed(0)
+    for round in range(3):
+        zeros = torch.zeros(1000, dtype=torch.float64)
+        other = plain.release(zeros, scale=1.0, round=round, source=source)
+        torch.testing.assert_close(noise(mechanism(STRATEGIES["one band"]), round, size=1000), other, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_round_asked_for_alone_is_the_one_that_came_in_order_to_the_bit(name: str):
+    in_order = rows(STRATEGIES[name], 300)
+    for round in (12, 5, 0, 6, 4, 11):
+        assert torch.equal(noise(mechanism(STRATEGIES[name]), round, size=300), in_order[round])
+    again = mechanism(STRATEGIES[name])
+    for round in (3, 3, 9, 2):  # a round that is repeated, as after a crash, and jumps both ways
+        assert torch.equal(noise(again, round, size=300), in_order[round])
+
+
+@pytest.mark.parametrize("name", ["banded", "blt", "bisr", "tree"])
+def test_threads_change_no_bit(name: str):
+    before, size = torch.get_num_threads(), 500_001
+    released = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            released.append(rows(STRATEGIES[name], size, rounds=4))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(released[0], released[1])
+    assert torch.equal(released[0], released[2])
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_memory_is_bands_buffers_or_the_depth_of_the_tree(name: str):
+    from sfumato.mechanisms.correlated_gaussian import recurrence_of
+
+    vectors = {"one band": 0, "banded": 3, "scaled": 2, "blt": 2, "bisr": 3, "tree": 4, "plain tree": 4}
+    kept = recurrence_of(STRATEGIES[name], ROUNDS).vectors
+    assert kept == vectors.get(name, 3)
+
+
+def test_tree_noise_needs_one_draw_a_round_and_a_stack_of_logarithmic_height():
+    from sfumato.mechanisms.correlated.tree import Tree
+
+    tree = Tree("efficient", None, False, 2000)
+    blocks = [tree.block(round) for round in range(2000)]
+    assert max(block.slot for block in blocks) < tree.vectors == 11
+    assert sum(len(block.swallowed) for block in blocks) < 2000
+
+
+def test_the_whole_run_is_one_event_and_the_noise_is_what_it_says():
+    limits = MinSeparationSampling(size=5, population=100, min_separation=4, max_participations=3, rounds=ROUNDS)
+    event = mechanism(STRATEGIES["banded"], noise_multiplier=3.0).event(2.0, limits, ROUNDS)
+    assert isinstance(event, acc.MatrixMechanism)
+    assert (event.noise_multiplier, event.steps, event.max_participations, event.min_separation) == (1.5, ROUNDS, 3, 4)
+    tree = mechanism(BinaryTree(restart_every=5, completion=True), noise_multiplier=3.0).event(1.0, limits, ROUNDS)
+    assert tree == acc.TreeAggregation(
+        noise_multiplier=3.0, steps=ROUNDS, max_participations=3, min_separation=4, restart_every=5, completion=True
+    )
+    assert mechanism(BinaryTree(), noise_multiplier=0.0).event(1.0, limits, ROUNDS) == acc.NonPrivate()
+
+
+def test_cyclic_poisson_sampling_amplifies_banded_noise_only():
+    cyclic = CyclicPoissonSampling(size=5, population=100, parts=4, rounds=ROUNDS)
+    banded = mechanism(STRATEGIES["banded"], noise_multiplier=3.0)
+    norm = float(np.linalg.norm([2.0, 1.0, 0.4, 0.1]))
+    event = banded.event(1.0, cyclic, ROUNDS)
+    one = acc.Gaussian(3.0 / norm).poisson(0.2) * 4
+    assert acc.guarantee(event).epsilon(1e-5) == pytest.approx(acc.guarantee(one).epsilon(1e-5), rel=1e-9)
+    with pytest.raises(
+        InputError, match=r"cyclic Poisson sampling of 4 parts amplifies banded noise .* noise=tree; use"
+    ):
+        mechanism(BinaryTree()).event(1.0, cyclic, ROUNDS)
+    narrow = CyclicPoissonSampling(size=5, population=100, parts=3, rounds=ROUNDS)
+    with pytest.raises(InputError, match="noise=banded of 4 bands; use noise=banded with 3 bands or fewer"):
+        banded.event(1.0, narrow, ROUNDS)
+    independent = IndependentGaussian(noise_multiplier=3.0).event(1.0, cyclic, ROUNDS)
+    assert acc.guarantee(independent).epsilon(1e-5) == pytest.approx(
+        acc.guarantee(acc.Gaussian(3.0).poisson(0.2) * 4).epsilon(1e-5), rel=1e-9
+    )
+
+
+def test_independent_noise_with_limits_costs_the_rounds_that_a_unit_can_be_in():
+    limits = MinSeparationSampling(size=5, population=100, min_separation=4, max_participations=3, rounds=ROUNDS)
+    event = IndependentGaussian(noise_multiplier=2.0).event(1.0, limits, ROUNDS)
+    assert event == acc.Gaussian(2.0).min_separation(ROUNDS, 4, 3)
+    assert acc.guarantee(event, "zero_out").epsilon(1e-5) == pytest.approx(
+        acc.guarantee(acc.Gaussian(2.0) * 3, "zero_out").epsilon(1e-5), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    "sampler", [PoissonSampling(sampling_rate=0.1, population=50), FixedSizeSampling(size=5, population=50)]
+)
+def test_sampling_without_limits_is_refused(sampler: PoissonSampling | FixedSizeSampling):
+    with pytest.raises(InputError, match="noise=tree needs sampling that limits how often a unit takes part"):
+        mechanism(BinaryTree()).event(1.0, sampler, ROUNDS)
+
+
+def test_one_unit_more_is_refused_with_the_reason():
+    epochs = ShuffledEpochs(size=5, population=50, rounds=ROUNDS)
+    event = mechanism(BinaryTree(), noise_multiplier=4.0).event(1.0, epochs, ROUNDS)
+    with pytest.raises(InputError, match=r"not known under add_remove, because one unit more would shift the others"):
+        acc.guarantee(event, "add_remove").epsilon(1e-5)
+
+
+def test_a_round_beyond_the_plan_is_refused():
+    with pytest.raises(InputError, match="round 14 lies beyond the 13 that the noise was made and accounted for"):
+        noise(mechanism(BinaryTree()), 13)
+    with pytest.raises(InputError, match="column scales"):
+        mechanism(BandedToeplitz((1.0,), (1.0, 1.0)))
+
+
+def test_rounds_that_share_noise_have_one_bound():
+    of, source = mechanism(BinaryTree()), RandomSource.from_seed(1)
+    zeros = torch.zeros(10, dtype=torch.float64)
+    of.release(zeros, scale=1.0, round=0, source=source)
+    with pytest.raises(InputError, match="one bound for all of them, got 1 and then 2"):
+        of.release(zeros, scale=2.0, round=1, source=source)
+    with pytest.raises(InputError, match="scale must be > 0"):
+        mechanism(BinaryTree()).release(zeros, scale=0.0, round=0, source=source)
+
+
+def test_two_runs_of_one_mechanism_have_noise_of_their_own():
+    of = mechanism(STRATEGIES["blt"])
+    first = [noise(of, round, seed=1) for round in range(3)]
+    mixed = []
+    for round in range(3):
+        mixed.append(noise(of, round, seed=1))
+        noise(of, round, seed=2)
+    assert all(torch.equal(a, b) for a, b in zip(first, mixed, strict=True))
+
+
+def test_a_new_tree_is_told_to_the_server():
+    trees = mechanism(BinaryTree(restart_every=5))
+    assert [round for round in range(ROUNDS) if trees.restarts(round)] == [5, 10]
+    assert not any(mechanism(BinaryTree()).restarts(round) for round in range(ROUNDS))
+    assert not IndependentGaussian(noise_multiplier=1.0).restarts(5)
