@@ -68,8 +68,7 @@ def test_a_unit_that_did_not_report_is_charged_like_one_that_did(availability):
     assert 0 < sum(map(len, reported)) < sum(map(len, chosen))
 
 
-@pytest.mark.parametrize("population", [6, 200])
-@pytest.mark.parametrize("availability", [1.0, 0.4])
+@pytest.mark.parametrize(("population", "availability"), [(6, 1.0), (6, 0.4), (200, 1.0), (200, 0.02)])
 def test_all_subsets_of_the_eligible_are_equally_likely(population, availability):
     """By candidates and by a pass over all: units 0 and 1 have been used up."""
     log = ParticipationLog(population, acc.Participation(rounds=9, max_participations=1))
@@ -92,6 +91,13 @@ def test_all_subsets_of_the_eligible_are_equally_likely(population, availability
     if population == 6:
         pairs = [seen[a, b] for a in range(2, 6) for b in range(a + 1, 6)]
         assert stats.chisquare(pairs).pvalue > 1e-6
+
+
+def test_nobody_is_chosen_twice_where_candidates_are_drawn_again():
+    log = ParticipationLog(2000, acc.Participation(rounds=9, max_participations=1))
+    for index in range(400):  # a second block of about 20, of whom 16 in 2000 were found before
+        found = choose(log, 0, 20, 2000, 0.4, SOURCE.stream("again", index))
+        assert len(found) == len(np.unique(found)) == 20
 
 
 def test_histories_of_two_rounds_have_the_chances_that_were_worked_out():
