@@ -15,12 +15,14 @@ from sfumato.accounting.strategies import (
     Independent,
     Strategy,
     banded_inverse_square_root,
+    banded_search,
+    blt_search,
     optimize_banded,
     optimize_blt,
     root_error,
     square_root,
 )
-from sfumato.accounting.strategies.blt_search import log_error
+from sfumato.accounting.strategies.cut_columns import CutColumns
 from sfumato.accounting.strategies.objective import power_mean
 from sfumato.accounting.strategies.stepped import Stepped
 
@@ -118,6 +120,15 @@ def test_scaled_columns_are_better_than_the_best_plain_bands_and_more_bands_are_
         )
 
 
+def test_one_participation_cannot_cost_less_than_the_singular_values_allow() -> None:
+    """||A||_* <= ||B||_F ||C||_F for A = B C, so the root of the mean error is at least ||A||_* / rounds for S = 1."""
+    limits = Participation(rounds=64)
+    bound = float(np.linalg.svd(np.tril(np.ones((64, 64))), compute_uv=False).sum()) / 64
+    for error in BOTH:
+        assert root_error(optimize_banded(limits, bands=64, error=error), limits, error) > bound
+    assert root_error(optimize_banded(limits, bands=64), limits, "mean") < 1.05 * bound
+
+
 def test_early_rounds_get_more_of_the_sensitivity_for_the_mean_error() -> None:
     limits = Participation(rounds=400, max_participations=4, min_separation=99)
     best = optimize_banded(limits, bands=4)
@@ -181,8 +192,47 @@ def test_stepped_variances_and_gradients_are_right(starts: tuple[int, ...]) -> N
 @pytest.mark.parametrize("error", BOTH)
 def test_the_gradient_of_a_blts_error_is_right(limits: Participation, error) -> None:
     point = np.array([-1.0, -2.0, -0.5, 2.0, 0.5, -1.0])
-    _, gradient = log_error(point, limits, error)
-    assert gradient == pytest.approx(differences(lambda x: log_error(x, limits, error)[0], point), rel=1e-5, abs=1e-9)
+    _, gradient = blt_search.log_error(point, limits, error)
+    assert gradient == pytest.approx(
+        differences(lambda x: blt_search.log_error(x, limits, error)[0], point), rel=1e-5, abs=1e-9
+    )
+
+
+@every_limit
+@pytest.mark.parametrize("error", BOTH)
+def test_the_gradient_of_a_banded_strategys_error_is_right(limits: Participation, error) -> None:
+    turns = banded_search.Turns.of(limits)
+    point = np.concatenate([[0.6, -0.1], np.random.default_rng(6).uniform(0, 0.3, len(turns.starts) - 1)])
+    _, gradient = banded_search.log_error(point, turns, limits.rounds, error)
+    expected = differences(lambda x: banded_search.log_error(x, turns, limits.rounds, error)[0], point)
+    assert gradient == pytest.approx(expected, rel=1e-5, abs=1e-8)
+
+
+@pytest.mark.parametrize("starts", [(0,), (0, 5, 17)])
+def test_cut_columns_have_the_right_variances_lengths_and_gradients(starts: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(7)
+    rounds, c, eps = 20, np.array([1.0, 0.5, -0.3, 0.2]), rng.uniform(0.5, 2, len(starts))
+    stepped = Stepped.of(c, eps, starts, rounds)
+    cut, last = CutColumns(stepped), rng.uniform(0.5, 2, 3)
+    scales = 1 / np.concatenate([stepped.by_round()[:17], last])
+    strategy = BandedToeplitz(tuple(c), tuple(scales))
+    assert cut.variance(last) == pytest.approx(strategy.prefix_variance(rounds), rel=1e-10)
+    weights = rng.random(rounds)
+    expected = differences(lambda x: float(weights @ cut.variance(x)), last)
+    assert cut.pull_back(last, weights) == pytest.approx(expected, rel=1e-6)
+    longest = BandedToeplitz(tuple(c), tuple(1 / np.concatenate([stepped.by_round()[:17], cut.least])))
+    whole = np.linalg.norm(c) / stepped.by_round()
+    assert longest.column_norms(rounds) == pytest.approx(whole, rel=1e-12)
+
+
+def test_no_other_scales_of_cut_columns_have_a_smaller_mean_error() -> None:
+    rng = np.random.default_rng(8)
+    stepped = Stepped.of(np.array([1.0, 0.5, 0.3, 0.2, 0.1]), np.ones(1), (0,), 30)
+    cut = CutColumns(stepped)
+    best = cut.best("mean", stepped.by_round()[cut.first :])
+    for _ in range(100):
+        near = np.maximum(best * np.exp(rng.normal(size=4) * 0.05), cut.least)
+        assert cut.variance(near).mean() >= cut.variance(best).mean() * (1 - 1e-9)
 
 
 def test_a_power_mean_lies_between_mean_and_maximum_and_has_the_right_gradient() -> None:

@@ -1,4 +1,4 @@
-"""Strategies of correlated noise: what their prefix sums' errors are, and the best ones for given participation."""
+"""Strategies: matrices of correlated noise, the errors of their prefix sums, the best for given limits."""
 
 from sfumato.accounting.strategies.banded_search import optimize_banded
 from sfumato.accounting.strategies.banded_toeplitz import BandedToeplitz, square_root

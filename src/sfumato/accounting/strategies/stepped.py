@@ -59,6 +59,10 @@ class Stepped:
             crossed.append(cross)
         return cls(coefficients, inverse_scales, starts, rounds, inverse, sums, offsets, crossed, variance)
 
+    def by_round(self) -> np.ndarray:
+        """float [rounds], eps of each round."""
+        return np.repeat(self.inverse_scales, np.diff((*self.starts, self.rounds)))
+
     def row(self, last: int) -> np.ndarray:
         """float [last + 1], the row of the prefix sum at round `last`."""
         m = int(np.searchsorted(self.starts, last, side="right")) - 1
