@@ -12,7 +12,10 @@ All draws of the package, by the first label. Where several modules stand, a run
 | --- | --- | --- | --- |
 | `noise` | round | the noise on the sum | `mechanisms.independent`, `mechanisms.correlated_gaussian` |
 | `count noise` | round | the noise on adaptive clipping's count | `mechanisms.independent` |
-| `sampling` | round | who takes part | `sampling.poisson`, `sampling.fixed_size` |
+| `sampling` | round | who takes part | `sampling.poisson`, `sampling.fixed_size`, `sampling.cyclic_poisson` |
+| `parts` | | which part each unit is dealt into | `sampling.cyclic_poisson` |
+| `epochs` | epoch | the order of an epoch | `sampling.shuffled` |
+| `check-ins` | round | who checks in, who is chosen and who does not report | `sampling.min_separation` |
 | `groups` | round | each user's slot | `sampling.virtual_clients` |
 | `ledger` | | the name by which a ledger's entries know their run | `runs.run` |
 | `dropout` | round, first example | seed: what the model draws in a micro-batch | `central.gradients` |

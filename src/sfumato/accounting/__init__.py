@@ -42,6 +42,19 @@ from sfumato.accounting.guarantee import Guarantee, guarantee
 from sfumato.accounting.ledger import Budget, BudgetExceeded, Ledger, Totals
 from sfumato.accounting.running import RunningCost, epsilon_curve
 from sfumato.accounting.statement.statement import Statement
+from sfumato.accounting.strategies import (
+    BandedToeplitz,
+    BinaryTree,
+    BufferedToeplitz,
+    Independent,
+    InverseBanded,
+    Strategy,
+    banded_inverse_square_root,
+    optimize_banded,
+    optimize_blt,
+    root_error,
+    square_root,
+)
 from sfumato.accounting.streams.participation import Participation
 from sfumato.accounting.tradeoff import GaussianEquivalent
 from sfumato.accounting.votes import (
@@ -58,8 +71,11 @@ from sfumato.accounting.votes import (
 __all__ = [
     "ZCDP",
     "ApproximateDP",
+    "BandedToeplitz",
+    "BinaryTree",
     "Budget",
     "BudgetExceeded",
+    "BufferedToeplitz",
     "ClipCount",
     "Composition",
     "DataDependentCost",
@@ -71,7 +87,9 @@ __all__ = [
     "Gaussian",
     "GaussianEquivalent",
     "Guarantee",
+    "Independent",
     "InputError",
+    "InverseBanded",
     "Joint",
     "Laplace",
     "Ledger",
@@ -90,6 +108,7 @@ __all__ = [
     "Repeated",
     "RunningCost",
     "Statement",
+    "Strategy",
     "Totals",
     "TreeAggregation",
     "TruncatedPoisson",
@@ -97,6 +116,7 @@ __all__ = [
     "VoteSensitivity",
     "VoteThreshold",
     "WithoutReplacement",
+    "banded_inverse_square_root",
     "calibrate",
     "compose",
     "cyclic_poisson",
@@ -107,8 +127,12 @@ __all__ = [
     "guarantee",
     "honest_noise_std",
     "joint",
+    "optimize_banded",
+    "optimize_blt",
     "release_cost",
     "release_renyi",
+    "root_error",
+    "square_root",
     "terms",
     "threshold_cost",
     "to_dp_event",
