@@ -67,6 +67,15 @@ EXAMPLES = {
         """$ echo '{"event": "laplace", "scale": 10.0}' > event.json""",
         "$ sfumato account --event event.json --steps 40",
     ],
+    "account tree": [
+        "# the first production model with a guarantee for every user",
+        "$ sfumato account tree --noise-multiplier 7 --steps 2000 --max-participations 6 --min-separation 313 \\",
+        ">     --delta 1e-10",
+    ],
+    "account matrix": [
+        "$ sfumato account matrix --strategy blt --noise-multiplier 7 --steps 2000 --max-participations 6 \\",
+        ">     --min-separation 313 --delta 1e-10",
+    ],
     "calibrate": [
         "# the noise for 10,000 steps",
         "$ sfumato calibrate --epsilon 2 --delta 1e-5 --sampling-rate 0.01 --steps 10000",
@@ -75,7 +84,12 @@ EXAMPLES = {
         "# the noise at which nobody finds more than 2 % of the members at 1 % false alarms",
         "$ sfumato calibrate --tpr 0.02 --fpr 0.01 --sampling-rate 0.01 --steps 1000",
     ],
-    "extrapolate": ["$ sfumato extrapolate --populations 3e6 --multipliers 1 2 4 --figure extrapolate.png"],
+    "extrapolate": [
+        "$ sfumato extrapolate --populations 3e6 --multipliers 1 2 4 --figure extrapolate.png",
+        "# where sampled noise becomes better than correlated noise",
+        "$ sfumato extrapolate --users-per-client 1 --clients-per-round 100 --rounds 400 --noise-multiplier 0.3 \\",
+        ">     --populations 3e5 --multipliers 1 2 4 8 --noises tree blt --figure crossover.png",
+    ],
     "compare": [
         "$ sfumato account --noise-multiplier 1.2 --sampling-rate 0.01 --steps 5000 --json > small-batches.json",
         "$ sfumato account --noise-multiplier 3.1 --sampling-rate 0.04 --steps 1250 --json > large-batches.json",
@@ -143,6 +157,9 @@ SEE = {
     "account": "[The accountants compared](../../explanation/accountants.md), "
     "[virtual clients](../../explanation/virtual-clients.md), "
     "[cohorts of a fixed size](../../explanation/fixed-size-cohorts.md).",
+    "account tree": "[Trees and matrices](../../explanation/trees-and-matrices.md).",
+    "account matrix": "[Strategies](../../explanation/strategies.md), "
+    "[trees and matrices](../../explanation/trees-and-matrices.md).",
     "calibrate": "[How to calibrate a run](../../how-to/calibrate.md), [how to choose](../../how-to/choose.md).",
     "extrapolate": "[Virtual clients](../../explanation/virtual-clients.md).",
     "compare": "[Compare runs](../../how-to/compare.md), [read a statement](../../how-to/read-a-statement.md).",

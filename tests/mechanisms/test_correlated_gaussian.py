@@ -155,6 +155,19 @@ def test_cyclic_poisson_sampling_amplifies_banded_noise_only():
     )
 
 
+def test_a_tree_for_each_shuffled_epoch_costs_one_participation_each():
+    """Kairouz et al. 2021, Appendix D: the number of epochs times the depth of an epoch's tree."""
+    epochs = ShuffledEpochs(size=10, population=150, rounds=60)
+    tree = mechanism(BinaryTree(restart_every=15), rounds=60).event(1.0, epochs, 60)
+    assert isinstance(tree, acc.TreeAggregation)
+    assert tree.squared_sensitivity == 4 * 4
+    two = mechanism(BinaryTree(restart_every=30), rounds=60).event(1.0, epochs, 60)
+    across = mechanism(BinaryTree(restart_every=20), rounds=60).event(1.0, epochs, 60)
+    assert isinstance(two, acc.TreeAggregation)
+    assert isinstance(across, acc.TreeAggregation)
+    assert (two.max_per_tree, across.max_per_tree) == (2, None)
+
+
 def test_independent_noise_with_limits_costs_the_rounds_that_a_unit_can_be_in():
     limits = MinSeparationSampling(size=5, population=100, min_separation=4, max_participations=3, rounds=ROUNDS)
     event = IndependentGaussian(noise_multiplier=2.0).event(1.0, limits, ROUNDS)

@@ -179,7 +179,7 @@ def _show_noise(rows: Sequence[NoiseCost]) -> None:
     error = "error of prefix sums (clip norms)"
     table(
         ["noise", "noise multiplier", error],
-        [[row.settings or row.noise, number(row.noise_multiplier), number(row.error)] for row in known],
+        [[row.settings or row.noise, number(row.noise_multiplier or 0.0), number(row.error or 0.0)] for row in known],
     )
     for row in rows[len(known) :]:
         say(f"not {row.noise}: {row.reason}")

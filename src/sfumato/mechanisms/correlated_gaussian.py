@@ -19,7 +19,7 @@ released. The clip norm must stay the same in all rounds, as they share noise.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -28,7 +28,7 @@ from torch import Tensor
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.accounting import Event, NonPrivate
+from sfumato.accounting import Event, NonPrivate, TreeAggregation
 from sfumato.accounting.events.sampled.cyclic import cyclic_poisson
 from sfumato.accounting.strategies import BandedToeplitz, BinaryTree, BufferedToeplitz, InverseBanded, Strategy
 from sfumato.mechanisms.correlated.recurrence import Recurrence
@@ -36,7 +36,7 @@ from sfumato.mechanisms.correlated.rows import NoiseRows
 from sfumato.mechanisms.correlated.toeplitz import Banded, Buffered
 from sfumato.mechanisms.correlated.toeplitz import InverseBanded as InverseBandedRows
 from sfumato.mechanisms.correlated.tree import Tree
-from sfumato.sampling import CyclicPoissonSampling, Sampler
+from sfumato.sampling import CyclicPoissonSampling, Sampler, ShuffledEpochs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,12 @@ class CorrelatedGaussian:
                 f"known of it with sampling that does not ({sampler.describe()}); use sampling=min_separation or "
                 "shuffled, or noise=gaussian"
             )
-        return self.strategy.event(self.noise_multiplier / moved, limits)
+        event = self.strategy.event(self.noise_multiplier / moved, limits)
+        if isinstance(event, TreeAggregation) and event.restart_every and isinstance(sampler, ShuffledEpochs):
+            epochs, rest = divmod(event.restart_every, sampler.steps_per_epoch)
+            if rest == 0:  # trees begin with epochs, and a unit is in each epoch once
+                return replace(event, max_per_tree=epochs)
+        return event
 
     def _amplified(self, moved: float, sampler: CyclicPoissonSampling, rounds: int) -> Event:
         """Columns of at most `parts` rows: one turn is over before the next one begins."""

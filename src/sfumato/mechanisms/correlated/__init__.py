@@ -1,1 +1,1 @@
-"""Noise that is correlated over the rounds: how each kind is made from fresh noise and some vectors that are kept."""
+"""Recurrences: noise that is correlated over rounds, made from fresh noise and kept vectors."""

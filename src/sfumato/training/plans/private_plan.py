@@ -164,7 +164,7 @@ class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
         )
 
     def for_population(self, population: int) -> Self:
-        """The plan with everything decided that depends on the number of units: limits and coefficients of the noise."""
+        """The plan with everything decided that depends on the number of units: limits, and coefficients of noise."""
         return self._with_noise(population)
 
     def strategy_for(self, population: int) -> Strategy | None:
