@@ -263,8 +263,11 @@ class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
         error = self.prefix_error
         found = [plain, dataclasses.replace(plain, noise="tree")]
         found += [dataclasses.replace(plain, noise=name, prefix_error=error) for name in ("banded", "blt", "bisr")]
+        banded = found[2]
         if self.sampling == "cyclic" and self.parts is None:
-            found += [dataclasses.replace(found[2], bands=bands) for bands in (2, 4, 16, 32)]
+            found += [dataclasses.replace(banded, bands=bands) for bands in (2, 4, 16, 32)]
+        elif self.sampling != "cyclic":
+            found.append(dataclasses.replace(banded, bands=64))
         return found
 
     def _noise_cost(self, candidate: Self, epsilon: float, delta: float | None, population: int) -> NoiseCost:
