@@ -257,3 +257,18 @@ def test_a_power_mean_lies_between_mean_and_maximum_and_has_the_right_gradient()
 def test_sizes_that_do_not_fit_the_run_are_refused(search, message: str) -> None:
     with pytest.raises(InputError, match=message):
         search(Participation(rounds=64, max_participations=2, min_separation=7))
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        lambda limits: optimize_banded(limits, bands=2),
+        lambda limits: optimize_blt(limits, buffers=2),
+        lambda limits: banded_inverse_square_root(limits),
+        lambda limits: banded_inverse_square_root(limits, bands=2).squared_sensitivity(limits),
+        lambda limits: Independent().prefix_variance(limits.rounds),
+    ],
+)
+def test_runs_beyond_all_memory_are_refused_before_it_is_taken(search) -> None:
+    with pytest.raises(InputError, match=r"rounds must be in \[1, 1e\+07\], got 1000000000000; .* take a shorter run"):
+        search(Participation(rounds=10**12))

@@ -14,6 +14,7 @@ import numpy as np
 from sfumato._check import between, one_of, whole
 from sfumato.accounting.strategies.banded_toeplitz import BandedToeplitz, check_bands
 from sfumato.accounting.strategies.cut_columns import CutColumns
+from sfumato.accounting.strategies.numbers import in_rounds
 from sfumato.accounting.strategies.objective import descend, exponent, power_mean
 from sfumato.accounting.strategies.series import binomial_series
 from sfumato.accounting.strategies.stepped import Stepped
@@ -44,7 +45,7 @@ def optimize_banded(participation: Participation, *, bands: int, error: Error = 
     whole(bands=bands)
     between(1, participation.rounds, bands=bands, remedy="a run has as many diagonals as rounds")
     check_bands(bands, participation)
-    rounds = participation.rounds
+    rounds = in_rounds(participation.rounds)
     plain = _descend(binomial_series(-0.5, int(bands)), Turns((0,), (participation.most,), False), rounds, error)
     best = plain
     turns = Turns.of(participation)
