@@ -3,6 +3,7 @@
 A model of sequences gives its logits itself, at every place; there is no head beside it, so all of it is shared,
 clipped and noised. A batch's loss is the mean over its tokens, and padding is no token.
 
+>>> import torch
 >>> told = NextTokenLoss().mean(torch.zeros(2, 3, 5), None, torch.tensor([[4, 2, 1], [3, 0, 0]]))
 >>> round(told.item(), 4)  # log 5
 1.6094

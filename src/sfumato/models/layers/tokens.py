@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn import functional
 
 from sfumato._check import InputError
+from sfumato.models.layers.mapped import is_mapped
 
 PADDING = 0
 
@@ -55,6 +56,10 @@ class AttentionBlock(nn.Module):
         rows, steps, width = x.shape
         parts = self.queries_keys_values(self.norm1(x)).view(rows, steps, 3, self.heads, width // self.heads)
         queries, keys, values = parts.permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)
+        if is_mapped(x):  # torch's own is done model by model there
+            scores = (queries @ keys.transpose(2, 3)) * queries.shape[3] ** -0.5
+            mixed = scores.masked_fill(~seen, -torch.inf).softmax(3) @ values
+        else:
+            mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)
         x = x + self.output(mixed.transpose(1, 2).reshape(rows, steps, width))
         return x + self.narrow(functional.gelu(self.wide(self.norm2(x))))

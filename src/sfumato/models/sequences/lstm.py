@@ -26,6 +26,7 @@ from torch.nn import functional
 
 from sfumato._check import whole
 from sfumato.models.layers.initialise import glorot, sequence_layers
+from sfumato.models.layers.mapped import is_mapped
 from sfumato.models.layers.tokens import check_tokens
 
 _ALPHABET = 256  # ids; beyond it they are taken for words
@@ -47,7 +48,7 @@ class LSTMLanguageModel(nn.Module):
         """Map token ids, int64 [n, T], to logits of the token behind each, float [n, T, vocabulary_size]."""
         check_tokens(tokens, "LSTM")
         states = self.embedding(tokens)
-        if torch._C._functorch.is_functorch_wrapped_tensor(states):  # pyright: ignore[reportAttributeAccessIssue]
+        if is_mapped(states):
             states = _unrolled(self.lstm, states)
         else:
             states, _ = self.lstm(states)
