@@ -1,4 +1,4 @@
-"""Networks that give embeddings, classes or the next token, their weights, and checks of any module before training."""
+"""Networks that give embeddings, classes or the next token, their weights, and checks of any module."""
 
 from sfumato.models.backbones.catalogue import BACKBONES, backbone
 from sfumato.models.backbones.lenet import LeNet, lenet
