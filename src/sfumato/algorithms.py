@@ -61,7 +61,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         summary="federated averaging with a shared head, private or not",
         about="Federated averaging (DP-FedAvg with noise): backbone and head are both shared, clipped and noised.",
         example="sfumato fedavg --data glyphs --epsilon 8 --clients-per-round 64 --dry-run",
-        matters=(*_FEDERATED, "text", "local_epochs"),
+        matters=(*_FEDERATED, "local_epochs"),
     ),
     "fedsgd": Algorithm(
         package="sfumato.federated",
@@ -71,7 +71,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         summary="federated SGD with a shared head, private or not",
         about="Federated SGD (DP-FedSGD with noise): each client sends one clipped gradient of backbone and head.",
         example="sfumato fedsgd --data glyphs --noise-multiplier 2 --rounds 50 --dry-run",
-        matters=(*_FEDERATED, "text", "server_learning_rate"),
+        matters=(*_FEDERATED, "server_learning_rate"),
     ),
     "centralized": Algorithm(
         package="sfumato.federated",

@@ -62,13 +62,12 @@ def build(options: ModelOptions, input_shape: Sequence[int], seed: int | None, *
     if is_own(options.model):
         model = own_model(options.model, source)
     else:
-        generator = torch.Generator().manual_seed(source.seed64("initial model"))
         model = models.backbone(
             options.model,
             embedding_dim=embedding_dim_of(options),
             input_shape=input_shape,
             normalisation=_normalisation(options.weights, options.batch_norm),
-            generator=generator,
+            generator=first_weights(source),
         )
     if options.weights is None or not load:
         return model
@@ -82,6 +81,11 @@ def build(options: ModelOptions, input_shape: Sequence[int], seed: int | None, *
     if not quiet:
         say(report.text())
     return model
+
+
+def first_weights(source: RandomSource) -> torch.Generator:
+    """What the first weights of a run's model are drawn from."""
+    return torch.Generator().manual_seed(source.seed64("initial model"))
 
 
 def embedding_dim_of(options: ModelOptions) -> int:

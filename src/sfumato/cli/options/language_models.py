@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from sfumato import models
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.cli.console import say
-from sfumato.cli.options.backbones import ModelOptions
+from sfumato.cli.options.backbones import ModelOptions, first_weights
 from sfumato.cli.options.named_values import named_values
 from sfumato.cli.own_model import is_own, own_model
 from sfumato.data import UserDataset
@@ -45,7 +44,7 @@ def build_language_model(
             options.model,
             data.num_classes,
             data.input_shape[0],
-            generator=torch.Generator().manual_seed(source.seed64("initial model")),
+            generator=first_weights(source),
             **chosen,
         )
     if options.weights is not None and load:
