@@ -7,5 +7,15 @@ from sfumato.federated.fedsgd import FedSGD
 from sfumato.federated.next_token import NextToken
 from sfumato.federated.plan import FederatedPlan
 from sfumato.federated.verification import Verification
+from sfumato.federated.vocabulary import PrivateVocabulary
 
-__all__ = ["Centralized", "FedAvg", "FedEmb", "FedSGD", "FederatedPlan", "NextToken", "Verification"]
+__all__ = [
+    "Centralized",
+    "FedAvg",
+    "FedEmb",
+    "FedSGD",
+    "FederatedPlan",
+    "NextToken",
+    "PrivateVocabulary",
+    "Verification",
+]

@@ -71,18 +71,14 @@ class Encoding:
         Raises:
             InputError: the file is missing, empty, not text, or names a token twice.
         """
-        if not isinstance(vocabulary, Path | str):
-            return cls(list(vocabulary), tokens_of)
-        file = Path(vocabulary)
-        tokens = listed_tokens(file)
-        return cls(
-            tokens,
-            tokens_of,
-            [
-                f"The vocabulary file {file.name} ({len(tokens):,} tokens) is assumed to be public: chosen without "
-                "looking at the records."
-            ],
+        listed = not isinstance(vocabulary, Path | str)
+        tokens = list(vocabulary) if listed else listed_tokens(Path(vocabulary))
+        name = "" if listed else f" file {Path(vocabulary).name}"
+        public = (
+            f"The vocabulary{name} ({len(tokens):,} tokens) is assumed to be public: chosen without looking at the "
+            "records, or released by a run whose own statement comes on top."
         )
+        return cls(tokens, tokens_of, [public])
 
     @property
     def size(self) -> int:
