@@ -67,7 +67,7 @@ class Tokenizer:
             self.size = int(vocabulary)
         else:
             file = Path(vocabulary)
-            self._known = _listed(file)
+            self._known = {token: UNKNOWN + place for place, token in enumerate(listed_tokens(file), 1)}
             self.size = len(self._known) + 2
             self.assumptions = (
                 f"The vocabulary file {file.name} ({len(self._known):,} tokens) is assumed to be public: "
@@ -94,20 +94,24 @@ class Tokenizer:
         return found
 
 
-def _listed(file: Path) -> dict[str, int]:
-    """The tokens of a vocabulary file and their ids."""
+def listed_tokens(file: Path) -> list[str]:
+    """The tokens of a vocabulary file, one a line, lower-cased; empty lines do not count.
+
+    Raises:
+        InputError: the file is missing, empty, not text, or names a token twice.
+    """
     try:
-        tokens = [line.strip().lower() for line in file.read_text("utf-8-sig").splitlines()]
+        lines = [line.strip().lower() for line in file.read_text("utf-8-sig").splitlines()]
     except FileNotFoundError:
-        raise InputError(f"there is no vocabulary file {file}; give one, or a number of ids to hash into") from None
+        raise InputError(f"there is no vocabulary file {file}; give one with a token a line") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file} cannot be read as UTF-8 text: {' '.join(str(error).split())}") from None
-    tokens = [token for token in tokens if token]
-    known: dict[str, int] = {}
+    tokens = [token for token in lines if token]
+    seen: set[str] = set()
     for token in tokens:
-        if token in known:
+        if token in seen:
             raise InputError(f"the vocabulary {file} has {token!r} twice (tokens are lower-cased); remove one")
-        known[token] = UNKNOWN + 1 + len(known)
-    if not known:
+        seen.add(token)
+    if not tokens:
         raise InputError(f"the vocabulary {file} is empty; write one token a line")
-    return known
+    return tokens
