@@ -45,12 +45,20 @@ def test_words_are_lower_case_and_unknown_ones_share_one_id():
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [("", "is empty"), ("\n \n", "is empty"), ("rain\nsun\nRain", "has 'rain' twice")]
+    ("content", "told"),
+    [
+        ("", "is empty"),
+        ("\n \n", "is empty"),
+        ("rain\nsun\nRain", "has 'rain' twice"),
+        ("rain\n<oov>", "has <oov>, which has an id beside the words'"),
+    ],
 )
 def test_a_vocabulary_of_no_use_is_refused(tmp_path, content: str, told: str):
     (tmp_path / "words.txt").write_text(content)
     with pytest.raises(InputError, match=told):
         Encoding.words(tmp_path / "words.txt")
+    with pytest.raises(InputError, match=told):
+        Encoding.words(content.split("\n"))
 
 
 def test_words_without_a_vocabulary_and_characters_with_one_are_refused(tmp_path):

@@ -16,7 +16,7 @@ True
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -101,17 +101,30 @@ def listed_tokens(file: Path) -> list[str]:
         InputError: the file is missing, empty, not text, or names a token twice.
     """
     try:
-        lines = [line.strip().lower() for line in file.read_text("utf-8-sig").splitlines()]
+        lines = file.read_text("utf-8-sig").splitlines()
     except FileNotFoundError:
         raise InputError(f"there is no vocabulary file {file}; give one with a token a line") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file} cannot be read as UTF-8 text: {' '.join(str(error).split())}") from None
-    tokens = [token for token in lines if token]
+    return checked_tokens(lines, f"the vocabulary {file}")
+
+
+def checked_tokens(given: Iterable[str], told: str) -> list[str]:
+    """The tokens of a vocabulary, lower-cased, without empty ones.
+
+    Args:
+        given: in the order of their ids.
+        told: what to call the vocabulary.
+
+    Raises:
+        InputError: there is none, or one is there twice.
+    """
+    tokens = [lower for token in given if (lower := token.strip().lower())]
     seen: set[str] = set()
     for token in tokens:
         if token in seen:
-            raise InputError(f"the vocabulary {file} has {token!r} twice (tokens are lower-cased); remove one")
+            raise InputError(f"{told} has {token!r} twice (tokens are lower-cased); remove one")
         seen.add(token)
     if not tokens:
-        raise InputError(f"the vocabulary {file} is empty; write one token a line")
+        raise InputError(f"{told} is empty; write one token a line")
     return tokens

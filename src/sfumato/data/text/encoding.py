@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from sfumato._check import InputError
-from sfumato.data.examples.tokens import listed_tokens, tokens_of
+from sfumato.data.examples.tokens import checked_tokens, listed_tokens, tokens_of
 
 PADDING = 0
 PAD_NAME, OOV_NAME, BOS_NAME, EOS_NAME = "<pad>", "<oov>", "<bos>", "<eos>"
@@ -69,10 +69,13 @@ class Encoding:
             vocabulary: a public file with one token a line, or the tokens.
 
         Raises:
-            InputError: the file is missing, empty, not text, or names a token twice.
+            InputError: the file is missing, empty, not text, names a token twice or one that is ours, as <oov>.
         """
         listed = not isinstance(vocabulary, Path | str)
-        tokens = list(vocabulary) if listed else listed_tokens(Path(vocabulary))
+        tokens = checked_tokens(vocabulary, "the vocabulary") if listed else listed_tokens(Path(vocabulary))
+        taken = {PAD_NAME, OOV_NAME, BOS_NAME, EOS_NAME}.intersection(tokens)
+        if taken:
+            raise InputError(f"the vocabulary has {min(taken)}, which has an id beside the words'; remove it")
         name = "" if listed else f" file {Path(vocabulary).name}"
         public = (
             f"The vocabulary{name} ({len(tokens):,} tokens) is assumed to be public: chosen without looking at the "
