@@ -207,7 +207,7 @@ def _alone(trial: Trial, row: Any, outcome: int = 0) -> Tensor:
 
 def _alone_if_it_runs(trial: Trial, row: Any) -> Tensor | None:
     """The loss of a row that nobody gave; None where it does not go through the model."""
-    if elsewhere(trial.model):
+    if elsewhere(row):
         try:
             with on_processor(trial.model):
                 _alone(trial, to_processor(row))

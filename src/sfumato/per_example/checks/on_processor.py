@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from sfumato.per_example.checks.restored import data_kept
 
@@ -29,9 +29,10 @@ def to_processor(batch: Any) -> Any:
     return tree_map(lambda leaf: leaf.cpu() if isinstance(leaf, Tensor) else leaf, batch)
 
 
-def elsewhere(model: nn.Module) -> bool:
-    """Whether the model is on a GPU."""
-    return any(parameter.is_cuda for parameter in model.parameters())
+def elsewhere(batch: Any) -> bool:
+    """Whether a batch is on a GPU. The places of examples that somebody else's loop reads are not: there every row was
+    given, and that loop puts them where the model is."""
+    return any(isinstance(leaf, Tensor) and leaf.is_cuda for leaf in tree_leaves(batch))
 
 
 def other_device(error: Exception) -> bool:
