@@ -41,6 +41,11 @@ class NoiseRows:
         vectors = recurrence.vectors
         self._kept = {at: torch.zeros(vectors, min(piece, size - at), device=device) for at in range(0, size, piece)}
 
+    @property
+    def kept_bytes(self) -> int:
+        """What the kept vectors take."""
+        return sum(kept.nbytes for kept in self._kept.values())
+
     def add(self, total: Tensor, *, std: float, round: int) -> None:
         """Add std × the row of this round to float [size], contiguous, in place."""
         if round != self.round:
