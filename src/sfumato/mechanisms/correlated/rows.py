@@ -4,11 +4,14 @@ Everything follows from the run's key. Rows that are asked for in order cost one
 vectors; after a resume, `kept` is made again from the fresh noise of the rounds before. Kept vectors are in single
 precision: what that rounds away is a part of the noise, and depends on nothing else.
 
-On a processor the work is done in pieces of fixed places, so that any number of threads gives the same bits.
+On a processor the work is done in pieces of fixed places, each by one thread, so that any number of threads gives the
+same bits. The kept vectors of a piece lie together.
 """
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -33,38 +36,67 @@ class NoiseRows:
 
     def __init__(self, recurrence: Recurrence, fresh: Callable[[int], Stream], size: int, device: torch.device) -> None:
         self.round = 0
-        self._recurrence, self._fresh = recurrence, fresh
-        self._piece = _PIECE if device.type == "cpu" else _PIECE_ON_DEVICE
-        self._kept = torch.zeros(recurrence.vectors, size, device=device)
+        self._recurrence, self._fresh, self._device = recurrence, fresh, device
+        piece = _PIECE if device.type == "cpu" else _PIECE_ON_DEVICE
+        vectors = recurrence.vectors
+        self._kept = {at: torch.zeros(vectors, min(piece, size - at), device=device) for at in range(0, size, piece)}
+
+    @property
+    def kept_bytes(self) -> int:
+        """What the kept vectors take."""
+        return sum(kept.nbytes for kept in self._kept.values())
 
     def add(self, total: Tensor, *, std: float, round: int) -> None:
         """Add std × the row of this round to float [size], contiguous, in place."""
         if round != self.round:
-            self._kept.zero_()
+            for kept in self._kept.values():
+                kept.zero_()
             for earlier in self._recurrence.needed(round):
                 self._advance(earlier, None, 0.0)
         self._advance(round, total, std)
         self.round = round + 1
 
     def _advance(self, round: int, total: Tensor | None, std: float) -> None:
-        size, device = self._kept.shape[1], self._kept.device
-        starts = range(0, size, self._piece)
+        left = deque(self._kept.items())
+        longest = max((kept.shape[1] for kept in self._kept.values()), default=0)
         threads = torch.get_num_threads()
+        drawing = 1 if self._device.type == "cpu" else threads
 
-        def piece(start: int) -> None:
-            end = min(start + self._piece, size)
-            noise = torch.zeros(end - start, device=device)
-            stream = self._fresh(round).from_normal(start)
-            add_normals(noise, stream, std=1.0, threads=1 if device.type == "cpu" else threads)
-            self._recurrence.advance(self._kept[:, start:end], noise, round)
-            if total is not None:
-                total[start:end].add_(noise, alpha=std)
+        def taken() -> tuple[int, Tensor] | None:
+            try:
+                return left.popleft()
+            except IndexError:  # another thread may have had the last one
+                return None
 
-        if device.type != "cpu" or len(starts) == 1 or threads == 1:
-            for start in starts:
-                piece(start)
+        def work() -> None:
+            memory = torch.empty(longest, device=self._device)  # used again: fresh pages cost more than what is written
+            for start, kept in iter(taken, None):
+                noise = memory[: kept.shape[1]].zero_()
+                add_normals(noise, self._fresh(round).from_normal(start), std=1.0, threads=drawing)
+                self._recurrence.advance(kept, noise, round)
+                if total is not None:
+                    total[start : start + len(noise)].add_(noise, alpha=std)
+
+        if self._device.type != "cpu":
+            work()
             return
-        one_each = {"initializer": torch.set_num_threads, "initargs": (1,)}
-        with ThreadPoolExecutor(min(threads, len(starts)), thread_name_prefix="noise rows", **one_each) as pool:
-            for _ in pool.map(piece, starts):
-                pass
+        with _one_thread_each():
+            workers = min(threads, len(left))
+            if workers <= 1:
+                work()
+                return
+            one_each = {"initializer": torch.set_num_threads, "initargs": (1,)}
+            with ThreadPoolExecutor(workers, thread_name_prefix="noise rows", **one_each) as pool:
+                for done in [pool.submit(work) for _ in range(workers)]:
+                    done.result()
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """A piece is one thread's, and what threads set for themselves does not stay for those that start later."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
