@@ -10,6 +10,7 @@ NumPy may round a logarithm or a tangent differently: the last bits of a number 
 """
 
 import math
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -64,13 +65,23 @@ def _add(out: np.ndarray, key: bytes, first: int, std: float) -> None:
         done += len(piece)
 
 
+class _Memory(threading.local):
+    """Of a thread: fresh pages would cost as much as the numbers of a few tiles."""
+
+    def __init__(self) -> None:
+        self.words = np.empty((2, PAIRS), dtype="<i8")
+        self.spare = np.empty(PAIRS)
+
+
+_MEMORY = _Memory()
+
+
 class _Box:
-    """Pairs of a tile, in memory that is used again."""
+    """Pairs of a tile, in memory that is used again; one at a time in a thread."""
 
     def __init__(self, key: bytes) -> None:
         self._keystream = Keystream(key)
-        self._words = np.empty((2, PAIRS), dtype="<i8")
-        self._spare = np.empty(PAIRS)
+        self._words, self._spare = _MEMORY.words, _MEMORY.spare
 
     def pairs(self, tile: int, start: int, end: int, std: float) -> tuple[np.ndarray, np.ndarray]:
         """std × the two numbers of pairs start, …, end-1, float64 [end - start] each, until the next call."""
