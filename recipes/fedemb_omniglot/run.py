@@ -14,6 +14,7 @@ from sfumato.federated import Centralized, FedAvg, FedEmb
 from sfumato.training import TrainingPlan
 
 NOISE = 0.02
+MORE_NOISE = 0.2
 FEDEMB = FedEmb(
     rounds=30,
     clients_per_round=16,
@@ -43,6 +44,10 @@ PLANS: dict[str, TrainingPlan] = {
     "FedEmb": FEDEMB,
     "DP-FedAvg": dataclasses.replace(FEDAVG, noise_multiplier=NOISE),
     "DP-FedEmb": dataclasses.replace(FEDEMB, noise_multiplier=NOISE),
+    "DP-FedEmb, more noise": dataclasses.replace(FEDEMB, noise_multiplier=MORE_NOISE),
+    "DP-FedEmb, as much noise in trees": dataclasses.replace(
+        FEDEMB, noise_multiplier=MORE_NOISE, noise="tree", sampling="min_separation"
+    ),
 }
 
 
