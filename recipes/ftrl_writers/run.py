@@ -35,7 +35,7 @@ from sfumato.training import Cadence, Result
 from sfumato.training.plans.noise_comparison import prefix_error
 
 FOLDER = Path(__file__).resolve().parent
-EPSILONS = (2.0, 8.0, 20.0)
+EPSILONS = (1.0, 2.0, 8.0, 20.0)
 PREDICTED = (0.5, 1.0, 2.0, 4.0, 8.0, 20.0)
 """Budgets at which the noise is predicted; nobody trains for that."""
 DROPPED = ("banded", 8.0)

@@ -34,7 +34,7 @@ def test_every_row_runs_and_states_its_budget(shared, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "quick" / "results.json").read_text())
-    assert len(rows) == 23
+    assert len(rows) == 30
     for row in rows:
         if row["method"] == "not private":
             assert row["epsilon"] is None
