@@ -16,6 +16,7 @@ from sfumato.sampling import (
     PoissonSampling,
     ShuffledEpochs,
 )
+from sfumato.training import Server
 
 ROUNDS = 13
 STRATEGIES = {
@@ -224,3 +225,33 @@ def test_a_new_tree_is_told_to_the_server():
     assert [round for round in range(ROUNDS) if trees.restarts(round)] == [5, 10]
     assert not any(mechanism(BinaryTree()).restarts(round) for round in range(ROUNDS))
     assert not IndependentGaussian(noise_multiplier=1.0).restarts(5)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("name", ["tree", "trees", "completed trees", "banded", "blt", "bisr"])
+def test_residuals_with_sgd_are_the_cumulative_form_with_the_same_momentum(name: str, momentum: float):
+    """DP-FTRL is written with noisy sums since the anchor: v_t = momentum · v_(t-1) + noisy sum, theta = anchor -
+    rate · v. A new tree moves the anchor to the weights and begins with zero sums."""
+    size, rate = 40, 0.3
+    generator = torch.Generator().manual_seed(1)
+    sums = torch.randn(ROUNDS, size, generator=generator, dtype=torch.float64)
+    noises = rows(STRATEGIES[name], size)
+    of = mechanism(STRATEGIES[name])
+
+    theta = torch.zeros(size, dtype=torch.float64)
+    server = Server(lambda parameters: torch.optim.SGD(parameters, rate, momentum=momentum), [theta])
+    source, residual = RandomSource.from_seed(0), []
+    for round in range(ROUNDS):
+        if of.restarts(round):
+            server.restart()
+        server.step([of.release(sums[round].clone(), scale=1.0, round=round, source=source)])
+        residual.append(theta.clone())
+
+    anchor = torch.zeros(size, dtype=torch.float64)
+    total, moved = torch.zeros(size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
+    for round in range(ROUNDS):
+        if of.restarts(round):
+            anchor, total, moved = residual[round - 1].clone(), torch.zeros_like(total), torch.zeros_like(moved)
+        total = total + sums[round] + noises[round]
+        moved = momentum * moved + total
+        torch.testing.assert_close(residual[round], anchor - rate * moved, rtol=0, atol=1e-5)

@@ -6,10 +6,11 @@ from typing import Any
 
 from torch import nn
 
-from sfumato.cli.options.backbones import build
+from sfumato.cli.options.backbones import build, embedding_dim_of
 from sfumato.cli.options.classifiers import about_classifier, build_classifier
 from sfumato.cli.options.examples import ExampleParts, read_example_parts
-from sfumato.cli.options.training import EmbeddingRunOptions, ExampleTraining, PrivateTraining, RunOptions, Training
+from sfumato.cli.options.language_models import build_language_model
+from sfumato.cli.options.training import ExampleTraining, PrivateTraining, RunOptions, Training
 from sfumato.cli.options.users import read_parts
 from sfumato.data import ExampleDataset, UserDataset
 from sfumato.federated import Verification
@@ -24,19 +25,21 @@ class RecordKind:
         options: the class of all options, for a plan's class.
         read: the parts of the data, from all options.
         build: the model, from all options, the data and the seed.
-        about: what plan.json tells of the data, so that the model can be built again.
-        task: how a model is measured, from the options of the run; None for the plan's own way.
+        about: what plan.json tells of the model, from all options and the data, so that it can be built again.
+        task: how a model is measured, from all options; None for the plan's own way.
     """
 
     options: Callable[[type[TrainingPlan]], Any]
     read: Callable[..., Any]
     build: Callable[[Any, Any, int | None], nn.Module]
-    about: Callable[[Any], dict[str, Any]]
-    task: Callable[[RunOptions], Task | None]
+    about: Callable[[Any, Any], dict[str, Any]]
+    task: Callable[[Any], Task | None]
 
 
-def _build_backbone(options: Any, data: UserDataset, seed: int | None) -> nn.Module:
+def _build_of_users(options: Any, data: UserDataset, seed: int | None) -> nn.Module:
     run: RunOptions = options.run
+    if data.of_sequences:
+        return build_language_model(options.model, data, seed, load=run.resume is None, quiet=run.json)
     return build(options.model, data.input_shape, seed, load=run.resume is None, quiet=run.json)
 
 
@@ -49,24 +52,30 @@ def _read_examples(options: Any, *, quiet: bool) -> ExampleParts:
     return read_example_parts(options.data, classes=options.plan.task == "classes", quiet=quiet)
 
 
-def _recall(run: RunOptions) -> Verification | None:
-    return Verification(fars=run.far) if isinstance(run, EmbeddingRunOptions) else None
+def _about_users(options: Any, data: UserDataset) -> dict[str, Any]:
+    if data.of_sequences:
+        return {"input_shape": data.input_shape, "vocabulary_size": data.num_classes}
+    return {"input_shape": data.input_shape, "embedding_dim": embedding_dim_of(options.model)}
+
+
+def _recall(options: Any) -> Verification | None:
+    return None if options.plan.loss == "next_token" else Verification(fars=options.run.far)
 
 
 RECORD_KINDS = {
     "users": RecordKind(
         options=lambda kind: PrivateTraining[kind] if issubclass(kind, PrivatePlan) else Training[kind],  # type: ignore[valid-type]
         read=lambda options, *, quiet: read_parts(options.data, quiet=quiet),
-        build=_build_backbone,
-        about=lambda data: {"input_shape": data.input_shape},
+        build=_build_of_users,
+        about=_about_users,
         task=_recall,
     ),
     "examples": RecordKind(
         options=lambda kind: ExampleTraining[kind],  # type: ignore[valid-type]
         read=_read_examples,
         build=_build_classifier,
-        about=about_classifier,
-        task=lambda run: None,
+        about=lambda options, data: about_classifier(data),
+        task=lambda options: None,
     ),
 }
 """By the registry's word for them."""

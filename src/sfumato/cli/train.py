@@ -66,7 +66,7 @@ def train(name: str, argv: Sequence[str]) -> int:
     parts = kind.read(options, quiet=run.json)
     population = options.plan.public_population(parts.train)
     plan = planned or _decided(options, population)
-    task = kind.task(run) or plan.default_task()
+    task = kind.task(options) or plan.default_task()
     model = kind.build(options, parts.train, plan.seed)
     if run.evaluate_every and parts.validation is None:
         raise InputError(_UNWATCHED)
@@ -224,7 +224,7 @@ def _fit(
                 checkpoint_minutes=run.checkpoint_minutes,
             ),
             progress=True,
-            about=_about(options, kind.about(parts.train)),
+            about=_about(options, kind.about(options, parts.train)),
             device=run.device,
             task=task,
             callbacks=logs,

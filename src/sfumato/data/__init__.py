@@ -24,12 +24,15 @@ from sfumato.data.store.pack import pack
 from sfumato.data.store.save import write_store, write_users
 from sfumato.data.store.users import open_store
 from sfumato.data.tables.load import examples_from_table, from_table
+from sfumato.data.text.encoding import Encoding
+from sfumato.data.text.users import text_users
 from sfumato.data.transforms import to_tensor
 from sfumato.data.users.dataset import UserDataset, from_arrays
 from sfumato.data.users.glyphs import glyphs
 from sfumato.data.users.split import Split, split_groups, split_labels, split_users
 
 __all__ = [
+    "Encoding",
     "ExampleDataset",
     "ExampleSplit",
     "MissingPart",
@@ -66,6 +69,7 @@ __all__ = [
     "split_users",
     "table",
     "text_csv",
+    "text_users",
     "to_tensor",
     "write_examples",
     "write_store",

@@ -23,7 +23,7 @@ from sfumato.data.users.glyphs import glyphs
 UNDERSTOOD = (
     f"a packed store, {LAYOUTS}, Omniglot (folder or npz), npz with images or inputs, users, labels, "
     "federated EMNIST (.h5 or LEAF's JSON), a table (.parquet, .csv, .jsonl, .tar) with a column of users, or the "
-    "word glyphs"
+    "word glyphs; for texts say --text characters or words (data.text_users)"
 )
 
 
@@ -104,7 +104,8 @@ def _table(
     """A table as people; who they are must be said."""
     if user is None:
         raise InputError(
-            f"{path} is a table: say whose each row is, --user COLUMN or user=, of {open_source(path).has}"
+            f"{path} is a table: say whose each row is, --user COLUMN or user=, of {open_source(path).has}; or "
+            "--text for texts"
         )
     if labels != "shared":
         raise InputError(f"labels={labels!r} is for class folders, {path} is a table; leave it out")

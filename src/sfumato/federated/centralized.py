@@ -15,13 +15,13 @@ from sfumato._types import Unit
 from sfumato.clipping import ClippedSum, ConstantClipNorm, NormBound
 from sfumato.data import UserDataset
 from sfumato.federated.deltas import LocalContribution
-from sfumato.federated.local.heads import HeadLoss, Loss
+from sfumato.federated.local.losses import Loss, loss_of
 from sfumato.federated.local.one_by_one import ClientTrainer
 from sfumato.federated.local.work import ClientData, LocalTraining
-from sfumato.federated.verification import Verification
+from sfumato.federated.measured import MODEL_FIELDS, task_of
 from sfumato.mechanisms import IndependentGaussian
 from sfumato.sampling import Cohort, FixedSizeSampling, OwnClients
-from sfumato.training import Optimizer, PrivateSum, Rounds, TrainingPlan
+from sfumato.training import Optimizer, PrivateSum, Rounds, Task, TrainingPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,8 @@ class Centralized(Rounds, TrainingPlan):
         batch_size: examples a step, drawn without replacement.
         learning_rate: rate of the backbone and the head.
         momentum: in [0, 1).
-        loss: "softmax" on inner products, or "cosine", "cosface", "arcface" on scaled cosines.
+        loss: of a head: "softmax" on inner products, or "cosine", "cosface", "arcface" on scaled cosines; of a model of
+            sequences: "next_token".
         loss_scale: factor on cosines.
         loss_margin: margin of CosFace (cosine) or ArcFace (radians).
     """
@@ -47,7 +48,7 @@ class Centralized(Rounds, TrainingPlan):
 
     name: ClassVar[str] = "centralized"
     unit: ClassVar[Unit] = "example"
-    model_fields: ClassVar[tuple[str, ...]] = ("model", "embedding_dim", "input_shape", "version")
+    model_fields: ClassVar[tuple[str, ...]] = MODEL_FIELDS
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,12 +62,16 @@ class Centralized(Rounds, TrainingPlan):
 
     @property
     def _local(self) -> LocalTraining:
-        loss = HeadLoss(self.loss, self.loss_scale, self.loss_margin)
-        return LocalTraining(batch_size=None, learning_rate=1.0, loss=loss, shared_head=True)
+        return LocalTraining(
+            batch_size=None,
+            learning_rate=1.0,
+            loss=loss_of(self.loss, self.loss_scale, self.loss_margin),
+            head="none" if self.loss == "next_token" else "shared",
+        )
 
-    def default_task(self) -> Verification:
-        """Recall at a false accept rate."""
-        return Verification()
+    def default_task(self) -> Task:
+        """Recall at a false accept rate, or the accuracy of the next token."""
+        return task_of(self.loss)
 
     def public_population(self, data: UserDataset) -> int:
         """The number of examples."""
@@ -134,6 +139,6 @@ class PooledContribution(LocalContribution):
         for user, place in zip(owners.tolist(), places.tolist(), strict=True):
             x, y = self.users.examples(user)
             inputs.append(x[place])
-            labels.append(int(y[place]))
+            labels.append(y[place])
         size, classes = np.array([0, len(labels)]), np.array([self.users.num_classes])
         return ClientData(np.stack(inputs), np.array(labels), size, classes)

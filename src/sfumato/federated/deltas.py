@@ -18,6 +18,7 @@ from sfumato.data import UserDataset, to_tensor
 from sfumato.federated.apart import Apart
 from sfumato.federated.local.batched import BatchedTrainer
 from sfumato.federated.local.heads import glorot_head
+from sfumato.federated.local.losses import NextTokenLoss
 from sfumato.federated.local.one_by_one import ClientTrainer
 from sfumato.federated.local.work import LocalTraining, gather
 from sfumato.models import refuse_batch_norm, refuse_no_values
@@ -66,9 +67,13 @@ class LocalContribution(Contribution):
         self.local = local
         self.global_classes = global_classes
         self.clients_at_once = clients_at_once
-        dimension = probe(copied(model).to(device), users, device)
+        outputs = probe(copied(model).to(device), users, device)
         head = None
-        if local.shared_head:
+        if local.head == "none":
+            _refuse_other_outputs(outputs, users)
+        else:
+            dimension = _dimension(outputs)
+        if local.head == "shared":
             head = glorot_head(users.num_classes, dimension, torch.Generator().manual_seed(head_seed))
         fresh = partial(Trainable, model, trainable, device=device, head=head)
         self.trained = fresh()
@@ -133,14 +138,16 @@ class LocalContribution(Contribution):
         return f"{self.trained.shapes()} {self.users.fingerprint()}"
 
     def behaviour(self) -> Behaviour:
-        """Losses under a made-up head."""
+        """Losses under a made-up head, or of made-up tokens."""
         like = to_tensor(np.zeros((ROWS, *self.users.input_shape), self.users.dtype))
         device = self.trained.initial.device
 
         def losses(model: nn.Module) -> Tensor:
-            embeddings = model(made_up(like).to(device))
-            head = made_up(torch.empty(ROWS, embeddings.shape[1], dtype=embeddings.dtype), seed=1).to(device)
-            return self.local.loss(embeddings, head, torch.arange(ROWS, device=device))
+            outputs = model(made_up(like).to(device))
+            if isinstance(self.local.loss, NextTokenLoss):
+                return self.local.loss(outputs, None, made_up(like).to(device))
+            head = made_up(torch.empty(ROWS, outputs.shape[1], dtype=outputs.dtype), seed=1).to(device)
+            return self.local.loss(outputs, head, torch.arange(ROWS, device=device))
 
         return behaviour_of(self.trained, losses)
 
@@ -175,30 +182,45 @@ def _refuse_changing(trained: Trainable, users: UserDataset, device: str) -> Non
     trained.refuse_changed()
 
 
-def probe(model: nn.Module, users: UserDataset, device: str) -> int:
-    """The embedding's dimension, from one example.
+def probe(model: nn.Module, users: UserDataset, device: str) -> Tensor:
+    """What the model gives for one example.
 
     Raises:
-        InputError: the model does not take such inputs, or does not give embeddings [n, d].
+        InputError: the model does not take such inputs.
     """
     inputs = _examples(users, 1).to(device)
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            embeddings = model(inputs)
-    except RuntimeError as error:
+            return model(inputs)
+    except (RuntimeError, IndexError) as error:
         raise InputError(
             f"the model does not take inputs of shape {tuple(inputs.shape[1:])} ({first_line(error)}); "
             "build it for this shape, or resize the data"
         ) from None
     finally:
         model.train(was_training)
-    if embeddings.dim() != 2:
+
+
+def _dimension(outputs: Tensor) -> int:
+    """The embedding's."""
+    if outputs.dim() != 2:
         raise InputError(
-            f"the model must give embeddings [n, d], got shape {tuple(embeddings.shape)}; drop its head or flatten"
+            f"the model must give embeddings [n, d], got shape {tuple(outputs.shape)}; drop its head or flatten"
         )
-    return embeddings.shape[1]
+    return outputs.shape[1]
+
+
+def _refuse_other_outputs(outputs: Tensor, users: UserDataset) -> None:
+    """Refuse what is no logit for every token of the data's vocabulary at every place."""
+    wanted = (1, *users.input_shape, users.num_classes)
+    if tuple(outputs.shape) != wanted:
+        raise InputError(
+            f"the model must give logits {list(wanted)} for one sequence, an output for each of the data's "
+            f"{users.num_classes:,} ids at every place, got shape {list(outputs.shape)}; build it with "
+            f"vocabulary_size={users.num_classes}"
+        )
 
 
 def _examples(users: UserDataset, count: int) -> Tensor:

@@ -51,12 +51,19 @@ class FedEmb(LocalStepsPlan):
 
     def __post_init__(self) -> None:
         _check.one_of(("local", "global"), head_classes=self.head_classes)
+        if self.loss == "next_token":
+            raise InputError("fedemb trains embeddings, and a next token needs none; for texts use fedavg or fedsgd")
         super().__post_init__()
 
     @property
     def local(self) -> LocalTraining:
         """Epochs of SGD on the backbone and a head of the client's own."""
-        return replace(super().local, shared_head=False, reconstruction_steps=self.reconstruction_steps)
+        return replace(super().local, reconstruction_steps=self.reconstruction_steps)
+
+    @property
+    def head(self) -> Literal["own"]:
+        """Heads never leave."""
+        return "own"
 
     @property
     def global_classes(self) -> bool:

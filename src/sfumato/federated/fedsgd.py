@@ -20,5 +20,9 @@ class FedSGD(FederatedPlan):
     def local(self) -> LocalTraining:
         """One step that leaves the gradient as its delta."""
         return LocalTraining(
-            batch_size=None, max_examples=self.max_examples, learning_rate=1.0, loss=self.head_loss, shared_head=True
+            batch_size=None,
+            max_examples=self.max_examples,
+            learning_rate=1.0,
+            loss=self.local_loss,
+            head=self.head,
         )

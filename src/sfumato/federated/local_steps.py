@@ -26,7 +26,7 @@ class LocalStepsPlan(FederatedPlan):
 
     @property
     def local(self) -> LocalTraining:
-        """Epochs of SGD on the backbone and a head that is shared."""
+        """Epochs of SGD on the backbone and the head, if there is one."""
         return LocalTraining(
             epochs=self.local_epochs,
             batch_size=self.batch_size,
@@ -34,6 +34,6 @@ class LocalStepsPlan(FederatedPlan):
             learning_rate=self.learning_rate,
             head_lr_scale=self.head_lr_scale,
             momentum=self.momentum,
-            loss=self.head_loss,
-            shared_head=True,
+            loss=self.local_loss,
+            head=self.head,
         )

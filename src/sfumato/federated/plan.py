@@ -1,7 +1,7 @@
 """Fields that all federated plans share: who contributes together, what the server does, and the loss."""
 
 from dataclasses import dataclass
-from typing import ClassVar, get_args
+from typing import ClassVar, Literal, get_args
 
 from torch import nn
 
@@ -9,12 +9,13 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato.data import UserDataset
 from sfumato.federated.deltas import LocalContribution
-from sfumato.federated.local.heads import HeadLoss, Loss
+from sfumato.federated.local.heads import HeadLoss
+from sfumato.federated.local.losses import Loss, NextTokenLoss, loss_of
 from sfumato.federated.local.work import LocalTraining
+from sfumato.federated.measured import MODEL_FIELDS, task_of
 from sfumato.federated.restrained import Restrained
-from sfumato.federated.verification import Verification
 from sfumato.sampling import OwnClients, VirtualClients
-from sfumato.training import Optimizer, OptimizerName, PrivatePlan, Rounds
+from sfumato.training import Optimizer, OptimizerName, PrivatePlan, Rounds, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,8 @@ class FederatedPlan(PrivatePlan, Rounds):
         client_threads: threads that train clients side by side, each on its own copy of the model; None chooses by
             the number of cores and the size of the model.
         max_examples: processed examples a client and round, at most; None for no cap.
-        loss: "softmax" on inner products, or "cosine", "cosface", "arcface" on scaled cosines.
+        loss: of a head: "softmax" on inner products, or "cosine", "cosface", "arcface" on scaled cosines; of a model of
+            sequences, which has no head beside it: "next_token".
         loss_scale: factor on cosines.
         loss_margin: margin of CosFace (cosine) or ArcFace (radians).
     """
@@ -49,7 +51,7 @@ class FederatedPlan(PrivatePlan, Rounds):
     loss_scale: float = 30.0
     loss_margin: float = 0.3
 
-    model_fields: ClassVar[tuple[str, ...]] = ("model", "embedding_dim", "input_shape", "version")
+    model_fields: ClassVar[tuple[str, ...]] = MODEL_FIELDS
     highest_server_rate: ClassVar[float] = 1.0
     """What a server_learning_rate of None is at most."""
 
@@ -84,9 +86,9 @@ class FederatedPlan(PrivatePlan, Rounds):
         _check.between(0.0, _check.LARGEST_SINGLE, server_learning_rate=rate)
         return Optimizer(name=self.server_optimizer, learning_rate=rate, momentum=self.server_momentum)
 
-    def default_task(self) -> Verification:
-        """Recall at a false accept rate."""
-        return Verification()
+    def default_task(self) -> Task:
+        """Recall at a false accept rate, or the accuracy of the next token."""
+        return task_of(self.loss)
 
     def rounds_for(self, population: int) -> int:
         """As planned, for any population."""
@@ -114,9 +116,14 @@ class FederatedPlan(PrivatePlan, Rounds):
         raise NotImplementedError
 
     @property
-    def head_loss(self) -> HeadLoss:
-        """What turns embeddings and a head into a loss."""
-        return HeadLoss(self.loss, self.loss_scale, self.loss_margin)
+    def local_loss(self) -> HeadLoss | NextTokenLoss:
+        """What turns embeddings and a head, or a model's own logits, into a loss."""
+        return loss_of(self.loss, self.loss_scale, self.loss_margin)
+
+    @property
+    def head(self) -> Literal["shared", "own", "none"]:
+        """Whose the head is."""
+        return "none" if self.loss == "next_token" else "shared"
 
     def contribution(self, model: nn.Module, data: UserDataset, device: str, head_seed: int) -> LocalContribution:
         """Deltas of local training."""
@@ -139,6 +146,8 @@ class FederatedPlan(PrivatePlan, Rounds):
 
     def assumptions(self) -> list[str]:
         """A head with a row for every label of the data set rests on a public label space."""
+        if self.loss == "next_token":
+            return ["The vocabulary is public: the model has an output for each of its ids."]
         return [
             "The set of labels is public: heads have a row for each. Where labels are people, it tells who may have "
             "taken part."

@@ -8,6 +8,7 @@ from torch import nn
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato.data import UserDataset
+from sfumato.federated.divided import refuse_few, refuse_undivided
 from sfumato.federated.recall import evaluate
 
 
@@ -27,15 +28,10 @@ class Verification:
 
     def check(self, data: UserDataset) -> None:
         """Refuse data that are not divided by user, or in which nobody can hide among others."""
-        if not isinstance(data, UserDataset):
-            raise InputError(
-                f"data must be divided by user (UserDataset), got {type(data).__name__}; data.from_table(table, "
-                "user=…, input=…) makes them of a table, data.from_arrays of arrays; single examples are for DPSGD"
-            )
-        if len(data) == 0:
-            raise InputError("the data set has no users; point to a folder with one sub-folder a user")
-        if len(data) == 1:
-            raise InputError("the data set has one user; a private sum needs at least 2")
+        refuse_undivided(data)
+        if data.of_sequences:
+            raise InputError("the data are sequences of tokens, not of classes; train with loss=next_token (--loss)")
+        refuse_few(data)
 
     def measure(self, model: nn.Module, data: UserDataset, *, curve: bool, device: str) -> dict[str, Any]:
         """Recall at the false accept rates, over all pairs."""

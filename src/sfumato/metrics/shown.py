@@ -12,8 +12,9 @@ COUNTS = {
     "mean_count": "mean count",
 }
 OWN = {"loss": "loss"}
+TOKENS = {"accuracy_no_oov_no_eos": "accuracy without oov and eos", "perplexity": "perplexity"}
 
-NUMBERS = {**REGRESSION, **COUNTS, **OWN}
+NUMBERS = {**REGRESSION, **COUNTS, **OWN, **TOKENS}
 """All of them: key of a row → name."""
 
 FIRST = tuple(next(iter(measures)) for measures in (REGRESSION, COUNTS, OWN))

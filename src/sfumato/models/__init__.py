@@ -1,4 +1,4 @@
-"""Networks that give embeddings or classes, their weights, and checks of any module before training."""
+"""Networks that give embeddings, classes or the next token, their weights, and checks of any module."""
 
 from sfumato.models.backbones.catalogue import BACKBONES, backbone
 from sfumato.models.backbones.lenet import LeNet, lenet
@@ -22,6 +22,9 @@ from sfumato.models.layers.public_batch_norm import PublicBatchNorm, refresh_sta
 from sfumato.models.layers.scattering import Scattering, scattering
 from sfumato.models.layers.statistics_gradient import add_statistics_gradient
 from sfumato.models.layers.ws_conv import WSConv2d
+from sfumato.models.sequences.catalogue import LANGUAGE_MODELS, language_model
+from sfumato.models.sequences.lstm import LSTMLanguageModel, lstm
+from sfumato.models.sequences.transformer import TransformerLanguageModel, transformer
 from sfumato.models.weights.files import load_weights, read_metadata, save_weights
 from sfumato.models.weights.pretrained import LoadReport, load_pretrained
 from sfumato.models.weights.transfer import transfer_weights
@@ -29,10 +32,12 @@ from sfumato.models.weights.transfer import transfer_weights
 __all__ = [
     "BACKBONES",
     "CLASSIFIERS",
+    "LANGUAGE_MODELS",
     "VGG",
     "BiLSTMClassifier",
     "CTRModel",
     "Change",
+    "LSTMLanguageModel",
     "LeNet",
     "LeNet5",
     "LeNet300100",
@@ -44,6 +49,7 @@ __all__ = [
     "ScatterLinear",
     "Scattering",
     "TransformerClassifier",
+    "TransformerLanguageModel",
     "WSConv2d",
     "WideResNet",
     "add_statistics_gradient",
@@ -55,11 +61,13 @@ __all__ = [
     "embedding_width",
     "fix_model",
     "freeze",
+    "language_model",
     "lenet",
     "lenet5",
     "lenet300_100",
     "load_pretrained",
     "load_weights",
+    "lstm",
     "mobilenet_v2",
     "morlet_bank",
     "read_metadata",
@@ -76,6 +84,7 @@ __all__ = [
     "scatternet_linear",
     "trainable_parameters",
     "transfer_weights",
+    "transformer",
     "transformer_classifier",
     "use_public_batch",
     "vgg",

@@ -31,11 +31,12 @@ class LedgerCheck:
     Attributes:
         entries: lines of the ledger; their chain of hashes is whole.
         head: hash of the last entry, "" for an empty ledger.
-        rounds: rounds recorded.
+        rounds: rounds recorded; those that ran, where one entry stands for the whole run and there are metrics.
         event: what was released, all together.
         epsilon: what it costs at the statement's δ, accounted anew; None if there is no telling.
         cost: the guarantee that follows from it, or from the statement alone where there is no telling.
         bound: whether statement and ledger name each other, so that lines that are missing at the end would show.
+        whole: whether one entry stands for all rounds, as where they share noise.
     """
 
     entries: int
@@ -45,6 +46,7 @@ class LedgerCheck:
     epsilon: float | None
     cost: Guarantee
     bound: bool
+    whole: bool
 
 
 @dataclass
@@ -203,15 +205,19 @@ def read_run(path: Path | str) -> RunRecord:
     plan = _load(path / "plan.json", _plan)
     statement = _load(path / "statement.json", Statement.from_json)
     about = plan.pop("about", None) or {}
-    metrics, evaluation = path / "metrics.jsonl", path / "evaluation.json"
+    evaluation = path / "evaluation.json"
+    metrics = _metrics(path / "metrics.jsonl") if (path / "metrics.jsonl").exists() else None
+    ledger = _ledger(path / "ledger.jsonl", statement)
+    if ledger.whole and metrics is not None and metrics.rounds:
+        ledger = replace(ledger, rounds=min(ledger.rounds, metrics.rounds[-1]))  # it was written before the first one
     return RunRecord(
         path=path,
         plan_name=str(plan.pop("plan", "unknown")),
         plan=plan,
         about=about if isinstance(about, dict) else {"about": about},
         statement=statement,
-        ledger=_ledger(path / "ledger.jsonl", statement),
-        metrics=_metrics(metrics) if metrics.exists() else None,
+        ledger=ledger,
+        metrics=metrics,
         evaluation=_load(evaluation, _evaluation) if evaluation.exists() else None,
     )
 
@@ -249,11 +255,12 @@ def _ledger(path: Path, statement: Statement) -> LedgerCheck:
         epsilon = cost.epsilon(statement.delta) if statement.delta < 1 else None
     except InputError:
         cost, epsilon = promised(statement.epsilon, statement.delta, adjacency), None
-    rounds = totals.last.get("round", totals.releases)
+    whole = "rounds" in totals.last
+    rounds = totals.last["rounds"] if whole else totals.last.get("round", totals.releases)
     if not isinstance(rounds, int):
         raise InputError(f"{path}, its last release is in round {rounds!r:.80}, which is no number; take a whole copy")
     head = totals.head if totals.entries else ""
-    return LedgerCheck(totals.entries, head, rounds, totals.event(), epsilon, cost, bound)
+    return LedgerCheck(totals.entries, head, rounds, totals.event(), epsilon, cost, bound, whole)
 
 
 def _metrics(path: Path) -> Metrics:

@@ -5,8 +5,8 @@ from sfumato.training.fit import Result, TrainingPlan
 from sfumato.training.loop import Cadence, Loop
 from sfumato.training.moving_average import MovingAverage
 from sfumato.training.optimizer import Optimizer, OptimizerName
+from sfumato.training.plan import ContributionFactory, Plan, Rounds
 from sfumato.training.plans.noise_comparison import NoiseCost
-from sfumato.training.plans.plan import ContributionFactory, Plan, Rounds
 from sfumato.training.plans.private_plan import PrivatePlan
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.schedule import Schedule

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sfumato.per_example import not_seen
 from sfumato.runs import Alternative, Facts
 from sfumato.sampling import VirtualClients
-from sfumato.training.plans.plan import Plan
+from sfumato.training.plan import Plan
 from sfumato.training.private_sum import PrivateSum
 
 

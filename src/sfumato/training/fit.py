@@ -19,7 +19,7 @@ from sfumato.training.contribution import Contribution
 from sfumato.training.facts import facts_of
 from sfumato.training.loop import Cadence, Loop
 from sfumato.training.moving_average import MovingAverage
-from sfumato.training.plans.plan import ContributionFactory, Plan
+from sfumato.training.plan import ContributionFactory, Plan
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import OptimizerFactory, Server
 from sfumato.training.task import Task

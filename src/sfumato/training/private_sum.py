@@ -95,6 +95,8 @@ class PrivateSum:
         }
         if self.counts(round):
             record["count_noise_std"] = self._count_noise_std
+        if self.whole:
+            record["rounds"] = self.rounds  # that the entry stands for
         return record
 
     def scale(self, clip_norm: float | None) -> float:

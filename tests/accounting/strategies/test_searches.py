@@ -22,7 +22,6 @@ from sfumato.accounting.strategies import (
     root_error,
     square_root,
 )
-from sfumato.accounting.strategies.cut_columns import CutColumns
 from sfumato.accounting.strategies.objective import power_mean
 from sfumato.accounting.strategies.stepped import Stepped
 
@@ -178,8 +177,6 @@ def test_stepped_variances_and_gradients_are_right(starts: tuple[int, ...]) -> N
     scales = 1 / np.repeat(eps, np.diff((*starts, rounds)))
     strategy = BandedToeplitz(tuple(c), tuple(scales))
     assert stepped.variance == pytest.approx(strategy.prefix_variance(rounds), rel=1e-10)
-    for last in (0, 6, 7, 19):
-        assert stepped.row(last) @ stepped.row(last) == pytest.approx(stepped.variance[last], rel=1e-10)
     weights = rng.random(rounds)
     to_c, to_eps = stepped.pull_back(weights)
     by_c = differences(lambda x: float(weights @ Stepped.of(x, eps, starts, rounds).variance), c)
@@ -208,31 +205,17 @@ def test_the_gradient_of_a_banded_strategys_error_is_right(limits: Participation
     assert gradient == pytest.approx(expected, rel=1e-5, abs=1e-8)
 
 
-@pytest.mark.parametrize("starts", [(0,), (0, 5, 17)])
-def test_cut_columns_have_the_right_variances_lengths_and_gradients(starts: tuple[int, ...]) -> None:
-    rng = np.random.default_rng(7)
-    rounds, c, eps = 20, np.array([1.0, 0.5, -0.3, 0.2]), rng.uniform(0.5, 2, len(starts))
-    stepped = Stepped.of(c, eps, starts, rounds)
-    cut, last = CutColumns(stepped), rng.uniform(0.5, 2, 3)
-    scales = 1 / np.concatenate([stepped.by_round()[:17], last])
-    strategy = BandedToeplitz(tuple(c), tuple(scales))
-    assert cut.variance(last) == pytest.approx(strategy.prefix_variance(rounds), rel=1e-10)
-    weights = rng.random(rounds)
-    expected = differences(lambda x: float(weights @ cut.variance(x)), last)
-    assert cut.pull_back(last, weights) == pytest.approx(expected, rel=1e-6)
-    longest = BandedToeplitz(tuple(c), tuple(1 / np.concatenate([stepped.by_round()[:17], cut.least])))
-    whole = np.linalg.norm(c) / stepped.by_round()
-    assert longest.column_norms(rounds) == pytest.approx(whole, rel=1e-12)
-
-
-def test_no_other_scales_of_cut_columns_have_a_smaller_mean_error() -> None:
-    rng = np.random.default_rng(8)
-    stepped = Stepped.of(np.array([1.0, 0.5, 0.3, 0.2, 0.1]), np.ones(1), (0,), 30)
-    cut = CutColumns(stepped)
-    best = cut.best("mean", stepped.by_round()[cut.first :])
-    for _ in range(100):
-        near = np.maximum(best * np.exp(rng.normal(size=4) * 0.05), cut.least)
-        assert cut.variance(near).mean() >= cut.variance(best).mean() * (1 - 1e-9)
+def test_columns_that_the_end_cuts_short_are_as_long_as_the_others_and_best_so() -> None:
+    for error in BOTH:
+        limits = Participation(rounds=60)
+        best = optimize_banded(limits, bands=8, error=error)
+        assert best.column_norms(60) == pytest.approx(np.full(60, best.column_norms(60)[0]), rel=1e-12)
+        assert best.column_scales is not None
+        for place in range(53, 60):
+            shorter = np.array(best.column_scales)
+            shorter[place] *= 0.99  # longer ones would cost more
+            worse = BandedToeplitz(best.coefficients, tuple(shorter))
+            assert root_error(worse, limits, error) >= root_error(best, limits, error)
 
 
 def test_a_power_mean_lies_between_mean_and_maximum_and_has_the_right_gradient() -> None:
@@ -257,3 +240,18 @@ def test_a_power_mean_lies_between_mean_and_maximum_and_has_the_right_gradient()
 def test_sizes_that_do_not_fit_the_run_are_refused(search, message: str) -> None:
     with pytest.raises(InputError, match=message):
         search(Participation(rounds=64, max_participations=2, min_separation=7))
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        lambda limits: optimize_banded(limits, bands=2),
+        lambda limits: optimize_blt(limits, buffers=2),
+        lambda limits: banded_inverse_square_root(limits),
+        lambda limits: banded_inverse_square_root(limits, bands=2).squared_sensitivity(limits),
+        lambda limits: Independent().prefix_variance(limits.rounds),
+    ],
+)
+def test_runs_beyond_all_memory_are_refused_before_it_is_taken(search) -> None:
+    with pytest.raises(InputError, match=r"rounds must be in \[1, 1e\+07\], got 1000000000000; .* take a shorter run"):
+        search(Participation(rounds=10**12))

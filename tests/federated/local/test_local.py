@@ -63,7 +63,7 @@ def test_batched_clients_equal_one_after_the_other(tiny, shared, changes):
     trained = trained_of(tiny(), shared)
     theta = trained.initial
     fields = {"epochs": 2, "batch_size": 8, "learning_rate": 0.05, "head_lr_scale": 3.0, "momentum": 0.9}
-    local = LocalTraining(**{**fields, **changes}, shared_head=shared)
+    local = LocalTraining(**{**fields, **changes}, head="shared" if shared else "own")
     one, many = ClientTrainer(local, trained), BatchedTrainer(local, trained)
     expected = []
     for seed, client in enumerate(clients(shared)):
@@ -83,7 +83,7 @@ def test_a_client_trains_as_plain_torch_would(tiny):
     head = nn.Parameter(glorot_head(7, 4, torch.Generator().manual_seed(9)))
     trained = trained_of(tiny(), True)
     theta = trained.initial
-    local = LocalTraining(epochs=1, batch_size=8, learning_rate=0.1, momentum=0.9, shared_head=True)
+    local = LocalTraining(epochs=1, batch_size=8, learning_rate=0.1, momentum=0.9, head="shared")
     delta, _, _ = ClientTrainer(local, trained).delta(theta, client, 3)
     order, _ = orders_of_examples(np.array([33]), local, np.array([3]))
     optimizer = torch.optim.SGD([*reference.parameters(), head], lr=0.1, momentum=0.9)

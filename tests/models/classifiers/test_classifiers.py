@@ -159,7 +159,7 @@ def test_the_encoder_is_torchs_encoder():
     x = torch.randn(2, 5, 8, dtype=torch.float64)
     seen = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
     expected = reference(x, src_key_padding_mask=~seen)
-    assert torch.allclose(block(x, seen)[seen], expected[seen], atol=1e-10)
+    assert torch.allclose(block(x, seen[:, None, None, :])[seen], expected[seen], atol=1e-10)
 
 
 def test_an_id_beyond_a_table_shares_a_row_and_no_table_grows():

@@ -10,6 +10,7 @@ from sfumato._check import InputError
 from sfumato.accounting.strategies import BandedToeplitz, BufferedToeplitz, InverseBanded
 from sfumato.central import DPSGD
 from sfumato.federated import FedAvg, FedEmb, FedSGD
+from sfumato.training import Server
 
 PLANS = {
     "dpsgd": lambda **more: DPSGD(**{"steps": 40, "batch_size": 10, **more}),
@@ -157,3 +158,26 @@ def test_people_who_are_missing_change_no_cost():
     assert some.private_sum(200).event(40) == everybody.event(40)
     assert some.private_sum(200).sampler.describe() == everybody.sampler.describe()
     assert some.private_sum(200).grouping.clients == everybody.grouping.clients
+
+
+def test_people_who_are_missing_leave_the_statement_as_it_is_to_the_byte(blobs, tiny, tmp_path):
+    fields = {"rounds": 6, "clients_per_round": 4, "noise": "tree", "noise_multiplier": 2.0, "seed": 3}
+    limits = {"sampling": "min_separation", "min_separation": 2, "max_participations": 2}
+    users, took_part = blobs(12), []
+    for missing, name in ((None, "all"), (0.6, "some")):
+        plan = FedAvg(**fields, **limits, drop_out=missing)
+        result = plan.fit(tiny(), users, out=tmp_path / name)
+        took_part.append([row["not_private"]["units"] for row in result.history])
+    assert sum(took_part[1]) < sum(took_part[0]) == 24
+    one, other = ((tmp_path / name / "statement.json").read_bytes() for name in ("all", "some"))
+    assert one == other
+
+
+def test_the_server_forgets_its_momentum_when_a_new_tree_begins(blobs, tiny, monkeypatch):
+    forgotten = []
+    monkeypatch.setattr(Server, "restart", lambda server: forgotten.append(server))
+    plan = FedAvg(
+        rounds=5, clients_per_round=4, noise="tree", tree_restart=2, noise_multiplier=1.0, sampling="shuffled"
+    )
+    plan.fit(tiny(), blobs(12))
+    assert len(forgotten) == 2

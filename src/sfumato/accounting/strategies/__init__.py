@@ -6,12 +6,13 @@ from sfumato.accounting.strategies.binary_tree import BinaryTree
 from sfumato.accounting.strategies.bisr_search import banded_inverse_square_root
 from sfumato.accounting.strategies.blt_search import optimize_blt
 from sfumato.accounting.strategies.buffered_toeplitz import BufferedToeplitz
-from sfumato.accounting.strategies.by_name import MatrixName, by_name
+from sfumato.accounting.strategies.by_name import DEFAULT_BANDS, MatrixName, by_name
 from sfumato.accounting.strategies.independent import Independent
 from sfumato.accounting.strategies.inverse_banded import InverseBanded
 from sfumato.accounting.strategies.strategy import Strategy, root_error
 
 __all__ = [
+    "DEFAULT_BANDS",
     "BandedToeplitz",
     "BinaryTree",
     "BufferedToeplitz",

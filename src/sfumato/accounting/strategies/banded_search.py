@@ -3,9 +3,10 @@
 A unit has at most one round in each turn of b = min_separation + 1 rounds, so what counts is the sum of one squared
 column norm a turn over the heaviest turns. Early rounds are in more prefix sums than late ones and get more of it:
 coefficients and one column norm a turn are optimised together; then the last columns, which the end of the run cuts
-short, get what is left to them. docs/explanation/strategies.md derives it.
+short, are scaled up to the norm of their turn. docs/explanation/strategies.md derives it.
 """
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple, get_args
 
@@ -13,11 +14,11 @@ import numpy as np
 
 from sfumato._check import between, one_of, whole
 from sfumato.accounting.strategies.banded_toeplitz import BandedToeplitz, check_bands
-from sfumato.accounting.strategies.cut_columns import CutColumns
+from sfumato.accounting.strategies.numbers import in_rounds
 from sfumato.accounting.strategies.objective import descend, exponent, power_mean
 from sfumato.accounting.strategies.series import binomial_series
 from sfumato.accounting.strategies.stepped import Stepped
-from sfumato.accounting.strategies.strategy import Error
+from sfumato.accounting.strategies.strategy import Error, root_error
 from sfumato.accounting.streams.participation import Participation
 
 _MOST_STRETCHES = 16  # column norms; turns are put together where there are more
@@ -44,19 +45,26 @@ def optimize_banded(participation: Participation, *, bands: int, error: Error = 
     whole(bands=bands)
     between(1, participation.rounds, bands=bands, remedy="a run has as many diagonals as rounds")
     check_bands(bands, participation)
-    rounds = participation.rounds
+    rounds = in_rounds(participation.rounds)
     plain = _descend(binomial_series(-0.5, int(bands)), Turns((0,), (participation.most,), False), rounds, error)
-    best = plain
     turns = Turns.of(participation)
-    if len(turns.starts) > 1:
-        best = _descend(plain.coefficients, turns, rounds, error)
-    inverse_scales = best.by_round()
-    if bands > 1 and rounds > 1:
-        cut = CutColumns(best)
-        inverse_scales[cut.first :] = cut.best(error, inverse_scales[cut.first :])
-    if np.ptp(inverse_scales) == 0:
-        return BandedToeplitz(tuple(best.coefficients.tolist()))
-    return BandedToeplitz(tuple(best.coefficients.tolist()), tuple((1.0 / inverse_scales).tolist()))
+    if len(turns.starts) == 1:
+        return _cut(plain)
+    found = _cut(_descend(plain.coefficients, turns._replace(falling=True), rounds, error))
+    if error == "mean":
+        return found
+    others = [_cut(plain)]  # the largest variance is no smooth function, and cut columns change where it is
+    if not turns.falling:
+        others.append(_cut(_descend(plain.coefficients, turns, rounds, error)))
+    return min(found, *others, key=lambda strategy: root_error(strategy, participation, error))
+
+
+def _cut(stepped: Stepped) -> BandedToeplitz:
+    """The strategy with columns at the run's end that are as long as the whole ones of their stretch."""
+    kept = BandedToeplitz(tuple(stepped.coefficients.tolist()))
+    norms = kept.column_norms(stepped.rounds)
+    scales = np.max(norms) / norms / stepped.by_round()
+    return replace(kept, column_scales=tuple(scales.tolist())) if np.ptp(scales) else kept
 
 
 class Turns(NamedTuple):
@@ -65,7 +73,8 @@ class Turns(NamedTuple):
     Attributes:
         starts: their first rounds.
         weights: how many participations each can hold, of those in the heaviest pattern.
-        falling: whether norms must not increase, so that the first participations are the heaviest pattern.
+        falling: whether norms must not increase; where there are more turns than participations, only then are the
+            first participations the heaviest pattern.
     """
 
     starts: tuple[int, ...]

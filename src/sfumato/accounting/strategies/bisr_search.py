@@ -11,6 +11,7 @@ from typing import get_args
 
 from sfumato._check import between, one_of, whole
 from sfumato.accounting.strategies.inverse_banded import InverseBanded
+from sfumato.accounting.strategies.numbers import in_rounds
 from sfumato.accounting.strategies.series import binomial_series
 from sfumato.accounting.strategies.strategy import Error, root_error
 from sfumato.accounting.streams.participation import Participation
@@ -39,16 +40,17 @@ def banded_inverse_square_root(
     (1.0, -0.5, -0.125)
     """
     one_of(get_args(Error), error=error)
+    rounds = in_rounds(participation.rounds)
     if bands is not None:
         whole(bands=bands)
-        between(1, participation.rounds, bands=bands, remedy="a run has as many diagonals as rounds")
+        between(1, rounds, bands=bands, remedy="a run has as many diagonals as rounds")
         return _of(int(bands))
 
     def cost(count: int) -> float:
         return root_error(_of(count), participation, error)
 
-    best = min(_between(1, participation.rounds, _GRID), key=cost)
-    low, high = max(1, math.floor(best / _GRID)), min(participation.rounds, math.ceil(best * _GRID))
+    best = min(_between(1, rounds, _GRID), key=cost)
+    low, high = max(1, math.floor(best / _GRID)), min(rounds, math.ceil(best * _GRID))
     return _of(min(_between(low, high, (high / low) ** (1 / _FINE)), key=cost))
 
 

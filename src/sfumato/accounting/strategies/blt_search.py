@@ -14,6 +14,7 @@ import scipy
 
 from sfumato._check import between, one_of, whole
 from sfumato.accounting.strategies.buffered_toeplitz import BufferedToeplitz, geometric_series, inverse, powers
+from sfumato.accounting.strategies.numbers import in_rounds
 from sfumato.accounting.strategies.objective import descend
 from sfumato.accounting.strategies.series import binomial_series
 from sfumato.accounting.strategies.strategy import Error
@@ -45,12 +46,13 @@ def optimize_blt(participation: Participation, *, buffers: int, error: Error = "
     one_of(get_args(Error), error=error)
     whole(buffers=buffers)
     between(1, MOST_BUFFERS, buffers=buffers, remedy="two to four are enough for thousands of rounds")
+    rounds = in_rounds(participation.rounds)
 
     def objective(point: np.ndarray) -> tuple[float, np.ndarray]:
         with np.errstate(over="ignore", under="ignore"):
             return log_error(point, participation, error)
 
-    points = [descend(objective, start, steps=_STEPS) for start in _starts(int(buffers), participation.rounds)]
+    points = [descend(objective, start, steps=_STEPS) for start in _starts(int(buffers), rounds)]
     scales, decays = _unpacked(min(points, key=lambda point: objective(point)[0]))
     order = np.argsort(-decays)
     return BufferedToeplitz(tuple(scales[order].tolist()), tuple(decays[order].tolist()))

@@ -22,7 +22,8 @@ from sfumato.accounting.streams.participation import Participation
 
 MatrixName = Literal["banded", "blt", "bisr", "square_root", "gaussian"]
 
-_BANDS, _BUFFERS = 16, 4
+DEFAULT_BANDS = 16
+_BUFFERS = 4
 
 
 def by_name(
@@ -61,7 +62,7 @@ def by_name(
             return BandedToeplitz(coefficients, column_scales)
         case "banded":
             most = limits.period if limits.most > 1 else limits.rounds  # more would overlap
-            return optimize_banded(limits, bands=bands or min(_BANDS, limits.rounds, most), error=prefix_error)
+            return optimize_banded(limits, bands=bands or min(DEFAULT_BANDS, limits.rounds, most), error=prefix_error)
         case "blt" if coefficients is not None:
             if len(coefficients) % 2:
                 raise InputError(

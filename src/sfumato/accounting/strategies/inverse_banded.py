@@ -80,7 +80,7 @@ def _bounding_column(inverse: tuple[float, ...], rounds: int) -> np.ndarray:
     With the residual r = d * c - 1 of what was computed, C = (I + R)^-1 of it, and a vector grows by at most
     1 / (1 - ||r||_1) when (I + R)^-1 is applied.
     """
-    d = np.array(inverse[:rounds])
+    d = np.array(inverse[: in_rounds(rounds)])
     with np.errstate(over="ignore", invalid="ignore"):
         column = reciprocal(d, rounds)
         residual = scipy.signal.oaconvolve(d, column)[:rounds]

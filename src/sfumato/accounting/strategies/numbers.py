@@ -2,7 +2,10 @@
 
 import numpy as np
 
-from sfumato._check import InputError, whole
+from sfumato._check import InputError, between, whole
+
+MOST_ROUNDS = 10**7
+"""Rounds whose variances are held one by one."""
 
 
 def numbers(name: str, values: object, remedy: str) -> tuple[float, ...]:
@@ -24,6 +27,11 @@ def numbers(name: str, values: object, remedy: str) -> tuple[float, ...]:
 
 
 def in_rounds(rounds: int) -> int:
-    """The number of rounds, checked."""
+    """The number of rounds, whose variances can be computed.
+
+    Raises:
+        InputError: it is not whole, or out of range.
+    """
     whole(rounds=rounds)
+    between(1, MOST_ROUNDS, rounds=rounds, remedy="variances of so many rounds are not held; take a shorter run")
     return int(rounds)

@@ -63,11 +63,6 @@ class Stepped:
         """float [rounds], eps of each round."""
         return np.repeat(self.inverse_scales, np.diff((*self.starts, self.rounds)))
 
-    def row(self, last: int) -> np.ndarray:
-        """float [last + 1], the row of the prefix sum at round `last`."""
-        m = int(np.searchsorted(self.starts, last, side="right")) - 1
-        return padded(self.offsets[m], last + 1) + self.inverse_scales[m] * self.sums[last::-1]
-
     def pull_back(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Gradient of weights @ variance with respect to coefficients and inverse scales."""
         to_sums, to_eps = np.zeros(self.rounds), np.zeros(len(self.starts))

@@ -1,4 +1,4 @@
-"""`sfumato data pack`: decode the pictures of a folder or a table once, into a store that is mapped into memory."""
+"""`sfumato data pack`: decode pictures, or read texts, once, into a store that is mapped into memory."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ import tyro
 from sfumato import data
 from sfumato._check import InputError
 from sfumato.cli.console import bar, say, say_json
+from sfumato.cli.options.users import refuse_text_options
 from sfumato.cli.parse import CommonOptions, parse
 from sfumato.data.tars.shards import is_tars
 
@@ -20,9 +21,13 @@ class PackOptions(CommonOptions):
 
     Attributes:
         source: the folder: SRC/<user>/<picture> or SRC/<user>/<class>/<picture>; or, with --user, a table (.parquet,
-            a folder of them, .csv, .jsonl, or .tar shards as 'faces-*.tar').
+            a folder of them, .csv, .jsonl, or .tar shards as 'faces-*.tar'); or, with --text, JSON lines or a play.
         destination: the store's folder, which must not exist yet or be empty. The same command goes on with a store
             that was not finished; a table is read from the start.
+        text: pack texts as characters or as words, see the training commands; train on the store with
+            --loss next_token.
+        vocabulary: for words: a public file with one word a line.
+        length: for texts: tokens in a sequence; 80 characters or 20 words unless given.
         user: for a table: the column that says whose each row is; in tars an extension or a field, as json.person.
         input: for a table: the column of pictures or of lists of numbers. Without it, the only column of pictures.
         label: for a table: the column of classes. Without it each user is a class.
@@ -36,6 +41,9 @@ class PackOptions(CommonOptions):
 
     source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SRC")]
     destination: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DST")]
+    text: Literal["characters", "words"] | None = None
+    vocabulary: Path | None = None
+    length: int | None = None
     user: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
     input: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
     label: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
@@ -55,6 +63,20 @@ def data_pack(argv: Sequence[str]) -> int:
 
 
 def _packed(options: PackOptions, progress: Callable[[int, int], None]) -> data.UserDataset:
+    if options.text is not None:
+        if options.size is not None or options.channels is not None or options.label is not None:
+            raise InputError("--size, --channels and --label are for pictures and tables; leave them out with --text")
+        return data.text_users(
+            options.source,
+            text=options.text,
+            vocabulary=options.vocabulary,
+            length=options.length,
+            user=options.user,
+            input=options.input,
+            store=options.destination,
+            progress=progress,
+        )
+    refuse_text_options(vocabulary=options.vocabulary, length=options.length)
     if options.user is not None:
         if options.labels != "shared":
             raise InputError("--labels is for class folders, with --user a table is packed; leave it out")

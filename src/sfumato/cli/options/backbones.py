@@ -14,15 +14,20 @@ from sfumato._random import RandomSource
 from sfumato.cli.console import say
 from sfumato.cli.own_model import is_own, own_model
 
+_DIMENSIONS = 128  # of an embedding, where nobody says
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
     """The backbone.
 
     Attributes:
-        model: lenet, mobilenet_v2, resnet18, resnet20 or resnet50; or package.module:factory, an importable class or
-            function without arguments that gives a torch module; the folder that you are in is searched too.
-        embedding_dim: dimensions of the embedding; a model of your own decides them itself.
+        model: lenet, mobilenet_v2, resnet18, resnet20 or resnet50 for pictures, lstm or transformer for texts; or
+            package.module:factory, an importable class or function without arguments that gives a torch module; the
+            folder that you are in is searched too.
+        embedding_dim: dimensions of the embedding: 128 unless given, lstm has its own for each token; a model of your
+            own decides them itself.
+        model_options: for lstm and transformer: their own settings as name=value, for example hidden=256 layers=2.
         weights: pretrained weights to start from: torchvision's or timm's, or the model.safetensors of another run.
             They must come from public data, for the guarantee does not cover what they were trained on.
         batch_norm: what becomes of the batch norm in published weights: group norm takes its place (replace), or it is
@@ -30,7 +35,8 @@ class ModelOptions:
     """
 
     model: str = "lenet"
-    embedding_dim: int = 128
+    embedding_dim: int | None = None
+    model_options: tuple[str, ...] = ()
     weights: Path | None = None
     batch_norm: Literal["replace", "fold"] = "replace"
 
@@ -48,17 +54,20 @@ def build(options: ModelOptions, input_shape: Sequence[int], seed: int | None, *
     Raises:
         InputError: an unknown name, data that are no pictures, or weights that do not fit.
     """
+    if options.model_options:
+        raise InputError(
+            f"--model-options is for lstm and transformer, which read texts; leave it out for {options.model}"
+        )
     source = RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
     if is_own(options.model):
         model = own_model(options.model, source)
     else:
-        generator = torch.Generator().manual_seed(source.seed64("initial model"))
         model = models.backbone(
             options.model,
-            embedding_dim=options.embedding_dim,
+            embedding_dim=embedding_dim_of(options),
             input_shape=input_shape,
             normalisation=_normalisation(options.weights, options.batch_norm),
-            generator=generator,
+            generator=first_weights(source),
         )
     if options.weights is None or not load:
         return model
@@ -72,6 +81,16 @@ def build(options: ModelOptions, input_shape: Sequence[int], seed: int | None, *
     if not quiet:
         say(report.text())
     return model
+
+
+def first_weights(source: RandomSource) -> torch.Generator:
+    """What the first weights of a run's model are drawn from."""
+    return torch.Generator().manual_seed(source.seed64("initial model"))
+
+
+def embedding_dim_of(options: ModelOptions) -> int:
+    """Dimensions of a backbone's embedding."""
+    return _DIMENSIONS if options.embedding_dim is None else options.embedding_dim
 
 
 def rebuild(about: Mapping[str, Any], weights: Path) -> nn.Module:
@@ -89,6 +108,11 @@ def rebuild(about: Mapping[str, Any], weights: Path) -> nn.Module:
     if "outputs" in about:
         raise InputError(
             f"{weights.parent} is a run of sfumato dpsgd, whose model gives classes or numbers and no embeddings; load "
+            f"{weights.name} in Python with sfumato.models.load_weights"
+        )
+    if "vocabulary_size" in about:
+        raise InputError(
+            f"{weights.parent} is a run on texts, whose model tells the next token and gives no embeddings; load "
             f"{weights.name} in Python with sfumato.models.load_weights"
         )
     if missing:

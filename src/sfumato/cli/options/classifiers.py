@@ -1,6 +1,5 @@
 """Options that say which model of examples is trained, and how a run's model is built again."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.cli.console import say
 from sfumato.cli.options.examples import ExampleDataOptions, read_examples
+from sfumato.cli.options.named_values import named_values
 from sfumato.cli.own_model import is_own, own_model
 from sfumato.data import ExampleDataset, to_tensor
 
@@ -93,7 +93,7 @@ def _of_the_catalogue(
     options: ClassifierOptions, data: ExampleDataset, source: RandomSource, *, reading: ExampleDataOptions | None
 ) -> nn.Module:
     generator = torch.Generator().manual_seed(source.seed64("initial model"))
-    chosen = _own_options(options.model_options)
+    chosen = named_values(options.model_options)
     if options.normalisation is not None:
         chosen["normalisation"] = options.normalisation
     if options.public_inputs is not None:
@@ -164,17 +164,3 @@ def _sizes(name: str, sizes: Sequence[int]) -> dict[str, Any]:
         "ctr": {"vocabulary_sizes": tuple(sizes)},
     }
     return kinds.get(name, {})
-
-
-def _own_options(words: Sequence[str]) -> dict[str, Any]:
-    """name=value, where a value is JSON or a word."""
-    chosen: dict[str, Any] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name.isidentifier():
-            raise InputError(f"model_options must be name=value, got {word!r}; for example hidden=64")
-        try:
-            chosen[name] = json.loads(value)
-        except ValueError:
-            chosen[name] = value
-    return chosen

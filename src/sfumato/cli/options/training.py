@@ -1,7 +1,7 @@
 """Options of the training commands, and where they come from: a run to go on with, a settings file, the flags."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -64,7 +64,7 @@ class EmbeddingRunOptions(RunOptions):
     """The run of a plan that trains embeddings.
 
     Attributes:
-        far: false accept rates to report recall at.
+        far: false accept rates to report recall at; texts have none.
     """
 
     far: tuple[float, ...] = (1e-3,)
@@ -89,7 +89,7 @@ class Training(Generic[P]):
     Attributes:
         run: Where the run goes, and how it is watched and saved.
         data: The records, and which of them are kept out of training to test on.
-        model: The backbone.
+        model: The backbone, or the model of texts.
         plan: What is trained, and how.
     """
 
@@ -106,7 +106,7 @@ class PrivateTraining(Generic[P]):
     Attributes:
         run: Where the run goes, and how it is watched and saved.
         data: The records, and which of them are kept out of training to test on.
-        model: The backbone.
+        model: The backbone, or the model of texts.
         budget: How private the run is: --epsilon (and --delta below), or --noise-multiplier below.
         plan: What is trained, and how; sampling, bound, noise and rounds decide the guarantee.
     """
@@ -164,7 +164,16 @@ def training_options(kind: type[Plan], options: Any, argv: Sequence[str], *, abo
             if find(argv, given) is not None and find(argv, other) is None:
                 settings.pop(other.replace("-", "_"), None)  # the command line decides
         words += as_flags(settings, options, source=file)
-    return read_flags(options, [*words, *gathered(argv, "log")], command=kind.name, about=about)
+    return _for_texts(read_flags(options, [*words, *gathered(argv, "log")], command=kind.name, about=about))
+
+
+def _for_texts(options: Any) -> Any:
+    """The same options, where texts are read with the loss that texts have."""
+    if not isinstance(options.data, DataOptions) or options.data.text is None or options.plan.loss == "next_token":
+        return options
+    if options.plan.loss != "softmax":  # which nobody has to give
+        raise InputError(f"--loss {options.plan.loss} compares embeddings, and texts have next_token; leave it out")
+    return replace(options, plan=replace(options.plan, loss="next_token"))
 
 
 def _without_about(settings: dict[str, Any], kind: type[Plan], file: Path, *, known: dict[str, Any]) -> dict[str, Any]:

@@ -66,7 +66,14 @@ class DataOptions(ReadingOptions):
     Attributes:
         data: a packed store, a folder of pictures (FOLDER/<user>/<picture> or FOLDER/<user>/<class>/<picture>),
             Omniglot (folder or npz), an npz with images, users and labels, federated EMNIST, a table (.parquet,
-            .csv, .jsonl, or .tar shards as 'faces-*.tar') with --user, or the word glyphs for the embedded data.
+            .csv, .jsonl, or .tar shards as 'faces-*.tar') with --user, or the word glyphs for the embedded data. With
+            --text: JSON lines of objects with a user and a text (.jsonl, also .gz; other names by --user and --input),
+            or a play as plain text, whose roles are the users.
+        text: train on texts: each of their characters is a token, of a fixed public alphabet, or each of their words,
+            of a public --vocabulary.
+        vocabulary: for words: a public file with one word a line, chosen without looking at the records.
+        length: for texts: tokens in a sequence; longer texts are cut into several. 80 characters or 20 words unless
+            given.
         size: bring pictures to this side, or to this height and width; needed where they differ.
         channels: convert pictures to grey (1) or RGB (3); needed where they differ.
         test: test data from a place of their own, instead of a share of --data.
@@ -81,6 +88,9 @@ class DataOptions(ReadingOptions):
     """
 
     data: str | None = None
+    text: Literal["characters", "words"] | None = None
+    vocabulary: Path | None = None
+    length: int | None = None
     size: int | tuple[int, int] | None = None
     channels: Literal[1, 3] | None = None
     test: str | None = None
@@ -89,6 +99,36 @@ class DataOptions(ReadingOptions):
     test_names: Path | None = None
     validation_share: float = 0.0
     split_seed: int = 0
+
+    def load(self, path: str, size: int | tuple[int, int] | None, channels: int | None) -> UserDataset:
+        """Open a data set, or read texts; arguments and errors as for `ReadingOptions.load`."""
+        if self.text is None:
+            refuse_text_options(vocabulary=self.vocabulary, length=self.length)
+            return super().load(path, size, channels)
+        for name, value in (("size", size), ("channels", channels), ("label", self.label)):
+            if value is not None:
+                raise InputError(f"--{name} is for pictures and tables; leave it out with --text")
+        with bar("reading") as progress:
+            return datasets.text_users(
+                path,
+                text=self.text,
+                vocabulary=self.vocabulary,
+                length=self.length,
+                user=self.user,
+                input=self.input,
+                progress=progress,
+            )
+
+
+def refuse_text_options(**options: object) -> None:
+    """Refuse what is only for texts.
+
+    Raises:
+        InputError: one of the options was given.
+    """
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"--{name} is for texts; add --text characters or --text words, or leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +204,7 @@ def _like(whole: UserDataset, options: DataOptions) -> DataOptions:
 
 def _tell_common(train: UserDataset, test: UserDataset, options: DataOptions) -> None:
     """Warn where the test has classes of the training data, as far as names tell."""
-    if train.label_names is None or test.label_names is None:
+    if train.label_names is None or test.label_names is None or train.of_sequences:
         return
     ours, theirs = (
         {names[int(label)] for label in part.classes_present().nonzero()[0]}

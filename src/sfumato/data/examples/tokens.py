@@ -16,7 +16,7 @@ True
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +67,7 @@ class Tokenizer:
             self.size = int(vocabulary)
         else:
             file = Path(vocabulary)
-            self._known = _listed(file)
+            self._known = {token: UNKNOWN + place for place, token in enumerate(listed_tokens(file), 1)}
             self.size = len(self._known) + 2
             self.assumptions = (
                 f"The vocabulary file {file.name} ({len(self._known):,} tokens) is assumed to be public: "
@@ -94,20 +94,37 @@ class Tokenizer:
         return found
 
 
-def _listed(file: Path) -> dict[str, int]:
-    """The tokens of a vocabulary file and their ids."""
+def listed_tokens(file: Path) -> list[str]:
+    """The tokens of a vocabulary file, one a line, lower-cased; empty lines do not count.
+
+    Raises:
+        InputError: the file is missing, empty, not text, or names a token twice.
+    """
     try:
-        tokens = [line.strip().lower() for line in file.read_text("utf-8-sig").splitlines()]
+        lines = file.read_text("utf-8-sig").splitlines()
     except FileNotFoundError:
-        raise InputError(f"there is no vocabulary file {file}; give one, or a number of ids to hash into") from None
+        raise InputError(f"there is no vocabulary file {file}; give one with a token a line") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file} cannot be read as UTF-8 text: {' '.join(str(error).split())}") from None
-    tokens = [token for token in tokens if token]
-    known: dict[str, int] = {}
+    return checked_tokens(lines, f"the vocabulary {file}")
+
+
+def checked_tokens(given: Iterable[str], told: str) -> list[str]:
+    """The tokens of a vocabulary, lower-cased, without empty ones.
+
+    Args:
+        given: in the order of their ids.
+        told: what to call the vocabulary.
+
+    Raises:
+        InputError: there is none, or one is there twice.
+    """
+    tokens = [lower for token in given if (lower := token.strip().lower())]
+    seen: set[str] = set()
     for token in tokens:
-        if token in known:
-            raise InputError(f"the vocabulary {file} has {token!r} twice (tokens are lower-cased); remove one")
-        known[token] = UNKNOWN + 1 + len(known)
-    if not known:
-        raise InputError(f"the vocabulary {file} is empty; write one token a line")
-    return known
+        if token in seen:
+            raise InputError(f"{told} has {token!r} twice (tokens are lower-cased); remove one")
+        seen.add(token)
+    if not tokens:
+        raise InputError(f"{told} is empty; write one token a line")
+    return tokens

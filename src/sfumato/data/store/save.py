@@ -16,6 +16,7 @@ def write_users(
     shape: tuple[int, ...],
     dtype: np.dtype,
     *,
+    target_shape: tuple[int, ...] = (),
     num_classes: int = 0,
     label_names: Sequence[str] | None = None,
     label_groups: Sequence[str] | None = None,
@@ -25,10 +26,12 @@ def write_users(
     """Write users as they come as a store, in constant memory.
 
     Args:
-        users: (name, inputs [n, *shape], labels [n]) of each user, once; users without examples are left out.
+        users: (name, inputs [n, *shape], labels [n, *target_shape]) of each user, once; users without examples are left
+            out.
         destination: a folder that does not exist or is empty.
         shape: the shape of one input.
         dtype: the type of the inputs.
+        target_shape: the shape of one label: (length,) for sequences, whose labels are ids as the inputs are.
         num_classes: number of classes; with `label_names` it follows from them.
         label_names: the classes' names.
         label_groups: the classes' groups.
@@ -43,7 +46,7 @@ def write_users(
     """
     writer = StoreWriter(
         Path(destination),
-        user_columns(shape, dtype),
+        user_columns(shape, dtype, target_shape),
         class_names=label_names is not None,
         class_groups=label_groups is not None,
         options={},
@@ -92,6 +95,7 @@ def write_store(
         destination,
         dataset.input_shape,
         dataset.dtype,
+        target_shape=dataset.labels.shape[1:],
         num_classes=dataset.num_classes,
         label_names=dataset.label_names,
         label_groups=dataset.label_groups,

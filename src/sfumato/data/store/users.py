@@ -23,9 +23,10 @@ from sfumato.data.users.dataset import UserDataset
 INPUTS = "inputs"
 
 
-def user_columns(shape: tuple[int, ...], dtype: np.dtype) -> tuple[Column, ...]:
-    """What a store of users holds of each example, beside the user."""
-    return Column(TARGET, (), np.dtype(np.int64)), Column(INPUTS, shape, np.dtype(dtype))
+def user_columns(shape: tuple[int, ...], dtype: np.dtype, target_shape: tuple[int, ...] = ()) -> tuple[Column, ...]:
+    """What a store of users holds of each example, beside the user; a sequence has a target for each of its tokens."""
+    targets = np.dtype(dtype) if target_shape else np.dtype(np.int64)
+    return Column(TARGET, target_shape, targets), Column(INPUTS, shape, np.dtype(dtype))
 
 
 def open_store(path: Path | str, verify: bool = False) -> UserDataset:

@@ -49,7 +49,8 @@ class UserDataset:
 
     Attributes:
         inputs: rows [examples, *input_shape] of the whole data set, sorted by user.
-        labels: integers [examples] in 0 … base classes − 1, in the same order.
+        labels: integers [examples] in 0 … base classes − 1, in the same order; or [examples, length], a class for each
+            token of inputs [examples, length]: classes are then the ids of a vocabulary, 0 being padding.
         offsets: int64 [base users + 1]: user u of the whole owns the rows offsets[u] … offsets[u + 1] − 1.
         names: the names of the base users.
         num_classes: number of classes of this view, ≥ 1.
@@ -88,6 +89,11 @@ class UserDataset:
 
     def __repr__(self) -> str:
         """One line: users, examples, shape, type, classes."""
+        if self.of_sequences:
+            return (
+                f"UserDataset({len(self):,} users, {self.num_examples:,} sequences of {self.input_shape[0]:,} tokens, "
+                f"vocabulary of {self.num_classes:,})"
+            )
         return (
             f"UserDataset({len(self):,} users, {self.num_examples:,} examples of {self.input_shape} "
             f"{self.dtype}, {self.num_classes:,} classes)"
@@ -107,6 +113,11 @@ class UserDataset:
     def dtype(self) -> np.dtype:
         """The type of the inputs: uint8 for images."""
         return self.inputs.dtype
+
+    @property
+    def of_sequences(self) -> bool:
+        """Whether each example is a sequence with a label for every token."""
+        return len(self.labels.shape) == 2
 
     @cached_property
     def sizes(self) -> np.ndarray:
@@ -140,7 +151,7 @@ class UserDataset:
             user: position in this view, 0 … len − 1.
 
         Returns:
-            inputs [n, *input_shape] (a read-only view where possible) and labels int64 [n].
+            inputs [n, *input_shape] (a read-only view where possible) and labels int64 [n], or [n, length].
 
         Raises:
             IndexError: there is no such user.
@@ -163,7 +174,8 @@ class UserDataset:
             users: int64 [users], positions in this view.
 
         Returns:
-            inputs [n, *input_shape], labels int64 [n] and how many examples each user has, int64 [users].
+            inputs [n, *input_shape], labels int64 [n] or [n, length], and how many examples each user has, int64
+            [users].
         """
         base = users if self.chosen is None else self.chosen[users]
         first = np.asarray(self.offsets[base])
@@ -220,8 +232,11 @@ class UserDataset:
             renumber: number the kept classes 0, 1, … in ascending order (True), or keep their numbers.
 
         Raises:
-            InputError: a class does not exist, or no user holds any of these classes.
+            InputError: a class does not exist, or no user holds any of these classes; or the classes are tokens of
+                sequences, of which none can be left out.
         """
+        if self.of_sequences:
+            raise InputError("the classes are tokens of sequences: no class can be left out; choose users")
         wanted = np.unique(np.asarray(classes, dtype=np.int64))
         if wanted.size == 0 or wanted[0] < 0 or wanted[-1] >= self.num_classes:
             outside = [int(c) for c in wanted if not 0 <= c < self.num_classes]
@@ -247,7 +262,12 @@ class UserDataset:
         return view if len(held) == len(view) else view.subset(held)
 
     def compact_labels(self) -> "UserDataset":
-        """The same users and examples, with classes that nobody here holds removed from the numbering."""
+        """The same users and examples, with classes that nobody here holds removed from the numbering.
+
+        A vocabulary stays as it is: it is public, and no count of the records.
+        """
+        if self.of_sequences:
+            return self
         present = self.classes_present()
         return self if present.all() or not present.any() else self.select_classes(np.flatnonzero(present))
 
@@ -314,7 +334,8 @@ def from_arrays(
         inputs: [n, …]. Images are uint8 [n, H, W, C] with C = 1 or 3, or uint8 [n, H, W], which gets C = 1.
             Anything else (float features, token ids) passes as it is. Rows that are sorted by user are not
             copied.
-        labels: [n], integers ≥ 0, or strings, which are numbered in sorted order.
+        labels: [n], integers ≥ 0, or strings, which are numbered in sorted order; or integers of the inputs' shape [n,
+            length], the token behind each one, 0 for padding, with names for all of the vocabulary.
         users: [n], the user of each row, integers or strings. Users are numbered in sorted order; the rows of
             one user keep their order.
         label_names: a name for each class; without it there are max(labels) + 1 classes.
@@ -326,7 +347,8 @@ def from_arrays(
             inputs that are not numbers.
     """
     inputs, labels, users = checked_inputs(as_array(inputs, "inputs")), np.asarray(labels), np.asarray(users)
-    if not len(inputs) == len(labels) == len(users) or labels.ndim != 1 or users.ndim != 1:
+    tokens = labels.ndim == 2 and labels.shape == inputs.shape and labels.shape[1] > 1
+    if not len(inputs) == len(labels) == len(users) or not (labels.ndim == 1 or tokens) or users.ndim != 1:
         shapes = f"inputs {inputs.shape}, labels {labels.shape}, users {users.shape}"
         columns = [name for name, each in (("labels", labels), ("users", users)) if each.shape == (len(inputs), 1)]
         remedy = "".join(f"; flatten {name}: {name}[:, 0]" for name in columns)
@@ -343,6 +365,11 @@ def from_arrays(
     num_classes = int(labels.max()) + 1
     if num_classes > _MOST_CLASSES:
         raise InputError(f"labels must be below {_MOST_CLASSES:,}, got {num_classes - 1:,}; number the classes from 0")
+    if tokens and (label_names is None or inputs.dtype.kind not in "iu" or int(inputs.max()) >= len(label_names)):
+        raise InputError(
+            "labels of every token need inputs that are ids and label_names, a name for each id of the public "
+            f"vocabulary; got inputs {inputs.dtype}, {0 if label_names is None else len(label_names)} names"
+        )
     if label_names is not None:
         if num_classes > len(label_names):
             raise InputError(f"label {num_classes - 1} has no name: label_names has {len(label_names)} entries")

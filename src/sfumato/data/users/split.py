@@ -70,6 +70,8 @@ def split_users(
     """
     division = divide(len(dataset), dataset.user_ids, "user", test=test, validation=validation, seed=seed)
     views = [dataset.subset(part) for part in division.parts]
+    if dataset.of_sequences:  # a vocabulary is everybody's
+        return _as_split(division, views)
     present = [view.classes_present() for view in views]
     common = int((present[0] & (present[1] | present[2])).sum())
     disjoint = not (common or (present[1] & present[2]).any())
@@ -96,6 +98,8 @@ def split_labels(dataset: UserDataset, *, test: Selection = 0.2, validation: Sel
     Raises:
         InputError: nothing is left to train on, or a class does not exist or is in two parts.
     """
+    if dataset.of_sequences:
+        raise InputError("the classes of this data set are tokens; use split_users (--split-by user)")
     division = divide(dataset.num_classes, _class_names(dataset), "class", test=test, validation=validation, seed=seed)
     if dataset.label_names is None and dataset.class_map is None:
         division = replace(division, by_position=False)  # the numbers came with the data: they are the classes' names

@@ -38,7 +38,7 @@ class BatchedTrainer:
         self._fixed = {n: p.detach() for n, p in trained.model.named_parameters() if id(p) not in chosen}
         self._fixed.update({name: buffer.detach() for name, buffer in trained.model.named_buffers()})
         names = list(trained.layout.names)
-        self._backbone = names[:-1] if local.shared_head else names
+        self._backbone = names[:-1] if local.head == "shared" else names
         self._space = Workspace()
         self._gradients = vmap(grad_and_value(self._loss), randomness="different")
 
@@ -57,14 +57,16 @@ class BatchedTrainer:
             return theta.new_zeros(len(clients), theta.numel()), nothing, 0
         stack = self._space.take("stack", (len(clients), theta.numel()), theta).copy_(theta)
         trained = self.trained.views(stack)
-        rates = [local.learning_rate] * len(self._backbone) + [local.learning_rate * local.head_lr_scale]
+        rates = [local.learning_rate] * len(self._backbone)
+        if local.head != "none":
+            rates.append(local.learning_rate * local.head_lr_scale)
         classes = torch.from_numpy(clients.classes).to(device)
         momenta: list[Tensor] | None = None
         losses = torch.zeros(len(clients), device=device)
         for step in range(len(steps)):
             inputs, labels, weights = (x.to(device) for x in steps.batch(step))
             if step == 0:
-                if not local.shared_head:
+                if local.head == "own":
                     trained.append(self._heads(inputs[:1, 0], clients, seeds))
                 momenta = [torch.zeros_like(p) for p in trained] if local.momentum else None
             try:
@@ -83,10 +85,10 @@ class BatchedTrainer:
         return torch.sub(theta, stack, out=stack), losses / counts, steps.examples
 
     def _loss(self, trained: list[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor, classes: Tensor) -> Tensor:
-        parameters = dict(zip(self._backbone, trained[:-1], strict=True))
-        embeddings = functional_call(self.trained.model, {**self._fixed, **parameters}, (inputs,))
-        losses = self.local.loss(embeddings, trained[-1], labels, classes)
-        return (losses * weights).sum() / weights.sum().clamp(min=1)
+        head = None if self.local.head == "none" else trained[-1]
+        parameters = dict(zip(self._backbone, trained, strict=False))  # the head is behind them
+        outputs = functional_call(self.trained.model, {**self._fixed, **parameters}, (inputs,))
+        return self.local.loss.mean(outputs, head, labels, classes, weights)  # pyright: ignore[reportArgumentType]
 
     def _step(
         self,
@@ -141,7 +143,7 @@ class _Steps:
         return int(self.counts.max())
 
     def batch(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs [clients, n, …], labels [clients, n] and which of them exist, bool [clients, n].
+        """Inputs [clients, n, …], labels [clients, n, …] and which of them exist, bool [clients, n].
 
         What does not exist is the client's own first example, with weight zero: a NaN of another one would not go away
         by that. A client without any takes no step, whatever stands in its place.
@@ -150,6 +152,6 @@ class _Steps:
         rows, present = self._rows[:, part], torch.from_numpy(self._present[:, part])
         inputs, labels = self._clients.take(rows.reshape(-1))
         inputs = inputs.flatten(1).view(inputs.shape)  # channel by channel: vmap copies anything else
-        inputs, labels = inputs.view(*rows.shape, *inputs.shape[1:]), labels.view(rows.shape)
+        inputs, labels = inputs.view(*rows.shape, *inputs.shape[1:]), labels.view(*rows.shape, *labels.shape[1:])
         labels[self._empty] = 0  # another client's might be out of range
         return inputs, labels, present

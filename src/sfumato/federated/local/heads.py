@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from sfumato import _check
 
-Loss = Literal["softmax", "cosine", "cosface", "arcface"]
+HeadKind = Literal["softmax", "cosine", "cosface", "arcface"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class HeadLoss:
         margin: CosFace subtracts it from the true class's cosine, ArcFace adds it (radians) to its angle.
     """
 
-    kind: Loss = "softmax"
+    kind: HeadKind = "softmax"
     scale: float = 30.0
     margin: float = 0.3
 
@@ -60,6 +60,18 @@ class HeadLoss:
         if classes is not None:
             logits = logits.masked_fill(torch.arange(head.shape[0], device=head.device) >= classes, -math.inf)
         return functional.cross_entropy(logits, labels, reduction="none")
+
+    def mean(
+        self,
+        embeddings: Tensor,
+        head: Tensor,
+        labels: Tensor,
+        classes: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """Loss of a batch: the mean over its examples, or over those of weight 1 in float [n]."""
+        losses = self(embeddings, head, labels, classes)
+        return losses.mean() if weights is None else (losses * weights).sum() / weights.sum().clamp(min=1)
 
 
 def glorot_head(classes: int, dimension: int, generator: torch.Generator) -> Tensor:

@@ -6,15 +6,18 @@ of the client's seed, the epoch and its number, so that any number of clients is
 """
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sfumato import _check
+from sfumato._check import InputError
 from sfumato._mixing import mixed_bits
 from sfumato.data import UserDataset, to_tensor
 from sfumato.federated.local.heads import HeadLoss
+from sfumato.federated.local.losses import NextTokenLoss
 from sfumato.sampling import Cohort
 
 
@@ -30,8 +33,9 @@ class LocalTraining:
         head_lr_scale: the head's rate is this times the backbone's.
         momentum: SGD momentum of both, in [0, 1).
         reconstruction_steps: train the head alone for so many steps, then the backbone alone; 0 trains both.
-        loss: turns embeddings and head into a loss.
-        shared_head: the head is a part of the model.
+        loss: turns embeddings and head, or the model's own logits, into a loss.
+        head: "shared" is trained with the model, "own" is drawn anew by each client and thrown away, "none" where the
+            model gives the logits itself, which is so for the next token.
     """
 
     epochs: int = 1
@@ -41,10 +45,12 @@ class LocalTraining:
     head_lr_scale: float = 1.0
     momentum: float = 0.0
     reconstruction_steps: int = 0
-    loss: HeadLoss = field(default_factory=HeadLoss)
-    shared_head: bool = False
+    loss: HeadLoss | NextTokenLoss = field(default_factory=HeadLoss)
+    head: Literal["shared", "own", "none"] = "own"
 
     def __post_init__(self) -> None:
+        if (self.head == "none") != isinstance(self.loss, NextTokenLoss):
+            raise InputError(f"head must be none for the next token, and for nothing else, got {self.head}")
         _check.whole(epochs=self.epochs)
         _check.whole(at_least=0, reconstruction_steps=self.reconstruction_steps)
         _check.positive(learning_rate=self.learning_rate, head_lr_scale=self.head_lr_scale)
@@ -60,7 +66,7 @@ class ClientData:
 
     Attributes:
         inputs: as stored, [n, *input_shape].
-        labels: int64 [n], in {0, …, classes − 1} of each client.
+        labels: int64 [n], or [n, length] of sequences, in {0, …, classes − 1} of each client.
         offsets: int64 [clients + 1]: client i has the examples offsets[i] … offsets[i + 1] − 1.
         classes: int64 [clients], rows that each client's head needs.
     """
@@ -74,7 +80,7 @@ class ClientData:
         return len(self.classes)
 
     def take(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Inputs as a float tensor and labels of the examples at these rows."""
+        """Inputs as a tensor and labels of the examples at these rows."""
         return to_tensor(self.inputs[rows]), torch.from_numpy(self.labels[rows])
 
 

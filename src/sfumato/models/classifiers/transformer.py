@@ -18,34 +18,10 @@ torch.Size([2, 4])
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from sfumato._check import InputError, whole
 from sfumato.models.layers.initialise import glorot, sequence_layers
-from sfumato.models.layers.tokens import check_tokens, lengths_of, mean_of
-
-
-class EncoderBlock(nn.Module):
-    """Self-attention and a two-layer network, each added to its input."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm1 = nn.LayerNorm(width)
-        self.queries_keys_values = nn.Linear(width, 3 * width)
-        self.output = nn.Linear(width, width)
-        self.norm2 = nn.LayerNorm(width)
-        self.wide = nn.Linear(width, 4 * width)
-        self.narrow = nn.Linear(4 * width, width)
-
-    def forward(self, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-        """Map float [n, T, width] to the same shape; bool [n, T] marks the positions that may be attended to."""
-        rows, steps, width = x.shape
-        parts = self.queries_keys_values(self.norm1(x)).view(rows, steps, 3, self.heads, width // self.heads)
-        queries, keys, values = parts.permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=seen[:, None, None, :])
-        x = x + self.output(mixed.transpose(1, 2).reshape(rows, steps, width))
-        return x + self.narrow(functional.gelu(self.wide(self.norm2(x))))
+from sfumato.models.layers.tokens import AttentionBlock, check_tokens, lengths_of, mean_of
 
 
 class TransformerClassifier(nn.Module):
@@ -59,7 +35,7 @@ class TransformerClassifier(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary_size, width)
         self.register_buffer("positions", _sinusoids(max_length, width), persistent=False)
-        self.blocks = nn.ModuleList(EncoderBlock(width, heads) for _ in range(depth))
+        self.blocks = nn.ModuleList(AttentionBlock(width, heads) for _ in range(depth))
         self.norm = nn.LayerNorm(width)
         self.classifier = nn.Linear(width, num_classes)
 
@@ -77,7 +53,7 @@ class TransformerClassifier(nn.Module):
         # Rows have length about one and the sinusoids sqrt(width / 2): of one scale only after this factor.
         x = self.embedding(tokens) * self.embedding.embedding_dim**0.5 + self.positions[:steps]
         for block in self.blocks:
-            x = block(x, seen)
+            x = block(x, seen[:, None, None, :])
         return self.classifier(mean_of(self.norm(x), lengths))
 
 

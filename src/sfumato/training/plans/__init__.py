@@ -1,1 +1,1 @@
-"""What a plan says: rounds, participants, bound, noise and budget."""
+"""Private plans: rounds, participants, bound, noise and budget in one frozen object."""

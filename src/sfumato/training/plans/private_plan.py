@@ -10,7 +10,7 @@ from sfumato._check import InputError
 from sfumato.accounting import Event, Participation
 from sfumato.accounting import calibrate as calibrate_event
 from sfumato.accounting.statement.delta import default_delta, is_too_large
-from sfumato.accounting.strategies import Strategy
+from sfumato.accounting.strategies import DEFAULT_BANDS, Strategy
 from sfumato.clipping import (
     AdaptiveClipNorm,
     AutomaticClipNorm,
@@ -251,20 +251,24 @@ class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
         Raises:
             InputError: no kind of noise meets the budget.
         """
-        rows = [self._noise_cost(candidate, epsilon, delta, population) for candidate in self._candidates()]
+        limits = self.sampler(population).participation(self.rounds_for(population))
+        rows = [self._noise_cost(candidate, epsilon, delta, population) for candidate in self._candidates(limits)]
         rows.sort(key=lambda row: (row.error is None, row.error or 0.0))
         if rows[0].error is None:
             raise InputError(rows[0].reason)
         return rows
 
-    def _candidates(self) -> list[Self]:
-        """This plan with each kind of noise, and open parts with several numbers of bands."""
+    def _candidates(self, limits: Participation | None) -> list[Self]:
+        """This plan with each kind of noise, and more bands than usual where there is room."""
         plain = dataclasses.replace(self, **dict.fromkeys(NOISE_ONLY_FOR), noise="gaussian")
         error = self.prefix_error
         found = [plain, dataclasses.replace(plain, noise="tree")]
         found += [dataclasses.replace(plain, noise=name, prefix_error=error) for name in ("banded", "blt", "bisr")]
+        banded = found[2]
         if self.sampling == "cyclic" and self.parts is None:
-            found += [dataclasses.replace(found[2], bands=bands) for bands in (2, 4, 16, 32)]
+            found += [dataclasses.replace(banded, bands=bands) for bands in (2, 4, 16, 32)]
+        elif limits is not None and self.sampling != "cyclic" and limits.period > DEFAULT_BANDS:
+            found.append(dataclasses.replace(banded, bands=min(limits.period, 4 * DEFAULT_BANDS)))
         return found
 
     def _noise_cost(self, candidate: Self, epsilon: float, delta: float | None, population: int) -> NoiseCost:

@@ -1,0 +1,1 @@
+"""Texts of users as sequences of tokens, for models that tell the next one."""

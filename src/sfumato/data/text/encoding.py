@@ -1,0 +1,129 @@
+"""Which tokens have an id, and a text as sequences of ids in which each token is told from those before it.
+
+Ids are laid out as in the StackOverflow and Shakespeare tasks of TensorFlow Federated: 0 is padding, then come the
+tokens of the vocabulary, then one id for every other token, one for the beginning of a text and one for its end. The
+vocabulary is public and fixed before any record is read.
+
+>>> words = Encoding.words(["the", "cat", "sat"])
+>>> words.size, words.names
+(7, ('<pad>', 'the', 'cat', 'sat', '<oov>', '<bos>', '<eos>'))
+>>> words.ids("The cat purred")
+[1, 2, 4]
+>>> words.sequences("The cat purred", length=3).tolist()    # rows overlap by one token: all but the first are told
+[[5, 1, 2, 4], [4, 6, 0, 0]]
+
+References:
+    Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan: Adaptive Federated Optimization. ICLR 2021,
+    appendix C.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from sfumato._check import InputError
+from sfumato.data.examples.tokens import checked_tokens, listed_tokens, tokens_of
+
+PADDING = 0
+PAD_NAME, OOV_NAME, BOS_NAME, EOS_NAME = "<pad>", "<oov>", "<bos>", "<eos>"
+ALPHABET = "\n" + "".join(map(chr, range(32, 127)))
+"""The characters that have an id: the end of a line and printable ASCII."""
+
+
+class Encoding:
+    """Texts to ids; made by `characters` or `words`.
+
+    Args:
+        tokens: those that have an id of their own.
+        divide: a text into tokens.
+        assumptions: sentences that a guarantee for users of such texts rests on.
+
+    Attributes:
+        names: of all ids, as labels of a data set.
+    """
+
+    def __init__(
+        self, tokens: Sequence[str], divide: Callable[[str], Sequence[str]], assumptions: Sequence[str] = ()
+    ) -> None:
+        self.names = (PAD_NAME, *tokens, OOV_NAME, BOS_NAME, EOS_NAME)
+        self.assumptions = tuple(assumptions)
+        self._known = {token: place for place, token in enumerate(tokens, 1)}
+        self._divide = divide
+        self._oov, self._bos, self._eos = (len(tokens) + place for place in (1, 2, 3))
+
+    @classmethod
+    def characters(cls) -> "Encoding":
+        """Each character of a text is a token; the alphabet is the same for all data.
+
+        >>> Encoding.characters().size
+        100
+        """
+        return cls(ALPHABET, lambda text: text)
+
+    @classmethod
+    def words(cls, vocabulary: Path | str | Sequence[str]) -> "Encoding":
+        """Lower-case words, numbers and signs.
+
+        Args:
+            vocabulary: a public file with one token a line, or the tokens.
+
+        Raises:
+            InputError: the file is missing, empty, not text, names a token twice or one that is ours, as <oov>.
+        """
+        listed = not isinstance(vocabulary, Path | str)
+        tokens = checked_tokens(vocabulary, "the vocabulary") if listed else listed_tokens(Path(vocabulary))
+        taken = {PAD_NAME, OOV_NAME, BOS_NAME, EOS_NAME}.intersection(tokens)
+        if taken:
+            raise InputError(f"the vocabulary has {min(taken)}, which has an id beside the words'; remove it")
+        name = "" if listed else f" file {Path(vocabulary).name}"
+        public = (
+            f"The vocabulary{name} ({len(tokens):,} tokens) is assumed to be public: chosen without looking at the "
+            "records, or released by a run whose own statement comes on top."
+        )
+        return cls(tokens, tokens_of, [public])
+
+    @property
+    def size(self) -> int:
+        """How many ids there are."""
+        return len(self.names)
+
+    def ids(self, text: str) -> list[int]:
+        """The ids of a text's tokens."""
+        return [self._known.get(token, self._oov) for token in self._divide(text)]
+
+    def sequences(self, text: str, length: int) -> np.ndarray:
+        """A text's rows, int32 [n, length + 1]; none for a text of no token.
+
+        A row's inputs are all but its last token, its targets all but its first.
+        """
+        ids = self.ids(text)
+        if not ids:
+            return np.zeros((0, length + 1), np.int32)
+        whole = np.array([self._bos, *ids, self._eos], np.int32)
+        told = len(whole) - 1
+        count = -(-told // length)
+        padded = np.full(count * length + 1, PADDING, np.int32)
+        padded[: len(whole)] = whole
+        return np.lib.stride_tricks.sliding_window_view(padded, length + 1)[::length]
+
+
+def encoding(text: str, vocabulary: Path | str | Sequence[str] | None) -> Encoding:
+    """The encoding by its name.
+
+    Args:
+        text: "characters" or "words".
+        vocabulary: of words; None for characters.
+
+    Raises:
+        InputError: as `Encoding.words`, or a vocabulary is missing, or given for characters.
+    """
+    if text == "words":
+        if vocabulary is None:
+            raise InputError("words need a public vocabulary: give a file with one word a line (--vocabulary FILE)")
+        return Encoding.words(vocabulary)
+    if text != "characters":
+        raise InputError(f"text must be characters or words, got {text!r}")
+    if vocabulary is not None:
+        raise InputError("characters have a fixed alphabet; leave the vocabulary out, or take words (--text words)")
+    return Encoding.characters()

@@ -1,0 +1,1 @@
+"""Networks that tell the next token of a sequence at each of its places, by name."""
