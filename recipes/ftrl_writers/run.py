@@ -191,6 +191,8 @@ def cell(base: FedAvg, name: str, seed: int, folder: Path, quick: bool, _: Path 
         resume=(folder / "checkpoint" / "state.safetensors").exists(),
         cadence=Cadence(checkpoint_every=20),
     )
+    if not result.finished:
+        sys.exit(f"{name}, seed {seed} was stopped; start again to go on")
     write_json(folder / "accuracy.json", {"accuracy": accuracy(result, test)})
 
 
