@@ -53,7 +53,7 @@ class CorrelatedGaussian:
     strategy: Strategy
     noise_multiplier: float
     rounds: int
-    _running: dict[tuple[bytes, int, torch.device], tuple[float, NoiseRows]] = field(
+    _running: dict[tuple[bytes, int, torch.device, torch.dtype], tuple[float, NoiseRows]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -90,11 +90,11 @@ class CorrelatedGaussian:
             )
         _check.positive(scale=scale, remedy="noise on an unbounded sum protects nobody")
         flat = total.view(-1)
-        run = (source.key, len(flat), flat.device)
+        run = (source.key, len(flat), flat.device, flat.dtype)
         if run not in self._running:
             self._running.clear()  # one run at a time: the kept vectors of a large model are most of its memory
             made_by = recurrence_of(self.strategy, self.rounds)
-            rows = NoiseRows(made_by, lambda index: source.stream("noise", index), len(flat), flat.device)
+            rows = NoiseRows(made_by, lambda index: source.stream("noise", index), *run[1:])
             self._running[run] = scale, rows
         first, rows = self._running[run]
         if scale != first:

@@ -1,8 +1,9 @@
 """Refuse noise that single precision cannot hold.
 
-A round's noise is what is fresh in it and what it takes back of earlier rounds. Where the latter outgrows the former,
-as it does if C⁻¹ grows from row to row, a sum of both in single precision has no digits left for what is fresh. Then
-rounds before tell the noise of a round, which hides nothing any more, whatever was accounted.
+A round's noise is what is fresh in it and what it takes back of earlier rounds, which are kept in single precision.
+Where the latter outgrows the former, as it does if C⁻¹ grows from row to row, what was rounded away when they were kept
+is no longer small beside the fresh noise. Then a contribution shows in how later rounds are rounded, whatever was
+accounted.
 
 >>> growth(BandedToeplitz((1.0, 0.5)), 100) < 1.2, growth(BandedToeplitz((1.0, 1.5)), 100) > 1e17
 (True, True)
@@ -19,7 +20,7 @@ from sfumato.accounting.strategies.series import reciprocal
 Toeplitz = BandedToeplitz | BufferedToeplitz | InverseBanded
 
 MOST_GROWTH = 100.0
-"""Single precision has 24 bits: 17 are left for what is fresh. Optimised strategies have a growth of 1 to 2."""
+"""Single precision has 24 bits: 17 are left beside what is fresh. Optimised strategies have a growth of 1 to 2."""
 
 _LARGEST = 1e9  # entry on the diagonal of C; its inverse is the least
 
@@ -33,8 +34,8 @@ def refuse_lost_digits(strategy: Toeplitz, rounds: int) -> None:
     if isinstance(strategy, BandedToeplitz):
         first = strategy.coefficients[0]
         scales = (strategy.column_scales or (1.0,))[:rounds]
-        for entry in (first, first * min(scales), first * max(scales)):
-            between(1 / _LARGEST, _LARGEST, remedy="scale them", **{"the diagonal of coefficients and scales": entry})
+        for scale in (1.0, min(scales), max(scales)):
+            between(1 / _LARGEST, _LARGEST, remedy="scale coefficients or column_scales", diagonal=first * scale)
     grown = growth(strategy, rounds)
     if not grown <= MOST_GROWTH:
         raise InputError(

@@ -18,7 +18,7 @@ from sfumato.mechanisms.correlated.recurrence import Recurrence
 from sfumato.mechanisms.drawing import add_normals
 
 _PIECE = 1 << 17  # numbers: a piece of a vector stays in the cache
-_PIECE_ON_DEVICE = 1 << 26
+_PIECE_ON_DEVICE = 1 << 25
 
 
 class NoiseRows:
@@ -29,13 +29,21 @@ class NoiseRows:
         fresh: the stream that a round's fresh noise comes from.
         size: of the vector.
         device: where it is.
+        dtype: of the sums that rows are added to.
     """
 
-    def __init__(self, recurrence: Recurrence, fresh: Callable[[int], Stream], size: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        recurrence: Recurrence,
+        fresh: Callable[[int], Stream],
+        size: int,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
         self.round = 0
-        self._recurrence, self._fresh = recurrence, fresh
+        self._recurrence, self._fresh, self._dtype = recurrence, fresh, dtype
         self._piece = _PIECE if device.type == "cpu" else _PIECE_ON_DEVICE
-        self._kept = torch.zeros(recurrence.vectors, size, device=device)
+        self._kept = torch.zeros(recurrence.vectors, size, dtype=torch.float32, device=device)
 
     def add(self, total: Tensor, *, std: float, round: int) -> None:
         """Add std × the row of this round to float [size], contiguous, in place."""
@@ -53,7 +61,7 @@ class NoiseRows:
 
         def piece(start: int) -> None:
             end = min(start + self._piece, size)
-            noise = torch.zeros(end - start, device=device)
+            noise = torch.zeros(end - start, dtype=self._dtype, device=device)
             stream = self._fresh(round).from_normal(start)
             add_normals(noise, stream, std=1.0, threads=1 if device.type == "cpu" else threads)
             self._recurrence.advance(self._kept[:, start:end], noise, round)
