@@ -255,3 +255,71 @@ def test_residuals_with_sgd_are_the_cumulative_form_with_the_same_momentum(name:
         total = total + sums[round] + noises[round]
         moved = momentum * moved + total
         torch.testing.assert_close(residual[round], anchor - rate * moved, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "rounds"),
+    [
+        (BandedToeplitz((1.0, 1.5)), 80),
+        (BandedToeplitz((1.0, -2.0, 1.0)), 1000),
+        (BufferedToeplitz((3.0,), (1.0,)), 80),
+        (InverseBanded((1.0, 2000.0)), 2),
+    ],
+)
+def test_noise_whose_fresh_part_would_be_rounded_away_is_refused(strategy: Strategy, rounds: int):
+    """Else the rounds before tell a round's noise: y_80 = z_80 - 1.5 y_79 is -1.5 y_79 in single precision."""
+    with pytest.raises(InputError, match=r"grows to .* times what is fresh in it, .* fewer rounds"):
+        mechanism(strategy, rounds=rounds)
+
+
+@pytest.mark.parametrize("strategy", [BandedToeplitz((1.0, -1.0)), BufferedToeplitz((0.5, 0.5), (1.0, 1.0))])
+def test_what_is_fresh_survives_many_rounds(strategy: BandedToeplitz | BufferedToeplitz):
+    """C times the released rows is the fresh noise, on a run as long as any."""
+    rounds, size = 3000, 4
+    of, source = mechanism(strategy, rounds=rounds), RandomSource.from_seed(0)
+    zeros = torch.zeros(size, dtype=torch.float64)
+    last = [of.release(zeros.clone(), scale=1.0, round=t, source=source).numpy() for t in range(rounds)]
+    column = strategy.coefficients(rounds) if isinstance(strategy, BufferedToeplitz) else strategy.coefficients
+    back = np.sum([c * last[rounds - 1 - lag] for lag, c in enumerate(column)], axis=0)
+    np.testing.assert_allclose(back, source.stream("noise", rounds - 1).normal(size), atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        BandedToeplitz((1.0,), (1.0, 3.5e38)),
+        BandedToeplitz((1.0,), (1.0, 1e-30)),
+        BandedToeplitz((1e39, 1e38)),
+        BandedToeplitz((1e-20,), (1e20, 1e20)),
+    ],
+)
+def test_entries_that_single_precision_takes_for_zero_or_infinite_are_refused(strategy: Strategy):
+    """A scale of 3.5e38 is infinite there, so its column's noise would be zero."""
+    with pytest.raises(InputError, match=r"diagonal must be in \[1e-09, 1e\+09\]"):
+        mechanism(strategy, rounds=2)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_noise_has_as_many_digits_as_the_sum_that_it_is_added_to(name: str):
+    """Else a sum of nobody's contributions takes few of the values that another one takes, and is told by them."""
+    for row in rows(STRATEGIES[name], 200, rounds=7):
+        assert (row != row.float().double()).double().mean() > 0.9
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_noise_does_not_depend_on_the_default_type(dtype: torch.dtype):
+    before = rows(STRATEGIES["banded"], 50, rounds=5)
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        assert torch.equal(rows(STRATEGIES["banded"], 50, rounds=5), before)
+    finally:
+        torch.set_default_dtype(default)
+
+
+def test_noise_that_was_made_for_other_rounds_is_not_accounted():
+    """With a tree to follow, round 3 releases the completed root: S^2 = 3, where a run that ends there has 2."""
+    of = mechanism(BinaryTree(restart_every=3, completion=True), rounds=6)
+    limits = MinSeparationSampling(size=1, population=100, min_separation=0, max_participations=1, rounds=3)
+    with pytest.raises(InputError, match=r"the noise is made for 6 rounds, .* got 3"):
+        of.event(1.0, limits, 3)

@@ -31,6 +31,7 @@ from sfumato._random import RandomSource
 from sfumato.accounting import Event, NonPrivate, TreeAggregation
 from sfumato.accounting.events.sampled.cyclic import cyclic_poisson
 from sfumato.accounting.strategies import BandedToeplitz, BinaryTree, BufferedToeplitz, InverseBanded, Strategy
+from sfumato.mechanisms.correlated.precision import refuse_lost_digits
 from sfumato.mechanisms.correlated.recurrence import Recurrence
 from sfumato.mechanisms.correlated.rows import NoiseRows
 from sfumato.mechanisms.correlated.toeplitz import Banded, Buffered
@@ -52,7 +53,7 @@ class CorrelatedGaussian:
     strategy: Strategy
     noise_multiplier: float
     rounds: int
-    _running: dict[tuple[bytes, int, torch.device], tuple[float, NoiseRows]] = field(
+    _running: dict[tuple[bytes, int, torch.device, torch.dtype], tuple[float, NoiseRows]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -62,6 +63,8 @@ class CorrelatedGaussian:
         _check.non_negative(noise_multiplier=self.noise_multiplier)
         _check.whole(rounds=self.rounds)
         _ = recurrence_of(self.strategy, self.rounds)  # refuses a strategy of fewer rounds
+        if isinstance(self.strategy, BandedToeplitz | BufferedToeplitz | InverseBanded):
+            refuse_lost_digits(self.strategy, self.rounds)
 
     def noise_std(self, scale: float) -> float:
         """Standard deviation of a coordinate of z, of which the noise of every round is made."""
@@ -87,11 +90,11 @@ class CorrelatedGaussian:
             )
         _check.positive(scale=scale, remedy="noise on an unbounded sum protects nobody")
         flat = total.view(-1)
-        run = (source.key, len(flat), flat.device)
+        run = (source.key, len(flat), flat.device, flat.dtype)
         if run not in self._running:
             self._running.clear()  # one run at a time: the kept vectors of a large model are most of its memory
             made_by = recurrence_of(self.strategy, self.rounds)
-            rows = NoiseRows(made_by, lambda index: source.stream("noise", index), len(flat), flat.device)
+            rows = NoiseRows(made_by, lambda index: source.stream("noise", index), *run[1:])
             self._running[run] = scale, rows
         first, rows = self._running[run]
         if scale != first:
@@ -105,10 +108,16 @@ class CorrelatedGaussian:
         """What the whole run costs: its rounds cost something together only.
 
         Raises:
-            InputError: the sampler does not limit how often a unit takes part, or amplifies what has no proof for it.
+            InputError: the sampler does not limit how often a unit takes part, or amplifies what has no proof for it;
+                or these are not the rounds that the noise is made for.
         """
         if self.noise_multiplier == 0:
             return NonPrivate()
+        if rounds != self.rounds:
+            raise InputError(
+                f"the noise is made for {self.rounds} rounds, which cost something together only, got {rounds}; give "
+                "mechanism and run the same rounds"
+            )
         if isinstance(sampler, CyclicPoissonSampling):
             return self._amplified(moved, sampler, rounds)
         limits = sampler.participation(rounds)

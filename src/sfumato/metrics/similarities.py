@@ -8,13 +8,13 @@ buffer of 2^24 similarities and two tables of 2^21 + 1 counts, whatever the numb
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from queue import SimpleQueue
 
 import numpy as np
 import torch
 
 from sfumato._check import InputError
+from sfumato._one_thread import one_thread_each
 
 GRID = 2.0**-20
 BINS = 2**21 + 1  # the multiples of GRID in [-1, 1]
@@ -118,7 +118,7 @@ def histograms(
         return sum(map(_size, task))
 
     done = 0
-    with _one_thread_each():
+    with one_thread_each():
         pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
         try:
             for future in as_completed([pool.submit(work, task) for task in tasks]):
@@ -129,17 +129,6 @@ def histograms(
             pool.shutdown(cancel_futures=True)
     counts = sum((counters.get().counts for _ in range(workers)), torch.zeros((), dtype=torch.int64))
     return counts[BINS : 2 * BINS].numpy(), counts[:BINS].numpy()
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Let our threads share the cores: torch's own threads wait for each other by spinning, many times a second."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _blocks(start: int, stop: int) -> Iterator[Block]:

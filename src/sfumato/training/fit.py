@@ -191,6 +191,7 @@ class _Fit:
         contribution = contribute(model, self.data, self.device, run.source.seed64("initial head"))
         trained = contribution.trained
         private_sum.bound.groups(trained.layout.names)  # refuses a bound that does not fit this model
+        private_sum.sampler.draw(contribution.population, 0, run.source)  # refuses units that it was not planned for
         theta = team.broadcast(trained.initial.clone())
         frozen = {name: team.broadcast(tensor) for name, tensor in trained.frozen().items()}
         trained.load_frozen(frozen)

@@ -9,19 +9,19 @@ same bits. The kept vectors of a piece lie together.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
+from sfumato._one_thread import one_thread_each
 from sfumato._random import Stream
 from sfumato.mechanisms.correlated.recurrence import Recurrence
 from sfumato.mechanisms.drawing import add_normals
 
 _PIECE = 1 << 17  # numbers: a piece of a vector stays in the cache
-_PIECE_ON_DEVICE = 1 << 26
+_PIECE_ON_DEVICE = 1 << 25
 
 
 class NoiseRows:
@@ -32,14 +32,24 @@ class NoiseRows:
         fresh: the stream that a round's fresh noise comes from.
         size: of the vector.
         device: where it is.
+        dtype: of the sums that rows are added to.
     """
 
-    def __init__(self, recurrence: Recurrence, fresh: Callable[[int], Stream], size: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        recurrence: Recurrence,
+        fresh: Callable[[int], Stream],
+        size: int,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
         self.round = 0
-        self._recurrence, self._fresh, self._device = recurrence, fresh, device
+        self._recurrence, self._fresh, self._device, self._dtype = recurrence, fresh, device, dtype
         piece = _PIECE if device.type == "cpu" else _PIECE_ON_DEVICE
-        vectors = recurrence.vectors
-        self._kept = {at: torch.zeros(vectors, min(piece, size - at), device=device) for at in range(0, size, piece)}
+        self._kept = {
+            at: torch.zeros(recurrence.vectors, min(piece, size - at), dtype=torch.float32, device=device)
+            for at in range(0, size, piece)
+        }
 
     @property
     def kept_bytes(self) -> int:
@@ -69,7 +79,9 @@ class NoiseRows:
                 return None
 
         def work() -> None:
-            memory = torch.empty(longest, device=self._device)  # used again: fresh pages cost more than what is written
+            memory = torch.empty(
+                longest, dtype=self._dtype, device=self._device
+            )  # used again: fresh pages cost more than what is written
             for start, kept in iter(taken, None):
                 noise = memory[: kept.shape[1]].zero_()
                 add_normals(noise, self._fresh(round).from_normal(start), std=1.0, threads=drawing)
@@ -80,7 +92,7 @@ class NoiseRows:
         if self._device.type != "cpu":
             work()
             return
-        with _one_thread_each():
+        with one_thread_each():
             workers = min(threads, len(left))
             if workers <= 1:
                 work()
@@ -89,14 +101,3 @@ class NoiseRows:
             with ThreadPoolExecutor(workers, thread_name_prefix="noise rows", **one_each) as pool:
                 for done in [pool.submit(work) for _ in range(workers)]:
                     done.result()
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """A piece is one thread's, and what threads set for themselves does not stay for those that start later."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

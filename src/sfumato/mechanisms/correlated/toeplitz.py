@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sfumato.mechanisms.correlated.combined import combined
+
 
 @dataclass(frozen=True)
 class Banded:
@@ -34,8 +36,8 @@ class Banded:
 
     def advance(self, kept: Tensor, noise: Tensor, round: int) -> None:
         """Solve the next row of T y = z."""
-        for lag in range(1, min(self.vectors, round) + 1):
-            noise.add_(kept[(round - lag) % self.vectors], alpha=-self.coefficients[lag])
+        if lags := range(1, min(self.vectors, round) + 1):
+            noise.sub_(combined([(kept[(round - lag) % self.vectors], self.coefficients[lag]) for lag in lags]))
         if self.coefficients[0] != 1.0:
             noise.div_(self.coefficients[0])
         if self.vectors:
@@ -68,8 +70,8 @@ class InverseBanded:
         fresh = noise.clone() if self.vectors else noise
         if self.inverse_coefficients[0] != 1.0:
             noise.mul_(self.inverse_coefficients[0])
-        for lag in range(1, min(self.vectors, round) + 1):
-            noise.add_(kept[(round - lag) % self.vectors], alpha=self.inverse_coefficients[lag])
+        if lags := range(1, min(self.vectors, round) + 1):
+            noise.add_(combined([(kept[(round - lag) % self.vectors], self.inverse_coefficients[lag]) for lag in lags]))
         if self.vectors:
             kept[round % self.vectors].copy_(fresh)
 
@@ -97,10 +99,10 @@ class Buffered:
 
     def advance(self, kept: Tensor, noise: Tensor, round: int) -> None:
         """Take the buffers from the fresh noise, then add the row to them."""
-        for buffer, scale in zip(kept, self.output_scales, strict=True):
-            noise.add_(buffer, alpha=-scale)
+        noise.sub_(combined(list(zip(kept, self.output_scales, strict=True))))
+        row = noise.to(kept.dtype)
         for buffer, decay in zip(kept, self.buffer_decays, strict=True):
-            torch.add(noise, buffer, alpha=decay, out=buffer)
+            torch.add(row, buffer, alpha=decay, out=buffer)
 
     def needed(self, round: int) -> Iterable[int]:
         """All: a row follows from all before it."""

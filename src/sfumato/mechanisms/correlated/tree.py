@@ -25,6 +25,8 @@ from typing import Literal
 
 from torch import Tensor
 
+from sfumato.mechanisms.correlated.combined import combined
+
 
 @dataclass(frozen=True)
 class Block:
@@ -67,13 +69,20 @@ class Tree:
         block = self.block(round)
         if block.own != 1.0:
             noise.mul_(block.own)
-        for slot, weight in block.swallowed:
-            if weight:
-                noise.add_(kept[slot], alpha=weight)
-        new = noise.clone() if block.swallowed else noise
-        for slot, _ in block.swallowed:
-            noise.sub_(kept[slot])
-        kept[block.slot].copy_(new)  # after the last look at it: it may be a slot that was swallowed
+        mine = kept[block.slot]
+        if not block.swallowed:
+            mine.copy_(noise)
+            return
+        taken_back = combined([(kept[slot], 1.0 - weight) for slot, weight in block.swallowed])
+        (lowest, share), *others = reversed(block.swallowed)  # the lowest one lies where the new block goes
+        assert lowest == block.slot
+        if share:
+            mine.mul_(share).add_(noise)
+            for slot, weight in others:
+                mine.add_(kept[slot], alpha=weight)
+        else:
+            mine.copy_(noise)
+        noise.sub_(taken_back)
 
     def needed(self, round: int) -> Iterable[int]:
         """The ends of the blocks on the stack; all of the tree where an estimate holds the noise of its halves."""
