@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sfumato.per_example import not_seen
 from sfumato.runs import Alternative, Facts
-from sfumato.sampling import VirtualClients
+from sfumato.sampling import PoissonSampling, VirtualClients
 from sfumato.training.plan import Plan
 from sfumato.training.private_sum import PrivateSum
 
@@ -99,7 +99,8 @@ def _assumptions(plan: Plan, private_sum: PrivateSum, rounds: int) -> list[str]:
 def _alternatives(plan: Plan, private_sum: PrivateSum, rounds: int) -> list[Alternative]:
     """The same run under other conventions."""
     found = [Alternative(name="this statement, by Rényi accounting", unit=plan.unit, method="rdp")]
-    if isinstance(private_sum.grouping, VirtualClients) and private_sum.sampler.adjacency != "replace":
+    # limits on participation are a user's: groups are formed anew each round, and no virtual client has any
+    if isinstance(private_sum.grouping, VirtualClients) and isinstance(private_sum.sampler, PoissonSampling):
         client = private_sum.contributor_event(rounds)
         paper = "the paper's convention: neighbours differ in a whole virtual client (Xu et al. 2022)"
         found += [
