@@ -17,6 +17,8 @@ COLUMNS = (
     ("noise multiplier", "noise_multiplier"),
     ("ε for one {unit}", "epsilon"),
     ("ε, paper's convention", "epsilon_papers_convention"),
+    ("predicted noise on sums", "predicted_error"),
+    ("perplexity", "perplexity"),
     ("paper", "paper"),
 )
 START, END = "<!-- results -->", "<!-- end of results -->"
