@@ -25,6 +25,7 @@ from sfumato.data import UserDataset
 from sfumato.federated.local.batched import BatchedTrainer
 from sfumato.federated.local.one_by_one import ClientTrainer
 from sfumato.federated.local.work import ClientData, LocalTraining, gather
+from sfumato.per_example.full_precision import full_precision
 from sfumato.sampling import Cohort
 
 _ROUND_OFF = 1e-4  # of the length of a delta
@@ -107,7 +108,7 @@ class Apart:
         rows = np.concatenate([start + np.arange(n) for start, n in zip(whole.offsets, counts, strict=False)])
         offsets = np.cumsum([0, *counts])
         clients = ClientData(whole.inputs[rows], whole.labels[rows], offsets, whole.classes)
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), full_precision(theta.device):  # a batch's size decides how it rounds
             if isinstance(trainer, ClientTrainer):
                 deltas = [trainer.delta(theta, clients, indices[0])[0].clone()]
             else:
