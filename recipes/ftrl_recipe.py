@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import cells
+import numpy as np
 import torch
 from torch import nn
 
@@ -29,6 +30,7 @@ from sfumato.training.plans.noise_comparison import prefix_error
 PREDICTED = (0.5, 1.0, 2.0, 4.0, 8.0, 20.0)
 """Budgets at which the noise is predicted; nobody trains for that."""
 WITHOUT = "not private"
+CONSTANT = "always the most frequent"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,8 +147,15 @@ def cell(recipe: Recipe, name: str, seed: int, folder: Path, quick: bool, _: Pat
 
 
 def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[dict[str, Any]]:
-    """Mean and standard deviation over seeds of the accuracy on users that nobody trained on; draws the figure."""
-    rows: list[dict[str, Any]] = []
+    """Mean and standard deviation over seeds of the accuracy on users that nobody trained on; draws the figure.
+
+    The first row trains nothing: the share of the most frequent label.
+    """
+    train, test = recipe.data(quick)
+    unknown = dict.fromkeys(("epsilon", "delta", "unit", "noise_multiplier", "predicted_error", "perplexity", "paper"))
+    constant = cells.mean_and_std([most_frequent(test)])
+    shown = {"method": CONSTANT, "dataset": recipe.dataset, "metric": "accuracy", "seeds": seeds}
+    rows: list[dict[str, Any]] = [{**unknown, **shown, **constant}]
     for name, method in recipe.methods.items():
         folders = [place(name, seed) for seed in range(seeds)]
         statement, plan = (json.loads((folders[0] / file).read_text()) for file in ("statement.json", "plan.json"))
@@ -171,9 +180,19 @@ def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: 
                 "paper": None,
             }
         )
-    population = len(recipe.data(quick)[0])
-    draw(recipe, rows, predictions(recipe, population, quick), place(WITHOUT, 0).parent if quick else recipe.folder)
+    predicted = predictions(recipe, len(train), quick)
+    draw(recipe, rows, predicted, place(WITHOUT, 0).parent if quick else recipe.folder)
     return rows
+
+
+def most_frequent(users: UserDataset) -> float:
+    """Share of the label that these users hold most often; of sequences, padding is not counted."""
+    counts = np.zeros(users.num_classes, np.int64)
+    for user in range(len(users)):
+        counts += np.bincount(users.examples(user)[1].ravel(), minlength=len(counts))
+    if users.of_sequences:
+        counts[0] = 0
+    return float(counts.max() / counts.sum())
 
 
 def predictions(recipe: Recipe, population: int, quick: bool) -> dict[str, list[float]]:
@@ -205,7 +224,8 @@ def draw(recipe: Recipe, rows: list[dict[str, Any]], predicted: Mapping[str, lis
             means, spreads = ([row[key] for row in told] for key in ("mean", "std"))
             left.errorbar(recipe.epsilons, means, spreads, label=title, capsize=2, **style)
             right.plot(PREDICTED, predicted[title], **style)
-        left.axhline(by_name[WITHOUT]["mean"], color=COLOURS[6], linewidth=0.8, linestyle=":", label=WITHOUT)
+        for title, look in ((WITHOUT, ":"), (CONSTANT, "-.")):
+            left.axhline(by_name[title]["mean"], color=COLOURS[6], linewidth=0.8, linestyle=look, label=title)
         left.set_title("accuracy on others", loc="left", fontsize=10)
         right.set_title("predicted noise on sums of means, clip norms", loc="left", fontsize=10)
         right.set_yscale("log")

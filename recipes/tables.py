@@ -15,9 +15,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 COLUMNS = (
     ("noise multiplier", "noise_multiplier"),
+    ("predicted noise on sums", "predicted_error"),
     ("ε for one {unit}", "epsilon"),
     ("ε, paper's convention", "epsilon_papers_convention"),
-    ("predicted noise on sums", "predicted_error"),
     ("perplexity", "perplexity"),
     ("paper", "paper"),
 )

@@ -59,6 +59,14 @@ def test_nobody_who_is_measured_trains(recipe, shared):
     assert not set(train.user_ids) & set(test.user_ids)
 
 
+@pytest.mark.shared
+def test_the_constant_answer_is_as_right_as_blanks_are_frequent(recipe, shared):
+    test = recipe[1].data(True)[1]
+    blank = test.label_names.index(" ")
+    labels = [label for user in range(len(test)) for label in test.examples(user)[1].ravel() if label]
+    assert recipe[0].most_frequent(test) == pytest.approx(labels.count(blank) / len(labels))
+
+
 @pytest.mark.slow
 @pytest.mark.shared
 def test_every_row_runs_and_states_its_budget(recipe, shared, tmp_path):
@@ -67,6 +75,7 @@ def test_every_row_runs_and_states_its_budget(recipe, shared, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     rows = {row["method"]: row for row in json.loads((tmp_path / "quick" / "results.json").read_text())}
+    assert 0 < rows.pop("always the most frequent")["mean"] < 1
     assert list(rows) == list(recipe[1].methods)
     for name, row in rows.items():
         assert 0 <= row["mean"] <= 1 < row["perplexity"]
