@@ -18,6 +18,7 @@ COLUMNS = (
     ("predicted noise on sums", "predicted_error"),
     ("ε for one {unit}", "epsilon"),
     ("ε, paper's convention", "epsilon_papers_convention"),
+    ("perplexity", "perplexity"),
     ("paper", "paper"),
 )
 START, END = "<!-- results -->", "<!-- end of results -->"
