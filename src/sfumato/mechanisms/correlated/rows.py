@@ -19,6 +19,7 @@ from sfumato._one_thread import one_thread_each
 from sfumato._random import Stream
 from sfumato.mechanisms.correlated.recurrence import Recurrence
 from sfumato.mechanisms.drawing import add_normals
+from sfumato.per_example.full_precision import full_precision
 
 _PIECE = 1 << 17  # numbers: a piece of a vector stays in the cache
 _PIECE_ON_DEVICE = 1 << 25
@@ -90,9 +91,10 @@ class NoiseRows:
                     total[start : start + len(noise)].add_(noise, alpha=std)
 
         if self._device.type != "cpu":
-            work()
+            with full_precision(self._device):
+                work()
             return
-        with one_thread_each():
+        with one_thread_each(), full_precision(self._device):  # products: their bits follow from no setting
             workers = min(threads, len(left))
             if workers <= 1:
                 work()

@@ -7,13 +7,13 @@
 (1.0, -0.5)
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from sfumato.mechanisms.correlated.combined import combined
+from sfumato.mechanisms.correlated.combined import add_combined, add_product
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Banded:
 
     def advance(self, kept: Tensor, noise: Tensor, round: int) -> None:
         """Solve the next row of T y = z."""
-        if lags := range(1, min(self.vectors, round) + 1):
-            noise.sub_(combined([(kept[(round - lag) % self.vectors], self.coefficients[lag]) for lag in lags]))
+        if self.vectors:
+            add_product(noise, kept, _by_slot([-each for each in self.coefficients], round))
         if self.coefficients[0] != 1.0:
             noise.div_(self.coefficients[0])
         if self.vectors:
@@ -70,8 +70,8 @@ class InverseBanded:
         fresh = noise.clone() if self.vectors else noise
         if self.inverse_coefficients[0] != 1.0:
             noise.mul_(self.inverse_coefficients[0])
-        if lags := range(1, min(self.vectors, round) + 1):
-            noise.add_(combined([(kept[(round - lag) % self.vectors], self.inverse_coefficients[lag]) for lag in lags]))
+        if self.vectors:
+            add_product(noise, kept, _by_slot(self.inverse_coefficients, round))
         if self.vectors:
             kept[round % self.vectors].copy_(fresh)
 
@@ -99,7 +99,7 @@ class Buffered:
 
     def advance(self, kept: Tensor, noise: Tensor, round: int) -> None:
         """Take the buffers from the fresh noise, then add the row to them."""
-        noise.sub_(combined(list(zip(kept, self.output_scales, strict=True))))
+        add_combined(noise, [(buffer, -scale) for buffer, scale in zip(kept, self.output_scales, strict=True)])
         row = noise.to(kept.dtype)
         for buffer, decay in zip(kept, self.buffer_decays, strict=True):
             torch.add(row, buffer, alpha=decay, out=buffer)
@@ -107,3 +107,9 @@ class Buffered:
     def needed(self, round: int) -> Iterable[int]:
         """All: a row follows from all before it."""
         return range(round)
+
+
+def _by_slot(coefficients: Sequence[float], round: int) -> list[float]:
+    """The coefficient of each kept vector: round t − lag lies in slot (t − lag) mod vectors."""
+    vectors = len(coefficients) - 1
+    return [coefficients[(round - slot - 1) % vectors + 1] for slot in range(vectors)]

@@ -25,7 +25,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from sfumato.mechanisms.correlated.combined import combined
+from sfumato.mechanisms.correlated.combined import add_combined
 
 
 @dataclass(frozen=True)
@@ -73,16 +73,13 @@ class Tree:
         if not block.swallowed:
             mine.copy_(noise)
             return
-        taken_back = combined([(kept[slot], 1.0 - weight) for slot, weight in block.swallowed])
+        fresh = noise.to(kept.dtype)
+        add_combined(noise, [(kept[slot], weight - 1.0) for slot, weight in block.swallowed])
         (lowest, share), *others = reversed(block.swallowed)  # the lowest one lies where the new block goes
         assert lowest == block.slot
-        if share:
-            mine.mul_(share).add_(noise)
-            for slot, weight in others:
-                mine.add_(kept[slot], alpha=weight)
-        else:
-            mine.copy_(noise)
-        noise.sub_(taken_back)
+        mine.mul_(share).add_(fresh)
+        for slot, weight in others:
+            mine.add_(kept[slot], alpha=weight)
 
     def needed(self, round: int) -> Iterable[int]:
         """The ends of the blocks on the stack; all of the tree where an estimate holds the noise of its halves."""
