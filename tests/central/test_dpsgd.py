@@ -263,6 +263,15 @@ def test_the_cosine_schedule_ends_at_nothing(network, pictures):
     torch.testing.assert_close(vector(warm) - start, (vector(first) - start) / 2, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("sampling", ["shuffled", "min_separation"])
+def test_an_epoch_of_whole_batches_is_one_participation(sampling: str):
+    plan = DPSGD(batch_size=50, noise="tree", sampling=sampling, noise_multiplier=1.0)  # pyright: ignore[reportArgumentType]
+    for epochs in (1, 5):
+        private_sum = dataclasses.replace(plan, epochs=epochs).private_sum(630)
+        assert private_sum.rounds == 12 * epochs
+        assert f"each unit in at most {epochs} round" in private_sum.sampler.describe()
+
+
 def test_epochs_are_steps_for_the_public_population():
     plan = DPSGD(epochs=3, batch_size=64, noise_multiplier=1.0)
     assert plan.rounds_for(1000) == 47

@@ -139,3 +139,12 @@ def test_check_model_names_paths_and_cost(sfumato):
     assert half["micro_batch"] == (10 << 20) // half["bytes_per_example"]
     shown = sfumato("check-model", "bilstm", "--kind", "ids", "--shape", 20)
     assert "time steps" in shown.out
+
+
+def test_correlated_noise_is_explained_with_and_without_sampling_that_limits(sfumato):
+    words = ("--population", 600, "--epsilon", 8, "--steps", 4, "--batch-size", 60, "--dry-run")
+    said = sfumato("dpsgd", *words, "--noise", "auto").out
+    assert "not tree, banded, blt, bisr: needs sampling that limits how often a unit takes part" in said
+    assert said.count("needs sampling") == 1
+    limited = " ".join(sfumato("dpsgd", *words, "--noise", "tree", "--sampling", "shuffled").out.split())
+    assert "covered is what one example contributes" in limited

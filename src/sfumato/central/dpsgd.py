@@ -86,7 +86,9 @@ class DPSGD(PrivatePlan):
             R²), "counts" (the model gives the logarithm of a rate: Poisson loss), or "own" (anything, by a loss that is
             given in Python).
         steps: how often the optimiser steps; None follows from epochs.
-        epochs: expected passes over the data; None for 10, where steps are not given either.
+        epochs: expected passes over the data; None for 10, where steps are not given either. With shuffled or
+            min_separation sampling a pass is as many whole batches as there are: one more would let somebody take part
+            once more.
         batch_size: expected examples a step: the public denominator. The sampling rate is batch_size/N.
         micro_batch: examples that go through the model at once; None measures how many fit. No result depends on it.
         memory_budget: MiB for a micro-batch; None for half of the free memory of a GPU, 512 on a CPU.
@@ -197,7 +199,10 @@ class DPSGD(PrivatePlan):
         """Steps, for a public number of examples."""
         if self.steps is not None:
             return self.steps
-        return max(1, math.ceil((self.epochs or _EPOCHS) * population / self.batch_size))
+        epochs = self.epochs or _EPOCHS
+        if self.sampling in ("shuffled", "min_separation"):  # a step beyond whole batches costs another participation
+            return max(1, math.ceil(epochs * (population // self.batch_size)))
+        return max(1, math.ceil(epochs * population / self.batch_size))
 
     def for_population(self, population: int) -> Self:
         """The same plan by its steps, with the noise decided."""

@@ -181,8 +181,11 @@ def _show_noise(rows: Sequence[NoiseCost]) -> None:
         ["noise", "noise multiplier", error],
         [[row.settings or row.noise, number(row.noise_multiplier or 0.0), number(row.error or 0.0)] for row in known],
     )
+    unknown: dict[str, list[str]] = {}
     for row in rows[len(known) :]:
-        say(f"not {row.noise}: {row.reason}")
+        unknown.setdefault(row.reason.removeprefix(f"noise={row.noise} "), []).append(row.noise)
+    for reason, names in unknown.items():
+        say(f"not {', '.join(names)}: {reason}")
     say(f"noise: {known[0].settings or known[0].noise}, which has the least error at this budget\n")
 
 

@@ -81,7 +81,7 @@ def _assumptions(plan: Plan, private_sum: PrivateSum, rounds: int) -> list[str]:
     if private_sum.sampler.adjacency == "zero_out":
         lines.append(
             f"Who takes part in which round follows from the plan alone and not from any record, and is not hidden: "
-            f"covered is what a {plan.unit.replace('_', ' ')} contributes, in as many rounds as the limits allow."
+            f"covered is what one {plan.unit.replace('_', ' ')} contributes, in as many rounds as the limits allow."
         )
     if private_sum.whole and rounds < private_sum.rounds:
         lines.append(

@@ -44,6 +44,18 @@ def test_show_gives_each_row_s_own_cost_and_the_running_total(sfumato, ledger: P
         assert words in shown
 
 
+def test_a_strategy_of_many_numbers_is_shown_by_how_many_they_are(sfumato, tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    strategy = acc.MatrixMechanism.toeplitz(
+        coefficients=[1 / (1 + lag) for lag in range(9)], noise_multiplier=2.0, steps=9
+    )
+    with acc.Ledger.open(path) as opened:
+        opened.append(strategy)
+    shown = sfumato("ledger", "show", path, "--adjacency", "zero_out").out
+    assert "parameters of 9 numbers, squared sensitivity" in shown
+    assert "digest" not in shown
+
+
 def test_show_asks_under_another_convention_and_for_one_phase(sfumato, ledger: Path):
     words = ("ledger", "show", ledger, "--phase", "train", "--delta", 1e-4, "--adjacency", "replace", "--json")
     told = json.loads(sfumato(*words).out)

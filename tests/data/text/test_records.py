@@ -77,8 +77,11 @@ def test_fields_are_for_json_lines_only(tmp_path: Path):
 def test_a_file_that_is_cut_off_is_refused_in_one_line(tmp_path: Path):
     whole = gzip.compress(b'{"user": "a", "text": "b"}\n' * 5000)
     (tmp_path / "a.jsonl.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match="cannot be read as UTF-8 text behind line"):
+    with pytest.raises(InputError, match="cannot be read behind line"):
         read(tmp_path / "a.jsonl.gz")
     (tmp_path / "b.txt").write_bytes(b"All:\n\xff\xfe")
-    with pytest.raises(InputError, match="cannot be read as UTF-8 text"):
+    with pytest.raises(InputError, match=r"is not UTF-8 behind line 0 .*convert it"):
         read(tmp_path / "b.txt")
+    (tmp_path / "c.jsonl.gz").write_text('{"user": "a", "text": "b"}')
+    with pytest.raises(InputError, match=r"not compressed by gzip.*leave \.gz out"):
+        read(tmp_path / "c.jsonl.gz")

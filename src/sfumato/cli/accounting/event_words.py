@@ -11,6 +11,7 @@ from typing import Any
 from sfumato.accounting import Event, Poisson, WithoutReplacement, terms
 
 _LONG = 60  # characters of one value
+_MOST = 4  # numbers of one value that are shown
 
 
 def in_words(event: Event) -> str:
@@ -26,7 +27,7 @@ def single_in_words(event: Event) -> str:
     if isinstance(event, WithoutReplacement):
         return f"{single_in_words(event.event)}, {event.sample_size:,} of {event.population:,}"
     values = [(field.name, getattr(event, field.name)) for field in fields(event)]  # pyright: ignore[reportArgumentType]
-    inside = ", ".join(f"{name.replace('_', ' ')} {_value(value)}" for name, value in values)
+    inside = ", ".join(f"{name.replace('_', ' ')} {_value(value)}" for name, value in values if value != "")
     name = event.kind.replace("_", " ")
     return f"{name} ({inside})" if inside else name
 
@@ -36,5 +37,7 @@ def _value(value: Any) -> str:
         return in_words(value)
     if isinstance(value, float):
         return f"{value:.6g}"
+    if isinstance(value, tuple) and len(value) > _MOST and all(isinstance(each, float) for each in value):
+        return f"of {len(value):,} numbers"
     text = f"[{', '.join(map(_value, value))}]" if isinstance(value, tuple) else str(value)
     return text if len(text) <= _LONG else f"{text[:_LONG]}…"

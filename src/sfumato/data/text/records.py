@@ -102,10 +102,12 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         with opener(path, "rt", encoding="utf-8-sig") as content:
             for number, line in enumerate(content, 1):
                 yield number, line
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{path} cannot be read as UTF-8 text behind line {number}: {' '.join(str(error).split())[:200]}"
-        ) from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 behind line {number} ({error.reason}); convert it to UTF-8") from None
+    except gzip.BadGzipFile:
+        raise InputError(f"{path} is not compressed by gzip, as .gz says; compress it, or leave .gz out") from None
+    except (OSError, EOFError) as error:
+        raise InputError(f"{path} cannot be read behind line {number}: {' '.join(str(error).split())[:200]}") from None
 
 
 def _shown(value: object) -> str:
