@@ -109,6 +109,7 @@ ALGORITHMS: dict[str, Algorithm] = {
             "epsilon",
             "delta",
             "noise",
+            "sampling",
             "epochs",
             "batch_size",
             "learning_rate",
