@@ -242,7 +242,7 @@ def test_the_whole_run_is_accounted_by_the_promise():
         (
             {"size": 6},
             "cohorts of 6 cannot be kept full: 4 rounds in a row have no unit twice and need 24 units, but population "
-            "is 20; lower size, or min_separation to 2",
+            "is 20; take smaller cohorts, or lower min_separation to 2",
         ),
         (
             {"max_participations": 2},

@@ -124,8 +124,8 @@ class MinSeparationSampling:
         if self.size * in_a_row > self.population:
             raise InputError(
                 f"cohorts of {self.size} cannot be kept full: {in_a_row} rounds in a row have no unit twice and need "
-                f"{self.size * in_a_row} units, but population is {self.population}; take smaller cohorts, or lower min_separation to "
-                f"{self.population // self.size - 1}, {remedy}"
+                f"{self.size * in_a_row} units, but population is {self.population}; take smaller cohorts, or "
+                f"lower min_separation to {self.population // self.size - 1}, {remedy}"
             )
         if self.size * self.rounds > self.population * limits.most:
             raise InputError(
