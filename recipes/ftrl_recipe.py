@@ -8,6 +8,7 @@ public numbers predict.
 
 import dataclasses
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,18 +20,19 @@ import numpy as np
 import torch
 from torch import nn
 
-from sfumato._files import read_json
+from sfumato._files import read_json, write_json
 from sfumato.cli.accounting.figure import save
 from sfumato.data import UserDataset
 from sfumato.federated import FedAvg
 from sfumato.report.chart import COLOURS
-from sfumato.training import Cadence
+from sfumato.training import Cadence, Result
 from sfumato.training.plans.noise_comparison import prefix_error
 
 PREDICTED = (0.5, 1.0, 2.0, 4.0, 8.0, 20.0)
 """Budgets at which the noise is predicted; nobody trains for that."""
 WITHOUT = "not private"
 CONSTANT = "always the most frequent"
+_MEASURED = "measured.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,15 +55,20 @@ class Method:
     Attributes:
         noise: title in the recipe's `noises`; None for a run without noise.
         epsilon: budget of one user; None likewise.
+        drop_out: share of each cohort that is missing, at random; None for nobody.
     """
 
     noise: str | None = None
     epsilon: float | None = None
+    drop_out: float | None = None
 
     @property
     def title(self) -> str:
         """What the table calls it."""
-        return WITHOUT if self.noise is None else f"{self.noise}, ε {self.epsilon:g}"
+        if self.noise is None:
+            return WITHOUT
+        missing = f", {self.drop_out:.0%} of each cohort missing" if self.drop_out else ""
+        return f"{self.noise}, ε {self.epsilon:g}{missing}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +87,10 @@ class Recipe:
         rate_times_error: the server's rate is this divided by the predicted error, so one number is chosen for all
             kinds of noise.
         highest_rate: of the server, whatever the noise; that of the run without noise.
+        more: rows beside every noise at every budget.
+        measure: of what was trained and the test users, with an "accuracy"; None where the plan's own task has one.
+        constant: whether the first row is the share of the most frequent label.
+        check: looks at the run folders of (method, seed) and the number of seeds before the table is written.
     """
 
     folder: Path
@@ -92,12 +103,16 @@ class Recipe:
     epsilons: tuple[float, ...]
     rate_times_error: float
     highest_rate: float
+    more: tuple[Method, ...] = ()
+    measure: Callable[[Result, UserDataset], dict[str, float]] | None = None
+    constant: bool = True
+    check: Callable[[Callable[[str, int], Path], int], None] | None = None
 
     @property
     def methods(self) -> dict[str, Method]:
         """The rows, in the order of the table."""
         private = [Method(noise=noise, epsilon=epsilon) for epsilon in self.epsilons for noise in self.noises]
-        return {row.title: row for row in (Method(), *private)}
+        return {row.title: row for row in (Method(), *private, *self.more)}
 
     def planned(self, method: Method, population: int, quick: bool) -> FedAvg:
         """The plan of a row: noise that meets its budget, and the server's rate that this noise allows.
@@ -117,7 +132,7 @@ class Recipe:
         met = [plan.calibrate(epsilon=method.epsilon, population=population) for plan in choices]
         best = min(met, key=partial(predicted_error, population=population))
         rate = min(self.highest_rate, round(self.rate_times_error / predicted_error(best, population), 3))
-        return dataclasses.replace(best, server_learning_rate=rate)
+        return dataclasses.replace(best, server_learning_rate=rate, drop_out=method.drop_out)
 
 
 def predicted_error(plan: FedAvg, population: int) -> float:
@@ -133,33 +148,37 @@ def main(recipe: Recipe) -> None:
 
 def cell(recipe: Recipe, name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> None:
     """Train one row with one seed, or go on with it."""
+    if (folder / _MEASURED).exists():
+        return
     train, test = recipe.data(quick)
     plan = recipe.planned(recipe.methods[name], len(train), quick)
     torch.manual_seed(seed)
-    dataclasses.replace(plan, seed=seed).fit(
+    result = dataclasses.replace(plan, seed=seed).fit(
         recipe.model(train),
         train,
         out=folder,
         resume=(folder / "checkpoint" / "state.safetensors").exists(),
-        test=test,
+        test=test if recipe.measure is None else None,
         cadence=Cadence(checkpoint_every=20),
     )
+    if not result.finished:
+        sys.exit(f"{name}, seed {seed} was stopped; start again to go on")
+    write_json(folder / _MEASURED, recipe.measure(result, test) if recipe.measure else result.evaluation["trained"])
 
 
 def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[dict[str, Any]]:
-    """Mean and standard deviation over seeds of the accuracy on users that nobody trained on; draws the figure.
-
-    The first row trains nothing: the share of the most frequent label.
-    """
+    """Mean and standard deviation over seeds of the accuracy on users that nobody trained on; draws the figure."""
     train, test = recipe.data(quick)
-    unknown = dict.fromkeys(("epsilon", "delta", "unit", "noise_multiplier", "predicted_error", "perplexity", "paper"))
-    constant = cells.mean_and_std([most_frequent(test)])
-    shown = {"method": CONSTANT, "dataset": recipe.dataset, "metric": "accuracy", "seeds": seeds}
-    rows: list[dict[str, Any]] = [{**unknown, **shown, **constant}]
+    rows = [_constant(recipe, test, seeds)] if recipe.constant else []
+    if recipe.check is not None:
+        recipe.check(place, seeds)
     for name, method in recipe.methods.items():
         folders = [place(name, seed) for seed in range(seeds)]
         statement, plan = (json.loads((folders[0] / file).read_text()) for file in ("statement.json", "plan.json"))
-        measured = [read_json(folder / "evaluation.json")["trained"] for folder in folders]
+        measured = [read_json(folder / _MEASURED) for folder in folders]
+        told = {}
+        if "perplexity" in measured[0]:
+            told["perplexity"] = cells.mean_and_std([row["perplexity"] for row in measured])["mean"]
         private = method.noise is not None
         error = predicted_error(recipe.planned(method, statement["population"], quick), statement["population"])
         rows.append(
@@ -168,7 +187,7 @@ def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: 
                 "dataset": recipe.dataset,
                 "metric": "accuracy",
                 **cells.mean_and_std([row["accuracy"] for row in measured]),
-                "perplexity": cells.mean_and_std([row["perplexity"] for row in measured])["mean"],
+                **told,
                 "seeds": seeds,
                 "epsilon": statement["epsilon"] if private else None,
                 "delta": statement["delta"] if private else None,
@@ -183,6 +202,13 @@ def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: 
     predicted = predictions(recipe, len(train), quick)
     draw(recipe, rows, predicted, place(WITHOUT, 0).parent if quick else recipe.folder)
     return rows
+
+
+def _constant(recipe: Recipe, test: UserDataset, seeds: int) -> dict[str, Any]:
+    """The row that trains nothing."""
+    unknown = dict.fromkeys(("epsilon", "delta", "unit", "noise_multiplier", "predicted_error", "perplexity", "paper"))
+    shown = {"method": CONSTANT, "dataset": recipe.dataset, "metric": "accuracy", "seeds": seeds}
+    return {**unknown, **shown, **cells.mean_and_std([most_frequent(test)])}
 
 
 def most_frequent(users: UserDataset) -> float:
@@ -224,7 +250,7 @@ def draw(recipe: Recipe, rows: list[dict[str, Any]], predicted: Mapping[str, lis
             means, spreads = ([row[key] for row in told] for key in ("mean", "std"))
             left.errorbar(recipe.epsilons, means, spreads, label=title, capsize=2, **style)
             right.plot(PREDICTED, predicted[title], **style)
-        for title, look in ((WITHOUT, ":"), (CONSTANT, "-.")):
+        for title, look in ((WITHOUT, ":"), (CONSTANT, "-.")) if recipe.constant else ((WITHOUT, ":"),):
             left.axhline(by_name[title]["mean"], color=COLOURS[6], linewidth=0.8, linestyle=look, label=title)
         left.set_title("accuracy on others", loc="left", fontsize=10)
         right.set_title("predicted noise on sums of means, clip norms", loc="left", fontsize=10)

@@ -50,23 +50,18 @@ def test_every_row_runs_and_states_its_budget(shared, tmp_path):
 def test_rows_differ_in_noise_sampling_and_the_servers_rate_only(recipe):
     chosen = {"noise", "noise_multiplier", "sampling", "parts", "min_separation", "coefficients", "column_scales"}
     chosen |= {"server_learning_rate", "drop_out", "delta", "population"}
-    rows = recipe.methods()
+    table = recipe.RECIPE
     for title in ("tree, ε 8", "independent, Poisson sampling, ε 2", "banded, cyclic Poisson sampling, ε 8"):
-        plan = recipe.planned(rows[title], recipe.PLAN, 539)
+        plan = table.planned(table.methods[title], 539, False)
         fields = (field.name for field in dataclasses.fields(plan))
-        assert {name for name in fields if getattr(plan, name) != getattr(recipe.PLAN, name)} <= chosen
+        assert {name for name in fields if getattr(plan, name) != getattr(table.plan, name)} <= chosen
 
 
 def test_the_row_with_missing_writers_has_the_noise_and_the_rate_of_the_full_one(recipe):
-    full, missing = (recipe.planned(row, recipe.PLAN, 539) for row in _dropped_and_not(recipe))
-    assert missing.drop_out == recipe.DROP_OUT
+    full, missing = (recipe.RECIPE.planned(row, 539, False) for row in (recipe.FULL, recipe.MISSING))
+    assert missing.drop_out == 0.3
     assert dataclasses.replace(missing, drop_out=None) == full
-
-
-def _dropped_and_not(recipe) -> tuple:
-    rows = list(recipe.methods().values())
-    missing = next(row for row in rows if row.drop_out)
-    return dataclasses.replace(missing, drop_out=None), missing
+    assert recipe.MISSING.title in recipe.RECIPE.methods
 
 
 def test_statements_that_differ_in_one_byte_are_refused(recipe, tmp_path):
