@@ -69,12 +69,10 @@ EXAMPLES = {
     ],
     "account tree": [
         "# the first production model with a guarantee for every user",
-        "$ sfumato account tree --noise-multiplier 7 --steps 2000 --max-participations 6 --min-separation 313 \\",
-        ">     --delta 1e-10",
+        "$ sfumato account tree --noise-multiplier 7 --steps 2000 --max-participations 6 --min-separation 313",
     ],
     "account matrix": [
-        "$ sfumato account matrix --strategy blt --noise-multiplier 7 --steps 2000 --max-participations 6 \\",
-        ">     --min-separation 313 --delta 1e-10",
+        "$ sfumato account matrix --noise-multiplier 7 --steps 2000 --max-participations 6 --min-separation 313",
     ],
     "calibrate": [
         "# the noise for 10,000 steps",

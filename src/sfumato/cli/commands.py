@@ -139,7 +139,7 @@ COMMANDS = {
         function="account_matrix",
         options="MatrixOptions",
         summary="what a run with banded, BLT or other correlated noise costs",
-        example="sfumato account matrix --strategy blt --noise-multiplier 4 --steps 2000 --min-separation 313",
+        example="sfumato account matrix --noise-multiplier 7 --steps 2000 --max-participations 6 --min-separation 313",
     ),
     "compare": Command(
         module="accounting.compare",

@@ -26,6 +26,8 @@ def print_completion(words: Sequence[str]) -> None:
     app, groups = SubcommandApp(), dict[str, SubcommandApp]()
     for name, command in COMMANDS.items():
         group, _, rest = name.partition(" ")
+        if rest and group in COMMANDS:  # a word is completed as a command or as a group of commands, not as both
+            continue
         if rest and group not in groups:
             groups[group] = SubcommandApp()
             app.command(groups[group], name=group)

@@ -47,7 +47,7 @@ class NoiseChoice:
         tree_estimator: tree: "efficient" (Honaker's) or "plain"; None for efficient.
         tree_restart: tree: rounds of a tree; then a new one begins, and the server forgets its momentum. None for one
             tree.
-        tree_completion: tree: fill a tree up with empty rounds before a new one begins; None for no.
+        tree_completion: tree: fill a tree up with empty rounds before a new one begins.
         prefix_error: what the coefficients keep small: the "mean" or the "max" of the errors of all sums so far; None
             for mean.
         coefficients: of the strategy: banded, its first column; blt, output scales and then decays; bisr, the first
@@ -60,7 +60,7 @@ class NoiseChoice:
     buffers: int | None = None
     tree_estimator: Literal["efficient", "plain"] | None = None
     tree_restart: int | None = None
-    tree_completion: bool | None = None
+    tree_completion: bool = False
     prefix_error: Literal["mean", "max"] | None = None
     coefficients: tuple[float, ...] | None = None
     column_scales: tuple[float, ...] | None = None
@@ -73,7 +73,7 @@ class NoiseChoice:
         """
         _check.one_of(get_args(NoiseName), noise=self.noise)
         for name, kinds in NOISE_ONLY_FOR.items():
-            if self.noise not in kinds and getattr(self, name) is not None:
+            if self.noise not in kinds and getattr(self, name) not in (None, False):
                 raise InputError(
                     f"{name} is for noise={' or '.join(kinds)}, got noise={self.noise}; leave it out, or choose that "
                     "noise"
@@ -112,7 +112,7 @@ class NoiseChoice:
                 return BinaryTree(
                     estimator=self.tree_estimator or "efficient",
                     restart_every=self.tree_restart,
-                    completion=bool(self.tree_completion),
+                    completion=self.tree_completion,
                 )
             case name:
                 return by_name(

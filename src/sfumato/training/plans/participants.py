@@ -36,7 +36,7 @@ class Participants:
         sampling: "poisson" (independent coins), "fixed" (a cohort of exactly the planned size), "shuffled" (epochs in
             random order), "cyclic" (Poisson coins within parts that take turns) or "min_separation" (whoever has
             checked in and has not taken part for a while). Correlated noise needs one of the last three.
-        reshuffle: shuffled: a new order for each epoch; None for yes. One order for all keeps a unit's rounds an epoch
+        reshuffle: shuffled: a new order for each epoch. One order for all keeps a unit's rounds an epoch
             apart, which costs less with correlated noise.
         parts: cyclic: how many parts take turns; None for as many as the noise has bands.
         min_separation: rounds between two participations of a unit, at least; None for as many as keep cohorts full.
@@ -46,7 +46,7 @@ class Participants:
     """
 
     sampling: SamplingName = "poisson"
-    reshuffle: bool | None = None
+    reshuffle: bool = True
     parts: int | None = None
     min_separation: int | None = None
     max_participations: int | None = None
@@ -61,7 +61,7 @@ class Participants:
         """
         _check.one_of(get_args(SamplingName), sampling=self.sampling)
         for name, kind in _ONLY_FOR.items():
-            if kind != self.sampling and getattr(self, name) is not None:
+            if kind != self.sampling and getattr(self, name) not in (None, True):
                 raise InputError(
                     f"{name} is for sampling={kind}, got sampling={self.sampling}; leave it out, or choose that one"
                 )
@@ -98,8 +98,7 @@ class Participants:
             case "fixed":
                 return FixedSizeSampling(size=size, population=population)
             case "shuffled":
-                reshuffle = self.reshuffle is not False
-                return ShuffledEpochs(size=size, population=population, rounds=rounds, reshuffle=reshuffle)
+                return ShuffledEpochs(size=size, population=population, rounds=rounds, reshuffle=self.reshuffle)
             case "cyclic":
                 return CyclicPoissonSampling(size=size, population=population, parts=self.parts or 1, rounds=rounds)
             case "min_separation":

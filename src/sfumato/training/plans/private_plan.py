@@ -260,7 +260,9 @@ class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
 
     def _candidates(self, limits: Participation | None) -> list[Self]:
         """This plan with each kind of noise, and more bands than usual where there is room."""
-        plain = dataclasses.replace(self, **dict.fromkeys(NOISE_ONLY_FOR), noise="gaussian")
+        plain = dataclasses.replace(
+            self, **{**dict.fromkeys(NOISE_ONLY_FOR), "tree_completion": False}, noise="gaussian"
+        )
         error = self.prefix_error
         found = [plain, dataclasses.replace(plain, noise="tree")]
         found += [dataclasses.replace(plain, noise=name, prefix_error=error) for name in ("banded", "blt", "bisr")]
