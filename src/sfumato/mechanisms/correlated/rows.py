@@ -2,7 +2,8 @@
 
 Everything follows from the run's key. Rows that are asked for in order cost one draw of noise and a pass over the kept
 vectors; after a resume, `kept` is made again from the fresh noise of the rounds before. Kept vectors are in single
-precision: what that rounds away is a part of the noise, and depends on nothing else.
+precision: what that rounds away is a part of the noise, and depends on nothing else. What is fresh in a row has the
+precision of the sum that it is added to, so that it covers the sum's last digits.
 
 On a processor the work is done in pieces of fixed places, each by one thread, so that any number of threads gives the
 same bits. The kept vectors of a piece lie together.

@@ -34,11 +34,6 @@ class NoiseCost:
     reason: str
     plan: Any
 
-    def to_json(self) -> dict[str, Any]:
-        """The row without its plan."""
-        row = {"noise": self.noise, "settings": self.settings, "noise_multiplier": self.noise_multiplier}
-        return {**row, "error": self.error, "reason": self.reason}
-
 
 def prefix_error(strategy: Strategy | None, noise_multiplier: float, rounds: int, error: str) -> float:
     """Error of the prefix sums in clip norms: the root of their mean ("mean") or largest ("max") variance."""
