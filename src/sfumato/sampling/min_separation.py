@@ -76,7 +76,7 @@ class MinSeparationSampling:
             raise InputError(
                 f"a cohort of {self.size} cannot be drawn from {self.population} units; take a smaller size"
             )
-        self._refuse_cap_that_cannot_fit()
+        self.limits.refuse_unreachable()
         if self.availability == 1.0:
             self._refuse_cohorts_that_cannot_fill()
 
@@ -108,14 +108,6 @@ class MinSeparationSampling:
     def describe(self) -> str:
         """For the statement; the same whoever is missing."""
         return f"cohorts of at most {self.size} of {self.population}, {in_words(self.limits)}"
-
-    def _refuse_cap_that_cannot_fit(self) -> None:
-        fitting = Participation(rounds=self.rounds, max_participations=None, min_separation=self.min_separation).most
-        if self.limits.max_participations is not None and self.limits.max_participations > fitting:
-            raise InputError(
-                f"max_participations must be <= {fitting}, got {self.max_participations}: no more fit into "
-                f"{self.rounds} rounds with {self.min_separation} between two; lower it or min_separation"
-            )
 
     def _refuse_cohorts_that_cannot_fill(self) -> None:
         limits = self.limits

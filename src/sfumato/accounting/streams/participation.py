@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sfumato._check import whole
+from sfumato._check import InputError, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,19 @@ class Participation:
         """Most participations that fit, >= 1."""
         fitting = -(-self.rounds // self.period)
         return fitting if self.max_participations is None else min(self.max_participations, fitting)
+
+    def refuse_unreachable(self) -> None:
+        """Refuse a cap that no pattern reaches: whoever set it expects another run.
+
+        Raises:
+            InputError: more participations than fit.
+        """
+        fitting, wanted = -(-self.rounds // self.period), self.max_participations
+        if wanted is not None and wanted > fitting:
+            raise InputError(
+                f"max_participations must be <= {fitting}, got {wanted}: no more fit into {self.rounds} rounds with "
+                f"{self.min_separation} between two; lower it or min_separation"
+            )
 
     def allows(self, pattern: Sequence[int]) -> bool:
         """Whether a unit may take part in exactly these rounds, 0-based and ascending."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sfumato import accounting as acc
-from sfumato._check import InputError, positive, whole
+from sfumato._check import positive, whole
 from sfumato._types import Adjacency
 from sfumato.accounting.strategies import BinaryTree, MatrixName, Strategy, by_name
 from sfumato.cli.accounting.batches import chosen_delta
@@ -47,14 +47,11 @@ class StreamOptions(CommonOptions):
         """
         positive(noise_multiplier=self.noise_multiplier, remedy="for no noise, sfumato account --noise-multiplier 0")
         whole(steps=self.steps)
-        free = acc.Participation(rounds=self.steps, max_participations=None, min_separation=self.min_separation)
-        most = self.max_participations
-        if most is not None and most > free.most:
-            raise InputError(
-                f"max_participations must be <= {free.most}, got {most}: no more fit into {self.steps} rounds with "
-                f"{self.min_separation} between two; lower it or min_separation"
-            )
-        return acc.Participation(rounds=self.steps, max_participations=most, min_separation=self.min_separation)
+        limits = acc.Participation(
+            rounds=self.steps, max_participations=self.max_participations, min_separation=self.min_separation
+        )
+        limits.refuse_unreachable()
+        return limits
 
 
 @dataclass(frozen=True, kw_only=True)

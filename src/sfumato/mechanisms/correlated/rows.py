@@ -81,9 +81,8 @@ class NoiseRows:
                 return None
 
         def work() -> None:
-            memory = torch.empty(
-                longest, dtype=self._dtype, device=self._device
-            )  # used again: fresh pages cost more than what is written
+            # used again: fresh pages cost more than what is written
+            memory = torch.empty(longest, dtype=self._dtype, device=self._device)
             for start, kept in iter(taken, None):
                 noise = memory[: kept.shape[1]].zero_()
                 add_normals(noise, self._fresh(round).from_normal(start), std=1.0, threads=drawing)

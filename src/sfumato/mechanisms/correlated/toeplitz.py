@@ -72,7 +72,6 @@ class InverseBanded:
             noise.mul_(self.inverse_coefficients[0])
         if self.vectors:
             add_product(noise, kept, _by_slot(self.inverse_coefficients, round))
-        if self.vectors:
             kept[round % self.vectors].copy_(fresh)
 
     def needed(self, round: int) -> Iterable[int]:
