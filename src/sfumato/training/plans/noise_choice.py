@@ -14,10 +14,11 @@ from sfumato.accounting.strategies import (
     Strategy,
     by_name,
 )
+from sfumato.training.plans.unused import refuse_unused
 
 NoiseName = Literal["gaussian", "tree", "banded", "blt", "bisr", "auto"]
 
-NOISE_ONLY_FOR: dict[str, tuple[NoiseName, ...]] = {
+NOISE_ONLY_FOR: dict[str, tuple[str, ...]] = {
     "bands": ("banded", "bisr"),
     "buffers": ("blt",),
     "tree_estimator": ("tree",),
@@ -27,7 +28,7 @@ NOISE_ONLY_FOR: dict[str, tuple[NoiseName, ...]] = {
     "coefficients": ("banded", "blt", "bisr"),
     "column_scales": ("banded",),
 }
-"""Fields that some kinds of noise read; with another they would do nothing, and nobody would be told."""
+"""Fields that some kinds of noise read."""
 
 DEFAULT_PARTS = 8
 """Parts of cyclic Poisson sampling, and bands of its noise, where neither is given."""
@@ -72,12 +73,7 @@ class NoiseChoice:
             InputError: there is one.
         """
         _check.one_of(get_args(NoiseName), noise=self.noise)
-        for name, kinds in NOISE_ONLY_FOR.items():
-            if self.noise not in kinds and getattr(self, name) not in (None, False):
-                raise InputError(
-                    f"{name} is for noise={' or '.join(kinds)}, got noise={self.noise}; leave it out, or choose that "
-                    "noise"
-                )
+        refuse_unused(self, "noise", NOISE_ONLY_FOR)
         for name in ("bands", "buffers", "tree_restart"):
             if getattr(self, name) is not None:
                 _check.whole(**{name: getattr(self, name)})

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Literal, Self, get_args
 
 from sfumato import _check
-from sfumato._check import InputError
 from sfumato.sampling import (
     CyclicPoissonSampling,
     FixedSizeSampling,
@@ -14,18 +13,16 @@ from sfumato.sampling import (
     Sampler,
     ShuffledEpochs,
 )
+from sfumato.training.plans.unused import refuse_unused
 
 SamplingName = Literal["poisson", "fixed", "shuffled", "cyclic", "min_separation"]
 
-_ONLY_FOR: dict[str, SamplingName] = {
-    "reshuffle": "shuffled",
-    "parts": "cyclic",
-    "min_separation": "min_separation",
-    "max_participations": "min_separation",
-    "availability": "min_separation",
-    "drop_out": "min_separation",
+_ONLY_FOR: dict[str, tuple[str, ...]] = {
+    "reshuffle": ("shuffled",),
+    "parts": ("cyclic",),
+    **dict.fromkeys(("min_separation", "max_participations", "availability", "drop_out"), ("min_separation",)),
 }
-"""Fields that one kind of sampling reads; with another they would do nothing, and nobody would be told."""
+"""Fields that one kind of sampling reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +57,7 @@ class Participants:
             InputError: there is one.
         """
         _check.one_of(get_args(SamplingName), sampling=self.sampling)
-        for name, kind in _ONLY_FOR.items():
-            if kind != self.sampling and getattr(self, name) not in (None, True):
-                raise InputError(
-                    f"{name} is for sampling={kind}, got sampling={self.sampling}; leave it out, or choose that one"
-                )
+        refuse_unused(self, "sampling", _ONLY_FOR)
         for name, least in {"parts": 1, "min_separation": 0, "max_participations": 1}.items():
             if getattr(self, name) is not None:
                 _check.whole(at_least=least, **{name: getattr(self, name)})

@@ -25,18 +25,18 @@ from sfumato.training.fit import TrainingPlan
 from sfumato.training.plans.noise_choice import DEFAULT_PARTS, NOISE_ONLY_FOR, NoiseChoice, coefficients_of
 from sfumato.training.plans.noise_comparison import NoiseCost, prefix_error
 from sfumato.training.plans.participants import Participants
+from sfumato.training.plans.unused import refuse_unused, unset
 from sfumato.training.private_sum import PrivateSum
 
-_ONLY_FOR = {
-    "layer_shares": "per_layer",
-    "clip_gamma": "automatic",
-    "adaptive_clip_quantile": "adaptive",
-    "adaptive_clip_learning_rate": "adaptive",
-    "adaptive_clip_count_noise": "adaptive",
-    "adaptive_clip_rounds": "adaptive",
+_ONLY_FOR: dict[str, tuple[str, ...]] = {
+    "layer_shares": ("per_layer",),
+    "clip_gamma": ("automatic",),
+    "adaptive_clip_quantile": ("adaptive",),
+    "adaptive_clip_learning_rate": ("adaptive",),
+    "adaptive_clip_count_noise": ("adaptive",),
+    "adaptive_clip_rounds": ("adaptive",),
 }
-"""Fields that one kind of clipping reads; with another they would do nothing, and nobody would be told. All are None
-unless given: a default of their own could not be told from the same number given."""
+"""Fields that one kind of clipping reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,20 +92,11 @@ class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
                 "for a run without privacy"
             )
         _ = self._quantile  # checks its fields, whether it is used or not
-        self._refuse_unused()
+        refuse_unused(self, "clipping", _ONLY_FOR)
         if self.bound.quantile is not None:
             self.bound.quantile.count_noise_std(
                 clients=self.grouping.clients, noise_multiplier=self.noise_multiplier or 0.0
             )
-
-    def _refuse_unused(self) -> None:
-        """Refuse settings of another kind of clipping than the chosen one."""
-        for name, kind in _ONLY_FOR.items():
-            if kind != self.clipping and getattr(self, name) is not None:
-                raise InputError(
-                    f"{name} is for clipping={kind}, got clipping={self.clipping}; leave it out, or choose that "
-                    "clipping"
-                )
 
     @property
     def grouping(self) -> OwnClients | VirtualClients:
@@ -232,7 +223,7 @@ class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
         # The count's noise limits z from above; it does not change what a given z costs.
         plain = base
         if base.clipping == "adaptive":
-            plain = dataclasses.replace(base, clipping="flat", **dict.fromkeys(_ONLY_FOR))
+            plain = dataclasses.replace(base, clipping="flat", **unset(base, _ONLY_FOR))
 
         def event(noise_multiplier: float) -> Event:
             rounds = dataclasses.replace(plain, noise_multiplier=noise_multiplier).private_sum(population)
@@ -260,9 +251,7 @@ class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
 
     def _candidates(self, limits: Participation | None) -> list[Self]:
         """This plan with each kind of noise, and more bands than usual where there is room."""
-        plain = dataclasses.replace(
-            self, **{**dict.fromkeys(NOISE_ONLY_FOR), "tree_completion": False}, noise="gaussian"
-        )
+        plain = dataclasses.replace(self, **unset(self, NOISE_ONLY_FOR), noise="gaussian")
         error = self.prefix_error
         found = [plain, dataclasses.replace(plain, noise="tree")]
         found += [dataclasses.replace(plain, noise=name, prefix_error=error) for name in ("banded", "blt", "bisr")]
