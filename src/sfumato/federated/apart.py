@@ -13,7 +13,6 @@ Not seen is what begins only later, or with other records.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -24,6 +23,7 @@ from sfumato._check import InputError
 from sfumato.data import UserDataset
 from sfumato.federated.local.batched import BatchedTrainer
 from sfumato.federated.local.one_by_one import ClientTrainer
+from sfumato.federated.local.row_tables import row_tables_of
 from sfumato.federated.local.work import ClientData, LocalTraining, gather
 from sfumato.per_example.full_precision import full_precision
 from sfumato.sampling import Cohort
@@ -54,7 +54,7 @@ class Apart:
         *,
         global_classes: bool,
     ) -> None:
-        self._local = replace(local, epochs=1, reconstruction_steps=0)
+        self._local = local.brief()
         self._trainer, self._users, self._global_classes = trainer, users, global_classes
         size = local.batch_size or 32
         self._most = (size // 2 + 1, size + 2, 2 * size + 2, 2 * size)  # examples: full batches and others
@@ -88,6 +88,7 @@ class Apart:
         trainer = self._trainer(self._local)
         _without_dropout(trainer.trained.model)
         alone = [self._deltas(trainer, [index])[0] for index in range(len(self._clients))]
+        self._refuse_other_rows(trainer, alone)
         everybody = list(range(len(self._clients)))
         for order in (everybody, everybody[::-1]):
             together = self._deltas(trainer, order)
@@ -97,6 +98,18 @@ class Apart:
                     "model's delta for one client changes with the others there (something mixes the examples of a "
                     "batch, or draws random numbers); use clients_at_once=1"
                 )
+
+    def _refuse_other_rows(self, trainer: Trainer, alone: list[Tensor]) -> None:
+        """Refuse a model whose tables of rows are not what it says of them."""
+        if not row_tables_of(trainer.trained):
+            return
+        single = ClientTrainer(self._local, trainer.trained)
+        if not all(_close(self._deltas(single, [index])[0], delta) for index, delta in enumerate(alone)):
+            raise InputError(
+                "the model's row_tables do not say which rows an example takes: a client's delta is another one when "
+                "whole tables are trained; name weights that are looked up by that column of the inputs alone, or use "
+                "clients_at_once=1"
+            )
 
     def _deltas(self, trainer: Trainer, indices: list[int]) -> list[Tensor]:
         """Of some clients in one operation, from the weights that all begin with."""
@@ -112,7 +125,10 @@ class Apart:
             if isinstance(trainer, ClientTrainer):
                 deltas = [trainer.delta(theta, clients, indices[0])[0].clone()]
             else:
-                deltas = list(trainer.deltas(theta, clients, indices)[0].clone())
+                found = trainer.deltas(theta, clients, indices)[0]
+                deltas = list(
+                    found.clone() if isinstance(found, Tensor) else found.whole(trainer.trained.layout.shapes)
+                )
         trainer.trained.put_back()
         return deltas
 

@@ -15,7 +15,7 @@ from sfumato._types import Unit
 from sfumato.clipping import ClippedSum, ConstantClipNorm, NormBound
 from sfumato.data import UserDataset
 from sfumato.federated.deltas import LocalContribution
-from sfumato.federated.local.losses import Loss, loss_of
+from sfumato.federated.local.losses import Loss, loss_of, without_head
 from sfumato.federated.local.one_by_one import ClientTrainer
 from sfumato.federated.local.work import ClientData, LocalTraining
 from sfumato.federated.measured import MODEL_FIELDS, task_of
@@ -32,8 +32,8 @@ class Centralized(Rounds, TrainingPlan):
         batch_size: examples a step, drawn without replacement.
         learning_rate: rate of the backbone and the head.
         momentum: in [0, 1).
-        loss: of a head: "softmax" on inner products, or "cosine", "cosface", "arcface" on scaled cosines; of a model of
-            sequences: "next_token".
+        loss: of a head: "softmax" on inner products, or "cosine", "cosface", "arcface" on scaled cosines; of a model
+            that has no head beside it: "next_token" of sequences, "squared" of values, "cross_entropy" of its logits.
         loss_scale: factor on cosines.
         loss_margin: margin of CosFace (cosine) or ArcFace (radians).
     """
@@ -66,7 +66,7 @@ class Centralized(Rounds, TrainingPlan):
             batch_size=None,
             learning_rate=1.0,
             loss=loss_of(self.loss, self.loss_scale, self.loss_margin),
-            head="none" if self.loss == "next_token" else "shared",
+            head="none" if without_head(self.loss) else "shared",
         )
 
     def default_task(self) -> Task:

@@ -18,7 +18,7 @@ from sfumato.data import UserDataset, to_tensor
 from sfumato.federated.apart import Apart
 from sfumato.federated.local.batched import BatchedTrainer
 from sfumato.federated.local.heads import glorot_head
-from sfumato.federated.local.losses import NextTokenLoss
+from sfumato.federated.local.losses import OutputLoss
 from sfumato.federated.local.one_by_one import ClientTrainer
 from sfumato.federated.local.work import LocalTraining, gather
 from sfumato.models import refuse_batch_norm, refuse_no_values
@@ -42,6 +42,7 @@ class LocalContribution(Contribution):
         client_threads: threads that train clients side by side, each on a resident copy; None chooses.
         device: where to train.
         head_seed: of the initial shared head.
+        own: a regular expression of whole names of parameters that are each client's own; None for none.
 
     Raises:
         InputError: a layer that couples examples, a model that does not take these inputs, no such parameters.
@@ -59,6 +60,7 @@ class LocalContribution(Contribution):
         client_threads: int | None,
         device: str,
         head_seed: int,
+        own: str | None = None,
     ) -> None:
         refuse_no_values(model)
         refuse_batch_norm(model)
@@ -69,13 +71,13 @@ class LocalContribution(Contribution):
         self.clients_at_once = clients_at_once
         outputs = probe(copied(model).to(device), users, device)
         head = None
-        if local.head == "none":
-            _refuse_other_outputs(outputs, users)
+        if isinstance(local.loss, OutputLoss):
+            _refuse_other_outputs(outputs, users, local.loss)
         else:
             dimension = _dimension(outputs)
         if local.head == "shared":
             head = glorot_head(users.num_classes, dimension, torch.Generator().manual_seed(head_seed))
-        fresh = partial(Trainable, model, trainable, device=device, head=head)
+        fresh = partial(Trainable, model, trainable, device=device, head=head, own=own)
         self.trained = fresh()
         refuse_private_as_public(self.trained, ((to_tensor(users.examples(u)[0]),) for u in range(len(users))))
         threads = _threads(fresh().model, users, device, client_threads, clients_at_once)
@@ -103,6 +105,8 @@ class LocalContribution(Contribution):
 
         def train(trainer: ClientTrainer | BatchedTrainer, part: Cohort, memory: Tensor | None = None) -> ClippedSum:
             trainer.trained.model.train()
+            if self.local.reconstruction is not None and self.clients_at_once > 1:  # who takes as many steps together
+                part = part.take(np.argsort(self.users.sizes[part.units], kind="stable"))
             share = ClippedSum(bound, clip_norm, self.trained.layout, device=theta.device, out=memory)
             for start in range(0, len(part), self.clients_at_once):
                 chunk = part.take(slice(start, start + self.clients_at_once))
@@ -113,7 +117,10 @@ class LocalContribution(Contribution):
                     share.add(delta)
                 else:
                     deltas, losses, examples = trainer.deltas(theta, clients, seeds)
-                    share.add_rows(deltas)
+                    if isinstance(deltas, Tensor):
+                        share.add_rows(deltas)
+                    else:
+                        deltas.add_to(share)
                     loss = losses.sum()
                 trainer.trained.put_back()
                 trainer.trained.forget()  # what no check before the first round could see begins later
@@ -144,8 +151,8 @@ class LocalContribution(Contribution):
 
         def losses(model: nn.Module) -> Tensor:
             outputs = model(made_up(like).to(device))
-            if isinstance(self.local.loss, NextTokenLoss):
-                return self.local.loss(outputs, None, made_up(like).to(device))
+            if isinstance(self.local.loss, OutputLoss):
+                return self.local.loss(outputs, None, self.local.loss.labels_like(made_up(like)).to(device))
             head = made_up(torch.empty(ROWS, outputs.shape[1], dtype=outputs.dtype), seed=1).to(device)
             return self.local.loss(outputs, head, torch.arange(ROWS, device=device))
 
@@ -212,14 +219,13 @@ def _dimension(outputs: Tensor) -> int:
     return outputs.shape[1]
 
 
-def _refuse_other_outputs(outputs: Tensor, users: UserDataset) -> None:
-    """Refuse what is no logit for every token of the data's vocabulary at every place."""
-    wanted = (1, *users.input_shape, users.num_classes)
-    if tuple(outputs.shape) != wanted:
+def _refuse_other_outputs(outputs: Tensor, users: UserDataset, loss: OutputLoss) -> None:
+    """Refuse what the loss cannot compare with the data's labels."""
+    wanted, what, remedy = loss.outputs_of(users.input_shape, users.num_classes)
+    if tuple(outputs.shape) != (1, *wanted):
         raise InputError(
-            f"the model must give logits {list(wanted)} for one sequence, an output for each of the data's "
-            f"{users.num_classes:,} ids at every place, got shape {list(outputs.shape)}; build it with "
-            f"vocabulary_size={users.num_classes}"
+            f"the model must give {what}, shape {[1, *wanted]} for one example, got shape {list(outputs.shape)}; "
+            f"{remedy}"
         )
 
 

@@ -10,7 +10,7 @@ from sfumato._check import InputError
 from sfumato.data import UserDataset
 from sfumato.federated.deltas import LocalContribution
 from sfumato.federated.local.heads import HeadLoss
-from sfumato.federated.local.losses import Loss, NextTokenLoss, loss_of
+from sfumato.federated.local.losses import Loss, OutputLoss, loss_of, without_head
 from sfumato.federated.local.work import LocalTraining
 from sfumato.federated.measured import MODEL_FIELDS, task_of
 from sfumato.federated.restrained import Restrained
@@ -33,8 +33,8 @@ class FederatedPlan(PrivatePlan, Rounds):
         client_threads: threads that train clients side by side, each on its own copy of the model; None chooses by
             the number of cores and the size of the model.
         max_examples: processed examples a client and round, at most; None for no cap.
-        loss: of a head: "softmax" on inner products, or "cosine", "cosface", "arcface" on scaled cosines; of a model of
-            sequences, which has no head beside it: "next_token".
+        loss: of a head: "softmax" on inner products, or "cosine", "cosface", "arcface" on scaled cosines; of a model
+            that has no head beside it: "next_token" of sequences, "squared" of values, "cross_entropy" of its logits.
         loss_scale: factor on cosines.
         loss_margin: margin of CosFace (cosine) or ArcFace (radians).
     """
@@ -116,14 +116,14 @@ class FederatedPlan(PrivatePlan, Rounds):
         raise NotImplementedError
 
     @property
-    def local_loss(self) -> HeadLoss | NextTokenLoss:
+    def local_loss(self) -> HeadLoss | OutputLoss:
         """What turns embeddings and a head, or a model's own logits, into a loss."""
         return loss_of(self.loss, self.loss_scale, self.loss_margin)
 
     @property
     def head(self) -> Literal["shared", "own", "none"]:
         """Whose the head is."""
-        return "none" if self.loss == "next_token" else "shared"
+        return "none" if without_head(self.loss) else "shared"
 
     def contribution(self, model: nn.Module, data: UserDataset, device: str, head_seed: int) -> LocalContribution:
         """Deltas of local training."""
@@ -137,7 +137,12 @@ class FederatedPlan(PrivatePlan, Rounds):
             client_threads=self.client_threads,
             device=device,
             head_seed=head_seed,
+            own=self.own_parameters(model),
         )
+
+    def own_parameters(self, model: nn.Module) -> str | None:
+        """A regular expression of the parameters that never leave a client; None for none."""
+        return None
 
     @property
     def global_classes(self) -> bool:
@@ -148,6 +153,8 @@ class FederatedPlan(PrivatePlan, Rounds):
         """A head with a row for every label of the data set rests on a public label space."""
         if self.loss == "next_token":
             return ["The vocabulary is public: the model has an output for each of its ids."]
+        if self.loss == "squared":
+            return []
         return [
             "The set of labels is public: heads have a row for each. Where labels are people, it tells who may have "
             "taken part."

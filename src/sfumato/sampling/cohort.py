@@ -16,7 +16,8 @@ class Cohort:
     """Contributors in the order of their slots; each is a unit, or several units that contribute together.
 
     Attributes:
-        slots: int64 [contributors], ascending; a slot names its contributor's randomness, whoever else takes part.
+        slots: int64 [contributors], ascending unless `take` was asked for another order; a slot names its contributor's
+            randomness, whoever else takes part.
         units: int64 [participants], the units of the first contributor, then those of the second, …
         offsets: int64 [contributors + 1]: contributor i has the units offsets[i] … offsets[i + 1] − 1, never none.
     """
@@ -37,8 +38,8 @@ class Cohort:
         """The units of one contributor, int64 [n]."""
         return self.units[self.offsets[contributor] : self.offsets[contributor + 1]]
 
-    def take(self, part: slice) -> "Cohort":
-        """Some of the contributors, in the same order."""
+    def take(self, part: slice | np.ndarray) -> "Cohort":
+        """Some of the contributors, in the order asked for."""
         slots, sizes = self.slots[part], np.diff(self.offsets)[part]
         if len(self.units) == len(self.slots):
             return Cohort(slots, self.units[part], np.arange(len(slots) + 1))

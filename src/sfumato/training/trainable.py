@@ -11,6 +11,7 @@ Statistics of public inputs follow the weights; for a release, a fresh copy comp
 """
 
 import copy
+import re
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,8 @@ from sfumato.training.attributes import Attributes
 HEAD = "head.weight"
 """The released name of a head that is trained beside the model."""
 
+_SHOWN = 8  # names in a message
+
 
 class Trainable:
     """A copy of a module in training mode; only the chosen parameters require a gradient.
@@ -36,16 +39,20 @@ class Trainable:
         head: float [classes, d], one more trained parameter that is no part of the module; None for none.
         in_place: train the user's own module, where it is and in the mode it is in, for a loop of the user's own; a
             copy of it as it was is kept for the release.
+        own: a regular expression of whole parameter names: these are each contributor's own. They are no part of the
+            vector, begin with the same values for everybody, and are released as they were in the beginning.
 
     Attributes:
         model: the copy, or the user's own.
+        own: the parameters that are each contributor's own, by name.
         layout: names and shapes of the trained parameters, the head last.
         parameters: the trained parameters, each a view of `vector`.
         vector: float [size], all of them one after the other.
         initial: float [size], the vector to start from.
 
     Raises:
-        InputError: the module cannot be copied, nothing is to be trained, or a parameter is no real number.
+        InputError: the module cannot be copied, nothing is to be trained, a parameter is no real number, or `own` names
+            none or all of those that are trained.
     """
 
     def __init__(
@@ -56,11 +63,14 @@ class Trainable:
         device: torch.device | str = "cpu",
         head: Tensor | None = None,
         in_place: bool = False,
+        own: str | None = None,
     ) -> None:
         self._source = copied(model) if in_place else model
         self.model = model if in_place else copied(model).to(device).train()
         bare = head is not None and not any(True for _ in self.model.parameters())
         named = [] if bare else _chosen(self.model, spec)
+        self.own = {} if own is None else _own(named, own)
+        named = [(name, parameter) for name, parameter in named if name not in self.own]
         if head is not None:
             named = [*named, (HEAD, nn.Parameter(head.to(device, copy=True)))]
         self._head = head is not None
@@ -88,6 +98,16 @@ class Trainable:
         with torch.no_grad():
             for parameter, view in zip(self.parameters, self.views(theta), strict=True):
                 parameter.copy_(view)
+
+    def kept(self, name: str) -> Tensor:
+        """What a tensor of this name that is not in the vector was before any record was seen."""
+        return self._kept[name]
+
+    def renew_own(self) -> None:
+        """Give a contributor's own parameters the values that everybody begins with."""
+        with torch.no_grad():
+            for name, parameter in self.own.items():
+                parameter.copy_(self._kept[name])
 
     def released(self, theta: Tensor) -> dict[str, Tensor]:
         """The tensors to release with the parameters `theta`, float [size]: they and what is not trained."""
@@ -245,6 +265,23 @@ def _chosen(model: nn.Module, spec: str) -> list[tuple[str, nn.Parameter]]:
     for parameter in model.parameters():
         parameter.requires_grad_(id(parameter) in chosen)
     return named
+
+
+def _own(named: list[tuple[str, nn.Parameter]], pattern: str) -> dict[str, nn.Parameter]:
+    """Those of the parameters that are each contributor's own."""
+    try:
+        found = {name: parameter for name, parameter in named if re.fullmatch(pattern, name)}
+    except re.error as error:
+        raise InputError(f"local parameters: {pattern!r} is no regular expression: {error}") from None
+    if found and len(found) < len(named):
+        return found
+    names = ", ".join(name for name, _ in named[:_SHOWN]) + (", …" if len(named) > _SHOWN else "")
+    if not found:
+        raise InputError(f"local parameters: {pattern!r} names none of the parameters that are trained: {names}")
+    raise InputError(
+        f"local parameters: {pattern!r} names all parameters that are trained, so nothing would be learned together; "
+        f"leave some of these out: {names}"
+    )
 
 
 def _with_public_inputs(model: nn.Module) -> list[nn.Module]:

@@ -12,7 +12,8 @@ from sfumato.data import to_tensor
 from sfumato.federated.local.batched import BatchedTrainer
 from sfumato.federated.local.heads import HeadLoss, glorot_head
 from sfumato.federated.local.one_by_one import ClientTrainer
-from sfumato.federated.local.work import ClientData, LocalTraining, orders_of_examples
+from sfumato.federated.local.phases import orders_of_examples
+from sfumato.federated.local.work import ClientData, LocalTraining
 from sfumato.training import Trainable
 
 
@@ -46,17 +47,12 @@ def trained_of(model: nn.Module, shared: bool) -> Trainable:
     return Trainable(model, head=glorot_head(7, 4, torch.Generator().manual_seed(9)) if shared else None)
 
 
-@pytest.mark.parametrize("shared", [False, True])
+CHANGES = [{}, {"max_examples": 25}, {"batch_size": None}, {"loss": HeadLoss("arcface")}, {"momentum": 0.0}]
+
+
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"reconstruction_steps": 2},
-        {"max_examples": 25},
-        {"batch_size": None},
-        {"loss": HeadLoss("arcface")},
-        {"momentum": 0.0},
-    ],
+    ("shared", "changes"),
+    [(shared, changes) for changes in CHANGES for shared in (False, True)] + [(False, {"reconstruction_steps": 2})],
     ids=str,
 )
 def test_batched_clients_equal_one_after_the_other(tiny, shared, changes):
@@ -85,7 +81,7 @@ def test_a_client_trains_as_plain_torch_would(tiny):
     theta = trained.initial
     local = LocalTraining(epochs=1, batch_size=8, learning_rate=0.1, momentum=0.9, head="shared")
     delta, _, _ = ClientTrainer(local, trained).delta(theta, client, 3)
-    order, _ = orders_of_examples(np.array([33]), local, np.array([3]))
+    order, _ = orders_of_examples(local.phases[0], np.array([33]), np.array([3]))
     optimizer = torch.optim.SGD([*reference.parameters(), head], lr=0.1, momentum=0.9)
     for start in range(0, len(order), 8):
         index = order[start : start + 8]
@@ -108,7 +104,7 @@ def test_a_client_without_examples_contributes_nothing(tiny):
 
 def test_the_cap_bounds_processed_examples_and_each_pass_has_a_new_order():
     local = LocalTraining(epochs=3, max_examples=25)
-    order, counts = orders_of_examples(np.array([10]), local, np.array([0]))
+    order, counts = orders_of_examples(local.phases[0], np.array([10]), np.array([0]))
     assert counts.tolist() == [len(order)] == [25]
     first, second = order[:10].tolist(), order[10:20].tolist()
     assert sorted(first) == sorted(second) == list(range(10))
@@ -118,10 +114,10 @@ def test_the_cap_bounds_processed_examples_and_each_pass_has_a_new_order():
 def test_a_clients_order_depends_on_its_own_seed_and_size_alone():
     local = LocalTraining(epochs=2, max_examples=15)
     sizes, seeds = np.array([4, 0, 9, 12]), np.array([5, 6, 2**62, 8])
-    order, counts = orders_of_examples(sizes, local, seeds)
+    order, counts = orders_of_examples(local.phases[0], sizes, seeds)
     assert counts.tolist() == [8, 0, 15, 15]
     for i, part in enumerate(np.split(order, np.cumsum(counts)[:-1])):
-        alone, _ = orders_of_examples(sizes[i : i + 1], local, seeds[i : i + 1])
+        alone, _ = orders_of_examples(local.phases[0], sizes[i : i + 1], seeds[i : i + 1])
         assert part.tolist() == alone.tolist()
 
 

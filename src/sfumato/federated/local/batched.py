@@ -3,12 +3,17 @@
 For models so small that a step is mostly overhead. The arithmetic is that of `ClientTrainer`, client by client: the
 same order of examples, the same fresh heads, the same number of steps; short batches are padded and the padding has
 weight zero, a client that has finished keeps its parameters. Results agree to float rounding, except that dropout
-draws other numbers. Memory is two copies of the trained parameters (and momentum) for each client of the batch, and the
-examples of one step; what is of the same size in every step is kept, since fresh memory costs as much as the
-arithmetic.
+draws other numbers. Memory is two copies of what is trained (and momentum) for each client of the batch, of large
+tables only the rows that it touches, and the examples of one step; what is of the same size in every step is kept,
+since fresh memory costs as much as the arithmetic.
+
+Where clients rebuild a part of their own, the batch is filled up with clients of nothing to a multiple of 32: a number
+then never comes to lie where an operation on many of them takes another path, and a client's result is the same to the
+last bit whoever shares its batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,15 +22,16 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from sfumato._check import InputError, first_line
 from sfumato.federated.local.heads import glorot_head
-from sfumato.federated.local.work import (
-    ClientData,
-    LocalTraining,
-    head_generator,
-    orders_of_examples,
-)
+from sfumato.federated.local.phases import Phase
+from sfumato.federated.local.row_tables import PartDeltas, RowCopies, row_tables_of
+from sfumato.federated.local.steps import Steps
+from sfumato.federated.local.work import ClientData, LocalTraining, head_generator
 from sfumato.per_example.workspace import Workspace
 from sfumato.training.dropout import seed_dropout
 from sfumato.training.trainable import Trainable
+
+_WIDTH = 32
+_OWN, _SHARED, _ROWS = range(3)  # arguments of the loss that may be differentiated
 
 
 class BatchedTrainer:
@@ -34,124 +40,238 @@ class BatchedTrainer:
     def __init__(self, local: LocalTraining, trained: Trainable) -> None:
         self.local = local
         self.trained = trained
-        chosen = {id(p) for p in trained.parameters}
-        self._fixed = {n: p.detach() for n, p in trained.model.named_parameters() if id(p) not in chosen}
+        trains = {id(p) for p in (*trained.parameters, *trained.own.values())}
+        self._fixed = {n: p.detach() for n, p in trained.model.named_parameters() if id(p) not in trains}
         self._fixed.update({name: buffer.detach() for name, buffer in trained.model.named_buffers()})
-        names = list(trained.layout.names)
-        self._backbone = names[:-1] if local.head == "shared" else names
+        # What has momentum goes on moving when no batch names it.
+        self._tables = {} if local.momentum else row_tables_of(trained)
         self._space = Workspace()
-        self._gradients = vmap(grad_and_value(self._loss), randomness="different")
 
-    def deltas(self, theta: Tensor, clients: ClientData, seeds: Sequence[int]) -> tuple[Tensor, Tensor, int]:
+    def deltas(
+        self, theta: Tensor, clients: ClientData, seeds: Sequence[int]
+    ) -> tuple[Tensor | PartDeltas, Tensor, int]:
         """Train all clients from `theta`, float [size].
 
         Returns:
-            Δ float [clients, size], valid until the next call; the mean loss of each client's steps, [clients];
-            processed examples.
+            Δ float [clients, size], or its parts where the model has tables of rows, valid until the next call; the
+            mean loss of each client's steps, [clients]; processed examples.
         """
-        local, device = self.local, theta.device
-        seed_dropout(seeds[0], device)
-        steps = _Steps(clients, local, np.array(seeds))
+        work = self._work(theta, clients, seeds)
+        for phase in self.local.phases:
+            work.run(phase)
+        return work.deltas(), work.losses(), work.examples
+
+    def rebuilt(self, theta: Tensor, clients: ClientData, seeds: Sequence[int]) -> list[Tensor]:
+        """The own part of each client, [clients, …] for each of its parameters, from its support alone."""
+        work = self._work(theta, clients, seeds)
+        work.run(self.local.rebuilding)
+        return [part[: len(clients)] for part in work.own]
+
+    def _work(self, theta: Tensor, clients: ClientData, seeds: Sequence[int]) -> "_Work":
+        seed_dropout(seeds[0], theta.device)
+        count = len(clients)
+        more = -count % _WIDTH if self.local.reconstruction is not None else 0
+        if more:
+            ends = np.full(more, clients.offsets[-1])
+            classes = np.full(more, clients.classes[0])
+            clients = ClientData(
+                clients.inputs,
+                clients.labels,
+                np.concatenate([clients.offsets, ends]),
+                np.concatenate([clients.classes, classes]),
+            )
+        return _Work(self, theta, clients, np.array([*seeds, *[0] * more]), count)
+
+
+class _Work:
+    """Some clients on their way from `theta`."""
+
+    def __init__(
+        self, trainer: BatchedTrainer, theta: Tensor, clients: ClientData, seeds: np.ndarray, count: int
+    ) -> None:
+        self._local, self._trained, self._space = trainer.local, trainer.trained, trainer._space
+        self._fixed, self._tables = trainer._fixed, trainer._tables
+        self._theta, self._clients, self._seeds, self._count = theta, clients, seeds, count
+        self._classes = torch.from_numpy(clients.classes).to(theta.device)
+        self._names = list(self._trained.layout.names)
+        self._views = self._trained.views(theta)
+        self._stack: Tensor | None = None
+        self._dense: list[Tensor] = []
+        self._copies: dict[int, RowCopies] = {}
+        self.own = [
+            value.detach().expand(len(clients), *value.shape).clone()
+            for value in (self._trained.kept(name) for name in self._trained.own)
+        ]
+        self._loss_sum = torch.zeros(len(clients), device=theta.device)
+        self._steps_taken = np.zeros(len(clients), np.int64)
+        self.examples = 0
+
+    def run(self, phase: Phase) -> None:
+        """All steps of a phase."""
+        steps = Steps(self._clients, phase, self._local.reconstruction, self._seeds)
+        self.examples += steps.examples
+        self._steps_taken += steps.counts
         if not len(steps):
-            nothing = theta.new_zeros(len(clients))
-            return theta.new_zeros(len(clients), theta.numel()), nothing, 0
-        stack = self._space.take("stack", (len(clients), theta.numel()), theta).copy_(theta)
-        trained = self.trained.views(stack)
-        rates = [local.learning_rate] * len(self._backbone)
-        if local.head != "none":
-            rates.append(local.learning_rate * local.head_lr_scale)
-        classes = torch.from_numpy(clients.classes).to(device)
+            return
+        if phase.shared is not None:
+            self._copy(steps)
+        gradients_of = self._gradients(phase)
         momenta: list[Tensor] | None = None
-        losses = torch.zeros(len(clients), device=device)
         for step in range(len(steps)):
-            inputs, labels, weights = (x.to(device) for x in steps.batch(step))
-            if step == 0:
-                if local.head == "own":
-                    trained.append(self._heads(inputs[:1, 0], clients, seeds))
-                momenta = [torch.zeros_like(p) for p in trained] if local.momentum else None
+            inputs, labels, weights = (x.to(self._theta.device) for x in steps.batch(step))
+            if self._local.head == "own" and len(self.own) == len(self._trained.own):
+                self.own.append(self._heads(inputs[:1, 0]))
+            slots = {place: copies.slots(steps, step) for place, copies in self._copies.items()}
+            rows = [self._copies[place].take(slots[place]) for place in slots]
             try:
-                gradients, loss = self._gradients(trained, inputs, labels, weights.to(theta.dtype), classes)
+                gradients, loss = gradients_of(
+                    self.own,
+                    self._views if self._stack is None else self._dense,
+                    rows,
+                    self._renumbered(inputs),
+                    labels,
+                    weights.to(self._theta.dtype),
+                    self._classes,
+                )
             except RuntimeError as error:
                 if "vmap" not in str(error):
                     raise
                 raise InputError(
                     f"the model cannot train several clients at once ({first_line(error)}); use clients_at_once=1"
                 ) from error
-            active = None if (step < steps.counts).all() else torch.from_numpy(step < steps.counts).to(device)
-            losses += loss if active is None else torch.where(active, loss, 0.0)
-            self._step(step, trained, gradients, momenta, rates, active)
+            active = None
+            if not (step < steps.counts).all():
+                active = torch.from_numpy(step < steps.counts).to(self._theta.device)
+            self._loss_sum += loss if active is None else torch.where(active, loss, 0.0)
+            momenta = self._step(phase, gradients, momenta, slots, active)
             del gradients  # before the next ones are made, so that these lie where those did
-        counts = torch.from_numpy(np.maximum(1, steps.counts)).to(device)
-        return torch.sub(theta, stack, out=stack), losses / counts, steps.examples
 
-    def _loss(self, trained: list[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor, classes: Tensor) -> Tensor:
-        head = None if self.local.head == "none" else trained[-1]
-        parameters = dict(zip(self._backbone, trained, strict=False))  # the head is behind them
-        outputs = functional_call(self.trained.model, {**self._fixed, **parameters}, (inputs,))
-        return self.local.loss.mean(outputs, head, labels, classes, weights)  # pyright: ignore[reportArgumentType]
+    def deltas(self) -> Tensor | PartDeltas:
+        """How far the shared parameters of each client have moved."""
+        if self._stack is None:
+            return self._theta.new_zeros(self._count, self._theta.numel())
+        if not self._copies:
+            return torch.sub(self._theta, self._stack, out=self._stack)[: self._count]
+        dense = iter(self._dense)
+        return PartDeltas(
+            [
+                self._copies[place].deltas(self._count)
+                if place in self._copies
+                else torch.sub(view, (moved := next(dense)), out=moved)[: self._count]
+                for place, view in enumerate(self._views)
+            ]
+        )
+
+    def losses(self) -> Tensor:
+        """The mean loss of each client's steps."""
+        counts = torch.from_numpy(np.maximum(1, self._steps_taken)).to(self._theta.device)
+        return (self._loss_sum / counts)[: self._count]
+
+    def _copy(self, steps: Steps) -> None:
+        """Give each client a copy of the shared parameters, before the first step that trains them."""
+        if self._stack is not None:
+            if self._tables:
+                raise NotImplementedError("one phase at most trains tables of rows")
+            return
+        whole = [place for place in range(len(self._views)) if place not in self._tables]
+        sizes = [self._views[place].numel() for place in whole]
+        stack = self._space.take("stack", (len(self._clients), sum(sizes)), self._theta)
+        self._stack, pieces = stack, stack.split(sizes, dim=1)
+        self._dense = [
+            piece.view(len(stack), *self._views[place].shape).copy_(self._views[place])
+            for piece, place in zip(pieces, whole, strict=True)
+        ]
+        for place, column in self._tables.items():
+            self._copies[place] = RowCopies(self._views[place], column, self._clients, [steps])
+
+    def _renumbered(self, inputs: Tensor) -> Tensor:
+        """The inputs, with columns that name rows of tables counting the examples of their batch."""
+        if not self._copies:
+            return inputs
+        inputs = inputs.clone()
+        for place in self._copies:
+            inputs[:, :, self._tables[place]] = torch.arange(inputs.shape[1], device=inputs.device)
+        return inputs
+
+    def _gradients(self, phase: Phase) -> Callable[..., Any]:
+        """The gradients of what the phase trains, and the loss, for all clients."""
+        wanted = []
+        if phase.own is not None and (self._trained.own or self._local.head == "own"):
+            wanted.append(_OWN)
+        if phase.shared is not None:
+            wanted += [_SHARED, _ROWS]
+        shared = None if self._stack is None else 0
+        return vmap(
+            grad_and_value(self._loss, argnums=tuple(wanted)),
+            in_dims=(0, shared, 0, 0, 0, 0, 0),
+            randomness="different",
+        )
+
+    def _loss(
+        self,
+        own: list[Tensor],
+        shared: list[Tensor],
+        rows: list[Tensor],
+        inputs: Tensor,
+        labels: Tensor,
+        weights: Tensor,
+        classes: Tensor,
+    ) -> Tensor:
+        """Of one client's batch."""
+        head = None
+        if self._local.head != "none":
+            source = shared if self._local.head == "shared" else own
+            head = source[-1]
+        values = dict(zip(self._trained.own, own, strict=False))  # a head is behind them
+        names = [name for place, name in enumerate(self._names) if place not in self._copies]
+        values |= dict(zip(names, shared, strict=True))
+        values |= {self._names[place]: part for place, part in zip(self._copies, rows, strict=True)}
+        values = {**self._fixed, **values}
+        if self._local.head == "shared":
+            values.pop(self._names[-1])
+        outputs = functional_call(self._trained.model, values, (inputs,))
+        return self._local.loss.mean(outputs, head, labels, classes, weights)  # pyright: ignore[reportArgumentType]
 
     def _step(
         self,
-        step: int,
-        trained: list[Tensor],
-        gradients: list[Tensor],
+        phase: Phase,
+        gradients: tuple[list[Tensor], ...],
         momenta: list[Tensor] | None,
-        rates: list[float],
+        slots: dict[int, Tensor],
         active: Tensor | None,
-    ) -> None:
+    ) -> list[Tensor] | None:
         """One step of SGD with momentum for each active client; None for all of them."""
-        head_only = step < self.local.reconstruction_steps
-        for i, (parameter, gradient, rate) in enumerate(zip(trained, gradients, rates, strict=True)):
-            if self.local.reconstruction_steps and (i == len(trained) - 1) != head_only:
-                continue
+        found = list(gradients)
+        moved: list[tuple[Tensor, Tensor, float]] = []
+        if len(found) != 2:  # the own part comes first
+            moved += [(part, g, phase.own or 0.0) for part, g in zip(self.own, found.pop(0), strict=True)]
+        rows: list[Tensor] = []
+        if found:
+            dense, rows = found
+            rates = [phase.shared or 0.0] * len(dense)
+            if self._local.head == "shared":
+                rates[-1] *= self._local.head_lr_scale
+            moved += list(zip(self._dense, dense, rates, strict=True))
+        if momenta is None and self._local.momentum:
+            momenta = [torch.zeros_like(gradient) for _, gradient, _ in moved]
+        for i, (parameter, gradient, rate) in enumerate(moved):
             if momenta is not None:
-                gradient = momenta[i].mul_(self.local.momentum).add_(gradient)
-            if active is not None:
-                gradient = torch.where(active.view(-1, *[1] * (gradient.dim() - 1)), gradient, 0.0)
-            parameter.sub_(gradient, alpha=rate)
+                gradient = momenta[i].mul_(self._local.momentum).add_(gradient)
+            parameter.sub_(_of_active(gradient, active), alpha=rate)
+        for place, gradient in zip(slots, rows, strict=False):
+            self._copies[place].step(slots[place], _of_active(gradient, active), phase.shared or 0.0)
+        return momenta
 
-    def _heads(self, probe: Tensor, clients: ClientData, seeds: Sequence[int]) -> Tensor:
+    def _heads(self, probe: Tensor) -> Tensor:
         """Fresh heads, padded to the largest number of classes, [clients, classes, d]."""
         with torch.no_grad():
-            dimension = self.trained.model(probe).shape[1]
-        heads = torch.zeros(len(clients), int(clients.classes.max()), dimension)
-        for head, classes, seed in zip(heads, clients.classes.tolist(), seeds, strict=True):
+            dimension = self._trained.model(probe).shape[1]
+        heads = torch.zeros(len(self._clients), int(self._clients.classes.max()), dimension)
+        for head, classes, seed in zip(heads, self._clients.classes.tolist(), self._seeds.tolist(), strict=True):
             head[:classes] = glorot_head(classes, dimension, head_generator(seed))
         return heads.to(probe.device)
 
 
-class _Steps:
-    """The batches of several clients, padded to one size: which examples each holds.
-
-    Attributes:
-        counts: int64 [clients], steps that each client takes.
-        examples: processed by all of them.
-    """
-
-    def __init__(self, clients: ClientData, local: LocalTraining, seeds: np.ndarray) -> None:
-        order, counts = orders_of_examples(np.diff(clients.offsets), local, seeds)
-        longest = int(counts.max())
-        self._clients, self._size = clients, local.batch_size or max(1, longest)
-        self._present = np.arange(longest) < counts[:, None]
-        self._empty = torch.from_numpy(counts == 0)
-        self._rows = np.repeat(np.where(counts > 0, clients.offsets[:-1], 0)[:, None], longest, axis=1)
-        self._rows[self._present] = order + np.repeat(clients.offsets[:-1], counts)
-        self.counts = -(-counts // self._size)
-        self.examples = len(order)
-
-    def __len__(self) -> int:
-        return int(self.counts.max())
-
-    def batch(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs [clients, n, …], labels [clients, n, …] and which of them exist, bool [clients, n].
-
-        What does not exist is the client's own first example, with weight zero: a NaN of another one would not go away
-        by that. A client without any takes no step, whatever stands in its place.
-        """
-        part = slice(step * self._size, (step + 1) * self._size)
-        rows, present = self._rows[:, part], torch.from_numpy(self._present[:, part])
-        inputs, labels = self._clients.take(rows.reshape(-1))
-        inputs = inputs.flatten(1).view(inputs.shape)  # channel by channel: vmap copies anything else
-        inputs, labels = inputs.view(*rows.shape, *inputs.shape[1:]), labels.view(*rows.shape, *labels.shape[1:])
-        labels[self._empty] = 0  # another client's might be out of range
-        return inputs, labels, present
+def _of_active(gradient: Tensor, active: Tensor | None) -> Tensor:
+    """Zero for clients that have finished."""
+    return gradient if active is None else torch.where(active.view(-1, *[1] * (gradient.dim() - 1)), gradient, 0.0)

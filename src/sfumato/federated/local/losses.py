@@ -1,17 +1,21 @@
-"""A client's loss by its name: that of a head on embeddings, or that of a model that tells the next token.
+"""A client's loss by its name: that of a head on embeddings, or that of a model which gives its outputs itself.
 
-A model of sequences gives its logits itself, at every place; there is no head beside it, so all of it is shared,
-clipped and noised. A batch's loss is the mean over its tokens, and padding is no token.
+Where the model gives its outputs there is no head beside it. A model of sequences tells the next token at every place:
+a batch's loss is the mean over its tokens, and padding is no token. A model of values, as of ratings, gives one number
+an example, and a classifier the logits of all classes.
 
 >>> import torch
 >>> told = NextTokenLoss().mean(torch.zeros(2, 3, 5), None, torch.tensor([[4, 2, 1], [3, 0, 0]]))
 >>> round(told.item(), 4)  # log 5
 1.6094
+>>> SquaredLoss().mean(torch.tensor([3.0, 4.5]), None, torch.tensor([4.0, 4.5])).item()
+0.5
 """
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -19,36 +23,108 @@ from sfumato import _check
 from sfumato.data.text.encoding import PADDING
 from sfumato.federated.local.heads import HeadLoss
 
-Loss = Literal["softmax", "cosine", "cosface", "arcface", "next_token"]
+Loss = Literal["softmax", "cosine", "cosface", "arcface", "next_token", "squared", "cross_entropy"]
 
 
-@dataclass(frozen=True)
-class NextTokenLoss:
-    """Cross-entropy of the next token; called as `HeadLoss` is, without a head."""
+class OutputLoss(ABC):
+    """A loss of what the model gives itself; called as `HeadLoss` is, without a head."""
 
-    def __call__(self, logits: Tensor, head: None, labels: Tensor, classes: Tensor | None = None) -> Tensor:
+    @abstractmethod
+    def __call__(self, outputs: Tensor, head: None, labels: Tensor, classes: Tensor | None = None) -> Tensor:
+        """Loss of each example, [n]."""
+
+    def mean(
+        self,
+        outputs: Tensor,
+        head: None,
+        labels: Tensor,
+        classes: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """Loss of a batch: the mean over its examples, or over those of weight 1 in float [n]."""
+        losses = self(outputs, head, labels)
+        return losses.mean() if weights is None else (losses * weights).sum() / weights.sum().clamp(min=1)
+
+    @abstractmethod
+    def outputs_of(self, inputs: tuple[int, ...], classes: int) -> tuple[tuple[int, ...], str, str]:
+        """The shape of what the model gives for one example of this shape, what it is, and how to build such a one."""
+
+    def labels_like(self, inputs: Tensor) -> Tensor:
+        """Labels that go with made-up inputs [n, …], to compute a loss of nobody."""
+        return torch.zeros(len(inputs), dtype=torch.int64)
+
+
+class NextTokenLoss(OutputLoss):
+    """Cross-entropy of the next token."""
+
+    def __call__(self, outputs: Tensor, head: None, labels: Tensor, classes: Tensor | None = None) -> Tensor:
         """Loss of each sequence, the sum of its tokens', [n], from logits [n, T, ids] and labels int64 [n, T]."""
         losses = functional.cross_entropy(
-            logits.flatten(0, 1), labels.flatten(), reduction="none", ignore_index=PADDING
+            outputs.flatten(0, 1), labels.flatten(), reduction="none", ignore_index=PADDING
         )
         return losses.view(labels.shape).sum(1)
 
     def mean(
         self,
-        logits: Tensor,
+        outputs: Tensor,
         head: None,
         labels: Tensor,
         classes: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
         """Loss of a batch: the mean over all of its tokens, or over those of sequences of weight 1 in float [n]."""
-        losses, tokens = self(logits, head, labels), (labels != PADDING).sum(1)
+        losses, tokens = self(outputs, head, labels), (labels != PADDING).sum(1)
         if weights is not None:
             losses, tokens = losses * weights, tokens * weights
         return losses.sum() / tokens.sum().clamp(min=1)
 
+    def outputs_of(self, inputs: tuple[int, ...], classes: int) -> tuple[tuple[int, ...], str, str]:
+        """Logits of every id at every place."""
+        what = f"logits for each of the data's {classes:,} ids at every place"
+        return (*inputs, classes), what, f"build it with vocabulary_size={classes}"
 
-def loss_of(kind: Loss, scale: float, margin: float) -> HeadLoss | NextTokenLoss:
+    def labels_like(self, inputs: Tensor) -> Tensor:
+        """The inputs are ids themselves."""
+        return inputs
+
+
+class SquaredLoss(OutputLoss):
+    """The squared error of a value."""
+
+    def __call__(self, outputs: Tensor, head: None, labels: Tensor, classes: Tensor | None = None) -> Tensor:
+        """Loss of each example, [n], from predictions [n] and values [n]."""
+        return (outputs - labels) ** 2
+
+    def outputs_of(self, inputs: tuple[int, ...], classes: int) -> tuple[tuple[int, ...], str, str]:
+        """One number."""
+        return (), "one number an example", "leave out its last dimension"
+
+    def labels_like(self, inputs: Tensor) -> Tensor:
+        """Values of 0."""
+        return torch.zeros(len(inputs))
+
+
+class ClassLoss(OutputLoss):
+    """Cross-entropy of a classifier's logits."""
+
+    def __call__(self, outputs: Tensor, head: None, labels: Tensor, classes: Tensor | None = None) -> Tensor:
+        """Loss of each example, [n], from logits [n, classes] and labels int64 [n]."""
+        return functional.cross_entropy(outputs, labels, reduction="none")
+
+    def outputs_of(self, inputs: tuple[int, ...], classes: int) -> tuple[tuple[int, ...], str, str]:
+        """Logits of every class."""
+        return (classes,), f"logits for each of the data's {classes:,} classes", "build it for so many classes"
+
+
+_OUTPUT_LOSSES = {"next_token": NextTokenLoss, "squared": SquaredLoss, "cross_entropy": ClassLoss}
+
+
+def without_head(kind: Loss) -> bool:
+    """Whether the model gives the outputs itself."""
+    return kind in _OUTPUT_LOSSES
+
+
+def loss_of(kind: Loss, scale: float, margin: float) -> HeadLoss | OutputLoss:
     """The loss of a plan.
 
     Args:
@@ -60,4 +136,6 @@ def loss_of(kind: Loss, scale: float, margin: float) -> HeadLoss | NextTokenLoss
         InputError: there is no such loss, or a number is out of range.
     """
     _check.one_of(get_args(Loss), loss=kind)
-    return NextTokenLoss() if kind == "next_token" else HeadLoss(kind, scale, margin)
+    if kind in ("next_token", "squared", "cross_entropy"):
+        return _OUTPUT_LOSSES[kind]()
+    return HeadLoss(kind, scale, margin)

@@ -3,24 +3,20 @@
 Unit: a client (a user, or a virtual client). The result is Δ = θ_before − θ_after of the shared parameters, nothing
 else leaves. Only the parameters, one delta and the optimiser's momentum are held, however many clients there are.
 
-A shared head is a part of θ (FedAvg). With heads of their own (FedEmb; Xu et al. 2022, algorithm 1) every client draws
-a fresh one, trains it beside the backbone at `head_lr_scale` times the rate, and throws it away. A model that tells the
-next token has none.
+A shared head is a part of θ (FedAvg). What is a client's own begins anew with every client and is thrown away: a fresh
+head (FedEmb; Xu et al. 2022, algorithm 1), or parameters of the module (Federated Reconstruction; Singhal et al. 2021,
+algorithm 1).
 """
 
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sfumato.federated.local.heads import glorot_head
-from sfumato.federated.local.work import (
-    ClientData,
-    LocalTraining,
-    head_generator,
-    orders_of_examples,
-)
+from sfumato.federated.local.phases import Phase, orders_of_examples
+from sfumato.federated.local.work import ClientData, LocalTraining, head_generator
 from sfumato.training.dropout import seed_dropout
 from sfumato.training.trainable import Trainable
 
@@ -44,38 +40,47 @@ class ClientTrainer:
         Returns:
             Δ float [size], valid until the next call; the mean loss over its steps; processed examples.
         """
-        local = self.local
         seed_dropout(seed, theta.device)
         self.trained.vector.copy_(theta)
-        optimizer: torch.optim.Optimizer | None = None
-        head: nn.Parameter | None = self.trained.parameters[-1] if local.head == "shared" else None
-        losses = []
-        order, _ = orders_of_examples(np.diff(client.offsets), local, np.array([seed]))
-        for step, start in enumerate(range(0, len(order), local.batch_size or max(1, len(order)))):
-            inputs, labels = client.take(order[start : start + (local.batch_size or len(order))])
-            inputs, labels = inputs.to(theta.device), labels.to(theta.device)
-            head_only = step < local.reconstruction_steps
-            with torch.set_grad_enabled(not head_only):
-                outputs = self.trained.model(inputs)
-            if head is None and local.head == "own":
-                head = nn.Parameter(
-                    glorot_head(int(client.classes[0]), outputs.shape[1], head_generator(seed)).to(theta.device)
-                )
-            if optimizer is None:
-                optimizer = self._optimizer(head, theta.device)
-            loss = local.loss.mean(outputs, head, labels)  # pyright: ignore[reportArgumentType]
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            if head is not None and local.reconstruction_steps and not head_only:
-                head.grad = None
-            optimizer.step()
-            losses.append(loss.detach())
+        self.trained.renew_own()
+        head: nn.Parameter | None = self.trained.parameters[-1] if self.local.head == "shared" else None
+        losses, examples = [], 0
+        for phase in self.local.phases:
+            order, _ = orders_of_examples(phase, np.diff(client.offsets), np.array([seed]), self.local.reconstruction)
+            examples += len(order)
+            optimizer: torch.optim.Optimizer | None = None
+            for inputs, labels in _batches(client, order, phase):
+                inputs, labels = inputs.to(theta.device), labels.to(theta.device)
+                with torch.set_grad_enabled(phase.shared is not None or bool(self.trained.own)):
+                    outputs = self.trained.model(inputs)
+                if head is None and self.local.head == "own":
+                    fresh = glorot_head(int(client.classes[0]), outputs.shape[1], head_generator(seed))
+                    head = nn.Parameter(fresh.to(theta.device))
+                if optimizer is None:
+                    optimizer = self._optimizer(phase, head, theta.device)
+                loss = self.local.loss.mean(outputs, head, labels)  # pyright: ignore[reportArgumentType]
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward(inputs=[p for group in optimizer.param_groups for p in group["params"]])
+                optimizer.step()
+                losses.append(loss.detach())
         mean_loss = torch.stack(losses).mean() if losses else torch.zeros(())
-        return torch.sub(theta, self.trained.vector), mean_loss, len(order)
+        return torch.sub(theta, self.trained.vector), mean_loss, examples
 
-    def _optimizer(self, head: nn.Parameter | None, device: torch.device) -> torch.optim.Optimizer:
-        rate = self.local.learning_rate
-        groups: list[dict[str, Any]] = [{"params": self._backbone, "lr": rate}]
-        if head is not None:
-            groups.append({"params": [head], "lr": rate * self.local.head_lr_scale})
+    def _optimizer(self, phase: Phase, head: nn.Parameter | None, device: torch.device) -> torch.optim.Optimizer:
+        """SGD on what the phase trains."""
+        own, groups = list(self.trained.own.values()), []
+        if phase.shared is not None:
+            groups.append({"params": self._backbone, "lr": phase.shared})
+            if self.local.head == "shared":
+                groups.append({"params": [head], "lr": phase.shared * self.local.head_lr_scale})
+        if phase.own is not None and self.local.head == "own":
+            own = [*own, head]
+        if phase.own is not None and own:
+            groups.append({"params": own, "lr": phase.own})
         return torch.optim.SGD(groups, momentum=self.local.momentum, fused=device.type in ("cpu", "cuda"))
+
+
+def _batches(client: ClientData, order: np.ndarray, phase: Phase) -> Iterator[tuple[Tensor, Tensor]]:
+    size = phase.batch_size or max(1, len(order))
+    for start in range(0, len(order), size):
+        yield client.take(order[start : start + size])

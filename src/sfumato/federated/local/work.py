@@ -1,11 +1,6 @@
-"""What a client does in a round, and the examples that it sees, in their order.
+"""What a client does in a round, and the examples that it has."""
 
-shuffle → repeat(epochs) → take(max_examples) → batch, as in federated data pipelines: the order is drawn anew each
-epoch, the cap bounds *processed* examples, and a batch may straddle two epochs. An example's place follows from a hash
-of the client's seed, the epoch and its number, so that any number of clients is put in order at once.
-"""
-
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -14,10 +9,11 @@ from torch import Tensor
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato._mixing import mixed_bits
 from sfumato.data import UserDataset, to_tensor
 from sfumato.federated.local.heads import HeadLoss
-from sfumato.federated.local.losses import NextTokenLoss
+from sfumato.federated.local.losses import OutputLoss
+from sfumato.federated.local.phases import Phase
+from sfumato.federated.local.reconstruction import Reconstruction
 from sfumato.sampling import Cohort
 
 
@@ -31,11 +27,13 @@ class LocalTraining:
         max_examples: processed examples a client and round, at most; None for no cap.
         learning_rate: SGD rate of the backbone.
         head_lr_scale: the head's rate is this times the backbone's.
-        momentum: SGD momentum of both, in [0, 1).
-        reconstruction_steps: train the head alone for so many steps, then the backbone alone; 0 trains both.
-        loss: turns embeddings and head, or the model's own logits, into a loss.
+        momentum: SGD momentum, in [0, 1).
+        reconstruction_steps: train the client's own head alone for so many steps, then the backbone alone; 0 trains
+            both.
+        reconstruction: how a client rebuilds parameters of the module that are its own; None where there are none.
+        loss: turns embeddings and head, or the model's own outputs, into a loss.
         head: "shared" is trained with the model, "own" is drawn anew by each client and thrown away, "none" where the
-            model gives the logits itself, which is so for the next token.
+            model gives the outputs itself.
     """
 
     epochs: int = 1
@@ -45,12 +43,15 @@ class LocalTraining:
     head_lr_scale: float = 1.0
     momentum: float = 0.0
     reconstruction_steps: int = 0
-    loss: HeadLoss | NextTokenLoss = field(default_factory=HeadLoss)
+    reconstruction: Reconstruction | None = None
+    loss: HeadLoss | OutputLoss = field(default_factory=HeadLoss)
     head: Literal["shared", "own", "none"] = "own"
 
     def __post_init__(self) -> None:
-        if (self.head == "none") != isinstance(self.loss, NextTokenLoss):
-            raise InputError(f"head must be none for the next token, and for nothing else, got {self.head}")
+        if (self.head == "none") != isinstance(self.loss, OutputLoss):
+            raise InputError(f"head must be none where the model gives the outputs itself, and only there: {self.head}")
+        if self.reconstruction_steps and self.head != "own":
+            raise InputError(f"reconstruction_steps is for a head of the client's own, got head={self.head}")
         _check.whole(epochs=self.epochs)
         _check.whole(at_least=0, reconstruction_steps=self.reconstruction_steps)
         _check.positive(learning_rate=self.learning_rate, head_lr_scale=self.head_lr_scale)
@@ -59,6 +60,54 @@ class LocalTraining:
             if getattr(self, name) is not None:
                 _check.whole(**{name: getattr(self, name)})
 
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """What a client does, one after the other."""
+        every = Phase(
+            own=self.learning_rate * self.head_lr_scale,
+            shared=self.learning_rate,
+            batch_size=self.batch_size,
+            epochs=self.epochs,
+            most=self.max_examples,
+        )
+        rule = self.reconstruction
+        if rule is not None and rule.joint:
+            return (replace(every, own=rule.learning_rate),)
+        if rule is not None:
+            update = replace(every, records="query", own=None)
+            return (self.rebuilding, update) if rule.steps else (update,)
+        if not self.reconstruction_steps:
+            return (every,)
+        if self.batch_size is None:  # one step takes everything
+            return (replace(every, shared=None),)
+        first = self.reconstruction_steps * self.batch_size
+        most = first if self.max_examples is None else min(first, self.max_examples)
+        return (replace(every, shared=None, most=most), replace(every, own=None, passed_over=first))
+
+    @property
+    def rebuilding(self) -> Phase:
+        """How a client fits its own part to its support while the rest stays."""
+        assert self.reconstruction is not None
+        rule = self.reconstruction
+        return Phase(
+            records="support",
+            own=rule.learning_rate,
+            shared=None,
+            batch_size=rule.batch_size,
+            epochs=rule.epochs,
+            most=rule.steps * rule.batch_size,
+        )
+
+    def brief(self) -> "LocalTraining":
+        """A few steps of all that it does, to try a model with."""
+        rule = self.reconstruction
+        return replace(
+            self,
+            epochs=1,
+            reconstruction_steps=0,
+            reconstruction=None if rule is None else replace(rule, steps=min(rule.steps, 2)),
+        )
+
 
 @dataclass(frozen=True)
 class ClientData:
@@ -66,7 +115,7 @@ class ClientData:
 
     Attributes:
         inputs: as stored, [n, *input_shape].
-        labels: int64 [n], or [n, length] of sequences, in {0, …, classes − 1} of each client.
+        labels: int64 [n], or [n, length] of sequences, in {0, …, classes − 1} of each client; or values, float32 [n].
         offsets: int64 [clients + 1]: client i has the examples offsets[i] … offsets[i + 1] − 1.
         classes: int64 [clients], rows that each client's head needs.
     """
@@ -100,30 +149,3 @@ def gather(data: UserDataset, cohort: Cohort, *, global_classes: bool) -> Client
 def head_generator(seed: int) -> torch.Generator:
     """Generator of a client's fresh head."""
     return torch.Generator().manual_seed(seed ^ 0x5DEECE66D)
-
-
-def orders_of_examples(sizes: np.ndarray, local: LocalTraining, seeds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which examples each client processes, in their order; batches are consecutive pieces.
-
-    Args:
-        sizes: int64 [clients], examples that each has.
-        local: epochs and the cap.
-        seeds: int64 [clients]; nothing else decides a client's order.
-
-    Returns:
-        int64 [n], numbers of examples from 0 within a client, one client after the other; and how many each processes,
-        int64 [clients].
-    """
-    epochs = np.repeat(sizes, local.epochs)  # one entry an epoch of a client
-    ends = np.cumsum(epochs)
-    entry = np.repeat(np.arange(len(epochs)), epochs)
-    number = np.arange(len(entry)) - (ends - epochs)[entry]
-    client, epoch = np.divmod(entry, local.epochs)
-    keys = mixed_bits(number, seeds[client].astype(np.uint64), epoch)
-    by_key = np.argsort(keys)  # keys of an entry differ; then by entry, in two bytes where they do, which is fastest
-    order = number[by_key[np.argsort(entry[by_key].astype(np.min_scalar_type(len(epochs))), kind="stable")]]
-    counts = sizes * local.epochs
-    if local.max_examples is None or (counts <= local.max_examples).all():
-        return order, counts
-    place = np.arange(len(order)) - (np.cumsum(counts) - counts)[client]
-    return order[place < local.max_examples], np.minimum(counts, local.max_examples)

@@ -1,0 +1,228 @@
+"""Parts of a model that are rebuilt by each client: batched beside one by one, in any company; what leaves."""
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sfumato.clipping import ClippedSum, ConstantClipNorm, PerLayerClipNorm
+from sfumato.federated.local.batched import BatchedTrainer
+from sfumato.federated.local.losses import SquaredLoss
+from sfumato.federated.local.one_by_one import ClientTrainer
+from sfumato.federated.local.phases import orders_of_examples
+from sfumato.federated.local.reconstruction import Reconstruction
+from sfumato.federated.local.row_tables import PartDeltas
+from sfumato.federated.local.work import ClientData, LocalTraining
+from sfumato.training import Trainable
+
+ITEMS, FACTORS = 40, 7
+
+
+class Factors(nn.Module):
+    """Items and one user, and a layer that is no table."""
+
+    row_tables: ClassVar = {"items.weight": 0, "item_bias.weight": 0}
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.items, self.item_bias = nn.Embedding(ITEMS, FACTORS), nn.Embedding(ITEMS, 1)
+        self.mix = nn.Linear(FACTORS, 3)
+        self.user, self.user_bias = nn.Parameter(torch.empty(3)), nn.Parameter(torch.zeros(()))
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.5, generator=generator)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        ids = inputs[:, 0]
+        return torch.tanh(self.mix(self.items(ids))) @ self.user + self.user_bias + self.item_bias(ids)[:, 0]
+
+
+class Whole(Factors):
+    """The same without tables."""
+
+    row_tables: ClassVar = {}
+
+
+OWN = "user.*"
+
+
+def clients(sizes=(1, 2, 17, 40, 0, 9), seed=0) -> ClientData:
+    rng = np.random.default_rng(seed)
+    count = sum(sizes)
+    return ClientData(
+        rng.integers(0, ITEMS, (count, 1)),
+        rng.normal(3, 1, count).astype(np.float32),
+        np.cumsum([0, *sizes]),
+        np.zeros(len(sizes), np.int64),
+    )
+
+
+def one_of(data: ClientData, client: int) -> ClientData:
+    rows = slice(data.offsets[client], data.offsets[client + 1])
+    return ClientData(data.inputs[rows], data.labels[rows], np.array([0, rows.stop - rows.start]), data.classes[:1])
+
+
+def some_of(data: ClientData, chosen: list[int]) -> ClientData:
+    each = [one_of(data, client) for client in chosen]
+    return ClientData(
+        np.concatenate([one.inputs for one in each]),
+        np.concatenate([one.labels for one in each]),
+        np.cumsum([0, *(len(one.labels) for one in each)]),
+        data.classes[: len(chosen)],
+    )
+
+
+def local(rule: Reconstruction | None = None, **changes) -> LocalTraining:
+    fields = {"epochs": 2, "batch_size": 4, "max_examples": 60, "learning_rate": 0.05, "momentum": 0.0}
+    return LocalTraining(
+        **{**fields, **changes}, head="none", loss=SquaredLoss(), reconstruction=rule or Reconstruction(epochs=2)
+    )
+
+
+def whole(trained: Trainable, deltas: Tensor | PartDeltas) -> Tensor:
+    return deltas.clone() if isinstance(deltas, Tensor) else deltas.whole(trained.layout.shapes)
+
+
+RULES = [
+    Reconstruction(),
+    Reconstruction(support_share=0.2, support_order="first", epochs=None, steps=7),
+    Reconstruction(support_count=3, steps=50, epochs=3, batch_size=2),
+    Reconstruction(steps=0),
+    Reconstruction(joint=True),
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("kind", [Factors, Whole])
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_batched_clients_equal_one_after_the_other(rule, kind, momentum):
+    trained = Trainable(kind(), own=OWN)
+    work, data = local(rule, momentum=momentum), clients()
+    expected = [ClientTrainer(work, trained).delta(trained.initial, one_of(data, i), 10 + i) for i in range(0)]
+    trainer, expected = ClientTrainer(work, trained), []
+    for i in range(len(data)):
+        delta, loss, examples = trainer.delta(trained.initial, one_of(data, i), 10 + i)
+        expected.append((delta.clone(), loss, examples))
+        trained.put_back()
+    deltas, losses, examples = BatchedTrainer(work, trained).deltas(trained.initial, data, list(range(10, 16)))
+    assert isinstance(deltas, PartDeltas) == (kind is Factors and not momentum)
+    assert examples == sum(row[2] for row in expected)
+    for row, delta, loss in zip(expected, whole(trained, deltas), losses, strict=True):
+        torch.testing.assert_close(delta, row[0], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(loss, row[1], atol=1e-5, rtol=1e-5)
+    assert whole(trained, deltas)[3].norm() > 0.1
+
+
+@pytest.mark.parametrize("kind", [Factors, Whole])
+def test_a_client_is_the_same_to_the_last_bit_whoever_shares_its_batch(kind):
+    trained, data = Trainable(kind(), own=OWN), clients(tuple(range(1, 70)))
+    trainer, rng = BatchedTrainer(local(), trained), np.random.default_rng(1)
+    alone = {i: whole(trained, trainer.deltas(trained.initial, one_of(data, i), [i])[0])[0] for i in (0, 5, 33, 68)}
+    for size in (2, 31, 32, 33, 69):
+        for wanted, expected in alone.items():
+            others = [int(i) for i in rng.permutation(69) if i != wanted][: size - 1]
+            chosen = [int(i) for i in rng.permutation([wanted, *others])]
+            found = whole(trained, trainer.deltas(trained.initial, some_of(data, chosen), chosen)[0])
+            assert torch.equal(found[chosen.index(wanted)], expected)
+
+
+def test_a_client_trains_as_plain_torch_would():
+    data, rule = one_of(clients(), 3), Reconstruction(epochs=1, batch_size=5, learning_rate=0.2)
+    work = local(rule, epochs=1)
+    trained, reference = Trainable(Factors(), own=OWN), Factors()
+    delta, _, _ = ClientTrainer(work, trained).delta(trained.initial, data, 3)
+    support, query = (orders_of_examples(phase, np.array([40]), np.array([3]), rule)[0] for phase in work.phases)
+    assert sorted([*support, *query]) == list(range(40))
+    own = {name: p for name, p in reference.named_parameters() if name.startswith("user")}
+    shared = {name: p for name, p in reference.named_parameters() if name not in own}
+    for chosen, order, size, rate in ((own, support, 5, 0.2), (shared, query, 4, 0.05)):
+        optimizer = torch.optim.SGD(chosen.values(), lr=rate)
+        for start in range(0, len(order), size):
+            rows = order[start : start + size]
+            optimizer.zero_grad()
+            loss = functional.mse_loss(reference(torch.from_numpy(data.inputs[rows])), torch.tensor(data.labels[rows]))
+            loss.backward()
+            optimizer.step()
+    after = torch.cat([p.detach().reshape(-1) for p in shared.values()])
+    torch.testing.assert_close(delta, trained.initial - after, atol=1e-6, rtol=1e-5)
+    assert trained.layout.names == list(shared)
+
+
+def test_the_own_part_begins_anew_with_every_client_and_is_released_as_it_began():
+    trained, data = Trainable(Factors(), own=OWN), clients()
+    trainer = ClientTrainer(local(), trained)
+    first = trainer.delta(trained.initial, one_of(data, 3), 1)[0].clone()
+    trainer.delta(trained.initial, one_of(data, 2), 2)
+    assert torch.equal(trainer.delta(trained.initial, one_of(data, 3), 1)[0], first)
+    trained.put_back()
+    for name, value in Factors().state_dict().items():
+        if name.startswith("user"):
+            assert torch.equal(trained.released(trained.initial)[name], value)
+
+
+@pytest.mark.parametrize("bound", [ConstantClipNorm(clip_norm=0.3), PerLayerClipNorm(clip_norm=0.3, shares=None)])
+def test_deltas_by_rows_are_clipped_and_added_up_as_vectors_are(bound):
+    trained, data = Trainable(Factors(), own=OWN), clients()
+    deltas, _, _ = BatchedTrainer(local(), trained).deltas(trained.initial, data, list(range(6)))
+    assert isinstance(deltas, PartDeltas)
+    by_rows, plain = (ClippedSum(bound, 0.3, trained.layout) for _ in range(2))
+    deltas.add_to(by_rows)
+    plain.add_rows(deltas.whole(trained.layout.shapes))
+    torch.testing.assert_close(by_rows.total, plain.total, atol=1e-6, rtol=1e-5)
+    assert by_rows.tally.row() == pytest.approx(plain.tally.row(), rel=1e-5)
+    assert by_rows.tally["clipped"] > 0
+
+
+def test_a_client_that_is_not_finite_adds_nothing_and_leaves_the_others_alone():
+    trained, data = Trainable(Factors(), own=OWN), clients()
+    sums = []
+    for bad in (False, True):
+        labels = data.labels.copy()
+        if bad:
+            labels[data.offsets[2] : data.offsets[3]] = np.nan
+        else:
+            labels[data.offsets[2] : data.offsets[3]] = 0
+        deltas, _, _ = BatchedTrainer(local(), trained).deltas(
+            trained.initial, ClientData(data.inputs, labels, data.offsets, data.classes), list(range(6))
+        )
+        assert isinstance(deltas, PartDeltas)
+        share = ClippedSum(ConstantClipNorm(clip_norm=1.0), 1.0, trained.layout)
+        deltas.add_to(share)
+        sums.append((share, whole(trained, deltas)))
+    assert sums[1][0].tally["non_finite"] == 1
+    assert torch.isfinite(sums[1][0].total).all()
+    kept = [0, 1, 3, 4, 5]
+    assert torch.equal(sums[0][1][kept], sums[1][1][kept])
+
+
+@pytest.mark.parametrize(
+    ("rule", "sizes", "supports"),
+    [
+        (Reconstruction(support_share=0.5), [0, 1, 2, 3, 10], [0, 1, 1, 1, 5]),
+        (Reconstruction(support_share=0.01), [1, 2, 50], [1, 1, 1]),
+        (Reconstruction(support_share=0.99), [2, 3, 50], [1, 2, 49]),
+        (Reconstruction(support_count=4), [1, 3, 4, 5, 50], [1, 2, 3, 4, 4]),
+    ],
+)
+def test_a_record_is_left_for_either_part_where_there_are_two(rule, sizes, supports):
+    assert rule.supports(np.array(sizes)).tolist() == supports
+
+
+def test_the_division_of_records_follows_from_the_client_alone():
+    rule = Reconstruction(support_share=0.4)
+    support, query = local(rule, epochs=1, max_examples=None).phases
+    sizes, seeds = np.array([5, 0, 1, 12]), np.array([3, 4, 5, 2**62])
+    parts = []
+    for phase in (support, query):
+        order, counts = orders_of_examples(phase, sizes, seeds, rule)
+        parts.append(np.split(order, np.cumsum(counts)[:-1]))
+        for i, part in enumerate(parts[-1]):
+            alone, _ = orders_of_examples(phase, sizes[i : i + 1], seeds[i : i + 1], rule)
+            assert part.tolist() == alone.tolist()
+    for size, one, other in zip(sizes, *parts, strict=True):
+        assert sorted([*one, *other]) == list(range(size))
+    oldest = Reconstruction(support_share=0.4, support_order="first")
+    assert sorted(orders_of_examples(support, np.array([10]), np.array([1]), oldest)[0]) == [0, 1, 2, 3]
