@@ -9,7 +9,7 @@ import pytest
 
 from sfumato import data
 from sfumato.cli.options.backbones import rebuild
-from sfumato.federated.recall import embed
+from sfumato.federated.tasks.recall import embed
 
 
 @pytest.mark.parametrize("batch", [5, 256])

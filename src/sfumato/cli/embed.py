@@ -18,7 +18,7 @@ from sfumato.cli.options.backbones import check_device, rebuild
 from sfumato.cli.options.users import ReadingOptions
 from sfumato.cli.parse import CommonOptions, parse
 from sfumato.data import UserDataset
-from sfumato.federated.recall import embed as embeddings
+from sfumato.federated.tasks.recall import embed as embeddings
 from sfumato.runs import RunFolder
 
 _GROUP = 4096  # rows of a row group: large enough for readers, small enough for any memory

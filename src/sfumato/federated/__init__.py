@@ -4,9 +4,9 @@ from sfumato.federated.centralized import Centralized
 from sfumato.federated.fedavg import FedAvg
 from sfumato.federated.fedemb import FedEmb
 from sfumato.federated.fedsgd import FedSGD
-from sfumato.federated.next_token import NextToken
+from sfumato.federated.tasks.next_token import NextToken
 from sfumato.federated.plan import FederatedPlan
-from sfumato.federated.verification import Verification
+from sfumato.federated.tasks.verification import Verification
 from sfumato.federated.vocabulary import PrivateVocabulary
 
 __all__ = [

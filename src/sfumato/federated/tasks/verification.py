@@ -8,8 +8,8 @@ from torch import nn
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato.data import UserDataset
-from sfumato.federated.divided import refuse_few, refuse_undivided
-from sfumato.federated.recall import evaluate
+from sfumato.federated.tasks.divided import refuse_few, refuse_undivided
+from sfumato.federated.tasks.recall import evaluate
 
 
 @dataclass(frozen=True, kw_only=True)

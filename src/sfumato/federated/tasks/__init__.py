@@ -1,0 +1,1 @@
+"""What the data of users must be, and how a model of them is measured."""

@@ -1,0 +1,18 @@
+"""What a model's loss says of it: how it is measured, and what its file tells so that it can be built again."""
+
+from sfumato.federated.local.losses import Loss
+from sfumato.federated.tasks.classes import Classes
+from sfumato.federated.tasks.next_token import NextToken
+from sfumato.federated.tasks.outputs import OutputTask
+from sfumato.federated.tasks.values import Values
+from sfumato.federated.tasks.verification import Verification
+
+MODEL_FIELDS = ("model", "embedding_dim", "model_options", "input_shape", "text", "vocabulary_size", "version")
+"""Of `about`, in the file of a released model."""
+
+_TASKS: dict[str, type[OutputTask]] = {"next_token": NextToken, "squared": Values, "cross_entropy": Classes}
+
+
+def task_of(loss: Loss) -> OutputTask | Verification:
+    """Of what the model gives itself; of embeddings, recall at a false accept rate."""
+    return _TASKS[loss]() if loss in _TASKS else Verification()
