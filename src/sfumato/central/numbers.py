@@ -14,7 +14,7 @@ from sfumato._check import InputError
 from sfumato.central.losses import LossPerExample
 from sfumato.central.measure import outputs_of, predict, refuse_few, refuse_targets
 from sfumato.data import ExampleDataset
-from sfumato.data.examples.targets import refuse_not_finite
+from sfumato.data.singles import refuse_not_finite
 from sfumato.metrics import CountsSums, RegressionSums
 from sfumato.metrics.shown import COUNTS, OWN, REGRESSION
 
@@ -132,5 +132,5 @@ def _refuse_no_numbers(data: ExampleDataset, task: str) -> np.ndarray:
     if data.targets is None or data.num_classes is not None:
         remedy = "use task=own with a loss" if data.targets is None else "use task=classes, or read them as numbers"
         refuse_targets(data, task, "numbers", remedy)
-    refuse_not_finite(data.targets)
+    refuse_not_finite(data.targets, "targets")
     return data.targets

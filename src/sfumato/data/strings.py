@@ -43,6 +43,11 @@ class Strings(Sequence[str]):
             offsets.append(len(content))
         return cls(np.frombuffer(bytes(content), np.uint8), np.array(offsets, np.int64))
 
+    @classmethod
+    def packed(cls, strings: Sequence[str]) -> "Strings":
+        """The same strings, as they are where they are packed already."""
+        return strings if isinstance(strings, Strings) else cls.from_list(strings)
+
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """The bytes and the offsets."""

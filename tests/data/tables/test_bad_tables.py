@@ -109,8 +109,8 @@ def test_labels_are_classes() -> None:
     assert "the label 'y' is missing (null) at position 1" in _refusal(
         pa.table({**table, "y": ["cat", None, "ant"]}), input="x", user="who", label="y"
     )
-    assert "labels must be whole numbers >= 0 or strings, got float64" in _refusal(
-        pa.table({**table, "y": [0.5, 1.0, 0.0]}), input="x", user="who", label="y"
+    assert "labels must be finite in single precision, got nan in example 1" in _refusal(
+        pa.table({**table, "y": [0.5, float("nan"), 0.0]}), input="x", user="who", label="y"
     )
     assert "labels must be >= 0, got -1" in _refusal(
         pa.table({**table, "y": [0, -1, 0]}), input="x", user="who", label="y"

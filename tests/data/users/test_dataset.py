@@ -108,7 +108,7 @@ def test_grey_images_get_their_channel_axis() -> None:
             r"inputs \(3, 2\), labels \(2,\)",
         ),
         ({"inputs": np.zeros((1, 2)), "labels": [-1], "users": [0]}, "got -1"),
-        ({"inputs": np.zeros((1, 2)), "labels": [0.5], "users": [0]}, "float64"),
+        ({"inputs": np.zeros((1, 2)), "labels": [0.5j], "users": [0]}, "complex128"),
         (
             {"inputs": np.zeros((1, 2)), "labels": [3], "users": [0], "label_names": ["a"]},
             "label 3 has no name",

@@ -4,6 +4,11 @@
 >>> users = from_arrays(np.zeros((3, 2)), labels=[0, 1, 1], users=["bo", "al", "bo"])
 >>> examples_from_users(users)
 ExampleDataset(3 examples of (2,) float64, 2 classes)
+
+Values, such as ratings, are numbers of the examples:
+
+>>> examples_from_users(from_arrays([[0], [1], [0]], labels=[3.5, 1.0, 5.0], users=["bo", "al", "al"]))
+ExampleDataset(3 examples of (1,) int64, a number each)
 """
 
 from collections.abc import Sequence
@@ -28,20 +33,24 @@ def examples_from_users(users: UserDataset) -> ExampleDataset:
         first, last = first[users.chosen], last[users.chosen]
     counts = last - first
     rows = np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
-    labels = np.asarray(users.labels, np.int64)
+    labels = np.asarray(users.labels)
     if users.class_map is not None:
-        labels = users.class_map[labels]
+        labels = users.class_map[labels.astype(np.int64)]
         rows = rows[labels[rows] >= 0]
     whole_data = users.chosen is None and len(rows) == len(labels)
+    said = ["One example is one unit: the promise is for each example, not for a person who has several."]
+    if users.of_values:
+        said = [*users.assumptions, *said]
+    elif users.label_names is None:
+        said.insert(0, class_assumption(users.num_classes))
+    else:
+        said.insert(0, name_assumption(users.num_classes))
     dataset = ExampleDataset(
         inputs=(users.inputs if isinstance(users.inputs, np.ndarray | ChunkedRows) else GatheredRows(users.inputs),),
-        targets=np.where(labels >= 0, labels, 0),
-        num_classes=users.num_classes,
+        targets=labels if users.of_values else np.where(labels >= 0, labels, 0).astype(np.int64),
+        num_classes=None if users.of_values else users.num_classes,
         label_names=users.label_names,
-        assumptions=(
-            class_assumption(users.num_classes) if users.label_names is None else name_assumption(users.num_classes),
-            "One example is one unit: the promise is for each example, not for a person who has several.",
-        ),
+        assumptions=tuple(said),
         notes=users.notes,
     )
     return dataset if whole_data else dataset.subset(rows)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from sfumato._check import InputError, whole
+from sfumato.data.singles import as_singles
 from sfumato.data.strings import Strings
 
 _BLOCK = 1 << 20  # targets checked in one go
@@ -79,30 +80,7 @@ def checked_targets(
         )
     if values.dtype.kind != "f":
         return Targets(values=values if values.dtype == np.int64 else values.astype(np.int64))
-    with np.errstate(over="ignore"):  # what overflows is infinite, and refused
-        numbers = values if values.dtype == np.float32 else values.astype(np.float32)
-    refuse_not_finite(numbers, values)
-    return Targets(values=numbers)
-
-
-def refuse_not_finite(numbers: np.ndarray, given: np.ndarray | None = None) -> None:
-    """Refuse a target that is NaN or infinite.
-
-    Args:
-        numbers: float32 [N] or [N, k].
-        given: what they were before they were made single, for the message.
-
-    Raises:
-        InputError: names the first such example.
-    """
-    for start in range(0, len(numbers), _BLOCK):
-        wrong = ~np.isfinite(numbers[start : start + _BLOCK].reshape(len(numbers[start : start + _BLOCK]), -1))
-        if wrong.any():
-            row = start + int(wrong.any(axis=1).argmax())
-            told = np.atleast_1d((numbers if given is None else given)[row])[wrong[row - start].argmax()]
-            raise InputError(
-                f"targets must be finite in single precision, got {told} in example {row}; correct or drop it"
-            )
+    return Targets(values=as_singles(values, "targets"))
 
 
 def _classes(labels: np.ndarray, num_classes: int | None, label_names: Sequence[str] | None) -> Targets:

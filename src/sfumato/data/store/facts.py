@@ -3,6 +3,7 @@
     examples.arrow  a row an example: user, target, inputs
     users.arrow     a row a user: name, where the user's rows start, how many there are; absent without users
     classes.arrow   a row a class: name, group; absent without either
+    items.arrow     a row for each item that inputs name by its number; absent without items
     skipped.jsonl   the files that packing left out, with the reason
     store.json      format, version, columns, counts, size of each file, digests, and a seal over all of it
     verified.json   size, times and inode of examples.arrow when its digest was last known to be right
@@ -25,7 +26,7 @@ from sfumato._files import beside, read_json, write_json
 
 FORMAT = "sfumato store"
 VERSION = 2
-EXAMPLES, USERS, CLASSES = "examples.arrow", "users.arrow", "classes.arrow"
+EXAMPLES, USERS, CLASSES, ITEMS = "examples.arrow", "users.arrow", "classes.arrow", "items.arrow"
 _FACTS, _VERIFIED = "store.json", "verified.json"
 _OLD = "examples.json"  # of folders of .npy files, as examples were once written
 _CHUNK = 1 << 22  # bytes read at a time for a digest
@@ -95,9 +96,9 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 
 def index_digest(path: Path) -> str:
-    """SHA-256 of the tables of users and classes, each preceded by its name and length."""
+    """SHA-256 of the tables of users, classes and items, each preceded by its name and length."""
     digest = hashlib.sha256()
-    for name in (USERS, CLASSES):
+    for name in (USERS, CLASSES, ITEMS):
         file = path / name
         if file.exists():
             digest.update(f"{name}:{file.stat().st_size};".encode())

@@ -8,7 +8,7 @@ import numpy as np
 from sfumato._check import InputError
 from sfumato.data.chunked import ChunkedRows
 from sfumato.data.store.arrow import Column, Frame, read_table
-from sfumato.data.store.facts import CLASSES, EXAMPLES, USERS, read_facts, verified_digest
+from sfumato.data.store.facts import CLASSES, EXAMPLES, ITEMS, USERS, read_facts, verified_digest
 from sfumato.data.strings import Strings
 
 
@@ -22,6 +22,7 @@ class Opened:
         facts: what store.json tells.
         classes: names of the classes, or None.
         groups: groups of the classes, or None.
+        items: names of the items that inputs name by their number, or None.
 
     Raises:
         InputError: there is no store, or it is unfinished, truncated, changed, or of another version.
@@ -34,6 +35,8 @@ class Opened:
             self._frame = Frame(path / EXAMPLES, told, self.facts["examples"])
             named = read_table(path / CLASSES, self.facts["classes"]) if CLASSES in self.facts["files"] else {}
             self.classes, self.groups = _texts(named, "name"), _texts(named, "group")
+            items = read_table(path / ITEMS, self.facts["items"]) if ITEMS in self.facts["files"] else {}
+            self.items = _texts(items, "name")
         except (KeyError, TypeError, AttributeError) as error:
             raise InputError(f"the store {path} is damaged ({type(error).__name__}); pack it again") from None
 

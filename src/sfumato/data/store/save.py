@@ -17,9 +17,11 @@ def write_users(
     dtype: np.dtype,
     *,
     target_shape: tuple[int, ...] = (),
+    target_dtype: np.dtype | None = None,
     num_classes: int = 0,
     label_names: Sequence[str] | None = None,
     label_groups: Sequence[str] | None = None,
+    item_names: Sequence[str] | None = None,
     assumptions: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> UserDataset:
@@ -32,9 +34,11 @@ def write_users(
         shape: the shape of one input.
         dtype: the type of the inputs.
         target_shape: the shape of one label: (length,) for sequences, whose labels are ids as the inputs are.
+        target_dtype: the type of the labels: float32 for values; None for classes.
         num_classes: number of classes; with `label_names` it follows from them.
         label_names: the classes' names.
         label_groups: the classes' groups.
+        item_names: the public names of the numbers in column 0 of the inputs.
         assumptions: sentences that a guarantee for these users rests on.
         notes: lines that `summary` shows.
 
@@ -46,7 +50,7 @@ def write_users(
     """
     writer = StoreWriter(
         Path(destination),
-        user_columns(shape, dtype, target_shape),
+        user_columns(shape, dtype, target_shape, target_dtype),
         class_names=label_names is not None,
         class_groups=label_groups is not None,
         options={},
@@ -60,7 +64,7 @@ def write_users(
             if len(labels):
                 writer.add(labels, inputs)
                 writer.end_user(name)
-        return open_store(writer.finish({"notes": list(notes), "assumptions": list(assumptions)}))
+        return open_store(writer.finish({"notes": list(notes), "assumptions": list(assumptions)}, items=item_names))
     except OSError as error:
         raise disk_full(error, writer) or error from None
     finally:
@@ -96,9 +100,11 @@ def write_store(
         dataset.input_shape,
         dataset.dtype,
         target_shape=dataset.labels.shape[1:],
+        target_dtype=np.dtype(np.float32) if dataset.of_values else None,
         num_classes=dataset.num_classes,
         label_names=dataset.label_names,
         label_groups=dataset.label_groups,
+        item_names=dataset.item_names,
         assumptions=dataset.assumptions,
         notes=dataset.notes,
     )

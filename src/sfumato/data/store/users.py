@@ -23,9 +23,14 @@ from sfumato.data.users.dataset import UserDataset
 INPUTS = "inputs"
 
 
-def user_columns(shape: tuple[int, ...], dtype: np.dtype, target_shape: tuple[int, ...] = ()) -> tuple[Column, ...]:
-    """What a store of users holds of each example, beside the user; a sequence has a target for each of its tokens."""
-    targets = np.dtype(dtype) if target_shape else np.dtype(np.int64)
+def user_columns(
+    shape: tuple[int, ...], dtype: np.dtype, target_shape: tuple[int, ...] = (), target_dtype: np.dtype | None = None
+) -> tuple[Column, ...]:
+    """What a store of users holds of each example, beside the user.
+
+    A sequence has a target for each of its tokens; targets are classes where no other type is given.
+    """
+    targets = target_dtype or np.dtype(dtype if target_shape else np.int64)
     return Column(TARGET, target_shape, targets), Column(INPUTS, shape, np.dtype(dtype))
 
 
@@ -58,4 +63,5 @@ def open_store(path: Path | str, verify: bool = False) -> UserDataset:
         assumptions=tuple(store.facts.get("assumptions", ())),
         notes=tuple(store.facts["notes"]),
         contents=store.digest,
+        item_names=store.items,
     )

@@ -25,6 +25,7 @@ from sfumato.data.store.arrow import Column, Frame, batch_of, batch_rows, ending
 from sfumato.data.store.facts import (
     CLASSES,
     EXAMPLES,
+    ITEMS,
     USERS,
     chained,
     content_digest,
@@ -160,12 +161,15 @@ class StoreWriter:
             if other.name != name:
                 other.unlink()
 
-    def finish(self, facts: dict[str, Any], numbers: np.ndarray | None = None) -> Path:
+    def finish(
+        self, facts: dict[str, Any], numbers: np.ndarray | None = None, items: Sequence[str] | None = None
+    ) -> Path:
         """Seal the store and give it its name.
 
         Args:
             facts: what else store.json tells; JSON.
             numbers: int64 [classes], the final number of each class as it was added; None leaves targets as they are.
+            items: names of the items that inputs name by their number, or None.
 
         Returns:
             the store's folder.
@@ -182,7 +186,10 @@ class StoreWriter:
         if numbers is not None and (numbers != np.arange(len(numbers))).any():
             self._renumber(numbers)
         self._write_tables()
-        files = [self.folder / name for name in (EXAMPLES, USERS, CLASSES, "skipped.jsonl")]
+        if items is not None:
+            write_table(self.folder / ITEMS, {"name": Strings.packed(items)})
+            facts = {**facts, "items": len(items)}
+        files = [self.folder / name for name in (EXAMPLES, USERS, CLASSES, ITEMS, "skipped.jsonl")]
         sizes = {file.name: file.stat().st_size for file in files if file.exists() and file.stat().st_size}
         write_facts(
             self.folder,

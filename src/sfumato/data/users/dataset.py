@@ -15,6 +15,11 @@ UserDataset(3 users, 6 examples of (2,) float32, 3 classes)
 >>> inputs, labels = users.subset([1]).examples(0)
 >>> inputs[:, 0].tolist(), labels.tolist()
 ([0.0, 4.0, 10.0], [0, 0, 2])
+
+Labels with a point are values, such as ratings, and not classes:
+
+>>> from_arrays([[0], [1], [0]], labels=[3.5, 1.0, 5.0], users=["bo", "al", "al"])
+UserDataset(2 users, 3 values of (1,) int64)
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +33,7 @@ from sfumato._check import InputError
 from sfumato.data.chunked import ChunkedRows
 from sfumato.data.digest import digest_of
 from sfumato.data.inputs import Shaped, as_array, checked_inputs
+from sfumato.data.singles import as_singles
 from sfumato.data.strings import Chosen, Strings, as_text
 
 _BLOCK = 1 << 16  # users looked at in one go while labels are counted; bounds the memory of a scan
@@ -50,10 +56,11 @@ class UserDataset:
     Attributes:
         inputs: rows [examples, *input_shape] of the whole data set, sorted by user.
         labels: integers [examples] in 0 … base classes − 1, in the same order; or [examples, length], a class for each
-            token of inputs [examples, length]: classes are then the ids of a vocabulary, 0 being padding.
+            token of inputs [examples, length]: classes are then the ids of a vocabulary, 0 being padding. Or values,
+            such as ratings, float32 [examples].
         offsets: int64 [base users + 1]: user u of the whole owns the rows offsets[u] … offsets[u + 1] − 1.
         names: the names of the base users.
-        num_classes: number of classes of this view, ≥ 1.
+        num_classes: number of classes of this view, ≥ 1; 0 where labels are values.
         label_names: a name for each class, or None.
         label_groups: the group of each class (for example its alphabet), or None.
         chosen: int64 [users], the base users of this view; None = all.
@@ -63,6 +70,8 @@ class UserDataset:
         notes: lines about what was skipped or converted while reading, for people.
         contents: gives a digest of inputs, labels and names of the whole without reading all of them, as a store can;
             None: they are read.
+        item_names: the public names of the numbers in column 0 of inputs [examples, columns], such as those of films;
+            or None.
     """
 
     inputs: UserRows
@@ -77,6 +86,7 @@ class UserDataset:
     assumptions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     contents: Callable[[], str] | None = None
+    item_names: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.inputs, np.ndarray) and self.inputs.flags.writeable:
@@ -94,6 +104,9 @@ class UserDataset:
                 f"UserDataset({len(self):,} users, {self.num_examples:,} sequences of {self.input_shape[0]:,} tokens, "
                 f"vocabulary of {self.num_classes:,})"
             )
+        if self.of_values:
+            what = f"{self.input_shape} {self.dtype}" if self.item_names is None else f"{len(self.item_names):,} items"
+            return f"UserDataset({len(self):,} users, {self.num_examples:,} values of {what})"
         return (
             f"UserDataset({len(self):,} users, {self.num_examples:,} examples of {self.input_shape} "
             f"{self.dtype}, {self.num_classes:,} classes)"
@@ -118,6 +131,11 @@ class UserDataset:
     def of_sequences(self) -> bool:
         """Whether each example is a sequence with a label for every token."""
         return len(self.labels.shape) == 2
+
+    @property
+    def of_values(self) -> bool:
+        """Whether each example has a value, as a rating is, and not a class."""
+        return self.labels.dtype.kind == "f"
 
     @cached_property
     def sizes(self) -> np.ndarray:
@@ -151,7 +169,8 @@ class UserDataset:
             user: position in this view, 0 … len − 1.
 
         Returns:
-            inputs [n, *input_shape] (a read-only view where possible) and labels int64 [n], or [n, length].
+            inputs [n, *input_shape] (a read-only view where possible) and labels int64 [n], or [n, length], or values
+            float32 [n].
 
         Raises:
             IndexError: there is no such user.
@@ -160,7 +179,7 @@ class UserDataset:
         base = place if self.chosen is None else int(self.chosen[place])
         rows = slice(int(self.offsets[base]), int(self.offsets[base + 1]))
         inputs = np.asarray(self.inputs[rows])
-        labels = np.asarray(self.labels[rows], dtype=np.int64)
+        labels = np.asarray(self.labels[rows], dtype=self._label_dtype)
         if self.class_map is None:
             return inputs, labels
         labels = self.class_map[labels]
@@ -174,15 +193,15 @@ class UserDataset:
             users: int64 [users], positions in this view.
 
         Returns:
-            inputs [n, *input_shape], labels int64 [n] or [n, length], and how many examples each user has, int64
-            [users].
+            inputs [n, *input_shape], labels int64 [n] or [n, length] or values float32 [n], and how many examples each
+            user has, int64 [users].
         """
         base = users if self.chosen is None else self.chosen[users]
         first = np.asarray(self.offsets[base])
         sizes = np.asarray(self.offsets[base + 1]) - first
         ends = np.cumsum(sizes)
         rows = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(first - (ends - sizes), sizes)
-        labels = np.asarray(self.labels[rows], dtype=np.int64)
+        labels = np.asarray(self.labels[rows], dtype=self._label_dtype)
         if self.class_map is not None:
             labels = self.class_map[labels]
             kept = labels >= 0
@@ -218,7 +237,12 @@ class UserDataset:
         return replace(self, chosen=places if self.chosen is None else self.chosen[places])
 
     def classes_present(self) -> np.ndarray:
-        """Which classes have at least one example in this view, boolean [num_classes]."""
+        """Which classes have at least one example in this view, boolean [num_classes].
+
+        Raises:
+            InputError: labels are values.
+        """
+        self.refuse_values("say which classes are held")
         present = np.zeros(self.num_classes, bool)
         for _, _, labels in self._label_blocks():
             present[labels[labels >= 0]] = True
@@ -233,8 +257,9 @@ class UserDataset:
 
         Raises:
             InputError: a class does not exist, or no user holds any of these classes; or the classes are tokens of
-                sequences, of which none can be left out.
+                sequences, of which none can be left out; or labels are values.
         """
+        self.refuse_values("choose classes")
         if self.of_sequences:
             raise InputError("the classes are tokens of sequences: no class can be left out; choose users")
         wanted = np.unique(np.asarray(classes, dtype=np.int64))
@@ -264,9 +289,9 @@ class UserDataset:
     def compact_labels(self) -> "UserDataset":
         """The same users and examples, with classes that nobody here holds removed from the numbering.
 
-        A vocabulary stays as it is: it is public, and no count of the records.
+        A vocabulary stays as it is: it is public, and no count of the records. Values have no classes.
         """
-        if self.of_sequences:
+        if self.of_sequences or self.of_values:
             return self
         present = self.classes_present()
         return self if present.all() or not present.any() else self.select_classes(np.flatnonzero(present))
@@ -279,11 +304,26 @@ class UserDataset:
             )
         return replace(self, inputs=inputs, contents=None)
 
+    def refuse_values(self, doing: str) -> None:
+        """Refuse what needs classes where labels are values.
+
+        Args:
+            doing: what cannot be done.
+
+        Raises:
+            InputError: labels are values.
+        """
+        if self.of_values:
+            raise InputError(
+                f"the labels are values ({self.labels.dtype}), such as ratings: nothing can {doing}; where they are "
+                "classes, cast them to int64"
+            )
+
     def fingerprint(self) -> str:
         """SHA-256 of the data, to refuse a run that would go on with other records under the same noise.
 
-        It covers every input, label and name of the whole, also of users who are in another part, and which of them
-        this view takes.
+        It covers every input, label and name of the whole, also of users who are in another part and of items, and
+        which of them this view takes.
 
         Raises:
             InputError: the files of a store do not hold any more what was packed.
@@ -291,10 +331,13 @@ class UserDataset:
         if self.contents is not None:
             whole = self.contents()
         else:
-            names = self.names if isinstance(self.names, Strings) else Strings.from_list(self.names)
+            names = Strings.packed(self.names)
             whole = digest_of("users", self.inputs, self.labels, self.offsets, *names.arrays)
         view = [part for part in (self.chosen, self.class_map) if part is not None]
-        return digest_of((whole, self.num_classes, self.chosen is None, self.class_map is None), *view)
+        facts = (whole, self.num_classes, self.chosen is None, self.class_map is None)
+        if self.item_names is None:
+            return digest_of(facts, *view)
+        return digest_of((*facts, "items"), *view, *Strings.packed(self.item_names).arrays)
 
     def summary(self) -> list[str]:
         """Lines for people: the size of the data, users that can form no pair, and what reading skipped."""
@@ -305,6 +348,10 @@ class UserDataset:
         if single and len(self) > 1:
             lines.append(f"{single:,} of {len(self):,} users have a single example")
         return lines + list(self.notes)
+
+    @property
+    def _label_dtype(self) -> np.dtype:
+        return np.dtype(np.float32 if self.of_values else np.int64)
 
     def _label_blocks(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """For blocks of users: first user, owner of each example in the block, label in this view (or −1)."""
@@ -335,7 +382,8 @@ def from_arrays(
             Anything else (float features, token ids) passes as it is. Rows that are sorted by user are not
             copied.
         labels: [n], integers ≥ 0, or strings, which are numbered in sorted order; or integers of the inputs' shape [n,
-            length], the token behind each one, 0 for padding, with names for all of the vocabulary.
+            length], the token behind each one, 0 for padding, with names for all of the vocabulary. Or finite floats
+            [n], which are values and no classes; they are kept as float32.
         users: [n], the user of each row, integers or strings. Users are numbered in sorted order; the rows of
             one user keep their order.
         label_names: a name for each class; without it there are max(labels) + 1 classes.
@@ -343,8 +391,8 @@ def from_arrays(
         notes: lines that `summary` shows.
 
     Raises:
-        InputError: no rows, lengths that differ, labels that are not integers ≥ 0 or exceed the names, or
-            inputs that are not numbers.
+        InputError: no rows, lengths that differ, labels that are not integers ≥ 0 or exceed the names, values that
+            are not finite, or inputs that are not numbers.
     """
     inputs, labels, users = checked_inputs(as_array(inputs, "inputs")), np.asarray(labels), np.asarray(users)
     tokens = labels.ndim == 2 and labels.shape == inputs.shape and labels.shape[1] > 1
@@ -358,6 +406,42 @@ def from_arrays(
     if labels.dtype.kind in "US":
         found, labels = np.unique(as_text(labels, "labels"), return_inverse=True)
         label_names = label_names if label_names is not None else Strings.from_list(found.tolist())
+    if labels.dtype.kind == "f":
+        if label_names is not None or label_groups is not None:
+            raise InputError(f"labels of {labels.dtype} are values, which have no names; cast classes to int64")
+        labels, num_classes = as_singles(labels, "labels"), 0
+    else:
+        num_classes = _class_count(inputs, labels, label_names, label_groups, tokens=tokens)
+        labels = labels.astype(np.int64)
+    if users.dtype.kind not in "iuUS":
+        raise InputError(f"users must be whole numbers or strings, got {users.dtype}")
+    if users.dtype.kind in "US":
+        users = as_text(users, "users")
+    names, owner, counts = np.unique(users, return_inverse=True, return_counts=True)
+    if (np.diff(owner) < 0).any():
+        order = np.argsort(owner, kind="stable")
+        inputs, labels = inputs[order], labels[order]
+    return UserDataset(
+        inputs=inputs,
+        labels=labels,
+        offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        names=Strings.from_list(map(str, names.tolist())),
+        num_classes=num_classes,
+        label_names=label_names,
+        label_groups=label_groups,
+        notes=tuple(notes),
+    )
+
+
+def _class_count(
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    label_names: Sequence[str] | None,
+    label_groups: Sequence[str] | None,
+    *,
+    tokens: bool,
+) -> int:
+    """How many classes there are; raises InputError where labels are none, or names and groups do not fit."""
     if labels.dtype.kind not in "iu":
         raise InputError(f"labels must be whole numbers >= 0 or strings, got {labels.dtype}; cast them to int64")
     if labels.min() < 0:
@@ -376,21 +460,4 @@ def from_arrays(
         num_classes = len(label_names)
     if label_groups is not None and len(label_groups) != num_classes:
         raise InputError(f"label_groups must have one entry a class ({num_classes}), got {len(label_groups)}")
-    if users.dtype.kind not in "iuUS":
-        raise InputError(f"users must be whole numbers or strings, got {users.dtype}")
-    if users.dtype.kind in "US":
-        users = as_text(users, "users")
-    names, owner, counts = np.unique(users, return_inverse=True, return_counts=True)
-    if (np.diff(owner) < 0).any():
-        order = np.argsort(owner, kind="stable")
-        inputs, labels = inputs[order], labels[order]
-    return UserDataset(
-        inputs=inputs,
-        labels=labels.astype(np.int64),
-        offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        names=Strings.from_list(map(str, names.tolist())),
-        num_classes=num_classes,
-        label_names=label_names,
-        label_groups=label_groups,
-        notes=tuple(notes),
-    )
+    return num_classes

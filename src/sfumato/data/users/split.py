@@ -70,7 +70,7 @@ def split_users(
     """
     division = divide(len(dataset), dataset.user_ids, "user", test=test, validation=validation, seed=seed)
     views = [dataset.subset(part) for part in division.parts]
-    if dataset.of_sequences:  # a vocabulary is everybody's
+    if dataset.of_sequences or dataset.of_values:  # a vocabulary is everybody's, values are no classes
         return _as_split(division, views)
     present = [view.classes_present() for view in views]
     common = int((present[0] & (present[1] | present[2])).sum())
@@ -98,6 +98,7 @@ def split_labels(dataset: UserDataset, *, test: Selection = 0.2, validation: Sel
     Raises:
         InputError: nothing is left to train on, or a class does not exist or is in two parts.
     """
+    dataset.refuse_values("be split by class; use split_users (--split-by user)")
     if dataset.of_sequences:
         raise InputError("the classes of this data set are tokens; use split_users (--split-by user)")
     division = divide(dataset.num_classes, _class_names(dataset), "class", test=test, validation=validation, seed=seed)
@@ -119,6 +120,7 @@ def split_groups(dataset: UserDataset, *, test: Selection = 0.2, validation: Sel
         InputError: the classes have no groups, nothing is left to train on, or a name does not exist or is in two
             parts.
     """
+    dataset.refuse_values("be split by group; use split_users (--split-by user)")
     groups = dataset.groups
     if dataset.label_groups is None:
         raise InputError("the classes of this data set have no groups; use split_labels or split_users")
