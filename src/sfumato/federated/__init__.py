@@ -3,9 +3,11 @@
 from sfumato.federated.centralized import Centralized
 from sfumato.federated.fedavg import FedAvg
 from sfumato.federated.fedemb import FedEmb
+from sfumato.federated.fedrecon import FedRecon, Personal
 from sfumato.federated.fedsgd import FedSGD
-from sfumato.federated.tasks.next_token import NextToken
 from sfumato.federated.plan import FederatedPlan
+from sfumato.federated.tasks.next_token import NextToken
+from sfumato.federated.tasks.personalised import Personalised
 from sfumato.federated.tasks.verification import Verification
 from sfumato.federated.vocabulary import PrivateVocabulary
 
@@ -13,9 +15,12 @@ __all__ = [
     "Centralized",
     "FedAvg",
     "FedEmb",
+    "FedRecon",
     "FedSGD",
     "FederatedPlan",
     "NextToken",
+    "Personal",
+    "Personalised",
     "PrivateVocabulary",
     "Verification",
 ]

@@ -12,8 +12,8 @@ from sfumato.federated.deltas import LocalContribution
 from sfumato.federated.local.heads import HeadLoss
 from sfumato.federated.local.losses import Loss, OutputLoss, loss_of, without_head
 from sfumato.federated.local.work import LocalTraining
-from sfumato.federated.tasks.by_loss import MODEL_FIELDS, task_of
 from sfumato.federated.restrained import Restrained
+from sfumato.federated.tasks.by_loss import MODEL_FIELDS, task_of
 from sfumato.sampling import OwnClients, VirtualClients
 from sfumato.training import Optimizer, OptimizerName, PrivatePlan, Rounds, Task
 

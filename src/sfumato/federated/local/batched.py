@@ -61,11 +61,25 @@ class BatchedTrainer:
             work.run(phase)
         return work.deltas(), work.losses(), work.examples
 
-    def rebuilt(self, theta: Tensor, clients: ClientData, seeds: Sequence[int]) -> list[Tensor]:
-        """The own part of each client, [clients, …] for each of its parameters, from its support alone."""
+    def own_parts(
+        self, theta: Tensor, clients: ClientData, seeds: Sequence[int], phases: Sequence[Phase]
+    ) -> list[Tensor]:
+        """Each client's own part after some phases that leave the shared one, [clients, …] for each parameter."""
         work = self._work(theta, clients, seeds)
-        work.run(self.local.rebuilding)
+        for phase in phases:
+            work.run(phase)
         return [part[: len(clients)] for part in work.own]
+
+    def outputs(self, theta: Tensor, own: Sequence[Tensor], inputs: Tensor) -> Tensor:
+        """What the model gives each client for inputs [clients, n, …]."""
+        names = [*self.trained.own, *self.trained.layout.names]
+
+        def one(own: Sequence[Tensor], inputs: Tensor) -> Tensor:
+            values = dict(zip(names, (*own, *self.trained.views(theta)), strict=True))
+            return functional_call(self.trained.model, {**self._fixed, **values}, (inputs,))
+
+        with torch.no_grad():
+            return vmap(one)(list(own), inputs)
 
     def _work(self, theta: Tensor, clients: ClientData, seeds: Sequence[int]) -> "_Work":
         seed_dropout(seeds[0], theta.device)

@@ -8,7 +8,7 @@ head (FedEmb; Xu et al. 2022, algorithm 1), or parameters of the module (Federat
 algorithm 1).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -40,12 +40,22 @@ class ClientTrainer:
         Returns:
             Δ float [size], valid until the next call; the mean loss over its steps; processed examples.
         """
+        losses, examples = self.train(theta, client, seed, self.local.phases)
+        mean_loss = torch.stack(losses).mean() if losses else torch.zeros(())
+        return torch.sub(theta, self.trained.vector), mean_loss, examples
+
+    def train(self, theta: Tensor, client: ClientData, seed: int, phases: Sequence[Phase]) -> tuple[list[Tensor], int]:
+        """Take a client through some phases; the resident copy is then its own, until `Trainable.put_back`.
+
+        Returns:
+            the loss of each step; processed examples.
+        """
         seed_dropout(seed, theta.device)
         self.trained.vector.copy_(theta)
         self.trained.renew_own()
         head: nn.Parameter | None = self.trained.parameters[-1] if self.local.head == "shared" else None
         losses, examples = [], 0
-        for phase in self.local.phases:
+        for phase in phases:
             order, _ = orders_of_examples(phase, np.diff(client.offsets), np.array([seed]), self.local.reconstruction)
             examples += len(order)
             optimizer: torch.optim.Optimizer | None = None
@@ -63,8 +73,7 @@ class ClientTrainer:
                 loss.backward(inputs=[p for group in optimizer.param_groups for p in group["params"]])
                 optimizer.step()
                 losses.append(loss.detach())
-        mean_loss = torch.stack(losses).mean() if losses else torch.zeros(())
-        return torch.sub(theta, self.trained.vector), mean_loss, examples
+        return losses, examples
 
     def _optimizer(self, phase: Phase, head: nn.Parameter | None, device: torch.device) -> torch.optim.Optimizer:
         """SGD on what the phase trains."""
