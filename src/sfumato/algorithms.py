@@ -83,6 +83,17 @@ ALGORITHMS: dict[str, Algorithm] = {
         example="sfumato fedsgd --data glyphs --noise-multiplier 2 --rounds 50 --dry-run",
         matters=(*_FEDERATED, "server_learning_rate"),
     ),
+    "fedrecon": Algorithm(
+        package="sfumato.federated",
+        plan="FedRecon",
+        records="users",
+        title="FedRecon",
+        summary="train models of which a part never leaves: ratings, texts, classes of one's own",
+        about="Federated Reconstruction: each user rebuilds a part of the model that is their own, and never sends it; "
+        "only the shared part's clipped, noisy mean update leaves. People who never took part are served alike.",
+        example="sfumato fedrecon --data ml-latest-small --model matrix_factorization --epsilon 8 --dry-run",
+        matters=(*_FEDERATED, "local_parameters"),
+    ),
     "centralized": Algorithm(
         package="sfumato.federated",
         plan="Centralized",

@@ -83,6 +83,13 @@ def _user_command(folder: Path) -> list[Any]:
     return ["--data", folder / "users.npz", "--embedding-dim", 4, "--test-share", 0]
 
 
+def _ratings_command(folder: Path) -> list[Any]:
+    rows = [f"{user},{item},{(user + item) % 5 + 1}" for user in range(8) for item in range(user % 3, 12)]
+    (folder / "ratings.csv").write_text("\n".join(["user,item,value", *rows]))
+    columns = ["--user", "user", "--item", "item", "--value", "value"]
+    return ["--data", folder / "ratings.csv", *columns, "--model", "matrix_factorization", "--test-share", 0]
+
+
 def _example_command(folder: Path) -> list[Any]:
     pictures = np.random.default_rng(0).integers(0, 256, (24, 8, 8), dtype=np.uint8)
     np.savez(folder / "examples.npz", x=pictures, y=np.arange(24) % 3)
@@ -112,6 +119,21 @@ SPECIMENS: dict[str, Specimen] = {
         fields=_PRIVATE,
         cohort=lambda units: {"clients_per_round": units // 2, "users_per_client": 2},
         command=_user_command,
+    ),
+    "fedrecon": Specimen(
+        records=users,
+        fields={
+            **_PRIVATE,
+            "loss": "cross_entropy",
+            "local_parameters": r".*bias",
+            "clients_at_once": 1,
+            "batch_size": 2,
+            "learning_rate": 0.1,
+            "momentum": 0.5,
+        },
+        cohort=lambda units: {"clients_per_round": units},
+        variants=({}, {"clients_at_once": 3}, {"joint": True}, {"support_order": "first", "reconstruction_steps": 2}),
+        command=_ratings_command,
     ),
     "centralized": Specimen(
         records=partial(users, each=1),  # its unit is an example

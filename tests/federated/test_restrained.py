@@ -28,7 +28,7 @@ def moved(plan) -> float:
     return float(model.detach().norm())
 
 
-@pytest.mark.parametrize("server_optimizer", ["sgd", "adam", "adagrad", "rmsprop"])
+@pytest.mark.parametrize("server_optimizer", ["sgd", "adam", "adagrad", "rmsprop", "yogi"])
 @pytest.mark.parametrize("kind", [FedEmb, FedAvg, FedSGD])
 @pytest.mark.parametrize(("clients", "noise", "clip_norm"), [(4, 7.2, 1.0), (1, 40.0, 10.0), (32, 0.6, 100.0)])
 def test_the_noise_of_all_rounds_moves_the_model_a_little(kind, server_optimizer, clients, noise, clip_norm):

@@ -1,5 +1,6 @@
 """Optimisers by name: torch's own, with torch's own settings where the plan gives none."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -42,6 +43,17 @@ def test_weight_decay_reaches_every_optimiser(name):
     assert not torch.equal(after(decayed), after(Optimizer(name=name, learning_rate=0.1)))
 
 
+def test_yogi_is_that_of_the_paper():
+    weight, first, second = np.array([1.0, 2.0]), np.zeros(2), np.full(2, 1e-6)
+    for gradient in np.array(torch.stack(GRADIENTS), np.float64):
+        first = 0.8 * first + 0.2 * gradient
+        second = second - 0.001 * gradient**2 * np.sign(second - gradient**2)
+        weight = weight - 0.1 * first / (np.sqrt(second) + 1e-3)
+    found = after(Optimizer(name="yogi", learning_rate=0.1, momentum=0.8))
+    np.testing.assert_allclose(found, weight, rtol=1e-5)
+    assert not torch.equal(found, after(Optimizer(name="yogi", learning_rate=0.1, momentum=0.8, weight_decay=0.5)))
+
+
 def test_nesterov_looks_ahead_and_needs_a_momentum():
     ahead = Optimizer(name="sgd", learning_rate=0.1, momentum=0.8, nesterov=True)
     assert torch.equal(after(ahead), after(lambda p: torch.optim.SGD(p, 0.1, momentum=0.8, nesterov=True)))
@@ -53,7 +65,7 @@ def test_nesterov_looks_ahead_and_needs_a_momentum():
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"name": "lion"}, "optimizer must be one of sgd, adam, adamw, nadam, adagrad, rmsprop, got lion"),
+        ({"name": "lion"}, "optimizer must be one of sgd, adam, adamw, nadam, adagrad, rmsprop, yogi, got lion"),
         ({"learning_rate": 0.0}, "learning_rate must be > 0"),
         ({"learning_rate": 1e300}, "learning_rate must be in"),
         ({"momentum": 1.0}, "momentum must be in"),

@@ -31,6 +31,7 @@ MOST_MOVED = 20.0
 it is in docs/explanation/lab-notes.md."""
 
 _FORGETS = 0.99  # torch's decay of RMSprop's running square
+_GROWS = 1 - 0.999  # of the squares, that Yogi's grows by in a step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,13 +52,15 @@ class Restrained(Optimizer):
         """The learning rate for so many trained parameters.
 
         Optimisers that divide by a running norm of their gradients take steps of about 1 whatever the noise is;
-        RMSprop takes longer ones at first, for its running norm begins at zero.
+        RMSprop and Yogi take longer ones at first, for their running norms begin at zero.
         """
         walked: float = size * self.rounds
         if self.name == "sgd":
             walked = size * (self.rounds if self.walk is None else self.walk) * self.noise_std**2
         if self.name == "rmsprop":
             walked = size * sum(1 / (1 - _FORGETS**step) for step in range(1, self.rounds + 1))
+        if self.name == "yogi":
+            walked = size * sum(1 / min(1.0, _GROWS * step) for step in range(1, self.rounds + 1))
         carried = 1 / (1 - self.momentum) if self.name in ("sgd", "rmsprop") else 1.0
         moved = self.learning_rate * carried * math.sqrt(walked)
         return self.learning_rate * min(1.0, MOST_MOVED / moved) if moved and self.noise_std else self.learning_rate

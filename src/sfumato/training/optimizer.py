@@ -1,6 +1,6 @@
 """Optimisers by name; one sees the noisy mean of a round and nothing else.
 
-Settings that are not named here are torch's: Adam's second beta is 0.999 and its epsilon 1e-8.
+Settings that are not named here are torch's: Adam's second beta is 0.999 and its epsilon 1e-8. Yogi is not in torch.
 
 >>> Optimizer(name="sgd", learning_rate=0.5, momentum=0.9, nesterov=True)([nn.Parameter(torch.zeros(1))]).defaults["lr"]
 0.5
@@ -14,8 +14,9 @@ from torch import nn
 
 from sfumato import _check
 from sfumato._check import LARGEST_SINGLE, InputError
+from sfumato.training.yogi import Yogi
 
-OptimizerName = Literal["sgd", "adam", "adamw", "nadam", "adagrad", "rmsprop"]
+OptimizerName = Literal["sgd", "adam", "adamw", "nadam", "adagrad", "rmsprop", "yogi"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,7 @@ class Optimizer:
     """A torch optimiser.
 
     Attributes:
-        name: "sgd", "adam", "adamw", "nadam", "adagrad" or "rmsprop".
+        name: "sgd", "adam", "adamw", "nadam", "adagrad", "rmsprop" or "yogi".
         learning_rate: > 0.
         momentum: SGD's and RMSprop's momentum, the first beta of Adam's kin; in [0, 1).
         nesterov: Nesterov's momentum, for SGD.
@@ -55,5 +56,7 @@ class Optimizer:
             return torch.optim.RMSprop(parameters, rate, momentum=self.momentum, weight_decay=decay)
         if self.name == "adagrad":
             return torch.optim.Adagrad(parameters, rate, weight_decay=decay)
+        if self.name == "yogi":
+            return Yogi(parameters, rate, betas=(self.momentum, 0.999), weight_decay=decay)
         kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "nadam": torch.optim.NAdam}
         return kinds[self.name](parameters, rate, betas=(self.momentum, 0.999), weight_decay=decay)
