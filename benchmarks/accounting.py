@@ -22,15 +22,18 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+
+import rows
+from rows import Row
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / "benchmarks" / "peers"
 PEER_PYTHON = ROOT / ".cache" / "peers" / "accounting" / "bin" / "python"
 OURS, DP, PRV = "sfumato", "dp-accounting", "prv-accountant"
 
-Row = dict[str, Any]
+row = partial(rows.row, digits=7)  # epsilons differ late
 
 
 @dataclass(frozen=True)
@@ -95,21 +98,6 @@ class Worker:
             self.log.seek(0)
             raise RuntimeError(f"{self.name} ended early: {self.log.read().strip().splitlines()[-1:]}")
         return line
-
-
-def row(name: str, ours: float, other: float, other_name: str, unit: str, goal: float | None) -> Row:
-    """One row of the table."""
-    ratio = ours / other
-    return {
-        "name": name,
-        "ours": float(f"{ours:.7g}"),
-        "other": float(f"{other:.7g}"),
-        "other_name": other_name,
-        "unit": unit,
-        "ratio": round(ratio, 6),
-        "goal": goal,
-        "met": None if goal is None else ratio <= goal,
-    }
 
 
 def compare(run: Run, workers: dict[str, Worker], rounds: int) -> list[Row]:

@@ -29,6 +29,7 @@ from typing import Any
 
 from fl_round import PEERS, Contender, Worker, WorkerError, python_of
 from peers.correlated_worker import BANDS, LIMITS, ROUNDS, SCALES
+from rows import Row, shown
 
 from sfumato._random import RandomSource
 from sfumato.accounting import Participation, strategies
@@ -42,26 +43,6 @@ VECTORS = {"tree": ROUNDS.bit_length(), "plain tree": ROUNDS.bit_length(), "band
 VECTORS["BISR"] = BANDS
 BURST = 16
 COHORT, RESTING = 1000, 5
-
-Row = dict[str, Any]
-
-
-def row(name: str, ours: float, other: float, other_name: str, unit: str, goal: float | None) -> Row:
-    """One row of the table; printed, too."""
-    ratio = ours / other
-    met = None if goal is None else ratio <= goal
-    wanted = "" if goal is None else f"≤ {goal:g} {'yes' if met else 'NO'}"
-    print(f"  {name:44}{ours:11.2f}{other:11.2f} {unit:7}{other_name:24}{ratio:8.3f} {wanted}", flush=True)
-    return {
-        "name": name,
-        "ours": float(f"{ours:.6g}"),
-        "other": float(f"{other:.6g}"),
-        "other_name": other_name,
-        "unit": unit,
-        "ratio": round(ratio, 4),
-        "goal": goal,
-        "met": met,
-    }
 
 
 def contender(name: str, **config: Any) -> Contender:
@@ -113,17 +94,19 @@ def step_times(kind: str, size: int, threads: int, bursts: int, peers: list[str]
     work = {taker: _typical([answer["cpu"] for answer in found]) for taker, found in answers.items()}
     last = {taker: found[-1] for taker, found in answers.items()}
     ours, plain = (OURS, kind), (OURS, INDEPENDENT)
-    rows = [row(f"noise of a round, {kind}", wall[ours], wall[plain], INDEPENDENT, "ms", GOALS[kind])]
-    rows.append(row(f"the same, processor time, {kind}", work[ours], work[plain], INDEPENDENT, "ms", None))
+    rows = [shown(f"noise of a round, {kind}", wall[ours], wall[plain], INDEPENDENT, "ms", GOALS[kind])]
+    rows.append(shown(f"the same, processor time, {kind}", work[ours], work[plain], INDEPENDENT, "ms", None))
     vectors = last[ours]["kept"] * 2**20 / 4 / size
-    rows.append(row(f"kept vectors, {kind}", vectors, VECTORS[kind], "limit", "", 1.0))
+    rows.append(shown(f"kept vectors, {kind}", vectors, VECTORS[kind], "limit", "", 1.0))
     for taker in wall:
         if taker[0] != OURS:
             mine = ours if taker[1] == kind else plain
             goal = 1.0 if taker[1] == kind else None
-            rows.append(row(f"noise of a round, {taker[1]}", wall[mine], wall[taker], taker[0], "ms", goal))
-            rows.append(row(f"peak memory, {taker[1]}", last[mine]["peak"], last[taker]["peak"], taker[0], "MiB", None))
-    rows.append(row(f"peak memory, {kind}", last[ours]["peak"], last[plain]["peak"], INDEPENDENT, "MiB", None))
+            rows.append(shown(f"noise of a round, {taker[1]}", wall[mine], wall[taker], taker[0], "ms", goal))
+            rows.append(
+                shown(f"peak memory, {taker[1]}", last[mine]["peak"], last[taker]["peak"], taker[0], "MiB", None)
+            )
+    rows.append(shown(f"peak memory, {kind}", last[ours]["peak"], last[plain]["peak"], INDEPENDENT, "MiB", None))
     return rows
 
 
@@ -177,18 +160,18 @@ def _searched(order: Row, answers: dict[str, list[Row]]) -> list[Row]:
     limits = Participation(**LIMITS)
     what = next((f"{order[word]} {word}" for word in ("bands", "buffers") if word in order), "BISR")
     ms = {name: statistics.median(each["ms"] for each in found) for name, found in answers.items() if found}
-    rows = [row(f"optimising {what}, {error}", ms[OURS], 3000.0, "limit", "ms", 1.0)]
+    rows = [shown(f"optimising {what}, {error}", ms[OURS], 3000.0, "limit", "ms", 1.0)]
     for name in ms:
         if name == OURS:
             continue
-        rows.append(row(f"optimising {what}, {error}", ms[OURS], ms[name], name, "ms", 1.0))
+        rows.append(shown(f"optimising {what}, {error}", ms[OURS], ms[name], name, "ms", 1.0))
         if "bands" in order:
             ours: strategies.Strategy = strategies.optimize_banded(limits, bands=order["bands"], error=error)
         else:
             ours = strategies.optimize_blt(limits, buffers=order["buffers"], error=error)
         theirs = strategies.BandedToeplitz(tuple(answers[name][-1]["coefficients"]))
         pair = [strategies.root_error(each, limits, error) for each in (ours, theirs)]
-        rows.append(row(f"root error, {what}, {error}", *pair, name, "", None))
+        rows.append(shown(f"root error, {what}, {error}", *pair, name, "", None))
     return rows
 
 
@@ -213,13 +196,13 @@ def cohorts(quick: bool) -> list[Row]:
     rows = []
     for population in populations:
         goal = 1.5 if population == 10**7 else None
-        rows.append(row(f"a cohort of {population:,}", ms[population], ms[10**5], "of 100,000", "ms", goal))
+        rows.append(shown(f"a cohort of {population:,}", ms[population], ms[10**5], "of 100,000", "ms", goal))
     for population in populations:
         start = time.perf_counter()
         plan(population).draw(population, resumed, source)
         took, again = 1e3 * (time.perf_counter() - start), (resumed + 1) * ms[population]
         name = f"first cohort after round {resumed}, of {population:,}"
-        rows.append(row(name, took, again, "these rounds in order", "ms", None))
+        rows.append(shown(name, took, again, "these rounds in order", "ms", None))
     return rows
 
 

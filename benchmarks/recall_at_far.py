@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rows import row
 
 DIMENSIONS, PER_CLASS, FAR = 128, 10, 1e-3
 OURS, OTHERS = "sfumato", ("NumPy", "scikit-learn")
@@ -99,21 +100,6 @@ def measured(name: str, count: int) -> dict[str, float]:
     threads = {"OMP_NUM_THREADS": str(os.cpu_count()), "MKL_NUM_THREADS": str(os.cpu_count())}
     done = subprocess.run(command, env={**os.environ, **threads}, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def row(name: str, mine: float, other: float, other_name: str, unit: str, goal: float | None) -> dict[str, Any]:
-    """One line of the table."""
-    ratio = mine / other
-    return {
-        "name": name,
-        "ours": round(mine, 3),
-        "other": round(other, 3),
-        "other_name": other_name,
-        "unit": unit,
-        "ratio": round(ratio, 4),
-        "goal": goal,
-        "met": None if goal is None else ratio <= goal,
-    }
 
 
 def compare(count: int, repeats: int) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from rows import row
 
 LIMIT_SECONDS = 2.0
 LIMIT_BYTES_PER_USER = 100  # a Python list of names alone takes more
@@ -115,15 +116,6 @@ def gathered(
         told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
         medians.append([float(each) for each in told])
     return np.median(medians, axis=0).tolist()
-
-
-def row(name: str, ours: float, other: float, other_name: str, unit: str, goal: float) -> dict[str, object]:
-    """One line of the result, in the shape of all benchmarks."""
-    ratio = ours / other
-    return {
-        "name": name, "ours": ours, "other": other, "other_name": other_name, "unit": unit, "ratio": ratio,
-        "goal": goal, "met": ratio <= goal,
-    }  # fmt: skip
 
 
 def main() -> None:
