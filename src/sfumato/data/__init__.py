@@ -8,6 +8,8 @@ from sfumato.data.examples.split import ExampleSplit, split_examples
 from sfumato.data.examples.tokens import Tokenizer
 from sfumato.data.load_examples import load_examples
 from sfumato.data.load_users import load
+from sfumato.data.ratings.read import ratings
+from sfumato.data.ratings.user_column import with_user_column
 from sfumato.data.readers.class_folder import class_folder
 from sfumato.data.readers.digiface import digiface
 from sfumato.data.readers.emnist import emnist_leaf, emnist_tff
@@ -62,6 +64,7 @@ __all__ = [
     "open_examples",
     "open_store",
     "pack",
+    "ratings",
     "read_schema",
     "split_examples",
     "split_groups",
@@ -71,6 +74,7 @@ __all__ = [
     "text_csv",
     "text_users",
     "to_tensor",
+    "with_user_column",
     "write_examples",
     "write_store",
     "write_users",

@@ -109,7 +109,7 @@ def test_labels_are_classes() -> None:
     assert "the label 'y' is missing (null) at position 1" in _refusal(
         pa.table({**table, "y": ["cat", None, "ant"]}), input="x", user="who", label="y"
     )
-    assert "labels must be finite in single precision, got nan in example 1" in _refusal(
+    assert "the label 'y' must be finite in single precision, got nan in example 1" in _refusal(
         pa.table({**table, "y": [0.5, float("nan"), 0.0]}), input="x", user="who", label="y"
     )
     assert "labels must be >= 0, got -1" in _refusal(

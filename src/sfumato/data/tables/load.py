@@ -24,6 +24,7 @@ from sfumato.data.examples.arrays import examples_from_arrays
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.tokens import Tokenizer
 from sfumato.data.image_files import OnError
+from sfumato.data.singles import as_singles
 from sfumato.data.store.examples import write_examples
 from sfumato.data.store.save import write_store
 from sfumato.data.strings import Strings
@@ -62,7 +63,8 @@ def from_table(
         input: the column of inputs: pictures (bytes, or Hugging Face's struct of bytes and path), numbers, lists of
             equally many numbers, or texts with `tokenize`; or several columns of single numbers. None takes the only
             column of pictures.
-        label: the column of classes, whole numbers ≥ 0 or text; without it each user is a class.
+        label: the column of classes, whole numbers ≥ 0 or text, or of values, numbers with a point; without it each
+            user is a class.
         label_names: a name for each class; None takes those that Hugging Face keeps beside a column, if any.
         tokenize: for texts: a `Tokenizer`, or a function from a list of texts to equally many lists of ids, all of one
             length, as `lambda texts: hf(texts, padding="max_length", truncation=True, max_length=64)["input_ids"]`. It
@@ -85,6 +87,8 @@ def from_table(
         raise InputError(f"a user's examples have one input, got {named}; give one, or several columns of numbers")
     users, owner = users_of(opened, user)
     labels = None if label is None else labels_of(opened, label)
+    if labels is not None and labels.dtype.kind == "f":
+        labels = as_singles(labels, f"{opened.told}: the label {label!r}")
     order = np.argsort(owner, kind="stable")
     places = np.empty(len(order), np.int64)
     places[order] = np.arange(len(order))

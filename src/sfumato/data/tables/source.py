@@ -45,19 +45,36 @@ class Source:
 
     def refuse_absent(self, role: str, column: str) -> None:
         """Refuse a column that is not there, or is there twice."""
-        if self.names.count(column) == 1:
-            return
-        if column in self.names:
-            raise InputError(f"{self.told} has the column {column!r} twice; rename one")
-        raise InputError(
-            f"{self.told} has no column {column!r} for {role}={column!r}{guess(column, self.names)}; it has {self.has}"
-        )
+        refuse_absent(self.told, self.names, role, column)
 
     @property
     def has(self) -> str:
         """The names of the columns."""
-        more = f" and {len(self.names) - _LOOKED_AT} more" if len(self.names) > _LOOKED_AT else ""
-        return (", ".join(self.names[:_LOOKED_AT]) or "none") + more
+        return listed(self.names)
+
+
+def refuse_absent(told: str, names: Sequence[str], role: str, column: str) -> None:
+    """Refuse a column that is not among those of a table, or is there twice.
+
+    Args:
+        told: what messages call the table.
+        names: of its columns.
+        role: what the column is named for.
+        column: its name.
+    """
+    if names.count(column) == 1:
+        return
+    if column in names:
+        raise InputError(f"{told} has the column {column!r} twice; rename one")
+    raise InputError(
+        f"{told} has no column {column!r} for {role}={column!r}{guess(column, names)}; it has {listed(names)}"
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """The names of columns, for a message."""
+    more = f" and {len(names) - _LOOKED_AT} more" if len(names) > _LOOKED_AT else ""
+    return (", ".join(names[:_LOOKED_AT]) or "none") + more
 
 
 def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -395,7 +395,7 @@ def from_arrays(
             are not finite, or inputs that are not numbers.
     """
     inputs, labels, users = checked_inputs(as_array(inputs, "inputs")), np.asarray(labels), np.asarray(users)
-    tokens = labels.ndim == 2 and labels.shape == inputs.shape and labels.shape[1] > 1
+    tokens = labels.ndim == 2 and labels.shape == inputs.shape and labels.shape[1] > 1 and labels.dtype.kind != "f"
     if not len(inputs) == len(labels) == len(users) or not (labels.ndim == 1 or tokens) or users.ndim != 1:
         shapes = f"inputs {inputs.shape}, labels {labels.shape}, users {users.shape}"
         columns = [name for name, each in (("labels", labels), ("users", users)) if each.shape == (len(inputs), 1)]

@@ -1,0 +1,1 @@
+"""Ratings: which user gave which item which value."""

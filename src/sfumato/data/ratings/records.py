@@ -1,0 +1,129 @@
+"""Rows of ratings as Arrow arrays, some at a time, wherever they stand: in a delimited file or in any other table."""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from sfumato._check import InputError
+from sfumato.data.ratings.layout import COLUMNS, Layout, layout_of
+from sfumato.data.ratings.places import Place
+from sfumato.data.tables.open import LINES, PARQUET, open_source
+
+_BYTES = 1 << 23  # of a delimited file, read in one go
+_ROWS = 1 << 18  # of another table
+_ROW = re.compile(r"Row #(\d+): ")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Records:
+    """Rows that can be read once more.
+
+    Attributes:
+        told: what messages call them.
+        names: of the columns.
+        blocks: gives some columns, as arrays by their names.
+        place: what messages call a row, from 0.
+        catalogue: where the files beside are; None for tables that are no file.
+    """
+
+    told: str
+    names: tuple[str, ...]
+    blocks: Callable[[Sequence[str]], Iterator[dict[str, pa.Array]]]
+    place: Callable[[int], str]
+    catalogue: Place | None = None
+
+    @property
+    def movielens(self) -> bool:
+        """Whether the columns are those of MovieLens."""
+        return set(COLUMNS[:3]) <= set(self.names)
+
+
+def records_of(place: Place) -> Records:
+    """The rows of a file.
+
+    Raises:
+        InputError: it is none that is understood.
+    """
+    if place.path is not None and place.path.suffix.lower() in (*PARQUET, *LINES):
+        return records_of_table(place.path)
+    layout = layout_of(place)
+    return Records(
+        told=place.told,
+        names=tuple(name for name in layout.names if name),
+        blocks=lambda columns: _read(place, layout, columns),
+        place=lambda row: f"line {_line(place, layout, row)}",
+        catalogue=place,
+    )
+
+
+def records_of_table(source: Any) -> Records:
+    """The rows of any other table: of pandas, pyarrow, polars or Hugging Face, of Parquet or JSON lines."""
+    opened = open_source(source)
+    return Records(
+        told=opened.told,
+        names=opened.names,
+        blocks=lambda columns: opened.blocks(columns, _ROWS),
+        place=opened.place,
+    )
+
+
+def _read(place: Place, layout: Layout, columns: Sequence[str]) -> Iterator[dict[str, pa.Array]]:
+    """Some columns as texts; what is wrong with a line is told with its number."""
+    import pyarrow.csv  # late: other data need none of it
+
+    names = [name or f"between {number}" for number, name in enumerate(layout.names)]
+    between = [name for name, own in zip(names, layout.names, strict=True) if not own]
+    wanted = [*dict.fromkeys(columns), *between]
+    start = 0
+    try:
+        with place.open() as file:
+            if layout.header:
+                file.readline()
+            reader = pyarrow.csv.open_csv(
+                file,
+                pyarrow.csv.ReadOptions(column_names=names, block_size=_BYTES),
+                pyarrow.csv.ParseOptions(
+                    delimiter=layout.delimiter,
+                    quote_char='"' if layout.quoted else False,
+                    newlines_in_values=layout.quoted,
+                ),
+                pyarrow.csv.ConvertOptions(
+                    column_types={name: pa.large_string() for name in wanted}, include_columns=wanted
+                ),
+            )
+            for batch in reader:
+                for name in between:
+                    texts = batch.column(name).dictionary_encode()
+                    if texts.dictionary.to_pylist() not in ([], [""]):
+                        row = start + next(row for row, text in enumerate(texts.to_pylist()) if text)
+                        raise InputError(
+                            f"{place.told} line {_line(place, layout, row)} is not divided by '::' as the first line "
+                            "is; correct or drop it"
+                        )
+                yield {name: batch.column(name) for name in columns}
+                start += len(batch)
+    except (OSError, EOFError, pa.ArrowException) as error:
+        said = " ".join(str(error).split())[:200]
+        if "Empty CSV" in said:
+            return
+        if row := _ROW.search(said):
+            line = _line(place, layout, int(row[1]) - 1)
+            said = f"line {line}: {said[row.end() :]}"
+        raise InputError(f"{place.told} cannot be read, {said}; correct the row") from None
+
+
+def _line(place: Place, layout: Layout, row: int) -> int:
+    """The line that a row ends on, from 1; lines without anything are no rows."""
+    with place.open() as file:
+        text = io.TextIOWrapper(file, "utf-8", "replace", newline="")
+        reader = csv.reader(
+            text, delimiter=layout.delimiter, quoting=csv.QUOTE_MINIMAL if layout.quoted else csv.QUOTE_NONE
+        )
+        next(islice((fields for fields in reader if fields), row + layout.header, None), None)
+        return reader.line_num
