@@ -202,7 +202,7 @@ def test_texts_are_refused_where_they_have_no_place(sfumato, play: Path, people:
     assert "for texts use fedavg or fedsgd" in sfumato("fedemb", *given).line
     assert "--length is for texts" in sfumato("fedavg", "--data", people, "--length", 5, "--noise-multiplier", 1).line
     pictures = ("--data", people, "--model-options", "hidden=8", "--noise-multiplier", 1)
-    assert "--model-options is for lstm and transformer" in sfumato("fedavg", *pictures).line
+    assert "--model-options is for models of texts" in sfumato("fedavg", *pictures).line
     loss = ("--data", people, "--loss", "next_token", "--noise-multiplier", 1, "--clients-per-round", 2)
     assert "needs a label for every token" in sfumato("fedavg", *loss).line
 

@@ -1,20 +1,26 @@
 """The kinds of records that a training command can have: their options, their reader, and the models for them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
+from sfumato._check import InputError
 from sfumato.cli.options.backbones import build, embedding_dim_of
 from sfumato.cli.options.classifiers import about_classifier, build_classifier
 from sfumato.cli.options.examples import ExampleParts, read_example_parts
-from sfumato.cli.options.language_models import build_language_model
+from sfumato.cli.options.for_data import fitted, kind_of
+from sfumato.cli.options.output_models import build_output_model, public_sizes
 from sfumato.cli.options.training import ExampleTraining, PrivateTraining, RunOptions, Training
 from sfumato.cli.options.users import read_parts
 from sfumato.data import ExampleDataset, UserDataset
-from sfumato.federated import Verification
+from sfumato.federated import FedRecon, Verification
+from sfumato.federated.local.losses import without_head
 from sfumato.training import PrivatePlan, Task, TrainingPlan
+
+ITEMS = "items.txt"
+"""In the folder of a run: the public items, one a line, by their numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,26 +30,38 @@ class RecordKind:
     Attributes:
         options: the class of all options, for a plan's class.
         read: the parts of the data, from all options.
-        build: the model, from all options, the data and the seed.
-        about: what plan.json tells of the model, from all options and the data, so that it can be built again.
-        task: how a model is measured, from all options; None for the plan's own way.
+        fit: the plan with what follows from the kind of the data, from it, the data and the names of chosen fields.
+        build: the model, from all options, the fitted plan, the data and the seed.
+        about: what plan.json tells of the model, from all options, the fitted plan and the data, so that it can be
+            built again.
+        task: how a model is measured, from all options and the fitted plan; None for the plan's own way.
+        lists: public lists beside plan.json, by the file's name, from the data.
     """
 
     options: Callable[[type[TrainingPlan]], Any]
     read: Callable[..., Any]
-    build: Callable[[Any, Any, int | None], nn.Module]
-    about: Callable[[Any, Any], dict[str, Any]]
-    task: Callable[[Any], Task | None]
+    fit: Callable[[Any, Any, Collection[str]], TrainingPlan]
+    build: Callable[[Any, Any, Any, int | None], nn.Module]
+    about: Callable[[Any, Any, Any], dict[str, Any]]
+    task: Callable[[Any, Any], Task | None]
+    lists: Callable[[Any], Mapping[str, Sequence[str]]]
 
 
-def _build_of_users(options: Any, data: UserDataset, seed: int | None) -> nn.Module:
+def _build_of_users(options: Any, plan: Any, data: UserDataset, seed: int | None) -> nn.Module:
     run: RunOptions = options.run
-    if data.of_sequences:
-        return build_language_model(options.model, data, seed, load=run.resume is None, quiet=run.json)
-    return build(options.model, data.input_shape, seed, load=run.resume is None, quiet=run.json)
+    if not without_head(plan.loss):
+        return build(options.model, data.input_shape, seed, load=run.resume is None, quiet=run.json)
+    model = build_output_model(options.model, data, seed, load=run.resume is None, quiet=run.json)
+    own = getattr(model, "local_parameters", "")
+    if own and data.of_values and not isinstance(plan, FedRecon):
+        raise InputError(
+            f"{options.model.model} has a part of each user's own ({own}), which {plan.name} would share; use sfumato "
+            "fedrecon, or in Python a model with users=… on data.with_user_column"
+        )
+    return model
 
 
-def _build_classifier(options: Any, data: ExampleDataset, seed: int | None) -> nn.Module:
+def _build_classifier(options: Any, plan: Any, data: ExampleDataset, seed: int | None) -> nn.Module:
     run: RunOptions = options.run
     return build_classifier(options.model, data, seed, load=run.resume is None, quiet=run.json, reading=options.data)
 
@@ -52,30 +70,38 @@ def _read_examples(options: Any, *, quiet: bool) -> ExampleParts:
     return read_example_parts(options.data, classes=options.plan.task == "classes", quiet=quiet)
 
 
-def _about_users(options: Any, data: UserDataset) -> dict[str, Any]:
-    if data.of_sequences:
-        return {"input_shape": data.input_shape, "vocabulary_size": data.num_classes}
+def _about_users(options: Any, plan: Any, data: UserDataset) -> dict[str, Any]:
+    if without_head(plan.loss):
+        return public_sizes(data)
     return {"input_shape": data.input_shape, "embedding_dim": embedding_dim_of(options.model)}
 
 
-def _recall(options: Any) -> Verification | None:
-    return None if options.plan.loss == "next_token" else Verification(fars=options.run.far)
+def _recall(options: Any, plan: Any) -> Verification | None:
+    return Verification(fars=options.run.far) if isinstance(plan.default_task(), Verification) else None
+
+
+def _items(data: UserDataset) -> Mapping[str, Sequence[str]]:
+    return {} if data.item_names is None else {ITEMS: data.item_names}
 
 
 RECORD_KINDS = {
     "users": RecordKind(
         options=lambda kind: PrivateTraining[kind] if issubclass(kind, PrivatePlan) else Training[kind],  # type: ignore[valid-type]
         read=lambda options, *, quiet: read_parts(options.data, quiet=quiet),
+        fit=lambda plan, data, given: fitted(plan, kind_of(data), given),
         build=_build_of_users,
         about=_about_users,
         task=_recall,
+        lists=_items,
     ),
     "examples": RecordKind(
         options=lambda kind: ExampleTraining[kind],  # type: ignore[valid-type]
         read=_read_examples,
+        fit=lambda plan, data, given: plan,
         build=_build_classifier,
-        about=lambda options, data: about_classifier(data),
-        task=lambda options: None,
+        about=lambda options, plan, data: about_classifier(data),
+        task=lambda options, plan: None,
+        lists=lambda data: {},
     ),
 }
 """By the registry's word for them."""

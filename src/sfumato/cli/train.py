@@ -26,6 +26,7 @@ from sfumato.cli.options.logs import open_logs
 from sfumato.cli.options.share import refuse_share
 from sfumato.cli.options.training import EmbeddingRunOptions, RunOptions, training_options
 from sfumato.cli.own_model import is_own, own_model
+from sfumato.cli.public_lists import PublicLists
 from sfumato.cli.record_kinds import RECORD_KINDS, RecordKind
 from sfumato.logs import Log
 from sfumato.runs import RunFolder
@@ -49,7 +50,7 @@ def train(name: str, argv: Sequence[str]) -> int:
     """Run the training command of an algorithm of the registry."""
     algorithm = ALGORITHMS[name]
     plan_class, kind = algorithm.load(), RECORD_KINDS[algorithm.records]
-    options = training_options(plan_class, options_of(name), argv, about=algorithm.about)
+    options, given = training_options(plan_class, options_of(name), argv, about=algorithm.about)
     run: RunOptions = options.run
     _check(run)
     if run.threads is not None:
@@ -65,9 +66,10 @@ def train(name: str, argv: Sequence[str]) -> int:
     planned = _before_reading(options)
     parts = kind.read(options, quiet=run.json)
     population = options.plan.public_population(parts.train)
-    plan = planned or _decided(options, population)
-    task = kind.task(options) or plan.default_task()
-    model = kind.build(options, parts.train, plan.seed)
+    plan = kind.fit(planned or _decided(options, population), parts.train, given)
+    task = kind.task(options, plan) or plan.default_task()
+    task.check(parts.train)  # before a model is built that would not fit them
+    model = kind.build(options, plan, parts.train, plan.seed)
     if run.evaluate_every and parts.validation is None:
         raise InputError(_UNWATCHED)
     if run.dry_run:
@@ -227,10 +229,10 @@ def _fit(
                 checkpoint_minutes=run.checkpoint_minutes,
             ),
             progress=True,
-            about=_about(options, kind.about(options, parts.train)),
+            about=_about(options, kind.about(options, plan, parts.train)),
             device=run.device,
             task=task,
-            callbacks=logs,
+            callbacks=[PublicLists(out, kind.lists(parts.train)), *logs],
         )
     except (OSError, SafetensorError) as error:
         raise InputError(

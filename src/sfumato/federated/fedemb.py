@@ -27,6 +27,7 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato.data import UserDataset
 from sfumato.federated.deltas import LocalContribution
+from sfumato.federated.local.losses import without_head
 from sfumato.federated.local.work import LocalTraining
 from sfumato.federated.local_steps import LocalStepsPlan
 
@@ -53,6 +54,8 @@ class FedEmb(LocalStepsPlan):
         _check.one_of(("local", "global"), head_classes=self.head_classes)
         if self.loss == "next_token":
             raise InputError("fedemb trains embeddings, and a next token needs none; for texts use fedavg or fedsgd")
+        if without_head(self.loss):
+            raise InputError(f"fedemb trains embeddings, and loss={self.loss} needs none; use fedrecon")
         super().__post_init__()
 
     @property

@@ -22,12 +22,13 @@ class ModelOptions:
     """The backbone.
 
     Attributes:
-        model: lenet, mobilenet_v2, resnet18, resnet20 or resnet50 for pictures, lstm or transformer for texts; or
-            package.module:factory, an importable class or function without arguments that gives a torch module; the
-            folder that you are in is searched too.
+        model: lenet, mobilenet_v2, resnet18, resnet20 or resnet50 for pictures, lstm or transformer for texts,
+            matrix_factorization or neural for ratings; or package.module:factory, an importable class or function
+            without arguments that gives a torch module; the folder that you are in is searched too.
         embedding_dim: dimensions of the embedding: 128 unless given, lstm has its own for each token; a model of your
             own decides them itself.
-        model_options: for lstm and transformer: their own settings as name=value, for example hidden=256 layers=2.
+        model_options: for lstm, transformer and models of ratings: their own settings as name=value, for example
+            hidden=256 layers=2, or factors=50 offset=3.5.
         weights: pretrained weights to start from: torchvision's or timm's, or the model.safetensors of another run.
             They must come from public data, for the guarantee does not cover what they were trained on.
         batch_norm: what becomes of the batch norm in published weights: group norm takes its place (replace), or it is
@@ -55,9 +56,7 @@ def build(options: ModelOptions, input_shape: Sequence[int], seed: int | None, *
         InputError: an unknown name, data that are no pictures, or weights that do not fit.
     """
     if options.model_options:
-        raise InputError(
-            f"--model-options is for lstm and transformer, which read texts; leave it out for {options.model}"
-        )
+        raise InputError(f"--model-options is for models of texts and of ratings; leave it out for {options.model}")
     source = RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
     if is_own(options.model):
         model = own_model(options.model, source)
@@ -109,6 +108,11 @@ def rebuild(about: Mapping[str, Any], weights: Path) -> nn.Module:
         raise InputError(
             f"{weights.parent} is a run of sfumato dpsgd, whose model gives classes or numbers and no embeddings; load "
             f"{weights.name} in Python with sfumato.models.load_weights"
+        )
+    if "item_count" in about or "class_count" in about:
+        raise InputError(
+            f"{weights.parent} is a run whose model gives values or classes and no embeddings; sfumato personalise "
+            "serves people with it"
         )
     if "vocabulary_size" in about:
         raise InputError(

@@ -9,6 +9,7 @@ from sfumato._check import InputError
 from sfumato.cli.options.backbones import ModelOptions
 from sfumato.cli.options.classifiers import ClassifierOptions
 from sfumato.cli.options.examples import ExampleDataOptions
+from sfumato.cli.options.for_data import fitted
 from sfumato.cli.options.users import DataOptions
 from sfumato.cli.parse import CommonOptions, answer_help, as_flags, fields, find, gathered, read_flags, read_settings
 from sfumato.runs import RunFolder
@@ -137,7 +138,7 @@ class ExampleTraining(Generic[P]):
     plan: P
 
 
-def training_options(kind: type[Plan], options: Any, argv: Sequence[str], *, about: str) -> Any:
+def training_options(kind: type[Plan], options: Any, argv: Sequence[str], *, about: str) -> tuple[Any, frozenset[str]]:
     """The command's options: of the run to go on with, over them the settings file's, over them the flags.
 
     Args:
@@ -147,7 +148,7 @@ def training_options(kind: type[Plan], options: Any, argv: Sequence[str], *, abo
         about: the first paragraph of the help.
 
     Returns:
-        an object of that class.
+        an object of that class, and the names of the fields that somebody has chosen.
 
     Raises:
         InputError: an unknown option, a wrong type, or a folder or file to read settings from that is of no use.
@@ -164,16 +165,12 @@ def training_options(kind: type[Plan], options: Any, argv: Sequence[str], *, abo
             if find(argv, given) is not None and find(argv, other) is None:
                 settings.pop(other.replace("-", "_"), None)  # the command line decides
         words += as_flags(settings, options, source=file)
-    return _for_texts(read_flags(options, [*words, *gathered(argv, "log")], command=kind.name, about=about))
-
-
-def _for_texts(options: Any) -> Any:
-    """The same options, where texts are read with the loss that texts have."""
-    if not isinstance(options.data, DataOptions) or options.data.text is None or options.plan.loss == "next_token":
-        return options
-    if options.plan.loss != "softmax":  # which nobody has to give
-        raise InputError(f"--loss {options.plan.loss} compares embeddings, and texts have next_token; leave it out")
-    return replace(options, plan=replace(options.plan, loss="next_token"))
+    words += gathered(argv, "log")
+    found = read_flags(options, words, command=kind.name, about=about)
+    given = frozenset(word.partition("=")[0][2:].replace("-", "_") for word in words if word.startswith("--"))
+    if isinstance(found.data, DataOptions) and found.data.text is not None:  # others are known when they are read
+        found = replace(found, plan=fitted(found.plan, "texts", given))
+    return found, given
 
 
 def _without_about(settings: dict[str, Any], kind: type[Plan], file: Path, *, known: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,17 @@ from sfumato.federated.tasks.outputs import OutputTask
 from sfumato.federated.tasks.values import Values
 from sfumato.federated.tasks.verification import Verification
 
-MODEL_FIELDS = ("model", "embedding_dim", "model_options", "input_shape", "text", "vocabulary_size", "version")
+MODEL_FIELDS = (
+    "model",
+    "embedding_dim",
+    "model_options",
+    "input_shape",
+    "text",
+    "vocabulary_size",
+    "item_count",
+    "class_count",
+    "version",
+)
 """Of `about`, in the file of a released model."""
 
 _TASKS: dict[str, type[OutputTask]] = {"next_token": NextToken, "squared": Values, "cross_entropy": Classes}
