@@ -33,6 +33,7 @@ from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
 from sfumato.training import Cadence, NoiseCost, PrivatePlan, Result, Task, TrainingPlan
 from sfumato.training.facts import facts_of
+from sfumato.training.seen import SEEN
 from sfumato.training.told.learned import not_finite
 
 _MOST_THREADS = 1024
@@ -347,8 +348,12 @@ def _tell(task: Task, evaluation: dict[str, Any]) -> None:
         say("no test data, so nothing was measured")
         return
     names, keys, told = task.table(evaluation)
+    models += [SEEN] if SEEN in evaluation else []
     table(["model", *names], [[name, *(_cell(evaluation[name], key) for key in keys)] for name in models])
     say(f"\n{told}")
+    if SEEN in evaluation:
+        count = evaluation[SEEN]["users"]
+        say(f"seen: the trained model on {count:,} people who took part; no guarantee covers this row")
     unmeasured = not_finite(evaluation)
     if unmeasured:
         say(unmeasured)

@@ -108,6 +108,8 @@ class Log(Callback):
         numbers = {"statement/epsilon": statement.epsilon, "statement/delta": statement.delta}
         numbers = {name: value for name, value in numbers.items() if math.isfinite(value)}
         numbers |= self._measured(result.evaluation.get("trained", {}), "test")
+        seen = result.evaluation.get("seen", {})
+        numbers |= scalars.of_evaluation(seen, "seen", private=self.private, public=False)
         done = result.history[-1]["round"] if result.history else 0
         self._outlive(lambda: self.end(done, numbers, statement.text(), finished=result.finished))
         self._open = False

@@ -19,6 +19,7 @@ from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato.metrics.shown import FIRST, NUMBERS
 from sfumato.report import numbers, words
+from sfumato.report.by_records import ByRecords, by_records
 from sfumato.report.chart import Series, palette, swatch
 from sfumato.report.figures import (
     Figure,
@@ -65,6 +66,7 @@ class View:
     cost: list[Figure]
     reached: list[Figure]
     recall: list[tuple[str, str, str, str]]
+    by_records: ByRecords | None
     unmeasured: str
     evaluated: list[tuple[str, str]]
     private: list[Figure]
@@ -209,6 +211,7 @@ def _view(named: Named, anchor: str, *, private: bool, measured: bool) -> View:
         cost=cost,
         reached=reached,
         recall=_recall(run) if measured else [],
+        by_records=by_records(run, private=private) if measured else None,
         unmeasured=unmeasured(run) if measured else "",
         evaluated=_evaluated(run) if measured else [],
         private=shown,

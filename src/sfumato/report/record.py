@@ -18,6 +18,7 @@ from sfumato.accounting import Event, Guarantee, Ledger, Statement, guarantee
 from sfumato.accounting.ledger import binding
 from sfumato.accounting.statement.verdict import Verdict, promised
 from sfumato.metrics.shown import FIRST, NUMBERS
+from sfumato.training.seen import SEEN
 
 T = TypeVar("T")
 
@@ -96,6 +97,21 @@ class Metrics:
 
 
 @dataclass(frozen=True)
+class Group:
+    """People with about as many records each.
+
+    Attributes:
+        records: how many, as "10 to 29".
+        users: how many people, or None.
+        measures: by name; those that are finite.
+    """
+
+    records: str
+    users: int | None
+    measures: dict[str, float]
+
+
+@dataclass(frozen=True)
 class Score:
     """One model on the test data.
 
@@ -106,6 +122,7 @@ class Score:
         accuracy, log_loss: of a classifier, or None.
         numbers: measure of `metrics.shown` → value, of a model of numbers; those that are finite.
         not_finite: test examples that gave no finite output.
+        by_records: by how many records people have, for models with a part of their own.
     """
 
     recall: dict[str, float]
@@ -116,6 +133,7 @@ class Score:
     log_loss: float | None = None
     numbers: dict[str, float] = field(default_factory=dict)
     not_finite: int = 0
+    by_records: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,11 +143,15 @@ class Evaluation:
     Attributes:
         about: counts of images, users, classes and pairs, those that are known.
         untrained, trained: None if not measured.
+        seen: the trained model on people who took part, which is private; None if not measured.
+        seen_users: how many of them.
     """
 
     about: dict[str, int]
     untrained: Score | None
     trained: Score | None
+    seen: Score | None = None
+    seen_users: int | None = None
 
 
 @dataclass(frozen=True)
@@ -285,7 +307,10 @@ def _lines(path: Path) -> Iterator[Any]:
 def _evaluation(value: Any) -> Evaluation:
     names = ("images", "examples", "users", "classes", "genuine_pairs", "impostor_pairs")
     about = {name: int(value[name]) for name in names if value.get(name) is not None}
-    return Evaluation(about, *(_score(value[name]) if name in value else None for name in ("untrained", "trained")))
+    untrained, trained, seen = (
+        _score(value[name]) if name in value else None for name in ("untrained", "trained", SEEN)
+    )
+    return Evaluation(about, untrained, trained, seen, value.get(SEEN, {}).get("users"))
 
 
 def _score(value: Any) -> Score:
@@ -298,7 +323,13 @@ def _score(value: Any) -> Score:
     if not recall and "accuracy" not in value and "not_finite" not in value:
         raise KeyError("recall_at_far, no accuracy and no other measure")
     area, accuracy, log_loss = (_number(value.get(name)) for name in ("auc", "accuracy", "log_loss"))
-    return Score(recall, area, fpr, tpr, accuracy, log_loss, numbers, int(value.get("not_finite") or 0))
+    groups = tuple(map(_group, value.get("by_records") or ()))
+    return Score(recall, area, fpr, tpr, accuracy, log_loss, numbers, int(value.get("not_finite") or 0), groups)
+
+
+def _group(value: Any) -> Group:
+    measures = {name: number for name in (*NUMBERS, "accuracy") if (number := _number(value.get(name))) is not None}
+    return Group(str(value["records"]), int(value["users"]), measures)
 
 
 def _number(value: Any) -> float | None:

@@ -21,6 +21,7 @@ from sfumato.training.loop import Cadence, Loop
 from sfumato.training.moving_average import MovingAverage
 from sfumato.training.plan import ContributionFactory, Plan
 from sfumato.training.private_sum import PrivateSum
+from sfumato.training.seen import SEEN, marked, who_took_part
 from sfumato.training.server import OptimizerFactory, Server
 from sfumato.training.task import Task
 from sfumato.training.told.callback import Callback, Callbacks
@@ -39,7 +40,8 @@ class Result:
         statement: what it cost whom.
         history: rows of metrics.jsonl; what is private in them is under "not_private".
         head: the shared head [classes, d] where the plan has one.
-        evaluation: of the untrained and the trained model on the test data, if any was given.
+        evaluation: of the untrained and the trained model on the test data, if any was given; "seen" is of the trained
+            one on people who took part, for tasks that ask for it, and private.
         finished: False if the run was asked to stop before its last round.
         folder: the run's folder, or None.
         trouble: why the model is of no use, a sentence; "" where nothing speaks against it. Not private: it follows
@@ -266,6 +268,7 @@ class _Fit:
         if loop.finished and not measured and (row := self._measure_or_warn(run, contribution, final)):
             evaluation["trained"] = row
             self._keep(run, "trained", row)
+            self._keep_seen(run, contribution, final, evaluation)
         result = Result(
             model=trained.released_model(final),
             statement=statement,
@@ -298,8 +301,11 @@ class _Fit:
     def _measure(self, run: Run, contribution: Contribution, theta: Tensor) -> dict[str, Any] | None:
         if self.test is None or not run.team.leads:
             return None
+        return self._measured(contribution, theta, self.test)
+
+    def _measured(self, contribution: Contribution, theta: Tensor, people: Any) -> dict[str, Any]:
         model = contribution.trained.released_model(theta)
-        return self.task.measure(model, self.test, curve=True, device=self.device)
+        return self.task.measure(model, people, curve=True, device=self.device)
 
     def _measure_or_warn(self, run: Run, contribution: Contribution, theta: Tensor) -> dict[str, Any] | None:
         """A model that has collapsed cannot be measured; that must not cost the run its files."""
@@ -308,6 +314,18 @@ class _Fit:
         except InputError as error:
             warnings.warn(f"the trained model could not be measured: {error}", stacklevel=2)
             return None
+
+    def _keep_seen(self, run: Run, contribution: Contribution, theta: Tensor, evaluation: dict[str, Any]) -> None:
+        """Measure people who took part, where the task asks for them."""
+        people = who_took_part(self.task, self.data, self.test)
+        if people is None:
+            return
+        try:
+            evaluation[SEEN] = marked(self._measured(contribution, theta, people), people)
+        except InputError as error:
+            warnings.warn(f"people who took part could not be measured: {error}", stacklevel=2)
+            return
+        self._keep(run, SEEN, evaluation[SEEN])
 
     def _keep(self, run: Run, name: str, row: dict[str, Any]) -> None:
         if run.folder is not None and run.team.leads:

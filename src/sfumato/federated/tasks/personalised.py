@@ -6,7 +6,7 @@ of a person's records is the same in every measurement. People with a single rec
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -42,6 +42,9 @@ class Personalised:
     own: str | None = None
     at_once: int = 1
     phases: Sequence[Phase] = ()
+
+    asks_seen: ClassVar[bool] = True
+    """Measured on people who took part, too: nothing should distinguish them from others."""
 
     def check(self, data: UserDataset) -> None:
         """Refuse what the inner task refuses, and data of which nobody has two records."""
