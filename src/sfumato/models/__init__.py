@@ -1,4 +1,4 @@
-"""Networks that give embeddings, classes or the next token, their weights, and checks of any module."""
+"""Networks that give embeddings, classes, the next token or values of items, their weights, and checks of any module."""
 
 from sfumato.models.backbones.catalogue import BACKBONES, backbone
 from sfumato.models.backbones.lenet import LeNet, lenet
@@ -22,6 +22,11 @@ from sfumato.models.layers.public_batch_norm import PublicBatchNorm, refresh_sta
 from sfumato.models.layers.scattering import Scattering, scattering
 from sfumato.models.layers.statistics_gradient import add_statistics_gradient
 from sfumato.models.layers.ws_conv import WSConv2d
+from sfumato.models.recommenders.base import Recommender
+from sfumato.models.recommenders.catalogue import RECOMMENDERS, recommender
+from sfumato.models.recommenders.linear_head import LinearHead, linear_head
+from sfumato.models.recommenders.matrix_factorization import MatrixFactorization, matrix_factorization
+from sfumato.models.recommenders.neural import NeuralCollaborativeFiltering, neural_collaborative_filtering
 from sfumato.models.sequences.catalogue import LANGUAGE_MODELS, language_model
 from sfumato.models.sequences.lstm import LSTMLanguageModel, lstm
 from sfumato.models.sequences.transformer import TransformerLanguageModel, transformer
@@ -33,6 +38,7 @@ __all__ = [
     "BACKBONES",
     "CLASSIFIERS",
     "LANGUAGE_MODELS",
+    "RECOMMENDERS",
     "VGG",
     "BiLSTMClassifier",
     "CTRModel",
@@ -41,10 +47,14 @@ __all__ = [
     "LeNet",
     "LeNet5",
     "LeNet300100",
+    "LinearHead",
     "LoadReport",
+    "MatrixFactorization",
     "MobileNetV2",
     "MorletBank",
+    "NeuralCollaborativeFiltering",
     "PublicBatchNorm",
+    "Recommender",
     "ResNet",
     "ScatterLinear",
     "Scattering",
@@ -65,12 +75,16 @@ __all__ = [
     "lenet",
     "lenet5",
     "lenet300_100",
+    "linear_head",
     "load_pretrained",
     "load_weights",
     "lstm",
+    "matrix_factorization",
     "mobilenet_v2",
     "morlet_bank",
+    "neural_collaborative_filtering",
     "read_metadata",
+    "recommender",
     "refresh_statistics",
     "refuse_batch_norm",
     "refuse_no_values",

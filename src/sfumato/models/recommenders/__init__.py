@@ -1,0 +1,1 @@
+"""Networks that tell which value a user gives an item, with a part that is each user's own."""
