@@ -83,6 +83,7 @@ class LocalContribution(Contribution):
         threads = _threads(fresh().model, users, device, client_threads, clients_at_once)
         kind = ClientTrainer if clients_at_once == 1 else BatchedTrainer
         _refuse_changing(fresh(), users, device)
+        _refuse_idle(fresh(), users, local, device)
         apart = Apart(lambda brief: kind(brief, fresh()), users, local, global_classes=global_classes)
         apart.refuse_memory()
         if clients_at_once > 1:
@@ -187,6 +188,22 @@ def _refuse_changing(trained: Trainable, users: UserDataset, device: str) -> Non
     for count in (2, 1):
         trained.model(_examples(users, count).to(device))
     trained.refuse_changed()
+
+
+def _refuse_idle(trained: Trainable, users: UserDataset, local: LocalTraining, device: str) -> None:
+    """Own parameters that no record reaches could not be rebuilt."""
+    if not trained.own or not isinstance(local.loss, OutputLoss):
+        return
+    inputs, labels = users.examples(int(np.argmax(users.sizes > 0)))
+    outputs = trained.model(to_tensor(inputs[:1]).to(device))
+    loss = local.loss.mean(outputs, None, torch.from_numpy(labels[:1]).to(device))
+    found = torch.autograd.grad(loss, list(trained.own.values()), allow_unused=True)
+    for name, gradient in zip(trained.own, found, strict=True):
+        if gradient is None:
+            raise InputError(
+                f"the local parameter {name} changes nothing of what the model gives, so no record can rebuild it; "
+                "leave it out of local_parameters, or use it in forward"
+            )
 
 
 def probe(model: nn.Module, users: UserDataset, device: str) -> Tensor:

@@ -5,6 +5,7 @@ function of a person's own records and of the released model, so serving costs n
 what the model answers with it are that person's, and no release.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -66,26 +67,26 @@ class Serving:
         found = {
             name: torch.empty(len(data), *value.shape, dtype=value.dtype) for name, value in self._trained.own.items()
         }
-        for users, clients in self._groups(data):
-            for name, part in zip(found, self._parts(users, clients, phases), strict=True):
+        for users, seeds, clients in self._groups(data):
+            for name, part in zip(found, self._parts(seeds, clients, phases), strict=True):
                 found[name][torch.from_numpy(users)] = part.detach().cpu()
         return found
 
     def answers(self, data: UserDataset, phases: Sequence[Phase], asked: Phase) -> Iterator[Answers]:
         """What the model gives people for the records of `asked`, after the phases."""
         rule, theta = self._local.reconstruction, self._trained.initial
-        for users, clients in self._groups(data):
-            order, counts = orders_of_examples(asked, np.diff(clients.offsets), users, rule)
+        for users, seeds, clients in self._groups(data):
+            order, counts = orders_of_examples(asked, np.diff(clients.offsets), seeds, rule)
             rows = order + np.repeat(clients.offsets[:-1], counts)
             inputs, labels = clients.take(rows)
             inputs, labels = inputs.to(theta.device), labels.to(theta.device)
             if self._at_once == 1:
-                self._trainer.train(theta, clients, int(users[0]), phases)
+                self._trainer.train(theta, clients, int(seeds[0]), phases)
                 outputs = self._ask(inputs)
                 self._trained.put_back()
                 self._trained.forget()
             else:
-                own = self._batched.own_parts(theta, clients, users.tolist(), phases)
+                own = self._batched.own_parts(theta, clients, seeds.tolist(), phases)
                 owner = np.repeat(np.arange(len(users)), counts)
                 place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
                 padded = inputs.new_zeros(len(users), max(1, counts.max()), *inputs.shape[1:])
@@ -103,18 +104,27 @@ class Serving:
         finally:
             self._trained.model.train()
 
-    def _parts(self, users: np.ndarray, clients: ClientData, phases: Sequence[Phase]) -> list[Tensor]:
+    def _parts(self, seeds: np.ndarray, clients: ClientData, phases: Sequence[Phase]) -> list[Tensor]:
         theta = self._trained.initial
         if self._at_once > 1:
-            return self._batched.own_parts(theta, clients, users.tolist(), phases)
-        self._trainer.train(theta, clients, int(users[0]), phases)
+            return self._batched.own_parts(theta, clients, seeds.tolist(), phases)
+        self._trainer.train(theta, clients, int(seeds[0]), phases)
         parts = [part.detach().clone()[None] for part in self._trained.own.values()]
         self._trained.put_back()
         return parts
 
-    def _groups(self, data: UserDataset) -> Iterator[tuple[np.ndarray, ClientData]]:
-        """People who have as many records together, so that they take as many steps."""
+    def _groups(self, data: UserDataset) -> Iterator[tuple[np.ndarray, np.ndarray, ClientData]]:
+        """People who have as many records together, so that they take as many steps: who, their seeds, their records.
+
+        A person's seed follows from the name, so that the answer is the same wherever and beside whom they stand.
+        """
         order = np.argsort(data.sizes, kind="stable")
         for start in range(0, len(order), self._at_once):
             users = order[start : start + self._at_once]
-            yield users, gather(data, Cohort.of_single_units(users), global_classes=True)
+            seeds = np.array([_seed_of(str(data.user_ids[int(user)])) for user in users])
+            yield users, seeds, gather(data, Cohort.of_single_units(users), global_classes=True)
+
+
+def _seed_of(name: str) -> int:
+    """Public: it decides an order of records and nothing that is released."""
+    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()) >> 1
