@@ -80,7 +80,8 @@ class LocalContribution(Contribution):
         fresh = partial(Trainable, model, trainable, device=device, head=head, own=own)
         self.trained = fresh()
         refuse_private_as_public(self.trained, ((to_tensor(users.examples(u)[0]),) for u in range(len(users))))
-        threads = _threads(fresh().model, users, device, client_threads, clients_at_once)
+        alone = clients_at_once == 1 or local.reconstruction is not None
+        threads = _threads(fresh().model, users, device, client_threads, alone=alone)
         kind = ClientTrainer if clients_at_once == 1 else BatchedTrainer
         _refuse_changing(fresh(), users, device)
         _refuse_idle(fresh(), users, local, device)
@@ -160,19 +161,19 @@ class LocalContribution(Contribution):
         return behaviour_of(self.trained, losses)
 
 
-def _threads(model: nn.Module, users: UserDataset, device: str, wanted: int | None, at_once: int) -> int:
+def _threads(model: nn.Module, users: UserDataset, device: str, wanted: int | None, *, alone: bool) -> int:
     """How many threads train clients.
 
     Small models gain more from clients side by side than from threads inside an operation; batched operations are
-    large enough for the latter. A model that draws random numbers (dropout) shares the process's generator, so only
-    one thread gives repeatable results.
+    large enough for the latter, unless they rebuild own parts, whose steps are tiny. A model that draws random numbers
+    (dropout) shares the process's generator, so only one thread gives repeatable results.
     """
     if device != "cpu" or _draws(model, users):
         return 1
     if wanted is not None:
         return wanted
     small = sum(parameter.numel() for parameter in model.parameters()) < 5_000_000
-    return min(torch.get_num_threads(), 8) if small and at_once == 1 else 1
+    return min(torch.get_num_threads(), 8) if small and alone else 1
 
 
 def _draws(model: nn.Module, users: UserDataset) -> bool:
