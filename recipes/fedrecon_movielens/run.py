@@ -31,7 +31,7 @@ from sfumato.federated import Centralized, FedAvg, FedRecon
 from sfumato.federated.tasks.values import Values
 from sfumato.models import recommender
 from sfumato.report.chart import COLOURS
-from sfumato.training import Cadence, PrivatePlan, TrainingPlan
+from sfumato.training import Cadence, PrivatePlan
 
 FOLDER = Path(__file__).resolve().parent
 MIDDLE = 3.5
@@ -80,7 +80,7 @@ class Method:
         rebuilt: whether people are measured with a vector that is rebuilt from half of their ratings.
     """
 
-    plan: TrainingPlan
+    plan: Centralized | FedAvg | FedRecon
     table: bool = False
     rebuilt: bool = False
 
@@ -165,10 +165,11 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[di
     rows = [_row(CONSTANT, [_constant()] * seeds, None)]
     for name, method in METHODS.items():
         statement = read_json(place(name, 0) / "statement.json")
-        private = isinstance(method.plan, FedRecon) and bool(method.plan.noise_multiplier)
+        plan = method.plan
+        private = plan if isinstance(plan, FedRecon) and plan.noise_multiplier else None
         rows.append(_row(name, [each["unseen"] for each in found[name]], statement if private else None))
         if private:
-            rows[-1].update(noise_multiplier=method.plan.noise_multiplier, **_among_more(method.plan))
+            rows[-1].update(noise_multiplier=private.noise_multiplier, **_among_more(private))
         if name == RECON:
             rows.append(_row("FedRecon, people it trained on", [each["seen"] for each in found[name]], None))
             rows += [

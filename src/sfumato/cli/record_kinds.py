@@ -39,7 +39,14 @@ class RecordKind:
 def _build_of_users(options: Any, data: UserDataset, seed: int | None) -> nn.Module:
     run: RunOptions = options.run
     if data.of_sequences:
-        return build_language_model(options.model, data, seed, load=run.resume is None, quiet=run.json)
+        return build_language_model(
+            options.model,
+            data,
+            seed,
+            load=run.resume is None,
+            quiet=run.json,
+            oov_buckets=options.data.oov_buckets,
+        )
     return build(options.model, data.input_shape, seed, load=run.resume is None, quiet=run.json)
 
 

@@ -15,7 +15,7 @@ from sfumato.data import UserDataset
 
 
 def build_language_model(
-    options: ModelOptions, data: UserDataset, seed: int | None, *, load: bool, quiet: bool
+    options: ModelOptions, data: UserDataset, seed: int | None, *, load: bool, quiet: bool, oov_buckets: int = 0
 ) -> nn.Module:
     """The language model at the start of a run.
 
@@ -25,6 +25,7 @@ def build_language_model(
         seed: of the run; None initialises at random.
         load: read the weights to start from; not needed where a checkpoint replaces them.
         quiet: do not print what was loaded.
+        oov_buckets: ids that the data have behind those of the vocabulary.
 
     Raises:
         InputError: an unknown name or setting, or weights that do not fit.
@@ -40,6 +41,8 @@ def build_language_model(
         chosen = named_values(options.model_options)
         if options.embedding_dim is not None:
             chosen["embedding_dim"] = options.embedding_dim
+        if oov_buckets:
+            chosen["oov_buckets"] = oov_buckets
         model = models.language_model(
             options.model,
             data.num_classes,
