@@ -157,7 +157,7 @@ def _memory(users: int, at_once: int) -> None:
     data = ratings(users)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     ours(data, at_once)()
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    print(max(1.0, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024))
 
 
 def main() -> int:

@@ -51,7 +51,9 @@ def _build_of_users(options: Any, plan: Any, data: UserDataset, seed: int | None
     run: RunOptions = options.run
     if not without_head(plan.loss):
         return build(options.model, data.input_shape, seed, load=run.resume is None, quiet=run.json)
-    model = build_output_model(options.model, data, seed, load=run.resume is None, quiet=run.json)
+    model = build_output_model(
+        options.model, data, seed, load=run.resume is None, quiet=run.json, oov_buckets=options.data.oov_buckets
+    )
     own = getattr(model, "local_parameters", "")
     if own and data.of_values and not isinstance(plan, FedRecon):
         raise InputError(

@@ -2,12 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from sfumato._check import InputError
 from sfumato.data.image_files import LAYOUTS, Labels, OnError, image_size
 from sfumato.data.numpy_files import read_npz_keys
+from sfumato.data.ratings.duplicates import Duplicates
+from sfumato.data.ratings.read import ratings
+from sfumato.data.ratings.records import is_movielens
 from sfumato.data.readers.emnist import emnist_leaf, emnist_tff
 from sfumato.data.readers.image_folder import image_folder
 from sfumato.data.readers.omniglot import is_omniglot_folder, is_omniglot_npz, omniglot_folder, omniglot_npz
@@ -22,7 +26,8 @@ from sfumato.data.users.glyphs import glyphs
 
 UNDERSTOOD = (
     f"a packed store, {LAYOUTS}, Omniglot (folder or npz), npz with images or inputs, users, labels, "
-    "federated EMNIST (.h5 or LEAF's JSON), a table (.parquet, .csv, .jsonl, .tar) with a column of users, or the "
+    "federated EMNIST (.h5 or LEAF's JSON), a table (.parquet, .csv, .jsonl, .tar) with a column of users, ratings "
+    "of MovieLens (folder, zip or file) or a table with columns of users, items and values, or the "
     "word glyphs; for texts say --text characters or words (data.text_users)"
 )
 
@@ -38,24 +43,56 @@ def load(
     user: str | None = None,
     input: str | None = None,
     label: str | None = None,
+    item: str | None = None,
+    value: str | None = None,
+    time: str | None = None,
+    items: Path | str | Sequence[object] | None = None,
+    value_range: tuple[float, float] | None = None,
+    duplicates: Duplicates | None = None,
+    on_unknown: Literal["refuse", "skip"] | None = None,
 ) -> UserDataset:
     """Open any data set that sfumato understands.
 
     Args:
         path: a packed store; a folder of pictures; Omniglot's folder or npz; an npz file of arrays; a folder of
-            federated EMNIST; a table in a file (.parquet, .csv, .jsonl) or in tar shards; or "glyphs" for the embedded
-            data.
+            federated EMNIST; a table in a file (.parquet, .csv, .jsonl) or in tar shards; ratings, as a release of
+            MovieLens or a table; or "glyphs" for the embedded data.
         size: side or (height, width) to bring pictures to. A store has the size that it was packed with.
         channels: 1 or 3 to convert pictures to.
         on_error: for folders: "refuse" or "skip" files that are not readable pictures.
         labels: for folders: "shared" or "per_user" classes.
         progress: called with (done, total) where reading takes a while.
         user, input, label: for tables: columns, see `from_table`; `user` is needed.
+        item, value, time, items, duplicates, on_unknown: for ratings, see `ratings`; `item` or `value` makes a table
+            one of ratings, MovieLens' are known without.
+        value_range: for ratings: the lowest and the highest value.
 
     Raises:
         InputError: there is nothing at `path`, it is none of these, or its reader refuses it.
     """
     place = Path(path)
+    named = {"item": item, "value": value, "time": time, "items": items}
+    rules = {"value_range": value_range, "duplicates": duplicates, "on_unknown": on_unknown}
+    if item is not None or value is not None or (input is None and label is None and is_movielens(place)):
+        for name, given in (("size", size), ("channels", channels), ("input", input), ("label", label)):
+            if given is not None:
+                raise InputError(f"{name}={given!r} is for pictures and other tables, {path} has ratings; leave it out")
+        low, high = value_range or (None, None)
+        return ratings(
+            path,
+            user=user,
+            **named,
+            low=low,
+            high=high,
+            duplicates=duplicates or "refuse",
+            on_unknown=on_unknown or "refuse",
+            progress=progress,
+        )
+    for name, given in (named | rules).items():
+        if given is not None:
+            raise InputError(
+                f"{name}={given!r} is for ratings; name their columns too (user, item and value), or leave it out"
+            )
     if is_tars(place) or (is_table_file(place) and place.is_file()):
         return _table(place, size, channels, on_error, labels, progress, user=user, input=input, label=label)
     for name, value in (("user", user), ("input", input), ("label", label)):

@@ -23,7 +23,7 @@ from sfumato._check import InputError
 from sfumato.data import UserDataset
 from sfumato.federated.local.batched import BatchedTrainer
 from sfumato.federated.local.one_by_one import ClientTrainer
-from sfumato.federated.local.row_tables import row_tables_of
+from sfumato.federated.local.row_tables import OTHER_ROWS, row_tables_of
 from sfumato.federated.local.work import ClientData, LocalTraining, gather
 from sfumato.per_example.full_precision import full_precision
 from sfumato.sampling import Cohort
@@ -105,11 +105,7 @@ class Apart:
             return
         single = ClientTrainer(self._local, trainer.trained)
         if not all(_close(self._deltas(single, [index])[0], delta) for index, delta in enumerate(alone)):
-            raise InputError(
-                "the model's row_tables do not say which rows an example takes: a client's delta is another one when "
-                "whole tables are trained; name weights that are looked up by that column of the inputs alone, or use "
-                "clients_at_once=1"
-            )
+            raise InputError(OTHER_ROWS)
 
     def _deltas(self, trainer: Trainer, indices: list[int]) -> list[Tensor]:
         """Of some clients in one operation, from the weights that all begin with."""

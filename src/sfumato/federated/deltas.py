@@ -80,9 +80,11 @@ class LocalContribution(Contribution):
         fresh = partial(Trainable, model, trainable, device=device, head=head, own=own)
         self.trained = fresh()
         refuse_private_as_public(self.trained, ((to_tensor(users.examples(u)[0]),) for u in range(len(users))))
-        threads = _threads(fresh().model, users, device, client_threads, clients_at_once)
+        alone = clients_at_once == 1 or local.reconstruction is not None
+        threads = _threads(fresh().model, users, device, client_threads, alone=alone)
         kind = ClientTrainer if clients_at_once == 1 else BatchedTrainer
         _refuse_changing(fresh(), users, device)
+        _refuse_idle(fresh(), users, local, device)
         apart = Apart(lambda brief: kind(brief, fresh()), users, local, global_classes=global_classes)
         apart.refuse_memory()
         if clients_at_once > 1:
@@ -159,19 +161,19 @@ class LocalContribution(Contribution):
         return behaviour_of(self.trained, losses)
 
 
-def _threads(model: nn.Module, users: UserDataset, device: str, wanted: int | None, at_once: int) -> int:
+def _threads(model: nn.Module, users: UserDataset, device: str, wanted: int | None, *, alone: bool) -> int:
     """How many threads train clients.
 
     Small models gain more from clients side by side than from threads inside an operation; batched operations are
-    large enough for the latter. A model that draws random numbers (dropout) shares the process's generator, so only
-    one thread gives repeatable results.
+    large enough for the latter, unless they rebuild own parts, whose steps are tiny. A model that draws random numbers
+    (dropout) shares the process's generator, so only one thread gives repeatable results.
     """
     if device != "cpu" or _draws(model, users):
         return 1
     if wanted is not None:
         return wanted
     small = sum(parameter.numel() for parameter in model.parameters()) < 5_000_000
-    return min(torch.get_num_threads(), 8) if small and at_once == 1 else 1
+    return min(torch.get_num_threads(), 8) if small and alone else 1
 
 
 def _draws(model: nn.Module, users: UserDataset) -> bool:
@@ -187,6 +189,22 @@ def _refuse_changing(trained: Trainable, users: UserDataset, device: str) -> Non
     for count in (2, 1):
         trained.model(_examples(users, count).to(device))
     trained.refuse_changed()
+
+
+def _refuse_idle(trained: Trainable, users: UserDataset, local: LocalTraining, device: str) -> None:
+    """Own parameters that no record reaches could not be rebuilt."""
+    if not trained.own or not isinstance(local.loss, OutputLoss):
+        return
+    inputs, labels = users.examples(int(np.argmax(users.sizes > 0)))
+    outputs = trained.model(to_tensor(inputs[:1]).to(device))
+    loss = local.loss.mean(outputs, None, torch.from_numpy(labels[:1]).to(device))
+    found = torch.autograd.grad(loss, list(trained.own.values()), allow_unused=True)
+    for name, gradient in zip(trained.own, found, strict=True):
+        if gradient is None:
+            raise InputError(
+                f"the local parameter {name} changes nothing of what the model gives, so no record can rebuild it; "
+                "leave it out of local_parameters, or use it in forward"
+            )
 
 
 def probe(model: nn.Module, users: UserDataset, device: str) -> Tensor:

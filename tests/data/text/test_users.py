@@ -104,3 +104,34 @@ def test_arrays_of_tokens_need_names_for_the_whole_vocabulary():
     for names, inputs in ((None, tokens), (["", "x", "y"], tokens), (["", "x", "y", "z"], tokens / 2)):
         with pytest.raises(InputError, match="labels of every token need inputs that are ids and label_names"):
             from_arrays(inputs, tokens * 0 + 1, ["a", "b"], label_names=names)
+
+
+def test_unknown_words_are_told_apart_as_inputs_and_are_one_as_targets(tmp_path: Path):
+    rng = random.Random(0)
+    said = [
+        (f"u{i % 3}", " ".join(rng.choice(["the", "cat", "sat", "purred", "miaowed", "zzz"]) for _ in range(9)))
+        for i in range(30)
+    ]
+    file, words = posts(tmp_path, said), ["the", "cat", "sat"]
+    plain = text_users(file, text="words", vocabulary=words, length=4)
+    buckets = text_users(file, text="words", vocabulary=words, length=4, oov_buckets=1000)
+    stored = text_users(file, text="words", vocabulary=words, length=4, oov_buckets=1000, store=tmp_path / "s")
+    assert buckets.num_classes == plain.num_classes == 7
+    found = set()
+    for user in range(3):
+        (before, targets), (inputs, same) = plain.examples(user), buckets.examples(user)
+        assert np.array_equal(targets, same)
+        assert np.array_equal(np.where(inputs >= 7, 4, inputs), before)
+        found |= set(inputs[inputs >= 7].tolist())
+        for one, other in zip(stored.examples(user), (inputs, same), strict=True):
+            assert np.array_equal(one, other)
+    assert len(found) == 3
+    assert max(found) < 1007
+
+
+def test_buckets_are_for_words(tmp_path: Path):
+    file = posts(tmp_path, MANY)
+    with pytest.raises(InputError, match="oov_buckets is for words"):
+        text_users(file, text="characters", oov_buckets=3)
+    with pytest.raises(InputError, match="oov_buckets must be a whole number >= 0"):
+        text_users(file, text="words", vocabulary=["a"], oov_buckets=-1)

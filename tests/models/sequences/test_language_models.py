@@ -74,7 +74,7 @@ def test_what_nobody_says_is_as_in_the_federated_tasks():
 
 
 def test_what_a_model_does_not_have_is_refused():
-    with pytest.raises(InputError, match="lstm has no option depth; it has embedding_dim, hidden, layers, projection"):
+    with pytest.raises(InputError, match="lstm has no option depth; it has embedding_dim, hidden, layers, oov_buckets"):
         models.language_model("lstm", 11, 7, depth=2)
     with pytest.raises(InputError, match="width must be a multiple of heads=4, got 6"):
         models.language_model("transformer", 11, 7, width=6)

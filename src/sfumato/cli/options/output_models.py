@@ -21,7 +21,7 @@ _HEAD = "linear_head"
 
 
 def build_output_model(
-    options: ModelOptions, data: UserDataset, seed: int | None, *, load: bool, quiet: bool
+    options: ModelOptions, data: UserDataset, seed: int | None, *, load: bool, quiet: bool, oov_buckets: int = 0
 ) -> nn.Module:
     """The model at the start of a run.
 
@@ -31,6 +31,7 @@ def build_output_model(
         seed: of the run; None initialises at random.
         load: read the weights to start from; not needed where a checkpoint replaces them.
         quiet: do not print what was loaded.
+        oov_buckets: ids that texts have behind those of the vocabulary.
 
     Raises:
         InputError: an unknown name or setting, or weights that do not fit.
@@ -43,7 +44,8 @@ def build_output_model(
             )
         model = own_model(options.model, source)
     else:
-        model = _named(options.model, public_sizes(data), _settings(vars(options)), first_weights(source))
+        sizes = {**public_sizes(data), "oov_buckets": oov_buckets}
+        model = _named(options.model, sizes, _settings(vars(options)), first_weights(source))
     if options.weights is not None and load:
         _load(model, options.weights)
         if not quiet:
@@ -87,6 +89,8 @@ def public_sizes(data: UserDataset) -> dict[str, Any]:
 def _named(name: str, sizes: Mapping[str, Any], chosen: dict[str, Any], generator: torch.Generator | None) -> nn.Module:
     """A model of this package."""
     if "vocabulary_size" in sizes:
+        if sizes.get("oov_buckets"):
+            chosen["oov_buckets"] = sizes["oov_buckets"]
         return models.language_model(
             name, sizes["vocabulary_size"], sizes["input_shape"][0], generator=generator, **chosen
         )

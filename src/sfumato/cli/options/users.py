@@ -4,13 +4,14 @@ import dataclasses
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from sfumato import data as datasets
 from sfumato._check import InputError
 from sfumato.cli.console import bar, say
+from sfumato.cli.options.ratings import RatingOptions
 from sfumato.cli.options.share import refuse_share
 from sfumato.data import Split, UserDataset
 
@@ -56,24 +57,32 @@ class ReadingOptions:
                 user=self.user,
                 input=self.input,
                 label=self.label,
+                **self.of_ratings(),
             )
+
+    def of_ratings(self) -> dict[str, Any]:
+        """What is said of ratings, where a command reads them."""
+        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataOptions(ReadingOptions):
+class DataOptions(RatingOptions, ReadingOptions):
     """The records.
 
     Attributes:
         data: a packed store, a folder of pictures (FOLDER/<user>/<picture> or FOLDER/<user>/<class>/<picture>),
             Omniglot (folder or npz), an npz with images, users and labels, federated EMNIST, a table (.parquet,
-            .csv, .jsonl, or .tar shards as 'faces-*.tar') with --user, or the word glyphs for the embedded data. With
-            --text: JSON lines of objects with a user and a text (.jsonl, also .gz; other names by --user and --input),
-            or a play as plain text, whose roles are the users.
+            .csv, .jsonl, or .tar shards as 'faces-*.tar') with --user, ratings (a folder or zip file of MovieLens, or
+            a table with --user, --item and --value), or the word glyphs for the embedded data. With --text: JSON lines
+            of objects with a user and a text (.jsonl, also .gz; other names by --user and --input), or a play as plain
+            text, whose roles are the users.
         text: train on texts: each of their characters is a token, of a fixed public alphabet, or each of their words,
             of a public --vocabulary.
         vocabulary: for words: a public file with one word a line, chosen without looking at the records.
         length: for texts: tokens in a sequence; longer texts are cut into several. 80 characters or 20 words unless
             given.
+        oov_buckets: for words: so many ids, by a hash of the word, tell words outside of the vocabulary apart as
+            inputs, for a model with vectors for them (lstm); 0 gives them one id.
         size: bring pictures to this side, or to this height and width; needed where they differ.
         channels: convert pictures to grey (1) or RGB (3); needed where they differ.
         test: test data from a place of their own, instead of a share of --data.
@@ -91,6 +100,7 @@ class DataOptions(ReadingOptions):
     text: Literal["characters", "words"] | None = None
     vocabulary: Path | None = None
     length: int | None = None
+    oov_buckets: int = 0
     size: int | tuple[int, int] | None = None
     channels: Literal[1, 3] | None = None
     test: str | None = None
@@ -103,11 +113,13 @@ class DataOptions(ReadingOptions):
     def load(self, path: str, size: int | tuple[int, int] | None, channels: int | None) -> UserDataset:
         """Open a data set, or read texts; arguments and errors as for `ReadingOptions.load`."""
         if self.text is None:
-            refuse_text_options(vocabulary=self.vocabulary, length=self.length)
+            refuse_text_options(vocabulary=self.vocabulary, length=self.length, oov_buckets=self.oov_buckets or None)
             return super().load(path, size, channels)
-        for name, value in (("size", size), ("channels", channels), ("label", self.label)):
+        others = {"size": size, "channels": channels, "label": self.label, **self.of_ratings()}
+        for name, value in others.items():
             if value is not None:
-                raise InputError(f"--{name} is for pictures and tables; leave it out with --text")
+                option = name.replace("_", "-")
+                raise InputError(f"--{option} is for pictures and tables; leave it out with --text")
         with bar("reading") as progress:
             return datasets.text_users(
                 path,
@@ -116,6 +128,7 @@ class DataOptions(ReadingOptions):
                 length=self.length,
                 user=self.user,
                 input=self.input,
+                oov_buckets=self.oov_buckets,
                 progress=progress,
             )
 
@@ -128,7 +141,8 @@ def refuse_text_options(**options: object) -> None:
     """
     for name, value in options.items():
         if value is not None:
-            raise InputError(f"--{name} is for texts; add --text characters or --text words, or leave it out")
+            option = name.replace("_", "-")
+            raise InputError(f"--{option} is for texts; add --text characters or --text words, or leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,15 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from sfumato._check import InputError
 from sfumato.data.ratings.layout import COLUMNS, Layout, layout_of
-from sfumato.data.ratings.places import Place
+from sfumato.data.ratings.places import MOVIELENS, Place, is_movielens_folder, place_of
+from sfumato.data.readers.csv_rows import is_delimited
 from sfumato.data.tables.open import LINES, PARQUET, open_source
 
 _BYTES = 1 << 23  # of a delimited file, read in one go
@@ -42,6 +44,18 @@ class Records:
     def movielens(self) -> bool:
         """Whether the columns are those of MovieLens."""
         return set(COLUMNS[:3]) <= set(self.names)
+
+
+def is_movielens(path: Path) -> bool:
+    """Whether a path is a release of MovieLens, or a file of ratings laid out as one."""
+    if not path.is_file():
+        return is_movielens_folder(path)
+    if path.suffix.lower() == ".zip" or path.name in MOVIELENS:
+        return True
+    try:
+        return is_delimited(path) and set(COLUMNS[:3]) <= set(layout_of(place_of(path)).names)
+    except InputError:  # another reader tells what is wrong with it
+        return False
 
 
 def records_of(place: Place) -> Records:

@@ -4,6 +4,10 @@ Ids are laid out as in the StackOverflow and Shakespeare tasks of TensorFlow Fed
 tokens of the vocabulary, then one id for every other token, one for the beginning of a text and one for its end. The
 vocabulary is public and fixed before any record is read.
 
+A model that has vectors of its own for words outside of the vocabulary can tell them apart as inputs: with
+`oov_buckets` each gets one of so many ids behind all others, by a hash of the word that is the same for everybody. As a
+target it is the one id of all other tokens still.
+
 >>> words = Encoding.words(["the", "cat", "sat"])
 >>> words.size, words.names
 (7, ('<pad>', 'the', 'cat', 'sat', '<oov>', '<bos>', '<eos>'))
@@ -11,6 +15,10 @@ vocabulary is public and fixed before any record is read.
 [1, 2, 4]
 >>> words.sequences("The cat purred", length=3).tolist()    # rows overlap by one token: all but the first are told
 [[5, 1, 2, 4], [4, 6, 0, 0]]
+>>> buckets = Encoding.words(["the", "cat", "sat"], oov_buckets=100)
+>>> rows = buckets.sequences("The cat purred", length=3)
+>>> buckets.size, rows.tolist(), buckets.targets(rows[:, 1:]).tolist()
+(7, [[5, 1, 2, 91], [91, 6, 0, 0]], [[1, 2, 4], [6, 0, 0]])
 
 References:
     Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan: Adaptive Federated Optimization. ICLR 2021,
@@ -22,8 +30,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sfumato._check import InputError
-from sfumato.data.examples.tokens import checked_tokens, listed_tokens, tokens_of
+from sfumato._check import InputError, whole
+from sfumato.data.examples.tokens import checked_tokens, hashed_id, listed_tokens, tokens_of
 
 PADDING = 0
 PAD_NAME, OOV_NAME, BOS_NAME, EOS_NAME = "<pad>", "<oov>", "<bos>", "<eos>"
@@ -38,18 +46,25 @@ class Encoding:
         tokens: those that have an id of their own.
         divide: a text into tokens.
         assumptions: sentences that a guarantee for users of such texts rests on.
+        oov_buckets: ids of other tokens as inputs, >= 0; 0 gives them the one that they have as targets.
 
     Attributes:
-        names: of all ids, as labels of a data set.
+        names: of all ids that targets have, as labels of a data set.
     """
 
     def __init__(
-        self, tokens: Sequence[str], divide: Callable[[str], Sequence[str]], assumptions: Sequence[str] = ()
+        self,
+        tokens: Sequence[str],
+        divide: Callable[[str], Sequence[str]],
+        assumptions: Sequence[str] = (),
+        oov_buckets: int = 0,
     ) -> None:
+        whole(at_least=0, oov_buckets=oov_buckets)
         self.names = (PAD_NAME, *tokens, OOV_NAME, BOS_NAME, EOS_NAME)
         self.assumptions = tuple(assumptions)
         self._known = {token: place for place, token in enumerate(tokens, 1)}
         self._divide = divide
+        self._buckets = int(oov_buckets)
         self._oov, self._bos, self._eos = (len(tokens) + place for place in (1, 2, 3))
 
     @classmethod
@@ -62,14 +77,16 @@ class Encoding:
         return cls(ALPHABET, lambda text: text)
 
     @classmethod
-    def words(cls, vocabulary: Path | str | Sequence[str]) -> "Encoding":
+    def words(cls, vocabulary: Path | str | Sequence[str], *, oov_buckets: int = 0) -> "Encoding":
         """Lower-case words, numbers and signs.
 
         Args:
             vocabulary: a public file with one token a line, or the tokens.
+            oov_buckets: ids of other words as inputs, >= 0; the bucket is a hash of the word.
 
         Raises:
-            InputError: the file is missing, empty, not text, names a token twice or one that is ours, as <oov>.
+            InputError: the file is missing, empty, not text, names a token twice or one that is ours, as <oov>; or
+                oov_buckets is no whole number >= 0.
         """
         listed = not isinstance(vocabulary, Path | str)
         tokens = checked_tokens(vocabulary, "the vocabulary") if listed else listed_tokens(Path(vocabulary))
@@ -81,21 +98,30 @@ class Encoding:
             f"The vocabulary{name} ({len(tokens):,} tokens) is assumed to be public: chosen without looking at the "
             "records, or released by a run whose own statement comes on top."
         )
-        return cls(tokens, tokens_of, [public])
+        return cls(tokens, tokens_of, [public], oov_buckets)
 
     @property
     def size(self) -> int:
-        """How many ids there are."""
+        """How many ids targets have; those of buckets come behind them."""
         return len(self.names)
 
     def ids(self, text: str) -> list[int]:
         """The ids of a text's tokens."""
+        if self._buckets:
+            return [self._known.get(token) or self._bucket(token) for token in self._divide(text)]
         return [self._known.get(token, self._oov) for token in self._divide(text)]
+
+    def targets(self, rows: np.ndarray) -> np.ndarray:
+        """Ids as targets have them: all other tokens are one."""
+        return np.where(rows < self.size, rows, rows.dtype.type(self._oov)) if self._buckets else rows
+
+    def _bucket(self, token: str) -> int:
+        return self.size + hashed_id(token, self._buckets + 1) - 1
 
     def sequences(self, text: str, length: int) -> np.ndarray:
         """A text's rows, int32 [n, length + 1]; none for a text of no token.
 
-        A row's inputs are all but its last token, its targets all but its first.
+        A row's inputs are all but its last token, its targets (`targets`) all but its first.
         """
         ids = self.ids(text)
         if not ids:
@@ -108,22 +134,25 @@ class Encoding:
         return np.lib.stride_tricks.sliding_window_view(padded, length + 1)[::length]
 
 
-def encoding(text: str, vocabulary: Path | str | Sequence[str] | None) -> Encoding:
+def encoding(text: str, vocabulary: Path | str | Sequence[str] | None, oov_buckets: int = 0) -> Encoding:
     """The encoding by its name.
 
     Args:
         text: "characters" or "words".
         vocabulary: of words; None for characters.
+        oov_buckets: of words; 0 for characters.
 
     Raises:
-        InputError: as `Encoding.words`, or a vocabulary is missing, or given for characters.
+        InputError: as `Encoding.words`, or a vocabulary is missing, or given for characters, or buckets are.
     """
     if text == "words":
         if vocabulary is None:
             raise InputError("words need a public vocabulary: give a file with one word a line (--vocabulary FILE)")
-        return Encoding.words(vocabulary)
+        return Encoding.words(vocabulary, oov_buckets=oov_buckets)
     if text != "characters":
         raise InputError(f"text must be characters or words, got {text!r}")
     if vocabulary is not None:
         raise InputError("characters have a fixed alphabet; leave the vocabulary out, or take words (--text words)")
+    if oov_buckets:
+        raise InputError(f"oov_buckets is for words, got {oov_buckets} for characters; leave it out")
     return Encoding.characters()

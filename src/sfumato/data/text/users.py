@@ -24,7 +24,7 @@ from sfumato.data.store.save import write_users
 from sfumato.data.store.writer import refuse_full
 from sfumato.data.strings import Strings
 from sfumato.data.tables.look_alikes import look_alikes
-from sfumato.data.text.encoding import encoding
+from sfumato.data.text.encoding import Encoding, encoding
 from sfumato.data.text.records import records
 from sfumato.data.users.dataset import UserDataset
 
@@ -42,6 +42,7 @@ def text_users(
     length: int | None = None,
     user: str | None = None,
     input: str | None = None,
+    oov_buckets: int = 0,
     store: Path | str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> UserDataset:
@@ -60,19 +61,22 @@ def text_users(
             records.
         length: inputs a sequence, >= 1; None for 80 characters or 20 words.
         user, input: for JSON lines: the fields of the user and of the text, "user" and "text" by default.
+        oov_buckets: of words: tokens outside of the vocabulary get, as inputs, one of so many ids behind all others by
+            a public hash, for a model that tells them apart (`models.lstm`); 0 gives them one id together.
         store: a new folder to write the data to, so that memory does not grow with the texts; None keeps them in
             memory. While it is written, the disk holds them twice.
         progress: called with (records read, 0): how many there are is not known before the end.
 
     Returns:
-        inputs and labels int [sequences, length]; classes are the ids, named by their tokens. Users in sorted order,
-        each one's sequences in that of the file; who has no token is left out.
+        inputs and labels int [sequences, length]; classes are the ids, named by their tokens, and inputs may be those
+        of buckets behind them. Users in sorted order, each one's sequences in that of the file; who has no token is
+        left out.
 
     Raises:
         InputError: the file is missing, of another kind, not UTF-8 or without text, a line is not as it should be, or
             the vocabulary is missing, empty or has a word twice.
     """
-    rule = encoding(text, vocabulary)
+    rule = encoding(text, vocabulary, oov_buckets)
     steps = _LENGTHS[text] if length is None else length
     whole(length=steps)
     if store is not None:
@@ -100,7 +104,7 @@ def text_users(
         notes = look_alikes(names)
         if store is not None:
             return write_users(
-                _users(held, order, offsets, names),
+                _users(held, order, offsets, names, rule),
                 store,
                 (steps,),
                 held.dtype,
@@ -112,7 +116,7 @@ def text_users(
         held = held[order]
     return UserDataset(
         inputs=held[:, :-1],
-        labels=held[:, 1:],
+        labels=rule.targets(held[:, 1:]),
         offsets=offsets,
         names=Strings.from_list(names),
         num_classes=rule.size,
@@ -123,12 +127,12 @@ def text_users(
 
 
 def _users(
-    held: np.ndarray, order: np.ndarray, offsets: np.ndarray, names: Sequence[str]
+    held: np.ndarray, order: np.ndarray, offsets: np.ndarray, names: Sequence[str], rule: Encoding
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Each user's name, inputs and targets."""
     for name, start, stop in zip(names, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
         rows = held[order[start:stop]]
-        yield name, rows[:, :-1], rows[:, 1:]
+        yield name, rows[:, :-1], rule.targets(rows[:, 1:])
 
 
 class _Rows:

@@ -23,7 +23,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from sfumato._check import InputError, first_line
 from sfumato.federated.local.heads import glorot_head
 from sfumato.federated.local.phases import Phase
-from sfumato.federated.local.row_tables import PartDeltas, RowCopies, row_tables_of
+from sfumato.federated.local.row_tables import OTHER_ROWS, PartDeltas, RowCopies, row_tables_of
 from sfumato.federated.local.steps import Steps
 from sfumato.federated.local.work import ClientData, LocalTraining, head_generator
 from sfumato.per_example.workspace import Workspace
@@ -147,6 +147,10 @@ class _Work:
                     weights.to(self._theta.dtype),
                     self._classes,
                 )
+            except IndexError as error:
+                if not rows:
+                    raise
+                raise InputError(OTHER_ROWS) from error
             except RuntimeError as error:
                 if "vmap" not in str(error):
                     raise

@@ -5,8 +5,13 @@ function of a person's own records and of the released model, so serving costs n
 what the model answers with it are that person's, and no release.
 """
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +24,10 @@ from sfumato.federated.local.phases import Phase, orders_of_examples
 from sfumato.federated.local.work import ClientData, LocalTraining, gather
 from sfumato.sampling import Cohort
 from sfumato.training.trainable import Trainable
+
+T = TypeVar("T")
+
+_MOST_THREADS = 8
 
 
 @dataclass(frozen=True)
@@ -56,46 +65,96 @@ class Serving:
     def __init__(
         self, model: nn.Module, local: LocalTraining, *, trainable: str, own: str | None, at_once: int, device: str
     ) -> None:
-        self._trained = Trainable(model, trainable, device=device, own=own)
-        self._local, self._at_once = local, at_once
-        self._trainer = ClientTrainer(local, self._trained)
-        self._batched = BatchedTrainer(local, self._trained)
+        self._at_once = at_once
+        threads = min(torch.get_num_threads(), _MOST_THREADS) if device == "cpu" else 1
+        self._servers: SimpleQueue[_Server] = SimpleQueue()
+        for _ in range(threads):
+            self._servers.put(_Server(Trainable(model, trainable, device=device, own=own), local, at_once))
+        self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+        self._ahead = 2 * threads
 
     def own_parts(self, data: UserDataset, phases: Sequence[Phase]) -> dict[str, Tensor]:
         """The own part of everybody, [users, …] by the parameter's name."""
-        found = {
-            name: torch.empty(len(data), *value.shape, dtype=value.dtype) for name, value in self._trained.own.items()
-        }
-        for users, clients in self._groups(data):
-            for name, part in zip(found, self._parts(users, clients, phases), strict=True):
-                found[name][torch.from_numpy(users)] = part.detach().cpu()
+        found: dict[str, Tensor] = {}
+
+        def work(server: _Server, users: np.ndarray) -> tuple[np.ndarray, dict[str, Tensor]]:
+            return users, server.own_parts(data, users, phases)
+
+        for users, parts in self._in_order(data, work):
+            for name, part in parts.items():
+                if name not in found:
+                    found[name] = part.new_empty(len(data), *part.shape[1:])
+                found[name][torch.from_numpy(users)] = part
         return found
 
     def answers(self, data: UserDataset, phases: Sequence[Phase], asked: Phase) -> Iterator[Answers]:
         """What the model gives people for the records of `asked`, after the phases."""
-        rule, theta = self._local.reconstruction, self._trained.initial
-        for users, clients in self._groups(data):
-            order, counts = orders_of_examples(asked, np.diff(clients.offsets), users, rule)
-            rows = order + np.repeat(clients.offsets[:-1], counts)
-            inputs, labels = clients.take(rows)
-            inputs, labels = inputs.to(theta.device), labels.to(theta.device)
-            if self._at_once == 1:
-                self._trainer.train(theta, clients, int(users[0]), phases)
-                outputs = self._ask(inputs)
-                self._trained.put_back()
-                self._trained.forget()
-            else:
-                own = self._batched.own_parts(theta, clients, users.tolist(), phases)
-                owner = np.repeat(np.arange(len(users)), counts)
-                place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-                padded = inputs.new_zeros(len(users), max(1, counts.max()), *inputs.shape[1:])
-                padded[owner, place] = inputs
-                self._trained.model.eval()
-                outputs = self._batched.outputs(theta, own, padded)[owner, place]
-                self._trained.model.train()
-            yield Answers(users, outputs, labels, counts)
+        return self._in_order(data, lambda server, users: server.answers(data, users, phases, asked))
 
-    def _ask(self, inputs: Tensor) -> Tensor:
+    def _in_order(self, data: UserDataset, work: "Callable[[_Server, np.ndarray], T]") -> Iterator[T]:
+        """What is worked out for groups of people, a few groups ahead of who asks.
+
+        People who have as many records are together, so that they take as many steps.
+        """
+
+        def one(users: np.ndarray) -> T:
+            server = self._servers.get()
+            try:
+                return work(server, users)
+            finally:
+                self._servers.put(server)
+
+        order = np.argsort(data.sizes, kind="stable")
+        waiting: deque[Future[T]] = deque()
+        for start in range(0, len(order), self._at_once):
+            waiting.append(self._pool.submit(one, order[start : start + self._at_once]))
+            if len(waiting) > self._ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+class _Server:
+    """One thread's copy of the model."""
+
+    def __init__(self, trained: Trainable, local: LocalTraining, at_once: int) -> None:
+        self._trained, self._local, self._at_once = trained, local, at_once
+        self._single, self._batched = ClientTrainer(local, trained), BatchedTrainer(local, trained)
+
+    def own_parts(self, data: UserDataset, users: np.ndarray, phases: Sequence[Phase]) -> dict[str, Tensor]:
+        """Of these people, by the parameter's name."""
+        theta, seeds, clients = self._trained.initial, _seeds(data, users), _records(data, users)
+        if self._at_once > 1:
+            parts = self._batched.own_parts(theta, clients, seeds.tolist(), phases)
+        else:
+            self._single.train(theta, clients, int(seeds[0]), phases)
+            parts = [part.detach().clone()[None] for part in self._trained.own.values()]
+            self._trained.put_back()
+        return {name: part.detach().cpu() for name, part in zip(self._trained.own, parts, strict=True)}
+
+    def answers(self, data: UserDataset, users: np.ndarray, phases: Sequence[Phase], asked: Phase) -> Answers:
+        """What the model gives these people."""
+        theta, seeds, clients = self._trained.initial, _seeds(data, users), _records(data, users)
+        order, counts = orders_of_examples(asked, np.diff(clients.offsets), seeds, self._local.reconstruction)
+        inputs, labels = clients.take(order + np.repeat(clients.offsets[:-1], counts))
+        inputs, labels = inputs.to(theta.device), labels.to(theta.device)
+        if self._at_once == 1:
+            self._single.train(theta, clients, int(seeds[0]), phases)
+            outputs = self._asked(inputs)
+            self._trained.put_back()
+            self._trained.forget()
+            return Answers(users, outputs, labels, counts)
+        own = self._batched.own_parts(theta, clients, seeds.tolist(), phases)
+        owner = np.repeat(np.arange(len(users)), counts)
+        place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+        padded = inputs.new_zeros(len(users), max(1, counts.max()), *inputs.shape[1:])
+        padded[owner, place] = inputs
+        self._trained.model.eval()
+        outputs = self._batched.outputs(theta, own, padded)[owner, place]
+        self._trained.model.train()
+        return Answers(users, outputs, labels, counts)
+
+    def _asked(self, inputs: Tensor) -> Tensor:
         self._trained.model.eval()
         try:
             with torch.no_grad():
@@ -103,18 +162,16 @@ class Serving:
         finally:
             self._trained.model.train()
 
-    def _parts(self, users: np.ndarray, clients: ClientData, phases: Sequence[Phase]) -> list[Tensor]:
-        theta = self._trained.initial
-        if self._at_once > 1:
-            return self._batched.own_parts(theta, clients, users.tolist(), phases)
-        self._trainer.train(theta, clients, int(users[0]), phases)
-        parts = [part.detach().clone()[None] for part in self._trained.own.values()]
-        self._trained.put_back()
-        return parts
 
-    def _groups(self, data: UserDataset) -> Iterator[tuple[np.ndarray, ClientData]]:
-        """People who have as many records together, so that they take as many steps."""
-        order = np.argsort(data.sizes, kind="stable")
-        for start in range(0, len(order), self._at_once):
-            users = order[start : start + self._at_once]
-            yield users, gather(data, Cohort.of_single_units(users), global_classes=True)
+def _records(data: UserDataset, users: np.ndarray) -> ClientData:
+    return gather(data, Cohort.of_single_units(users), global_classes=True)
+
+
+def _seeds(data: UserDataset, users: np.ndarray) -> np.ndarray:
+    """A person's seed follows from the name, so the answer is the same wherever and beside whom they stand."""
+    return np.array([_seed_of(str(data.user_ids[int(user)])) for user in users])
+
+
+def _seed_of(name: str) -> int:
+    """Public: it decides an order of records and nothing that is released."""
+    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()) >> 1

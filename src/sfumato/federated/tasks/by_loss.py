@@ -14,6 +14,7 @@ MODEL_FIELDS = (
     "input_shape",
     "text",
     "vocabulary_size",
+    "oov_buckets",
     "item_count",
     "class_count",
     "version",

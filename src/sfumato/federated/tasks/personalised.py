@@ -102,7 +102,7 @@ def own_parameters(model: nn.Module, wanted: str | None) -> str:
         InputError: neither says.
     """
     told = wanted or getattr(model, "local_parameters", None)
-    if told is None:
+    if not told:
         names = ", ".join(name for name, _ in model.named_parameters())
         raise InputError(
             "which parameters are each user's own? give local_parameters, a regular expression of whole names "

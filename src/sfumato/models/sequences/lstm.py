@@ -5,6 +5,10 @@ What it is by default are the networks of the federated text tasks: for words, e
 256. An alphabet is what has at most 256 ids. Padding stands behind the end, so it reaches no logit of a token before
 it. No layer couples examples.
 
+Two parts can be a user's own, for training that leaves them with the user (`local_parameters`): vectors of words
+outside of the vocabulary, whose ids stand behind all others (`sfumato.data.text_users`), and a vector of the user that
+every step reads beside its token.
+
 While several clients are mapped over (`torch.func.vmap`), the recurrence is computed here, step by step: torch's own
 cannot be mapped on a GPU.
 
@@ -12,12 +16,17 @@ References:
     Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan: Adaptive Federated Optimization. ICLR 2021, table 7.
     McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks from
     Decentralized Data. AISTATS 2017.
+    Singhal, Sidahmed, Garrett, Wu, Rush, Prakash: Federated Reconstruction: Partially Local Federated Learning.
+    NeurIPS 2021, arXiv 2102.03448, section 5.
 
 >>> model = lstm(vocabulary_size=10_004)
 >>> sum(parameter.numel() for parameter in model.parameters()) - 4 * 670
 4050748
 >>> lstm(vocabulary_size=100)(torch.tensor([[98, 5, 7], [98, 2, 0]])).shape
 torch.Size([2, 3, 100])
+>>> own = lstm(vocabulary_size=100, oov_buckets=50, user_features=4)
+>>> own(torch.tensor([[98, 5, 149]])).shape, own.local_parameters
+(torch.Size([1, 3, 100]), 'oov_embedding.weight|user_vector')
 """
 
 import torch
@@ -33,26 +42,59 @@ _ALPHABET = 256  # ids; beyond it they are taken for words
 
 
 class LSTMLanguageModel(nn.Module):
-    """Embedding, LSTMs, logits; see `lstm`."""
+    """Embedding, LSTMs, logits; see `lstm`.
+
+    Attributes:
+        local_parameters: fullmatches the names of what is a user's own; "" matches none.
+        row_tables: no table's row is chosen by one column alone.
+    """
 
     def __init__(
-        self, *, vocabulary_size: int, embedding_dim: int, hidden: int, layers: int, projection: int | None
+        self,
+        *,
+        vocabulary_size: int,
+        embedding_dim: int,
+        hidden: int,
+        layers: int,
+        projection: int | None,
+        oov_buckets: int,
+        user_features: int,
     ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary_size, embedding_dim)
-        self.lstm = nn.LSTM(embedding_dim, hidden, layers, batch_first=True)
+        self.oov_embedding = nn.Embedding(oov_buckets, embedding_dim) if oov_buckets else None
+        self.user_vector = nn.Parameter(torch.zeros(user_features)) if user_features else None
+        own = {"oov_embedding.weight": self.oov_embedding, "user_vector": self.user_vector}
+        self.local_parameters = "|".join(name for name, part in own.items() if part is not None)
+        self.row_tables: dict[str, int] = {}
+        self.lstm = nn.LSTM(embedding_dim + user_features, hidden, layers, batch_first=True)
         self.projection = nn.Identity() if projection is None else nn.Linear(hidden, projection)
         self.output = nn.Linear(hidden if projection is None else projection, vocabulary_size)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Map token ids, int64 [n, T], to logits of the token behind each, float [n, T, vocabulary_size]."""
+        """Map token ids, int64 [n, T], to logits of the token behind each, float [n, T, vocabulary_size].
+
+        Ids from vocabulary_size on are those of the buckets.
+        """
         check_tokens(tokens, "LSTM")
-        states = self.embedding(tokens)
+        states = self._read(tokens)
         if is_mapped(states):
             states = _unrolled(self.lstm, states)
         else:
             states, _ = self.lstm(states)
         return self.output(self.projection(states))
+
+    def _read(self, tokens: torch.Tensor) -> torch.Tensor:
+        """What the LSTMs read at each step, float [n, T, d]."""
+        if self.oov_embedding is None:
+            states = self.embedding(tokens)
+        else:
+            size = self.embedding.num_embeddings
+            other = self.oov_embedding((tokens - size).clamp_min(0))
+            states = torch.where((tokens < size)[:, :, None], self.embedding(tokens.clamp_max(size - 1)), other)
+        if self.user_vector is None:
+            return states
+        return torch.cat([states, self.user_vector.expand(*states.shape[:2], -1)], 2)
 
 
 def _unrolled(lstm: nn.LSTM, states: torch.Tensor) -> torch.Tensor:
@@ -80,6 +122,8 @@ def lstm(
     hidden: int | None = None,
     layers: int | None = None,
     projection: int | None = None,
+    oov_buckets: int = 0,
+    user_features: int = 0,
     generator: torch.Generator | None = None,
 ) -> LSTMLanguageModel:
     """Build an LSTM language model.
@@ -90,10 +134,13 @@ def lstm(
         hidden: units of each LSTM, >= 1; None for 256 or 670.
         layers: LSTMs on top of each other, >= 1; None for 2 or 1.
         projection: units of the layer between the last LSTM and the logits, 0 for no such layer; None for 0 or 96.
+        oov_buckets: ids of words outside of the vocabulary, with vectors that are a user's own; 0 for no such ids.
+        user_features: numbers that are a user's own and that every step reads; 0 for none.
         generator: source of the initial weights; None takes torch's global generator, as torch's layers do.
 
     Raises:
-        InputError: a size is not a whole number >= 1 (vocabulary_size: >= 2, projection: >= 0).
+        InputError: a size is not a whole number >= 1 (vocabulary_size: >= 2; projection, oov_buckets, user_features:
+            >= 0).
     """
     whole(at_least=2, vocabulary_size=vocabulary_size)
     usual = (8, 256, 2, 0) if vocabulary_size <= _ALPHABET else (96, 670, 1, 96)
@@ -102,13 +149,15 @@ def lstm(
         default if value is None else value for value, default in zip(given, usual, strict=True)
     )
     whole(embedding_dim=embedding_dim, hidden=hidden, layers=layers)
-    whole(at_least=0, projection=projection)
+    whole(at_least=0, projection=projection, oov_buckets=oov_buckets, user_features=user_features)
     model = LSTMLanguageModel(
         vocabulary_size=vocabulary_size,
         embedding_dim=embedding_dim,
         hidden=hidden,
         layers=layers,
         projection=projection or None,
+        oov_buckets=oov_buckets,
+        user_features=user_features,
     )
     glorot(model, generator)
     sequence_layers(model, generator)

@@ -1,0 +1,225 @@
+"""Federated Reconstruction from plan to people: what is refused, what it costs, and who is served how."""
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sfumato import accounting as acc
+from sfumato._check import InputError
+from sfumato.data import UserDataset, from_arrays
+from sfumato.federated import FedAvg, FedEmb, FedRecon
+from sfumato.federated.local.phases import Phase
+from sfumato.federated.local.reconstruction import Reconstruction
+from sfumato.federated.tasks.personalised import Personalised
+from sfumato.federated.tasks.values import Values
+
+ITEMS, FACTORS = 30, 4
+
+
+class Factors(nn.Module):
+    """A vector for each item, and one user's."""
+
+    row_tables: ClassVar = {"items.weight": 0}
+    local_parameters = "user"
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.items, self.user = nn.Embedding(ITEMS, FACTORS), nn.Parameter(torch.full((FACTORS,), 0.1))
+        nn.init.normal_(self.items.weight, std=0.5, generator=generator)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return 3.0 + self.items(inputs[:, 0]) @ self.user
+
+
+def ratings(users: int = 40, seed: int = 0, each: int = 20) -> UserDataset:
+    """Ratings that a user's vector and an item's explain."""
+    rng = np.random.default_rng(seed)
+    items = np.random.default_rng(7).normal(size=(ITEMS, 2))
+    sizes = rng.integers(each // 2, each, users)
+    rows = [rng.choice(ITEMS, size, replace=False) for size in sizes]
+    values = [3 + items[held] @ rng.normal(size=2) for held in rows]
+    owners = np.repeat(np.arange(users), sizes)
+    return from_arrays(np.concatenate(rows)[:, None], np.concatenate(values).astype(np.float32), owners)
+
+
+PLAN = FedRecon(
+    rounds=30,
+    clients_per_round=20,
+    clip_norm=None,
+    noise_multiplier=0.0,
+    learning_rate=0.2,
+    reconstruction_learning_rate=0.3,
+    reconstruction_epochs=None,
+    reconstruction_steps=30,
+    server_learning_rate=2.0,
+    clients_at_once=16,
+    seed=0,
+)
+
+
+def test_people_who_never_took_part_are_served_by_what_others_taught():
+    result = PLAN.fit(Factors(), ratings(), test=ratings(seed=1))
+    before, after = (result.evaluation[name] for name in ("untrained", "trained"))
+    assert after["rmse"] < 0.75 * before["rmse"]
+    assert sum(group["values"] for group in after["by_records"]) == after["values"]
+    steps = dataclasses.replace(PLAN, reconstruction_steps=0).default_task()
+    assert after["rmse"] < steps.measure(result.model, ratings(seed=1), curve=False, device="cpu")["rmse"]
+
+
+@pytest.mark.parametrize("at_once", [1, 16])
+def test_serving_depends_on_a_persons_own_records_alone(at_once):
+    plan, people = dataclasses.replace(PLAN, clients_at_once=at_once), ratings(12, seed=2)
+    whole = plan.personalise(Factors(), people)
+    assert whole.own["user"].shape == (12, FACTORS)
+    assert (whole.own["user"] - 0.1).abs().min() > 0
+    order = [3, 0, 11, 5]
+    assert torch.equal(plan.personalise(Factors(), people.subset(order)).own["user"], whole.own["user"][order])
+    model = Factors()
+    model.load_state_dict(whole.state(3), strict=False)
+    assert torch.equal(model.user, whole.own["user"][3])
+
+
+def test_one_after_the_other_measures_what_a_batch_measures():
+    people = ratings(seed=3)
+    rows = [
+        dataclasses.replace(PLAN, clients_at_once=at_once)
+        .default_task()
+        .measure(Factors(), people, curve=True, device="cpu")
+        for at_once in (1, 7)
+    ]
+    assert rows[0]["rmse"] == pytest.approx(rows[1]["rmse"], rel=1e-5)
+    for one, other in zip(rows[0]["by_records"], rows[1]["by_records"], strict=True):
+        assert one.pop("records") == other.pop("records")
+        assert one == pytest.approx(other, rel=1e-5)
+
+
+def test_the_measure_is_that_of_the_records_that_nothing_was_rebuilt_from():
+    rule = Reconstruction(support_share=0.4, support_order="first", steps=0)
+    task = Personalised(inner=Values(), local=dataclasses.replace(PLAN.local, reconstruction=rule), at_once=4)
+    people, model = ratings(6), Factors()
+    errors = []
+    for user in range(6):
+        inputs, labels = people.examples(user)
+        first = int(0.4 * len(labels))
+        errors += [*(model(torch.from_numpy(inputs[first:])).detach().numpy() - labels[first:])]
+    row = task.measure(model, people, curve=False, device="cpu")
+    assert row["values"] == len(errors)
+    assert row["rmse"] == pytest.approx(float(np.sqrt(np.mean(np.square(errors)))), rel=1e-5)
+    assert row["accuracy"] == pytest.approx(np.mean(np.abs(errors) <= 0.5))
+
+
+def test_fine_tuning_is_a_phase_that_moves_everything():
+    rule = Reconstruction(support_share=0.5, support_order="first")
+    people, squares = ratings(5, seed=4), []
+    tuned = Personalised(
+        inner=Values(),
+        local=dataclasses.replace(PLAN.local, reconstruction=rule),
+        own="",
+        phases=(Phase(records="support", own=None, shared=0.3, batch_size=None),),
+    )
+    for user in range(5):
+        inputs, labels = (torch.tensor(each) for each in people.examples(user))
+        half, model = len(labels) // 2, Factors()
+        loss = ((model(inputs[:half]) - labels[:half]) ** 2).mean()
+        with torch.no_grad():
+            for weight, gradient in zip(model.parameters(), torch.autograd.grad(loss, model.parameters()), strict=True):
+                weight.sub_(0.3 * gradient)
+            squares += ((model(inputs[half:]) - labels[half:]) ** 2).tolist()
+    row = tuned.measure(Factors(), people, curve=False, device="cpu")
+    assert row["rmse"] == pytest.approx(float(np.sqrt(np.mean(squares))), rel=1e-5)
+
+
+def test_the_cost_is_that_of_a_plan_that_sends_everything():
+    fields = {"rounds": 20, "clients_per_round": 10, "noise_multiplier": 1.1, "clip_norm": 0.5}
+    events = [kind(**fields, loss="squared").private_sum(1000).event(20) for kind in (FedRecon, FedAvg)]
+    assert acc.guarantee(events[0]).epsilon(1e-5) == acc.guarantee(events[1]).epsilon(1e-5)
+    told = FedRecon(**fields).assumptions()[-1]
+    assert "rebuilt from the user's own records" in told
+
+
+def test_private_runs_learn_and_say_what_is_each_users_own():
+    plan = dataclasses.replace(PLAN, clip_norm=0.5, noise_multiplier=0.05, rounds=10)
+    result = plan.fit(Factors(), ratings(), test=ratings(seed=1))
+    assert result.evaluation["trained"]["rmse"] < result.evaluation["untrained"]["rmse"]
+    assert any("each user's own" in line for line in result.statement.assumptions)
+    assert torch.equal(result.model.get_parameter("user"), torch.full((FACTORS,), 0.1))
+
+
+class Idle(Factors):
+    """Its user part is never used."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.items(inputs[:, 0]).sum(-1)
+
+
+class Liar(Factors):
+    """Says of a table that its rows are looked up by an input, which is not so."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return 3.0 + self.items((inputs[:, 0] + 1) % ITEMS) @ self.user
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "told"),
+    [
+        (Factors, {"local_parameters": "nobody"}, "names none of the parameters that are trained: user, items.weight"),
+        (Factors, {"local_parameters": ".*"}, "names all parameters that are trained"),
+        (Factors, {"local_parameters": "("}, "is no regular expression"),
+        (Idle, {}, "the local parameter user changes nothing of what the model gives"),
+        (Liar, {}, "row_tables do not say which rows an example takes"),
+    ],
+)
+def test_models_and_patterns_that_do_not_fit_are_refused(model, changes, told):
+    with pytest.raises(InputError, match=told):
+        dataclasses.replace(PLAN, clients_per_round=3, **changes).try_out(model(), ratings(6))
+
+
+def test_a_model_that_does_not_say_which_part_is_whose_is_refused():
+    with pytest.raises(InputError, match="which parameters are each user's own"):
+        dataclasses.replace(PLAN, clients_per_round=3).try_out(nn.Sequential(nn.Embedding(30, 1)), ratings(6))
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"users_per_client": 2}, "an own part belongs to one user"),
+        ({"support_share": 1.0}, "support_share must be in"),
+        ({"support_count": 0}, "support_count"),
+        ({"reconstruction_steps": -1}, "reconstruction_steps"),
+        ({"reconstruction_learning_rate": 0.0}, "reconstruction_learning_rate"),
+        ({"joint": True, "reconstruction_steps": 0}, "leaves nothing to train"),
+    ],
+)
+def test_settings_out_of_range_are_refused(fields, told):
+    with pytest.raises(InputError, match=told):
+        FedRecon(**fields)
+
+
+def test_embeddings_are_for_fedemb_and_classes_are_no_values():
+    with pytest.raises(InputError, match="fedemb, whose heads are rebuilt by each client"):
+        FedRecon(loss="softmax").default_task()
+    classes = from_arrays(np.zeros((8, 1), np.int64), np.arange(8) % 2, np.arange(8) // 2)
+    with pytest.raises(InputError, match="needs a value for each record"):
+        PLAN.fit(Factors(), classes)
+    with pytest.raises(InputError, match="nobody has two records"):
+        PLAN.fit(Factors(), from_arrays(np.zeros((8, 1), np.int64), np.ones(8, np.float32), np.arange(8)))
+
+
+def test_a_user_with_one_record_takes_part_and_moves_nothing():
+    people = from_arrays(np.zeros((5, 1), np.int64), np.full(5, 9.0, np.float32), np.array(["a", "a", "b", "b", "c"]))
+    plan = dataclasses.replace(PLAN, rounds=1, clients_per_round=3, sampling="fixed", noise_multiplier=0.0)
+    whole = plan.fit(Factors(), people).model.get_parameter("items.weight")
+    without = dataclasses.replace(plan, clients_per_round=2).fit(Factors(), people.subset([0, 1])).model
+    began = Factors().items.weight
+    torch.testing.assert_close(3 * (whole - began), 2 * (without.get_parameter("items.weight") - began))
+
+
+def test_a_fresh_head_of_fedemb_and_an_own_part_are_one_engine():
+    assert FedEmb(reconstruction_steps=2).local.phases[0].own is not None
+    assert FedEmb(reconstruction_steps=2).local.phases[0].shared is None
+    assert PLAN.local.phases[0].shared is None
