@@ -21,6 +21,7 @@ from sfumato._random import RandomSource
 from sfumato.accounting import Statement
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import leads, notify, number, plain, say, say_json, table
+from sfumato.cli.measured import tell, without_curve
 from sfumato.cli.options.backbones import check_device
 from sfumato.cli.options.logs import open_logs
 from sfumato.cli.options.share import refuse_share
@@ -33,8 +34,6 @@ from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
 from sfumato.training import Cadence, NoiseCost, PrivatePlan, Result, Task, TrainingPlan
 from sfumato.training.facts import facts_of
-from sfumato.training.seen import SEEN
-from sfumato.training.told.learned import not_finite
 
 _MOST_THREADS = 1024
 _MOST_SHOWN = 16  # numbers of a setting
@@ -323,7 +322,7 @@ def _conclude(result: Result, out: Path, task: Task, *, as_json: bool, already: 
     except InputError as error:
         raise InputError(f"the run in {out} is whole, but not its page ({error}); sfumato report {out}") from None
     if as_json:
-        rows = {name: _without_curve(row) if isinstance(row, dict) else row for name, row in evaluation.items()}
+        rows = {name: without_curve(row) if isinstance(row, dict) else row for name, row in evaluation.items()}
         say_json(
             {
                 "run": out,
@@ -334,40 +333,8 @@ def _conclude(result: Result, out: Path, task: Task, *, as_json: bool, already: 
             }
         )
         return
-    _tell(task, evaluation)
+    tell(task, evaluation)
     if already:
         say(f"\nthe run was finished before, so these are its measurements; sfumato report {out} says its verdict")
         return
     say("\n" + "\n".join(in_brief(out, page)) + f"\n\nrun: {out}")
-
-
-def _tell(task: Task, evaluation: dict[str, Any]) -> None:
-    """The measurements, as a table."""
-    models = [name for name in ("untrained", "trained") if name in evaluation]
-    if not models:
-        say("no test data, so nothing was measured")
-        return
-    names, keys, told = task.table(evaluation)
-    models += [SEEN] if SEEN in evaluation else []
-    table(["model", *names], [[name, *(_cell(evaluation[name], key) for key in keys)] for name in models])
-    say(f"\n{told}")
-    if SEEN in evaluation:
-        count = evaluation[SEEN]["users"]
-        say(f"seen: the trained model on {count:,} people who took part; no guarantee covers this row")
-    unmeasured = not_finite(evaluation)
-    if unmeasured:
-        say(unmeasured)
-
-
-def _cell(row: dict[str, Any], key: str) -> str:
-    """One measurement; a run that was resumed with other rates has not measured all of them twice."""
-    value: Any = row
-    for part in key.split("/"):
-        value = value.get(part) if isinstance(value, dict) else None
-    if value is None:
-        return ""
-    return f"{value:.4f}" if value == 0 or 1e-2 <= abs(value) < 1e6 else f"{value:.4g}"
-
-
-def _without_curve(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in ("roc", "confusion")}

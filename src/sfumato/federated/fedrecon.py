@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from sfumato._check import InputError
 from sfumato.data import UserDataset
 from sfumato.federated.local.losses import Loss
+from sfumato.federated.local.phases import Phase
 from sfumato.federated.local.reconstruction import Reconstruction
 from sfumato.federated.local.serving import Serving
 from sfumato.federated.local.work import LocalTraining
@@ -145,8 +146,13 @@ class FedRecon(LocalStepsPlan):
         Raises:
             InputError: the records are not those of the model, or it has no own part.
         """
+        own = self.serving(model, users, device=device).own_parts(users, self.serving_phases)
+        return Personal(own=own, users=users, model=model)
+
+    def serving(self, model: nn.Module, users: UserDataset, *, device: str = "cpu") -> Serving:
+        """The model as these people are served by it; arguments and errors as for `personalise`."""
         self.default_task().inner.refuse_other(users)
-        serving = Serving(
+        return Serving(
             model,
             self.local,
             trainable=self.trainable,
@@ -154,8 +160,12 @@ class FedRecon(LocalStepsPlan):
             at_once=self.clients_at_once,
             device=device,
         )
+
+    @property
+    def serving_phases(self) -> tuple[Phase, ...]:
+        """How the own part of somebody who is served is rebuilt: from all of their records."""
         rebuild = replace(self.local.rebuilding, records="all")
-        return Personal(own=serving.own_parts(users, (rebuild,) if rebuild.most else ()), users=users, model=model)
+        return (rebuild,) if rebuild.most else ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,12 +21,9 @@ from sfumato._check import InputError, one_of
 from sfumato.data.ratings.catalogue import Catalogue, catalogue_beside, catalogue_of, catalogue_of_records
 from sfumato.data.ratings.columns import Codes, sorted_names, times_of, values_of
 from sfumato.data.ratings.duplicates import Duplicates, merged, repeated
-from sfumato.data.ratings.layout import COLUMNS
-from sfumato.data.ratings.places import places_of
-from sfumato.data.ratings.records import Records, records_of, records_of_table
+from sfumato.data.ratings.records import Records, columns_of, parts_of
 from sfumato.data.strings import Strings
 from sfumato.data.tables.look_alikes import look_alikes
-from sfumato.data.tables.source import listed, refuse_absent
 from sfumato.data.users.dataset import UserDataset
 
 
@@ -72,8 +69,8 @@ def ratings(
     one_of(("refuse", "skip"), on_unknown=on_unknown)
     if low is not None and high is not None and not low < high:
         raise InputError(f"low must be below high, got {low} and {high}")
-    parts = _parts(source)
-    wanted = [_columns(part, user=user, item=item, value=value, time=time) for part in parts]
+    parts = parts_of(source)
+    wanted = [columns_of(part, user=user, item=item, value=value, time=time) for part in parts]
     known = None if items is None else catalogue_of(items)
     if known is None and parts[0].movielens:
         known = catalogue_beside(parts[0].catalogue)
@@ -154,36 +151,6 @@ class _Rows:
     item_names: list[str]
     where: Callable[[int], str]
     notes: tuple[str, ...]
-
-
-def _parts(source: Any) -> list[Records]:
-    if isinstance(source, str | Path):
-        if Path(source).is_dir() and any(Path(source).glob("*.parquet")):
-            return [records_of_table(source)]
-        return [records_of(place) for place in places_of(source)]
-    if isinstance(source, list | tuple):
-        return [records_of(place) for place in places_of(source)]
-    return [records_of_table(source)]
-
-
-def _columns(part: Records, **given: str | None) -> dict[str, str]:
-    """The name of the column of each role; the time may be absent."""
-    usual = dict(zip(given, COLUMNS, strict=True))
-    if all(name is None for name in given.values()) and part.movielens:
-        return {role: name for role, name in usual.items() if role != "time" or name in part.names}
-    chosen: dict[str, str] = {}
-    for role, name in given.items():
-        if name is None and role == "time":
-            continue
-        if name is None and usual[role] not in part.names:
-            raise InputError(
-                f"{part.told}: which column is the {role}? say --{role} COLUMN or {role}=, of {listed(part.names)}"
-            )
-        chosen[role] = name or usual[role]
-        refuse_absent(part.told, part.names, role, chosen[role])
-    if len(set(chosen.values())) < len(chosen):
-        raise InputError(f"user, item, value and time must be columns of their own, got {', '.join(chosen.values())}")
-    return chosen
 
 
 def _read(

@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from sfumato._check import InputError
 from sfumato.data.ratings.layout import COLUMNS, Layout, layout_of
-from sfumato.data.ratings.places import MOVIELENS, Place, is_movielens_folder, place_of
+from sfumato.data.ratings.places import MOVIELENS, Place, is_movielens_folder, place_of, places_of
 from sfumato.data.readers.csv_rows import is_delimited
 from sfumato.data.tables.open import LINES, PARQUET, open_source
+from sfumato.data.tables.source import listed, refuse_absent
 
 _BYTES = 1 << 23  # of a delimited file, read in one go
 _ROWS = 1 << 18  # of another table
@@ -85,6 +86,41 @@ def records_of_table(source: Any) -> Records:
         blocks=lambda columns: opened.blocks(columns, _ROWS),
         place=opened.place,
     )
+
+
+def parts_of(source: Any) -> list[Records]:
+    """The rows of everything that is meant: files, folders, patterns, or a table."""
+    if isinstance(source, str | Path):
+        if Path(source).is_dir() and any(Path(source).glob("*.parquet")):
+            return [records_of_table(source)]
+        return [records_of(place) for place in places_of(source)]
+    if isinstance(source, list | tuple):
+        return [records_of(place) for place in places_of(source)]
+    return [records_of_table(source)]
+
+
+def columns_of(part: Records, **given: str | None) -> dict[str, str]:
+    """The name of the column of each role, of user, item, value and time; the time may be absent.
+
+    Raises:
+        InputError: a column is not there or not named, or two roles have the same.
+    """
+    usual = dict(zip(given, COLUMNS))
+    if all(name is None for name in given.values()) and part.movielens:
+        return {role: name for role, name in usual.items() if role != "time" or name in part.names}
+    chosen: dict[str, str] = {}
+    for role, name in given.items():
+        if name is None and role == "time":
+            continue
+        if name is None and usual[role] not in part.names:
+            raise InputError(
+                f"{part.told}: which column is the {role}? say --{role} COLUMN or {role}=, of {listed(part.names)}"
+            )
+        chosen[role] = name or usual[role]
+        refuse_absent(part.told, part.names, role, chosen[role])
+    if len(set(chosen.values())) < len(chosen):
+        raise InputError(f"{', '.join(chosen)} must be columns of their own, got {', '.join(chosen.values())}")
+    return chosen
 
 
 def _read(place: Place, layout: Layout, columns: Sequence[str]) -> Iterator[dict[str, pa.Array]]:

@@ -47,6 +47,21 @@ class Answers:
     counts: np.ndarray
 
 
+@dataclass(frozen=True)
+class Served:
+    """Some people with their own parts.
+
+    Attributes:
+        users: int64 [people], their positions in the data.
+        records: that these were rebuilt from.
+        ask: maps inputs [people, n, …] to what the model gives each of them, [people, n, …].
+    """
+
+    users: np.ndarray
+    records: ClientData
+    ask: Callable[[Tensor], Tensor]
+
+
 class Serving:
     """A released model that people are served by.
 
@@ -91,10 +106,22 @@ class Serving:
         """What the model gives people for the records of `asked`, after the phases."""
         return self._in_order(data, lambda server, users: server.answers(data, users, phases, asked))
 
-    def _in_order(self, data: UserDataset, work: "Callable[[_Server, np.ndarray], T]") -> Iterator[T]:
+    def served(self, data: UserDataset, phases: Sequence[Phase], work: "Callable[[Served], T]") -> Iterator[T]:
+        """What is made of people's own parts after the phases, for some people at a time, in the order of the data.
+
+        Args:
+            data: records that the own parts are rebuilt from.
+            phases: how.
+            work: is called in several threads, and must keep nothing of what it is given.
+        """
+        return self._in_order(data, lambda server, users: server.served(data, users, phases, work), by_size=False)
+
+    def _in_order(
+        self, data: UserDataset, work: "Callable[[_Server, np.ndarray], T]", *, by_size: bool = True
+    ) -> Iterator[T]:
         """What is worked out for groups of people, a few groups ahead of who asks.
 
-        People who have as many records are together, so that they take as many steps.
+        With `by_size`, people who have as many records are together, so that they take as many steps.
         """
 
         def one(users: np.ndarray) -> T:
@@ -104,7 +131,7 @@ class Serving:
             finally:
                 self._servers.put(server)
 
-        order = np.argsort(data.sizes, kind="stable")
+        order = np.argsort(data.sizes, kind="stable") if by_size else np.arange(len(data))
         waiting: deque[Future[T]] = deque()
         for start in range(0, len(order), self._at_once):
             waiting.append(self._pool.submit(one, order[start : start + self._at_once]))
@@ -134,25 +161,37 @@ class _Server:
 
     def answers(self, data: UserDataset, users: np.ndarray, phases: Sequence[Phase], asked: Phase) -> Answers:
         """What the model gives these people."""
-        theta, seeds, clients = self._trained.initial, _seeds(data, users), _records(data, users)
-        order, counts = orders_of_examples(asked, np.diff(clients.offsets), seeds, self._local.reconstruction)
+        clients = _records(data, users)
+        sizes, seeds = np.diff(clients.offsets), _seeds(data, users)
+        order, counts = orders_of_examples(asked, sizes, seeds, self._local.reconstruction)
         inputs, labels = clients.take(order + np.repeat(clients.offsets[:-1], counts))
-        inputs, labels = inputs.to(theta.device), labels.to(theta.device)
-        if self._at_once == 1:
-            self._single.train(theta, clients, int(seeds[0]), phases)
-            outputs = self._asked(inputs)
-            self._trained.put_back()
-            self._trained.forget()
-            return Answers(users, outputs, labels, counts)
-        own = self._batched.own_parts(theta, clients, seeds.tolist(), phases)
         owner = np.repeat(np.arange(len(users)), counts)
         place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
         padded = inputs.new_zeros(len(users), max(1, counts.max()), *inputs.shape[1:])
         padded[owner, place] = inputs
-        self._trained.model.eval()
-        outputs = self._batched.outputs(theta, own, padded)[owner, place]
-        self._trained.model.train()
-        return Answers(users, outputs, labels, counts)
+        outputs = self.served(data, users, phases, lambda served: served.ask(padded)[owner, place])
+        return Answers(users, outputs, labels.to(outputs.device), counts)
+
+    def served(self, data: UserDataset, users: np.ndarray, phases: Sequence[Phase], work: "Callable[[Served], T]") -> T:
+        """What is made of these people's own parts."""
+        theta, seeds, clients = self._trained.initial, _seeds(data, users), _records(data, users)
+        if self._at_once == 1:
+            self._single.train(theta, clients, int(seeds[0]), phases)
+            try:
+                return work(Served(users, clients, lambda inputs: self._asked(inputs[0].to(theta.device))[None]))
+            finally:
+                self._trained.put_back()
+                self._trained.forget()
+        own = self._batched.own_parts(theta, clients, seeds.tolist(), phases)
+
+        def ask(inputs: Tensor) -> Tensor:
+            self._trained.model.eval()
+            try:
+                return self._batched.outputs(theta, own, inputs.to(theta.device))
+            finally:
+                self._trained.model.train()
+
+        return work(Served(users, clients, ask))
 
     def _asked(self, inputs: Tensor) -> Tensor:
         self._trained.model.eval()

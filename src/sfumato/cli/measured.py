@@ -1,0 +1,53 @@
+"""Measurements of models, as a table on the terminal."""
+
+from typing import Any
+
+from sfumato.cli.console import say, table
+from sfumato.training import Task
+from sfumato.training.seen import SEEN
+from sfumato.training.told.learned import not_finite
+
+
+def tell(task: Task, evaluation: dict[str, Any]) -> None:
+    """What evaluation.json holds."""
+    models = [name for name in ("untrained", "trained") if name in evaluation]
+    if not models:
+        say("no test data, so nothing was measured")
+        return
+    models += [SEEN] if SEEN in evaluation else []
+    names, keys, told = task.table(evaluation)
+    table(["model", *names], [[name, *(_cell(evaluation[name], key) for key in keys)] for name in models])
+    say(f"\n{told}")
+    if SEEN in evaluation:
+        count = evaluation[SEEN]["users"]
+        say(f"seen: the trained model on {count:,} people who took part; no guarantee covers this row")
+    unmeasured = not_finite(evaluation)
+    if unmeasured:
+        say(unmeasured)
+
+
+def tell_by_records(task: Task, evaluation: dict[str, Any]) -> None:
+    """The trained model on some people: on all of them, and by how many records they have."""
+    row = evaluation["trained"]
+    names, keys, told = task.table(evaluation)
+    groups = [*row.get("by_records", ()), {**row, "records": "all", "users": evaluation["users"]}]
+    table(
+        ["records", "people", *names],
+        [[each["records"], f"{each['users']:,}", *(_cell(each, key) for key in keys)] for each in groups],
+    )
+    say(f"\n{told}")
+
+
+def without_curve(row: dict[str, Any]) -> dict[str, Any]:
+    """The row without what takes much room."""
+    return {name: value for name, value in row.items() if name not in ("roc", "confusion")}
+
+
+def _cell(row: dict[str, Any], key: str) -> str:
+    """One measurement; a run that was resumed with other rates has not measured all of them twice."""
+    value: Any = row
+    for part in key.split("/"):
+        value = value.get(part) if isinstance(value, dict) else None
+    if value is None:
+        return ""
+    return f"{value:.4f}" if value == 0 or 1e-2 <= abs(value) < 1e6 else f"{value:.4g}"
