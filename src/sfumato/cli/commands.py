@@ -94,6 +94,14 @@ COMMANDS = {
         summary="a trained model and a data set → a Parquet file of embeddings",
         example="sfumato embed runs/a glyphs.store --out embeddings.parquet",
     ),
+    "personalise": Command(
+        module="personalise",
+        function="personalise",
+        options="PersonaliseOptions",
+        summary="people's records and a model with parts of their own → predictions for each of them",
+        example="sfumato personalise runs/a ml-latest-small --top 10 --out for-each.parquet",
+        matters=("out", "top", "query", "measure", "user", "item", "value", "on_unknown", "device"),
+    ),
     "report": Command(
         module="report",
         function="report",

@@ -7,15 +7,13 @@ from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import tyro
 from torch import nn
 
-from sfumato._check import InputError
-from sfumato._files import write_atomic
 from sfumato.cli.console import bar, say, say_json
 from sfumato.cli.options.backbones import check_device, rebuild
 from sfumato.cli.options.users import ReadingOptions
+from sfumato.cli.parquet import refuse_taken, write_tables
 from sfumato.cli.parse import CommonOptions, parse
 from sfumato.data import UserDataset
 from sfumato.federated.tasks.recall import embed as embeddings
@@ -47,10 +45,7 @@ class EmbedOptions(ReadingOptions, CommonOptions):
 def embed(argv: Sequence[str]) -> int:
     about = "Embed every example of a data set with the model of a run."
     options = parse(EmbedOptions, argv, command="embed", about=about)
-    if options.out.exists():
-        raise InputError(f"{options.out} exists; choose another file, or delete it first")
-    if not options.out.parent.is_dir():
-        raise InputError(f"there is no folder {options.out.parent} for {options.out.name}; make it first")
+    refuse_taken(options.out)
     check_device(options.device)
     folder = RunFolder(options.run)
     about_run: dict[str, Any] = folder.read_plan().get("about") or {}
@@ -59,7 +54,7 @@ def embed(argv: Sequence[str]) -> int:
     records = options.load(options.data, (height, width), channels)
     count = records.num_examples
     with bar("embedding") as progress:
-        write_atomic(options.out, lambda path: _write(path, model, records, options, progress))
+        write_tables(options.out, _tables(model, records, options, progress))
     if options.json:
         say_json({"out": options.out, "examples": count, "users": len(records), "run": options.run})
     else:
@@ -67,24 +62,10 @@ def embed(argv: Sequence[str]) -> int:
     return 0
 
 
-def _write(path: Path, model: nn.Module, records: UserDataset, options: EmbedOptions, progress: Any) -> None:
-    writer = None
-    done = 0
-    try:
-        for table in _tables(model, records, options):
-            writer = writer or pq.ParquetWriter(path, table.schema)
-            writer.write_table(table)
-            done += len(table)
-            progress(done, records.num_examples)
-    finally:
-        if writer is not None:
-            writer.close()
-
-
-def _tables(model: nn.Module, records: UserDataset, options: EmbedOptions) -> Iterator[pa.Table]:
+def _tables(model: nn.Module, records: UserDataset, options: EmbedOptions, progress: Any) -> Iterator[pa.Table]:
     """Row groups of the file, one after the other."""
     waiting: list[pa.Table] = []
-    rows = 0
+    rows = done = 0
     last_user, next_index = -1, 0
     for users, labels, vectors in embeddings(model, records, batch_size=options.batch_size, device=options.device):
         index = np.empty(len(users), np.int64)
@@ -97,6 +78,8 @@ def _tables(model: nn.Module, records: UserDataset, options: EmbedOptions) -> It
         rows += len(users)
         if rows >= _GROUP:
             yield pa.concat_tables(waiting)
+            done += rows
+            progress(done, records.num_examples)
             waiting, rows = [], 0
     if waiting:
         yield pa.concat_tables(waiting)

@@ -7,7 +7,30 @@ from typing import Any
 from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato.cli.console import leads
+from sfumato.data import UserDataset
 from sfumato.training import Callback
+
+ITEMS, CLASSES = "items.txt", "classes.txt"
+"""In the folder of a run: names of the items and of the classes."""
+
+
+def public_lists(data: UserDataset) -> dict[str, Sequence[str]]:
+    """The lists of a data set of users: what its inputs and its labels stand for."""
+    if data.item_names is not None:
+        return {ITEMS: data.item_names}
+    return {CLASSES: data.label_names} if data.label_names is not None and not data.of_sequences else {}
+
+
+def read_list(file: Path) -> list[str]:
+    """The names.
+
+    Raises:
+        InputError: the file is missing or no text.
+    """
+    try:
+        return file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} cannot be read ({error}); take a whole copy of the run") from None
 
 
 class PublicLists(Callback):

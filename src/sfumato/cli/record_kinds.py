@@ -14,13 +14,11 @@ from sfumato.cli.options.for_data import fitted, kind_of
 from sfumato.cli.options.output_models import build_output_model, public_sizes
 from sfumato.cli.options.training import ExampleTraining, PrivateTraining, RunOptions, Training
 from sfumato.cli.options.users import read_parts
+from sfumato.cli.public_lists import public_lists
 from sfumato.data import ExampleDataset, UserDataset
 from sfumato.federated import FedRecon, Verification
 from sfumato.federated.local.losses import without_head
 from sfumato.training import PrivatePlan, Task, TrainingPlan
-
-ITEMS = "items.txt"
-"""In the folder of a run: the public items, one a line, by their numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +33,7 @@ class RecordKind:
         about: what plan.json tells of the model, from all options, the fitted plan and the data, so that it can be
             built again.
         task: how a model is measured, from all options and the fitted plan; None for the plan's own way.
-        lists: public lists beside plan.json, by the file's name, from the data.
+        lists: public lists beside plan.json, by the file's name, from the fitted plan and the data.
     """
 
     options: Callable[[type[TrainingPlan]], Any]
@@ -44,7 +42,7 @@ class RecordKind:
     build: Callable[[Any, Any, Any, int | None], nn.Module]
     about: Callable[[Any, Any, Any], dict[str, Any]]
     task: Callable[[Any, Any], Task | None]
-    lists: Callable[[Any], Mapping[str, Sequence[str]]]
+    lists: Callable[[Any, Any], Mapping[str, Sequence[str]]]
 
 
 def _build_of_users(options: Any, plan: Any, data: UserDataset, seed: int | None) -> nn.Module:
@@ -82,8 +80,8 @@ def _recall(options: Any, plan: Any) -> Verification | None:
     return Verification(fars=options.run.far) if isinstance(plan.default_task(), Verification) else None
 
 
-def _items(data: UserDataset) -> Mapping[str, Sequence[str]]:
-    return {} if data.item_names is None else {ITEMS: data.item_names}
+def _lists(plan: Any, data: UserDataset) -> Mapping[str, Sequence[str]]:
+    return public_lists(data) if isinstance(plan, FedRecon) else {}
 
 
 RECORD_KINDS = {
@@ -94,7 +92,7 @@ RECORD_KINDS = {
         build=_build_of_users,
         about=_about_users,
         task=_recall,
-        lists=_items,
+        lists=_lists,
     ),
     "examples": RecordKind(
         options=lambda kind: ExampleTraining[kind],  # type: ignore[valid-type]
@@ -103,7 +101,7 @@ RECORD_KINDS = {
         build=_build_classifier,
         about=lambda options, plan, data: about_classifier(data),
         task=lambda options, plan: None,
-        lists=lambda data: {},
+        lists=lambda plan, data: {},
     ),
 }
 """By the registry's word for them."""

@@ -232,7 +232,7 @@ def _fit(
             about=_about(options, kind.about(options, plan, parts.train)),
             device=run.device,
             task=task,
-            callbacks=[PublicLists(out, kind.lists(parts.train)), *logs],
+            callbacks=[PublicLists(out, kind.lists(plan, parts.train)), *logs],
         )
     except (OSError, SafetensorError) as error:
         raise InputError(
