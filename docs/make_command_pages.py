@@ -26,6 +26,19 @@ EXAMPLES = {
     ],
     "fedavg": ["$ sfumato fedavg --data glyphs --epsilon 8 --clients-per-round 64 --dry-run"],
     "fedsgd": ["$ sfumato fedsgd --data glyphs --noise-multiplier 2 --rounds 50 --dry-run"],
+    "fedrecon": [
+        """$ printf 'user,item,value\\n' > rated.csv""",
+        "$ for u in $(seq 20); do for i in $(seq 9); do echo $u,$i,$(((u * i) % 5 + 1)) >> rated.csv; done; done",
+        "$ sfumato fedrecon --data rated.csv --user user --item item --value value --model matrix_factorization \\",
+        ">     --clients-per-round 5 --rounds 20 --epsilon 8 --delta 1e-3 --dry-run",
+    ],
+    "personalise": [
+        """$ printf 'user,item,value\\n' > rated.csv""",
+        "$ for u in $(seq 20); do for i in $(seq 9); do echo $u,$i,$(((u * i) % 5 + 1)) >> rated.csv; done; done",
+        "$ sfumato fedrecon --data rated.csv --user user --item item --value value --model matrix_factorization \\",
+        ">     --clients-per-round 5 --rounds 2 --noise-multiplier 1 --out runs/a",
+        "$ sfumato personalise runs/a rated.csv --measure --query rated.csv --out for-each.parquet",
+    ],
     "centralized": ["$ sfumato centralized --data glyphs --rounds 1000 --dry-run"],
     "dpsgd": [
         "# what would this cost? nothing is trained",
@@ -145,6 +158,9 @@ SEE = {
     "[virtual clients](../../explanation/virtual-clients.md).",
     "fedavg": "[How to choose](../../how-to/choose.md), [the private sum](../../explanation/private-sum.md).",
     "fedsgd": "[The private sum](../../explanation/private-sum.md).",
+    "fedrecon": "[Keep a part of the model with its user](../../how-to/federated-reconstruction.md), "
+    "[train on ratings](../../how-to/ratings.md).",
+    "personalise": "[Keep a part of the model with its user](../../how-to/federated-reconstruction.md).",
     "centralized": "[How to choose](../../how-to/choose.md).",
     "dpsgd": "[Train a private classifier](../../how-to/dpsgd.md), "
     "[read a statement](../../how-to/read-a-statement.md).",

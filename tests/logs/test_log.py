@@ -85,6 +85,17 @@ def test_measurements_on_public_data_are_told_without_that_mark(fit):
     assert not any("logged" in sentence for sentence in result.statement.assumptions)
 
 
+@pytest.mark.parametrize("told", [{}, {"public_evaluation": True}, {"private": True}])
+def test_what_was_measured_on_who_took_part_is_told_only_as_private(fit, told):
+    result = fit(Kept())
+    result.evaluation["seen"] = {"not_private": "said", "users": 3, "accuracy": 0.5}
+    log = Kept(**told)
+    log.on_start({}, 1, 0)
+    log.on_end(result)
+    found = {name for name in log.names if "seen" in name}
+    assert found == ({"private/seen/users", "private/seen/accuracy"} if "private" in told else set())
+
+
 def test_the_learning_rate_is_that_of_the_schedule(fit):
     log = Kept()
     fit(log)

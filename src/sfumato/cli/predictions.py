@@ -93,7 +93,7 @@ def of_records(
     view = records.subset(sorted(ours[name] for name in theirs))
 
     def work(served: Served) -> pa.Table:
-        inputs = [to_tensor(asked.examples(theirs[view.user_ids[user]])[0]) for user in served.users.tolist()]
+        inputs = [to_tensor(asked.examples(theirs[view.user_ids[int(user)]])[0]) for user in served.users]
         counts = [len(each) for each in inputs]
         likely, label = torch.cat(_asked(served, inputs)).float().softmax(1).max(1)
         told = label.numpy() if classes is None else [classes[each] for each in label.tolist()]
