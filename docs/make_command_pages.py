@@ -19,6 +19,14 @@ from sfumato.cli.main import main
 
 FOLDER = Path(__file__).resolve().parent / "reference" / "commands"
 
+_RATED = [
+    "# a small stand-in for MovieLens' folder",
+    "$ mkdir ml-latest-small",
+    "$ echo userId,movieId,rating > ml-latest-small/ratings.csv",
+    "$ for u in $(seq 300); do echo $u,$((u % 19)),3; echo $u,$((u % 7 + 20)),$((u % 5 + 1)); done \\",
+    ">     >> ml-latest-small/ratings.csv",
+]
+
 EXAMPLES = {
     "fedemb": [
         "# what would this cost? nothing is trained",
@@ -27,17 +35,16 @@ EXAMPLES = {
     "fedavg": ["$ sfumato fedavg --data glyphs --epsilon 8 --clients-per-round 64 --dry-run"],
     "fedsgd": ["$ sfumato fedsgd --data glyphs --noise-multiplier 2 --rounds 50 --dry-run"],
     "fedrecon": [
-        """$ printf 'user,item,value\\n' > rated.csv""",
-        "$ for u in $(seq 20); do for i in $(seq 9); do echo $u,$i,$(((u * i) % 5 + 1)) >> rated.csv; done; done",
-        "$ sfumato fedrecon --data rated.csv --user user --item item --value value --model matrix_factorization \\",
-        ">     --clients-per-round 5 --rounds 20 --epsilon 8 --delta 1e-3 --dry-run",
+        *_RATED,
+        "$ sfumato fedrecon --data ml-latest-small --model matrix_factorization --epsilon 8 --dry-run",
     ],
     "personalise": [
-        """$ printf 'user,item,value\\n' > rated.csv""",
-        "$ for u in $(seq 20); do for i in $(seq 9); do echo $u,$i,$(((u * i) % 5 + 1)) >> rated.csv; done; done",
-        "$ sfumato fedrecon --data rated.csv --user user --item item --value value --model matrix_factorization \\",
-        ">     --clients-per-round 5 --rounds 2 --noise-multiplier 1 --out runs/a",
-        "$ sfumato personalise runs/a rated.csv --measure --query rated.csv --out for-each.parquet",
+        *_RATED,
+        "$ sfumato fedrecon --data ml-latest-small --model matrix_factorization --noise-multiplier 1 --rounds 2 \\",
+        ">     --out runs/a",
+        "$ sfumato personalise runs/a ml-latest-small --top 10 --out for-each.parquet",
+        "# how good is the model for them?",
+        "$ sfumato personalise runs/a ml-latest-small --measure",
     ],
     "centralized": ["$ sfumato centralized --data glyphs --rounds 1000 --dry-run"],
     "dpsgd": [

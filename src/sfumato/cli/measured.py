@@ -4,8 +4,8 @@ from typing import Any
 
 from sfumato.cli.console import say, table
 from sfumato.training import Task
-from sfumato.training.seen import SEEN
 from sfumato.training.told.learned import not_finite
+from sfumato.training.told.seen import SEEN
 
 
 def tell(task: Task, evaluation: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from sfumato.accounting import Event, Guarantee, Ledger, Statement, guarantee
 from sfumato.accounting.ledger import binding
 from sfumato.accounting.statement.verdict import Verdict, promised
 from sfumato.metrics.shown import FIRST, NUMBERS
-from sfumato.training.seen import SEEN
+from sfumato.training.told.seen import SEEN
 
 T = TypeVar("T")
 

@@ -21,13 +21,13 @@ from sfumato.training.loop import Cadence, Loop
 from sfumato.training.moving_average import MovingAverage
 from sfumato.training.plan import ContributionFactory, Plan
 from sfumato.training.private_sum import PrivateSum
-from sfumato.training.seen import SEEN, marked, who_took_part
 from sfumato.training.server import OptimizerFactory, Server
 from sfumato.training.task import Task
 from sfumato.training.told.callback import Callback, Callbacks
 from sfumato.training.told.cost_so_far import CostSoFar, before_rounds
 from sfumato.training.told.display import Display
 from sfumato.training.told.learned import columns, trouble
+from sfumato.training.told.seen import SEEN, marked, who_took_part
 from sfumato.training.trainable import HEAD
 
 
