@@ -1,4 +1,4 @@
-"""Networks that give embeddings, classes, next tokens or values, their weights, and checks of any module."""
+"""Networks for embeddings, classes, next tokens and values, their weights, and checks of any module."""
 
 from sfumato.models.backbones.catalogue import BACKBONES, backbone
 from sfumato.models.backbones.lenet import LeNet, lenet
