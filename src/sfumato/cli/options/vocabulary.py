@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sfumato._check import InputError
+from sfumato._check import InputError, positive, whole
 from sfumato.cli.options.users import DataOptions
 from sfumato.cli.own_model import is_own
 from sfumato.federated import PrivateVocabulary
@@ -52,6 +52,10 @@ def counted_vocabulary(options: Any, population: int) -> PrivateVocabulary | Non
     if not _counts(options):
         return None
     data, plan = options.data, options.plan
+    if data.vocabulary_noise is not None:
+        positive(vocabulary_noise=data.vocabulary_noise)
+    if data.vocabulary_words is not None:
+        whole(vocabulary_words=data.vocabulary_words)
     given = {} if data.words_per_user is None else {"words_per_user": data.words_per_user}
     delta = plan.delta_for(population)
     rule = PrivateVocabulary(noise_multiplier=data.vocabulary_noise, size=data.vocabulary_words, **given).decided(delta)
