@@ -122,3 +122,8 @@ def test_a_users_words_are_gathered_from_all_records():
     found = words_by_user([("a", "The sea"), ("b", "sun"), ("a", "the SUN"), ("c", " ")])
     assert found == {"a": {"the", "sea", "sun"}, "b": {"sun"}}
     assert np.array_equal(sorted(found), ["a", "b"])
+
+
+def test_what_is_no_text_has_no_vote():
+    """JSON can hold half of a pair of surrogates; a file of words cannot."""
+    assert votes_of("ann", {"sea", "\ud800"}, 5, RandomSource.from_seed(0)) == ["sea"]

@@ -192,6 +192,13 @@ def test_a_mistake_is_found_before_anything_is_spent(texts, tmp_path: Path, chan
     assert not (tmp_path / "run").exists()
 
 
+def test_data_to_measure_on_that_are_of_no_use_are_refused_before_anything_is_spent(texts, tmp_path: Path):
+    nobody = texts.blank.subset([])
+    with pytest.raises(InputError, match="no tokens to measure on"):
+        worker.plan().fit(worker.network, texts.blank, test=nobody, opening=RULE.opening(texts), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_data_of_other_texts_are_refused_before_anything_is_spent(texts, file: Path, tmp_path: Path):
     stranger = data.text_users(file, text="words", vocabulary=list(worker.COMMON), length=worker.LENGTH)
     for given in ({"test": stranger}, {"validation": stranger}):
@@ -265,6 +272,23 @@ def test_killed_at_any_place_it_goes_on_to_the_same_bytes(undisturbed: Path, tmp
     assert load_file(out / "model.safetensors")["prior"].shape == (
         len((out / "vocabulary.txt").read_text().split()) + 4,
     )
+
+
+def test_what_is_not_trained_stays_what_it_was_when_the_rounds_began(undisturbed: Path, tmp_path: Path):
+    out = tmp_path / "killed"
+    process = Forked(WORKER, [str(out), "--die", "3"], out.with_suffix(".told"))
+    assert process.wait() == -signal.SIGKILL, process.told
+    assert run(out, "--resume", "--given", "0.9") == FINISHED
+    assert load_file(out / "model.safetensors")["given"] == 0.5
+    assert_same(undisturbed, out)
+
+
+def test_a_model_that_computes_something_else_is_refused_before_the_run_is_touched(undisturbed: Path, tmp_path: Path):
+    out = tmp_path / "copy"
+    shutil.copytree(undisturbed, out)
+    code, told = run(out, "--resume", "--scale", "2")
+    assert (code, told.count("\n")) == (2, 1)
+    assert_same(undisturbed, out)
 
 
 def test_two_copies_of_a_released_run_that_was_killed_draw_the_same_words(tmp_path: Path):

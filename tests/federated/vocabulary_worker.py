@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -34,23 +35,24 @@ def posts(path: Path, *, own: str = "own") -> Path:
 
 
 class WithFrozen(nn.Module):
-    """A language model with tensors that are not trained, one as long as the vocabulary and one drawn at random."""
+    """A language model with tensors that are not trained: one as long as the vocabulary, one that is given."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, given: float, scale: float) -> None:
         super().__init__()
+        self.scale = scale
         self.inner = models.lstm(vocabulary_size=size, embedding_dim=4, hidden=6, layers=1)
         self.register_buffer("prior", torch.linspace(0.0, 1.0, size))
-        self.register_buffer("drawn", torch.randn(()))
+        self.register_buffer("given", torch.tensor(given))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.inner(tokens) + self.prior * self.drawn
+        return self.scale * self.inner(tokens) + self.prior * self.given
 
 
-def network(users: data.UserDataset) -> nn.Module:
+def network(users: data.UserDataset, *, given: float = 0.5, scale: float = 1.0) -> nn.Module:
     """For any vocabulary."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return WithFrozen(users.num_classes)
+        return WithFrozen(users.num_classes, given, scale)
 
 
 def plan(**changes: object) -> FedAvg:
@@ -78,6 +80,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--die", default="", help="before or after the words are kept, or a number of rounds")
     parser.add_argument("--noise", type=float, default=RULE.noise_multiplier)
     parser.add_argument("--own", default="own")
+    parser.add_argument("--given", type=float, default=0.5, help="a tensor of the model that is not trained")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the model's outputs")
     parser.add_argument("--seed", type=int, default=3)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -90,7 +94,7 @@ def main(arguments: list[str]) -> int:
     rule = PrivateVocabulary(noise_multiplier=options.noise, words_per_user=RULE.words_per_user)
     return outcome(
         lambda: plan(seed=options.seed if options.seed >= 0 else None).fit(
-            network,
+            partial(network, given=options.given, scale=options.scale),
             parts.train,
             test=parts.test,
             opening=rule.opening(texts),
