@@ -13,8 +13,8 @@ Memory: the ids of all tokens, a quarter of that for `blank`, and as much again 
 ...     texts = uncounted_texts(posts, length=4)
 >>> texts.blank
 UserDataset(2 users, 2 sequences of 4 tokens, vocabulary of 4)
->>> texts.words_of(["a"])
-{'a': {'sea', 'the'}}
+>>> texts.words_of(["a"]) == {"a": {"sea", "the"}}
+True
 >>> texts.encoded(["sea"], texts.blank).examples(0)[0].tolist()    # <bos>, <oov>, sea, <eos>
 [[3, 2, 1, 4]]
 """
