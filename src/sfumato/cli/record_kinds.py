@@ -61,7 +61,8 @@ def _read_examples(options: Any, *, quiet: bool) -> ExampleParts:
 
 def _about_users(options: Any, data: UserDataset) -> dict[str, Any]:
     if data.of_sequences:
-        return {"input_shape": data.input_shape, "vocabulary_size": data.num_classes}
+        counted = options.data.counts_vocabulary  # the size is known when the words are
+        return {"input_shape": data.input_shape, **({} if counted else {"vocabulary_size": data.num_classes})}
     return {"input_shape": data.input_shape, "embedding_dim": embedding_dim_of(options.model)}
 
 

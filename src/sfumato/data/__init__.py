@@ -27,6 +27,7 @@ from sfumato.data.store.save import write_store, write_users
 from sfumato.data.store.users import open_store
 from sfumato.data.tables.load import examples_from_table, from_table
 from sfumato.data.text.encoding import Encoding
+from sfumato.data.text.uncounted import UncountedTexts, uncounted_texts
 from sfumato.data.text.users import text_users
 from sfumato.data.transforms import to_tensor
 from sfumato.data.users.dataset import UserDataset, from_arrays
@@ -41,6 +42,7 @@ __all__ = [
     "Schema",
     "Split",
     "Tokenizer",
+    "UncountedTexts",
     "UserDataset",
     "array_file",
     "class_folder",
@@ -74,6 +76,7 @@ __all__ = [
     "text_csv",
     "text_users",
     "to_tensor",
+    "uncounted_texts",
     "with_user_column",
     "write_examples",
     "write_store",
