@@ -30,7 +30,8 @@ from sfumato.data.text.encoding import Encoding
 from sfumato.data.text.uncounted import UncountedTexts, uncounted_texts
 from sfumato.data.text.users import text_users
 from sfumato.data.transforms import to_tensor
-from sfumato.data.users.dataset import UserDataset, from_arrays
+from sfumato.data.users.arrays import from_arrays
+from sfumato.data.users.dataset import UserDataset
 from sfumato.data.users.glyphs import glyphs
 from sfumato.data.users.split import Split, split_groups, split_labels, split_users
 
