@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from sfumato.cli.accounting.figure import save
 from sfumato.data import Split, UserDataset, ratings, split_users
 from sfumato.data.ratings.user_column import with_user_column
 from sfumato.federated import Centralized, FedAvg, FedRecon
+from sfumato.federated.tasks.personalised import Personalised
 from sfumato.federated.tasks.values import Values
 from sfumato.models import recommender
 from sfumato.report.chart import COLOURS
@@ -148,9 +149,9 @@ def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> Non
     )
     if not result.finished:
         sys.exit(f"{name}, seed {seed} was stopped; start again to go on")
-    measure = partial(Values().measure, curve=False, device="cpu")
-    if not method.rebuilt:
-        write_json(folder / _MEASURED, {"unseen": measure(result.model, data.test)})
+    if not method.rebuilt:  # on the same ratings as the others
+        plain = Personalised(inner=Values(), local=serving(0).local, own="")
+        write_json(folder / _MEASURED, {"unseen": plain.measure(result.model, data.test, curve=False, device="cpu")})
         return
     steps = STEPS if name == RECON else (FEDRECON.reconstruction_steps,)
     rows = {count: serving(count).default_task() for count in steps}
