@@ -43,11 +43,16 @@ def work(
     """
     with Run.open(out, plan={**PLAN, "seed": seed}, seed=seed, resume=resume, budget=budget) as run:
         index, theta = 0, torch.zeros(3)
+        begun = False
         if resume:
-            saved, _ = run.saved("the fingerprint"), run.frozen()
-            if saved.state:
+            saved = run.saved("the fingerprint")
+            begun = bool(saved.state)
+            if begun:
+                assert run.frozen().keys() == {"frozen"}
                 index, theta = saved.state["round"], saved.tensors["theta"]
-        run.start("the fingerprint", {"frozen": torch.arange(4.0)})
+        run.start("the fingerprint")
+        if not begun:
+            run.keep_frozen({"frozen": torch.arange(4.0)})
         while index < stop:
             each(index, run)
             run.spend(EVENT, round=index + 1)

@@ -50,13 +50,13 @@ _SHARED = {
 FEDRECON = FedRecon(
     **_SHARED,
     clients_at_once=1,
-    reconstruction_steps=10,
+    reconstruction_steps=20,
     reconstruction_epochs=None,
     reconstruction_batch_size=4,
-    reconstruction_learning_rate=1.0,
+    reconstruction_learning_rate=3.0,
 )
 PLANS: dict[str, FedAvg | FedRecon] = {YOGI: FedAvg(**_SHARED), RECON: FEDRECON}
-TUNING = Phase(records="support", own=None, shared=0.5, batch_size=4, epochs=None, most=80)
+TUNING = Phase(records="support", own=None, shared=0.1, batch_size=4, epochs=None, most=80)
 
 
 def task(tuned: bool, rebuilt: bool) -> Personalised:

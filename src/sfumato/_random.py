@@ -23,8 +23,8 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `witness` | round | the key of a step's word, in a loop of one's own | `central.own.witness` |
 | `statistics` | round | seed: what the model draws for public inputs | `central.gradients` |
 | `local` | round, slot | seed: a client's order and draws | `federated.deltas`, `federated.centralized` |
-| `initial head` | | seed: the first weights of a shared head | `training.fit` |
-| `votes` | user | which of a user's words are counted | `federated.vocabulary` |
+| `initial head` | | seed: the first weights of a shared head | `training.course` |
+| `votes` | user | which of a user's words are counted | `federated.word_votes` |
 | `vote noise` | | the noise on the words' votes | `federated.vocabulary` |
 | `initial model` | | seed: the first weights | `cli.own_model`, `cli.options.classifiers`, `cli.options.backbones` |
 | `examples` | `test` | which positions are kept for the test, by a public seed | `data.parts` |

@@ -26,7 +26,8 @@ from sfumato._check import InputError
 from sfumato.data import load, load_examples, open_store, pack, split_users, text_csv, write_examples, write_store
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.readers.idx import read_idx
-from sfumato.data.users.dataset import UserDataset, from_arrays
+from sfumato.data.users.arrays import from_arrays
+from sfumato.data.users.dataset import UserDataset
 from sfumato.models.weights.files import read_tensors
 
 TRIES = 150  # damages a reader; all of them end within 40 s

@@ -13,7 +13,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.data import Encoding
 from sfumato.federated import PrivateVocabulary
-from sfumato.federated.vocabulary import _votes_of, words_by_user
+from sfumato.federated.word_votes import votes_of, words_by_user
 
 COMMON = {f"u{i}": {"the", "sea", "is", "calm"} for i in range(400)}
 
@@ -22,7 +22,7 @@ def votes(words: dict[str, set[str]], rule: PrivateVocabulary, source: RandomSou
     """The votes before the noise, counted here."""
     found: dict[str, float] = {}
     for user, held in words.items():
-        for word in _votes_of(user, held, rule.words_per_user, source):
+        for word in votes_of(user, held, rule.words_per_user, source):
             found[word] = found.get(word, 0.0) + rule.weight
     return found
 
@@ -39,9 +39,9 @@ def test_a_user_moves_the_votes_by_at_most_one(held: int):
 def test_which_words_count_follows_from_the_user_alone():
     source = RandomSource.from_seed(0)
     words = {f"w{i}" for i in range(100)}
-    assert _votes_of("ann", words, 5, source) == _votes_of("ann", {f"w{i}" for i in range(99, -1, -1)}, 5, source)
-    assert _votes_of("ann", words, 5, source) != _votes_of("bo", words, 5, source)
-    assert len(set(_votes_of("ann", words, 5, source))) == 5
+    assert votes_of("ann", words, 5, source) == votes_of("ann", {f"w{i}" for i in range(99, -1, -1)}, 5, source)
+    assert votes_of("ann", words, 5, source) != votes_of("bo", words, 5, source)
+    assert len(set(votes_of("ann", words, 5, source))) == 5
 
 
 def test_words_of_a_single_user_are_released_no_more_often_than_said():
@@ -60,7 +60,7 @@ def test_what_many_users_hold_is_released_and_what_one_holds_is_not():
 
 
 def test_the_largest_votes_are_taken_where_a_size_is_given():
-    rule = PrivateVocabulary(noise_multiplier=1.0, words_per_user=5, size=1)
+    rule = PrivateVocabulary(noise_multiplier=1.0, words_per_user=5, size=1, delta=1e-6)
     more = {**COMMON, **{f"v{i}": {"sea"} for i in range(200)}}
     assert rule._chosen(more, RandomSource.from_seed(0)) == ["sea"]
 
@@ -108,7 +108,12 @@ def test_what_cannot_give_a_vocabulary_is_refused(tmp_path: Path, users: int, fi
 
 
 def test_numbers_out_of_range_are_refused():
-    for fields in ({"noise_multiplier": 0.0}, {"words_per_user": 0}, {"threshold_delta": 0.0}, {"delta": 1e-9}):
+    for fields in (
+        {"noise_multiplier": 0.0},
+        {"words_per_user": 0},
+        {"threshold_delta": 0.0},
+        {"threshold_delta": 1e-7, "delta": 1e-9},
+    ):
         with pytest.raises(InputError):
             PrivateVocabulary(**{"noise_multiplier": 1.0, **fields})
 
@@ -117,3 +122,8 @@ def test_a_users_words_are_gathered_from_all_records():
     found = words_by_user([("a", "The sea"), ("b", "sun"), ("a", "the SUN"), ("c", " ")])
     assert found == {"a": {"the", "sea", "sun"}, "b": {"sun"}}
     assert np.array_equal(sorted(found), ["a", "b"])
+
+
+def test_what_is_no_text_has_no_vote():
+    """JSON can hold half of a pair of surrogates; a file of words cannot."""
+    assert votes_of("ann", {"sea", "\ud800"}, 5, RandomSource.from_seed(0)) == ["sea"]

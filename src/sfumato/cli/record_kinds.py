@@ -72,7 +72,10 @@ def _read_examples(options: Any, *, quiet: bool) -> ExampleParts:
 
 def _about_users(options: Any, plan: Any, data: UserDataset) -> dict[str, Any]:
     if without_head(plan.loss):
-        return public_sizes(data)
+        told = public_sizes(data)
+        if options.data.counts_vocabulary:  # the size is known when the words are
+            told.pop("vocabulary_size")
+        return told
     return {"input_shape": data.input_shape, "embedding_dim": embedding_dim_of(options.model)}
 
 

@@ -20,19 +20,23 @@ from sfumato._files import read_json
 from sfumato._random import RandomSource
 from sfumato.accounting import Statement
 from sfumato.algorithms import ALGORITHMS
-from sfumato.cli.console import leads, notify, number, plain, say, say_json, table
+from sfumato.cli.console import leads, notify, plain, say, say_json, table
+from sfumato.cli.decided import Decided, decided, refuse_undecided
 from sfumato.cli.measured import tell, without_curve
 from sfumato.cli.options.backbones import check_device
 from sfumato.cli.options.logs import open_logs
 from sfumato.cli.options.share import refuse_share
 from sfumato.cli.options.training import EmbeddingRunOptions, RunOptions, training_options
+from sfumato.cli.options.vocabulary import refuse_uncountable
 from sfumato.cli.own_model import is_own, own_model
 from sfumato.cli.public_lists import PublicLists
 from sfumato.cli.record_kinds import RECORD_KINDS, RecordKind
+from sfumato.federated import PrivateVocabulary
+from sfumato.federated.vocabulary import FILE as VOCABULARY_FILE
 from sfumato.logs import Log
 from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
-from sfumato.training import Cadence, NoiseCost, PrivatePlan, Result, Task, TrainingPlan
+from sfumato.training import Cadence, ModelBuilder, Opening, PrivatePlan, Result, Task, TrainingPlan
 from sfumato.training.facts import facts_of
 
 _MOST_THREADS = 1024
@@ -61,22 +65,30 @@ def train(name: str, argv: Sequence[str]) -> int:
     if run.dry_run and options.data.data is None and getattr(options.plan, "population", None):
         if is_own(options.model.model):
             own_model(options.model.model, RandomSource.from_os())  # without records, at least it is there
-        return _dry_run(_decided(options, options.plan.population), None, options)
+        return _dry_run(decided(options, options.plan.population), None, options)
     already = run.resume is not None and RunFolder(out).has_ended()  # refuses one that was closed
     planned = _before_reading(options)
     parts = kind.read(options, quiet=run.json)
     population = options.plan.public_population(parts.train)
-    plan = kind.fit(planned or _decided(options, population), parts.train, given)
+    chosen = planned or decided(options, population)
+    chosen = dataclasses.replace(chosen, plan=kind.fit(chosen.plan, parts.train, given))
+    plan, opening = chosen.plan, chosen.opening(parts)
     task = kind.task(options, plan) or plan.default_task()
     task.check(parts.train)  # before a model is built that would not fit them
-    model = kind.build(options, plan, parts.train, plan.seed)
+
+    def build(data: Any) -> nn.Module:
+        return kind.build(options, plan, data, plan.seed)
+
+    model = build(parts.train) if opening is None else build
     if run.evaluate_every and parts.validation is None:
         raise InputError(_UNWATCHED)
     if run.dry_run:
         watch = None if run.evaluate_every == 0 else parts.validation
-        plan.try_out(model, parts.train, validation=watch, test=parts.test, device=run.device, task=task)
-        return _dry_run(plan, parts, options)
-    return _fit(plan, model, task, parts, out, options, kind, logs, already=already)
+        plan.try_out(
+            model, parts.train, validation=watch, test=parts.test, device=run.device, task=task, opening=opening
+        )
+        return _dry_run(chosen, parts, options)
+    return _fit(chosen, model, task, parts, out, options, kind, logs, already=already)
 
 
 def _check(run: RunOptions) -> None:
@@ -90,14 +102,15 @@ def _check(run: RunOptions) -> None:
     check_device(run.device)
 
 
-def _before_reading(options: Any) -> TrainingPlan | None:
+def _before_reading(options: Any) -> Decided | None:
     """Refuse what can be refused without the records: to read them may take long.
 
     Returns:
         the plan with its noise, where the population is declared; None where it has to be counted first.
     """
+    refuse_uncountable(options)
     if isinstance(options.plan, PrivatePlan):
-        _refuse_undecided(options)
+        refuse_undecided(options)
         _refuse_other_budget(options)
     shares = {"test_share": options.data.test_share, "validation_share": options.data.validation_share}
     refuse_share(**{name: share for name, share in shares.items() if share is not None})
@@ -106,8 +119,8 @@ def _before_reading(options: Any) -> TrainingPlan | None:
     declared = getattr(options.plan, "population", None)
     if declared is None:
         return None
-    planned = _decided(options, declared)
-    planned.private_sum(declared)  # refuses a cohort that is larger than that
+    planned = decided(options, declared)
+    planned.plan.private_sum(declared)  # refuses a cohort that is larger than that
     return planned
 
 
@@ -143,57 +156,9 @@ def _folder(name: str, run: RunOptions) -> Path:
     return free
 
 
-def _refuse_undecided(options: Any) -> None:
-    """A run whose privacy nobody has chosen, or two have."""
-    epsilon, noise = options.budget.epsilon, options.plan.noise_multiplier
-    if epsilon is None and noise is None:
-        raise InputError(
-            "how private shall the run be? give --epsilon 8 (the noise is calibrated to it), --noise-multiplier 1, "
-            "or --noise-multiplier 0 for a run without any guarantee"
-        )
-    if epsilon is not None:
-        options.plan.refuse_budget(epsilon)
-    if epsilon is None and options.plan.noise == "auto":
-        raise InputError("--noise auto takes the noise with the least error at a budget: give --epsilon, or a --noise")
-    if epsilon is not None and noise is not None:
-        raise InputError("give --epsilon (the noise is calibrated to it) or --noise-multiplier, not both")
-
-
-def _decided(options: Any, population: int) -> TrainingPlan:
-    """The plan with its noise."""
-    plan = options.plan
-    if isinstance(plan, PrivatePlan):
-        _refuse_undecided(options)
-        epsilon = options.budget.epsilon
-        if epsilon is not None and plan.noise == "auto":
-            rows = plan.compare_noise(epsilon=epsilon, delta=plan.delta, population=population)
-            if not options.run.json:
-                _show_noise(rows)
-            return rows[0].plan
-        if epsilon is not None:
-            plan = plan.calibrate(epsilon=epsilon, delta=plan.delta, population=population)
-    return plan
-
-
-def _show_noise(rows: Sequence[NoiseCost]) -> None:
-    """The kinds of noise that meet the budget, and the one that is taken."""
-    known = [row for row in rows if row.error is not None]
-    error = "error of prefix sums (clip norms)"
-    table(
-        ["noise", "noise multiplier", error],
-        [[row.settings or row.noise, number(row.noise_multiplier or 0.0), number(row.error or 0.0)] for row in known],
-    )
-    unknown: dict[str, list[str]] = {}
-    for row in rows[len(known) :]:
-        unknown.setdefault(row.reason.removeprefix(f"noise={row.noise} "), []).append(row.noise)
-    for reason, names in unknown.items():
-        say(f"not {', '.join(names)}: {reason}")
-    say(f"noise: {known[0].settings or known[0].noise}, which has the least error at this budget\n")
-
-
 def _fit(
-    plan: TrainingPlan,
-    model: nn.Module,
+    chosen: Decided,
+    model: nn.Module | ModelBuilder,
     task: Task,
     parts: Any,
     out: Path,
@@ -204,6 +169,7 @@ def _fit(
     already: bool,
 ) -> int:
     run: RunOptions = options.run
+    plan, opening = chosen.plan, chosen.opening(parts)
     rounds = plan.private_sum(plan.public_population(parts.train)).rounds
     every = run.evaluate_every
     if every is None:
@@ -229,9 +195,10 @@ def _fit(
                 checkpoint_minutes=run.checkpoint_minutes,
             ),
             progress=True,
-            about=_about(options, kind.about(options, plan, parts.train)),
+            about=_about(options, kind.about(options, plan, parts.train), chosen.vocabulary),
             device=run.device,
             task=task,
+            opening=opening,
             callbacks=[PublicLists(out, kind.lists(plan, parts.train)), *logs],
         )
     except (OSError, SafetensorError) as error:
@@ -246,11 +213,14 @@ def _fit(
             f"good with: sfumato close {out}"
         )
         return 130
+    if opening is not None and leads() and not run.json:
+        words = len((out / VOCABULARY_FILE).read_text("utf-8").splitlines())
+        say(f"vocabulary: {words:,} words, counted under noise, in {out / VOCABULARY_FILE}")
     _conclude(result, out, task, as_json=run.json, already=already)
     return 0
 
 
-def _about(options: Any, data: dict[str, Any]) -> dict[str, Any]:
+def _about(options: Any, data: dict[str, Any], vocabulary: PrivateVocabulary | None) -> dict[str, Any]:
     """What plan.json says beside the plan: enough to build the model and read the data again."""
     told = {
         **dataclasses.asdict(options.data),
@@ -270,16 +240,20 @@ def _about(options: Any, data: dict[str, Any]) -> dict[str, Any]:
         told["data"], told["store"] = told["store"], None
     if isinstance(options.plan, PrivatePlan):
         told["epsilon_wanted"] = options.budget.epsilon
+    if vocabulary is not None:  # a run that goes on knows no epsilon to choose it by
+        told["vocabulary_noise"] = vocabulary.noise_multiplier
     return plain(told)
 
 
-def _dry_run(plan: TrainingPlan, parts: Any, options: Any) -> int:
+def _dry_run(chosen: Decided, parts: Any, options: Any) -> int:
+    plan, opening = chosen.plan, chosen.opening(parts)
     population = plan.public_population(parts.train) if parts else options.plan.population
     plan.refuse_unready(population)
     plan = plan.for_population(population)
-    statement = _promise(plan, population, plan.default_task().assumptions(parts.train) if parts else ())
+    statement = _promise(plan, population, opening, plan.default_task().assumptions(parts.train) if parts else ())
+    first = {} if opening is None else opening.about()
     if options.run.json:
-        say_json({"plan": plan.to_json(), "statement": statement.to_json()})
+        say_json({"plan": plan.to_json(), **first, "statement": statement.to_json()})
         return 0
     table(["setting", "value"], [[name, _shown(value)] for name, value in plan.to_json().items() if value is not None])
     tried = "model and data were tried out; " if parts else ""
@@ -294,7 +268,9 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def _promise(plan: TrainingPlan, population: int, data_assumptions: Sequence[str]) -> Statement:
+def _promise(
+    plan: TrainingPlan, population: int, opening: Opening | None, data_assumptions: Sequence[str]
+) -> Statement:
     """The statement of the whole plan, before it runs."""
     private_sum = plan.private_sum(population)
     facts = facts_of(
@@ -303,9 +279,12 @@ def _promise(plan: TrainingPlan, population: int, data_assumptions: Sequence[str
         rounds=private_sum.rounds,
         population=population,
         delta=plan.delta_for(population),
+        opening=opening,
         data_assumptions=data_assumptions,
     )
     event = private_sum.event(private_sum.rounds)
+    if opening is not None:
+        event = opening.event(facts.adjacency) + event
     return make_statement(event, facts, noise_source="os" if plan.seed is None else "seeded")
 
 

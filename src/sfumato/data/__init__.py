@@ -27,9 +27,11 @@ from sfumato.data.store.save import write_store, write_users
 from sfumato.data.store.users import open_store
 from sfumato.data.tables.load import examples_from_table, from_table
 from sfumato.data.text.encoding import Encoding
+from sfumato.data.text.uncounted import UncountedTexts, uncounted_texts
 from sfumato.data.text.users import text_users
 from sfumato.data.transforms import to_tensor
-from sfumato.data.users.dataset import UserDataset, from_arrays
+from sfumato.data.users.arrays import from_arrays
+from sfumato.data.users.dataset import UserDataset
 from sfumato.data.users.glyphs import glyphs
 from sfumato.data.users.split import Split, split_groups, split_labels, split_users
 
@@ -41,6 +43,7 @@ __all__ = [
     "Schema",
     "Split",
     "Tokenizer",
+    "UncountedTexts",
     "UserDataset",
     "array_file",
     "class_folder",
@@ -74,6 +77,7 @@ __all__ = [
     "text_csv",
     "text_users",
     "to_tensor",
+    "uncounted_texts",
     "with_user_column",
     "write_examples",
     "write_store",

@@ -152,7 +152,9 @@ class FederatedPlan(PrivatePlan, Rounds):
     def assumptions(self) -> list[str]:
         """A head with a row for every label of the data set rests on a public label space."""
         if self.loss == "next_token":
-            return ["The vocabulary is public: the model has an output for each of its ids."]
+            return [
+                "The vocabulary is public, or was released by this run: the model has an output for each of its ids."
+            ]
         if self.loss == "squared":
             return []
         return [

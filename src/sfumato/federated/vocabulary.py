@@ -10,6 +10,9 @@ noisy votes for everybody else's words, whose noise is independent of that. So t
 mechanism and of one that fails with probability threshold_delta and tells nothing otherwise, composed:
 `Gaussian(noise_multiplier) + ApproximateDP(0, threshold_delta)`.
 
+The count is the first release of the run that trains (`PrivateVocabulary.opening`), or a run of its own, for several
+trainings (`PrivateVocabulary.run`).
+
 References:
     Korolova, Kenthapadi, Mishra, Ntoulas: Releasing Search Queries and Clicks Privately. WWW 2009.
     Wilson, Zhang, Lam, Desfontaines, Simmons-Marengo, Gipson: Differentially Private SQL with Bounded User
@@ -20,10 +23,10 @@ References:
 10.8221
 """
 
-import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -36,15 +39,19 @@ from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato._types import Adjacency
 from sfumato.accounting import ApproximateDP, Event, Gaussian, Statement
+from sfumato.accounting import calibrate as calibrate_event
 from sfumato.accounting.statement.delta import default_delta
-from sfumato.data.examples.tokens import tokens_of
+from sfumato.data import Encoding, UncountedTexts, UserDataset
 from sfumato.data.text.records import records
+from sfumato.federated.word_votes import digest, votes_of, words_by_user
 from sfumato.runs import Facts, Run
 
 FILE = "vocabulary.txt"
 """Where a run puts the words, one a line, as `--vocabulary` reads them."""
 
-_PHASE = "vocabulary"
+PHASE = "vocabulary"
+_DIVIDED = "The way in which texts are divided into words is public"
+_SHARE = 0.1  # of delta, for the chance that the threshold fails
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,70 +59,161 @@ class PrivateVocabulary:
     """How words are chosen.
 
     Attributes:
-        noise_multiplier: std of the noise on a vote, > 0; votes of one user have L2 norm at most 1.
+        noise_multiplier: std of the noise on a vote, > 0; votes of one user have L2 norm at most 1. None until it is
+            set or calibrated.
         words_per_user: m, distinct words that a user votes for at most, >= 1.
-        threshold_delta: chance that any word which only one user holds is released, in (0, 1).
+        threshold_delta: chance that any word which only one user holds is released, in (0, 1); None for a tenth of the
+            statement's delta.
         size: words that are released at most, those with the highest noisy votes; None for all above the threshold.
-        delta: of the statement, above threshold_delta; None for what a run of as many users has by itself.
-        seed: repeatable randomness, for tests and simulation only; None draws from the operating system.
+        delta: of the statement, above threshold_delta; None for that of the plan that trains, or for what a run of as
+            many users has by itself.
+        seed: of a run of its own: repeatable randomness, for tests and simulation only; None draws from the operating
+            system.
     """
 
-    noise_multiplier: float
+    noise_multiplier: float | None = None
     words_per_user: int = 64
-    threshold_delta: float = 1e-7
+    threshold_delta: float | None = None
     size: int | None = None
     delta: float | None = None
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        _check.positive(noise_multiplier=self.noise_multiplier)
+        if self.noise_multiplier is not None:
+            _check.positive(noise_multiplier=self.noise_multiplier)
         _check.whole(words_per_user=self.words_per_user)
-        _check.between(0, 1, ends="()", threshold_delta=self.threshold_delta)
+        if self.threshold_delta is not None:
+            _check.between(0, 1, ends="()", threshold_delta=self.threshold_delta)
         if self.size is not None:
             _check.whole(size=self.size)
         if self.delta is not None:
-            _check.between(self.threshold_delta, 1, ends="()", delta=self.delta)
+            _check.between(self.threshold_delta or 0, 1, ends="()", delta=self.delta)
+
+    def decided(self, delta: float) -> Self:
+        """The same rule for a statement with this delta.
+
+        Raises:
+            InputError: it was made for another one, or leaves nothing of it.
+        """
+        if self.delta not in (None, delta):
+            raise InputError(
+                f"the vocabulary is for delta {self.delta:g}, and the statement has {delta:g}; leave the first one out"
+            )
+        failure = _SHARE * delta if self.threshold_delta is None else self.threshold_delta
+        if delta <= failure:
+            raise InputError(
+                f"threshold_delta must be below the statement's delta, {delta:g}, got {failure:g}; lower it, or leave "
+                "it out for a tenth"
+            )
+        return replace(self, delta=delta, threshold_delta=failure)
+
+    def calibrate(self, *, epsilon: float, delta: float, adjacency: Adjacency = "add_remove") -> Self:
+        """A rule like this one whose noise makes the count alone cost (ε, δ).
+
+        Args:
+            epsilon: of the count, a tenth of the whole budget for example, > 0.
+            delta: of the statement, in (0, 1).
+            adjacency: of the run.
+
+        Raises:
+            InputError: no noise is enough.
+        """
+        _check.positive(epsilon=epsilon)
+        rule = self.decided(delta)
+
+        def event(noise_multiplier: float) -> Event:
+            return replace(rule, noise_multiplier=noise_multiplier).event(adjacency)
+
+        noise = calibrate_event(event, epsilon=epsilon, delta=delta, adjacency=adjacency)
+        return replace(rule, noise_multiplier=noise)
 
     @property
     def threshold(self) -> float:
         """What the noisy votes for a word must be above."""
-        each = self.threshold_delta / self.words_per_user  # of at most so many words: the chances add up
-        return self.weight + self.noise_multiplier * float(norm.isf(each)) * (1 + 1e-12)
+        each = self._failure / self.words_per_user  # of at most so many words: the chances add up
+        return self.weight + self._noise * float(norm.isf(each)) * (1 + 1e-12)
 
     @property
     def weight(self) -> float:
         """Of one vote."""
         return self.words_per_user**-0.5
 
+    @property
+    def words(self) -> str:
+        """How the statement tells it."""
+        most = "" if self.size is None else f", the {self.size:,} with most votes"
+        return (
+            f"votes for at most {self.words_per_user} words of each user, noise multiplier {self._noise:.6g}, released "
+            f"above {self.threshold:.4g}{most}"
+        )
+
     def event(self, adjacency: Adjacency) -> Event:
         """What the release costs one user, who is absent or blanked (`zero_out`) in the neighbouring data."""
         if adjacency == "replace":
-            raise InputError("a vocabulary is accounted for add_remove and zero_out, not for replace")
-        return Gaussian(self.noise_multiplier) + ApproximateDP(0.0, self.threshold_delta, adjacency)
+            raise InputError(
+                "a vocabulary is accounted for add_remove and zero_out, not for replace; choose another sampling"
+            )
+        return Gaussian(self._noise) + ApproximateDP(0.0, self._failure, adjacency)
 
     def release(self, run: Run, words: Mapping[str, set[str]], *, adjacency: Adjacency = "add_remove") -> list[str]:
-        """Release the vocabulary as a phase of a run, before its rounds.
+        """Release the vocabulary as a phase of a run, before its rounds; its folder gets the words.
 
         Args:
             run: an open run that has started; its ledger gets the cost.
-            words: the distinct words of each user, by name; see `words_by_user`.
+            words: the distinct words of each user, by name.
             adjacency: the run's.
 
         Returns:
-            the words, those with the highest noisy votes first.
+            the words, those with the highest noisy votes first; none where none is above the threshold.
         """
+        return self.release_of(run, lambda: words, adjacency)
+
+    def release_of(self, run: Run, words: Callable[[], Mapping[str, set[str]]], adjacency: Adjacency) -> list[str]:
+        """The same of words that are gathered when they are needed: not where a run that goes on has released them."""
 
         def draw(source: RandomSource) -> dict[str, Tensor]:
-            text = "\n".join(self._chosen(words, source)).encode("utf-8", "surrogatepass")
+            text = "\n".join(self._chosen(words(), source)).encode()
             return {"words": torch.frombuffer(bytearray(text + b"\n"), dtype=torch.uint8)}
 
-        found = run.release(_PHASE, self.event(adjacency), draw, threshold=self.threshold)
-        return found["words"].numpy().tobytes().decode("utf-8", "surrogatepass").split()
+        found = run.release(PHASE, self.event(adjacency), draw, threshold=self.threshold)
+        chosen = found["words"].numpy().tobytes().decode().split()
+        if run.folder is not None and run.team.leads:
+            write_atomic(run.folder.path / FILE, "".join(f"{word}\n" for word in chosen).encode())
+        return chosen
+
+    def refuse_none(self, chosen: list[str]) -> None:
+        """Refuse a vocabulary without words, once it is released.
+
+        Raises:
+            InputError: it has none.
+        """
+        if not chosen:
+            raise InputError(
+                f"no word is above the threshold of {self.threshold:.4g}, at votes of {self.weight:.3g}; start a new "
+                "run with less noise on the vocabulary or fewer words_per_user. What this one spent is spent"
+            )
+
+    def opening(self, *texts: UncountedTexts) -> "VocabularyOpening":
+        """The vocabulary as the first release of the run that trains on it; for `fit(…, opening=…)`.
+
+        Args:
+            texts: those of the users who train; behind them any others that validation or test are views of, whose
+                words do not count. None to tell what it costs.
+
+        Raises:
+            InputError: they are no texts that can be counted, or the rule has a seed of its own.
+        """
+        if self.seed is not None:
+            raise InputError("the vocabulary is drawn by the seed of the plan; leave its own out")
+        for each in texts:
+            if not isinstance(each, UncountedTexts):
+                raise InputError(f"texts are read by data.uncounted_texts, got {type(each).__name__}")
+        return VocabularyOpening(self, texts)
 
     def run(
         self, path: Path | str, *, out: Path | str | None = None, user: str | None = None, input: str | None = None
     ) -> tuple[list[str], Statement]:
-        """Release the vocabulary of a file in a run of its own.
+        """Release the vocabulary of a file in a run of its own, to train several models with it.
 
         The statement is for the vocabulary alone: what is trained with it on the same texts has one of its own, and
         both costs add up (`sfumato ledger merge`).
@@ -135,71 +233,127 @@ class PrivateVocabulary:
         if len(words) < 2:
             raise InputError(f"{path} has texts of {len(words)} users; a private count needs at least 2")
         delta = default_delta(len(words)) if self.delta is None else self.delta
-        if delta <= self.threshold_delta:
-            raise InputError(
-                f"threshold_delta must be below the statement's delta, {delta:g} for {len(words):,} users, got "
-                f"{self.threshold_delta:g}; lower it"
-            )
+        rule = self.decided(delta)
         facts = Facts(
             unit="user",
             adjacency="add_remove",
             population=len(words),
             delta=delta,
             sampling="everyone",
-            mechanism=f"votes for at most {self.words_per_user} words of each user, noise multiplier "
-            f"{self.noise_multiplier:g}, released above {self.threshold:.4g}",
+            mechanism=rule.words,
             attained=False,
-            assumptions=(
-                "The way in which texts are divided into words is public, and so is how many users there are.",
-            ),
+            assumptions=(f"{_DIVIDED}, and so is how many users there are.",),
         )
-        with Run.open(out, plan={"plan": _PHASE, **asdict(self)}, seed=self.seed) as run:
-            run.start(_digest(words))
-            chosen = self.release(run, words)
+        with Run.open(out, plan={"plan": PHASE, **asdict(rule)}, seed=self.seed) as run:
+            run.start(digest(words))
+            chosen = rule.release(run, words)
             statement = run.finish({}, facts)
-            if not chosen:
-                raise InputError(
-                    f"no word is above the threshold of {self.threshold:.4g} votes of {self.weight:.3g}, of "
-                    f"{len(words):,} users; lower words_per_user or noise_multiplier. What was spent is spent"
-                )
-            if run.folder is not None:
-                write_atomic(run.folder.path / FILE, "".join(f"{word}\n" for word in chosen).encode("utf-8"))
+        rule.refuse_none(chosen)
         return chosen, statement
+
+    @property
+    def _noise(self) -> float:
+        if self.noise_multiplier is None:
+            raise InputError(
+                "the vocabulary's noise_multiplier is not set; give one, or call calibrate(epsilon=…, delta=…)"
+            )
+        return self.noise_multiplier
+
+    @property
+    def _failure(self) -> float:
+        if self.threshold_delta is not None:
+            return self.threshold_delta
+        if self.delta is None:
+            raise InputError(
+                "threshold_delta is a tenth of the statement's delta, which the rule does not know; give delta, too"
+            )
+        return _SHARE * self.delta
 
     def _chosen(self, words: Mapping[str, set[str]], source: RandomSource) -> list[str]:
         votes: dict[str, int] = {}
         for user, held in words.items():
-            for word in _votes_of(user, held, self.words_per_user, source):
+            for word in votes_of(user, held, self.words_per_user, source):
                 votes[word] = votes.get(word, 0) + 1
         known = sorted(votes)
         noisy = self.weight * np.array([votes[word] for word in known], np.float64)
-        source.stream("vote noise").add_normal(noisy, std=self.noise_multiplier)
+        source.stream("vote noise").add_normal(noisy, std=self._noise)
         best = np.argsort(-noisy, kind="stable")
         best = best[noisy[best] > self.threshold][: self.size]
         return [known[place] for place in best.tolist()]
 
 
-def words_by_user(texts: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
-    """The distinct words of each user, from records of a user and a text; memory grows with them."""
-    found: dict[str, set[str]] = {}
-    for user, text in texts:
-        held = tokens_of(text)
-        if held:
-            found.setdefault(user, set()).update(held)
-    return found
+@dataclass(frozen=True)
+class VocabularyOpening:
+    """A vocabulary as the first release of the run that trains on it (`training.Opening`).
 
+    - **Unit.** One user with all texts.
+    - **Sensitivity.** A user moves the votes by at most 1 in L2 norm, by coming or going and by being blanked alike.
+    - **Who votes.** All users of the data to train on, whether a round will draw them or not. Those who are kept for
+      validation and test do not: their words become <oov> unless others hold them.
+    - **What is released.** The words above the threshold in the order of their noisy votes, without these; the size of
+      the model is their number and four. The rounds see each user's texts by these words: a user's contribution follows
+      from the own texts and from what was released, so the costs of the count and of the rounds add up.
+    - **A run that goes on** reads the words from its checkpoint, at no cost. If it died before they were kept, it draws
+      them again with the same noise from the same texts, which the fingerprint of the run makes sure of.
 
-def _votes_of(user: str, held: set[str], most: int, source: RandomSource) -> list[str]:
-    """At most so many of a user's words; nobody else changes which."""
-    words = sorted(held)
-    if len(words) <= most:
-        return words
-    return [words[place] for place in source.stream("votes", user).permutation(len(words))[:most].tolist()]
+    Args:
+        rule: how words are chosen.
+        texts: of the users who vote, then others that are measured on.
+    """
 
+    rule: PrivateVocabulary
+    texts: tuple[UncountedTexts, ...]
 
-def _digest(words: Mapping[str, set[str]]) -> str:
-    """Of everybody's words, in whatever order they were read."""
-    digest = hashlib.sha256()
-    for user in sorted(words):
-        digest.update(repr((user, sorted(words[user]))).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
+    @property
+    def phase(self) -> str:
+        return PHASE
+
+    @property
+    def words(self) -> str:
+        return self.rule.words
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return (
+            f"{_DIVIDED}. The vocabulary was counted in the texts that were trained on, by this run, and the figures "
+            "cover it.",
+        )
+
+    @property
+    def rehearsal(self) -> list[str]:
+        return [f"<word {number}>" for number in (1, 2, 3)]  # in texts, these are four tokens
+
+    def decided(self, delta: float) -> Self:
+        return replace(self, rule=self.rule.decided(delta))
+
+    def event(self, adjacency: Adjacency) -> Event:
+        return self.rule.event(adjacency)
+
+    def fingerprint(self) -> str:
+        return f"{self._settings()} {[each.fingerprint() for each in self.texts]}"
+
+    def about(self, found: list[str] | None = None) -> dict[str, Any]:
+        if found is None:
+            return {"opening": {"phase": PHASE, **self._settings()}}
+        return {"vocabulary_size": Encoding.words(found).size}
+
+    def release(self, run: Run, data: UserDataset, adjacency: Adjacency) -> list[str]:
+        chosen = self.rule.release_of(run, lambda: self._of(data).words_of(data.user_ids), adjacency)
+        self.rule.refuse_none(chosen)
+        return chosen
+
+    def prepare(self, found: list[str], data: UserDataset) -> UserDataset:
+        return self._of(data).encoded(found, data)
+
+    def _of(self, data: UserDataset) -> UncountedTexts:
+        texts = next((each for each in self.texts if each.holds(data)), None)
+        if texts is None:
+            raise InputError(
+                "data, validation and test must be views of texts.blank, for texts that the opening was given; split "
+                "it with data.split_users, or give these texts to opening(…), too"
+            )
+        return texts
+
+    def _settings(self) -> dict[str, Any]:
+        settings = asdict(self.rule)
+        return {name: settings[name] for name in ("noise_multiplier", "words_per_user", "threshold_delta", "size")}

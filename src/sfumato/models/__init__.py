@@ -1,4 +1,4 @@
-"""Networks that give embeddings, classes, the next token or values of items, their weights, and checks of modules."""
+"""Networks for embeddings, classes, next tokens and values, their weights, and checks of any module."""
 
 from sfumato.models.backbones.catalogue import BACKBONES, backbone
 from sfumato.models.backbones.lenet import LeNet, lenet

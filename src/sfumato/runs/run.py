@@ -40,7 +40,7 @@ from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato._types import Adjacency
-from sfumato.accounting import Budget, Event, Ledger, Statement, compose, event_from_json, terms
+from sfumato.accounting import Budget, BudgetExceeded, Event, Ledger, Statement, compose, event_from_json, terms
 from sfumato.accounting.ledger import binding
 from sfumato.accounting.ledger.meter import meter
 from sfumato.runs import checkpoint as checkpoints
@@ -148,12 +148,17 @@ class Run:
         assert self.folder is not None
         return checkpoints.load_frozen(self.folder.checkpoint)
 
-    def start(self, fingerprint: str, frozen: Mapping[str, Tensor] | None = None) -> None:
+    def keep_frozen(self, tensors: Mapping[str, Tensor]) -> None:
+        """Keep tensors that are not trained for a run that goes on; before its loop begins."""
+        if self.folder is not None and self.team.leads:
+            with self._writing():
+                checkpoints.save_frozen(self.folder.checkpoint, dict(tensors))
+
+    def start(self, fingerprint: str) -> None:
         """Begin to write: a new folder, or the ledger as the checkpoint left it.
 
         Args:
             fingerprint: of plan, model and data: every process must have the same.
-            frozen: tensors that are not trained, kept for a resumed run.
 
         Raises:
             InputError: the folder is taken, or the ledger is not the checkpoint's.
@@ -168,7 +173,6 @@ class Run:
                 self.folder.start()
                 self.folder.write_plan(self._plan)
                 checkpoints.write_key(self.folder.checkpoint, self.source)
-                checkpoints.save_frozen(self.folder.checkpoint, dict(frozen or {}))
                 self._ledger = self._open_ledger(self.folder)
                 self.save({}, {})
                 return
@@ -197,6 +201,34 @@ class Run:
         if self._adjacency not in (None, adjacency):
             raise InputError(f"one statement cannot cover neighbours by {self._adjacency} and by {adjacency}")
         self._adjacency = adjacency
+
+    def refuse_unaffordable(self, what: str, *events: Event) -> None:
+        """Refuse a budget that does not allow the first releases of a new run together, before any of them is made.
+
+        Args:
+            what: they are, for the message.
+            events: of them.
+
+        Raises:
+            BudgetExceeded: it does not.
+        """
+        if self._budget is None:
+            return
+        first = meter(self._budget, {})
+        try:
+            for event in events:
+                first.admit(event)
+                first.spend(event)
+        except BudgetExceeded as error:
+            fixed = self._budget.fixed_plan or self._budget.rho is not None
+            more = (
+                ""
+                if fixed
+                else "; for a plan that is fixed beforehand, give Budget(…, fixed_plan=True), which allows more"
+            )
+            raise BudgetExceeded(
+                f"the budget has to allow {what}, or nothing would come of it: {error}{more}"
+            ) from None
 
     def take_rounds(self) -> None:
         """Say that a loop draws its rounds from this run's randomness, and keeps its state in the checkpoint.

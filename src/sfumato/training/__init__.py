@@ -1,14 +1,17 @@
 """The private-sum loop, plans of it, and what they are made of; knows neither users nor labels."""
 
 from sfumato.training.contribution import Contribution
-from sfumato.training.fit import Result, TrainingPlan
+from sfumato.training.course import ModelBuilder
+from sfumato.training.fit import TrainingPlan
 from sfumato.training.loop import Cadence, Loop
 from sfumato.training.moving_average import MovingAverage
+from sfumato.training.opening import Opening
 from sfumato.training.optimizer import Optimizer, OptimizerName
 from sfumato.training.plan import ContributionFactory, Plan, Rounds
 from sfumato.training.plans.noise_comparison import NoiseCost
 from sfumato.training.plans.private_plan import PrivatePlan
 from sfumato.training.private_sum import PrivateSum
+from sfumato.training.result import Result
 from sfumato.training.schedule import Schedule
 from sfumato.training.server import Server
 from sfumato.training.task import Task
@@ -22,8 +25,10 @@ __all__ = [
     "Contribution",
     "ContributionFactory",
     "Loop",
+    "ModelBuilder",
     "MovingAverage",
     "NoiseCost",
+    "Opening",
     "Optimizer",
     "OptimizerName",
     "Plan",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from sfumato.per_example import not_seen
 from sfumato.runs import Alternative, Facts
 from sfumato.sampling import PoissonSampling, VirtualClients
+from sfumato.training.opening import Opening
 from sfumato.training.plan import Plan
 from sfumato.training.private_sum import PrivateSum
 
@@ -16,6 +17,7 @@ def facts_of(
     rounds: int,
     population: int,
     delta: float,
+    opening: Opening | None = None,
     data_assumptions: Sequence[str] = (),
 ) -> Facts:
     """The facts of the rounds that ran.
@@ -26,6 +28,7 @@ def facts_of(
         rounds: rounds that ran.
         population: public number of units.
         delta: δ.
+        opening: what was released before the rounds.
         data_assumptions: what is taken to be public about the data.
     """
     return Facts(
@@ -34,11 +37,17 @@ def facts_of(
         population=population,
         delta=delta,
         sampling=private_sum.sampler.describe(),
-        mechanism=_mechanism(private_sum, rounds),
+        mechanism=_mechanism(private_sum, rounds) if opening is None else _both(opening, private_sum, rounds),
         # a user who is alone in a group moves the sum by one bound, and nobody can rule that out by choosing records
-        attained=not isinstance(private_sum.grouping, VirtualClients),
-        assumptions=(*_assumptions(plan, private_sum, rounds), *plan.assumptions(), *data_assumptions),
-        alternatives=tuple(_alternatives(plan, private_sum, rounds)),
+        attained=opening is None and not isinstance(private_sum.grouping, VirtualClients),
+        assumptions=(
+            *_assumptions(plan, private_sum, rounds),
+            *plan.assumptions(),
+            *(() if opening is None else opening.assumptions),
+            *data_assumptions,
+        ),
+        # an opening is one user's and not a virtual client's, and may fail, which Rényi accounting does not know
+        alternatives=() if opening is not None else tuple(_alternatives(plan, private_sum, rounds)),
         disclosure={
             "contribution": f"Each contribution is {private_sum.bound.disclose()} in every round that draws the unit, "
             "and counts as zero if it is not finite.",
@@ -54,6 +63,10 @@ def _mechanism(private_sum: PrivateSum, rounds: int) -> str:
     count = "" if private_sum.bound.quantile is None else ", with a noisy count for the norm"
     what = private_sum.mechanism.describe()
     return f"{rounds} {what} of contributions {private_sum.bound.describe()}, noise multiplier {z:.6g}{count}"
+
+
+def _both(opening: Opening, private_sum: PrivateSum, rounds: int) -> str:
+    return f"{opening.words}; then {_mechanism(private_sum, rounds)}"
 
 
 _GIVEN = (

@@ -88,3 +88,10 @@ def test_many_users_at_once_are_each_user_alone():
 def test_a_size_below_zero_is_refused(name: str):
     with pytest.raises(InputError, match=f"{name} must be a whole number >= 0"):
         lstm(vocabulary_size=10, **{name: -1})
+
+
+@pytest.mark.parametrize(("buckets", "wrong"), [(0, 10), (3, 13), (3, -1)])
+def test_ids_that_the_model_does_not_know_are_refused_in_words(buckets: int, wrong: int):
+    model = lstm(vocabulary_size=10, hidden=4, layers=1, oov_buckets=buckets)
+    with pytest.raises(InputError, match=f"knows the ids 0 to {9 + buckets}, got {wrong}"):
+        model(torch.tensor([[1, wrong]]))

@@ -13,7 +13,10 @@ from sfumato._check import InputError
 from sfumato.cli.console import bar, say
 from sfumato.cli.options.ratings import RatingOptions
 from sfumato.cli.options.share import refuse_share
-from sfumato.data import Split, UserDataset
+from sfumato.data import Split, UncountedTexts, UserDataset
+
+PRIVATE = "private"
+"""The vocabulary that the run counts itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +80,14 @@ class DataOptions(RatingOptions, ReadingOptions):
             of objects with a user and a text (.jsonl, also .gz; other names by --user and --input), or a play as plain
             text, whose roles are the users.
         text: train on texts: each of their characters is a token, of a fixed public alphabet, or each of their words,
-            of a public --vocabulary.
-        vocabulary: for words: a public file with one word a line, chosen without looking at the records.
+            of a --vocabulary.
+        vocabulary: for words: a public file with one word a line, chosen without looking at the records; or private:
+            the run counts the words of those it trains on under noise, before its first round and within its budget
+            (a file of that name is ./private).
+        vocabulary_noise: for a private vocabulary: the count's noise multiplier. With --epsilon, unless given, the one
+            at which the count alone costs a tenth of it.
+        vocabulary_words: for a private vocabulary: release so many words at most; all above the threshold unless given.
+        words_per_user: for a private vocabulary: different words that a user has a vote for, 64 unless given.
         length: for texts: tokens in a sequence; longer texts are cut into several. 80 characters or 20 words unless
             given.
         oov_buckets: for words: so many ids, by a hash of the word, tell words outside of the vocabulary apart as
@@ -98,7 +107,10 @@ class DataOptions(RatingOptions, ReadingOptions):
 
     data: str | None = None
     text: Literal["characters", "words"] | None = None
-    vocabulary: Path | None = None
+    vocabulary: Annotated[str | None, tyro.conf.arg(metavar="FILE|private")] = None
+    vocabulary_noise: float | None = None
+    vocabulary_words: int | None = None
+    words_per_user: int | None = None
     length: int | None = None
     oov_buckets: int = 0
     size: int | tuple[int, int] | None = None
@@ -110,27 +122,69 @@ class DataOptions(RatingOptions, ReadingOptions):
     validation_share: float = 0.0
     split_seed: int = 0
 
-    def load(self, path: str, size: int | tuple[int, int] | None, channels: int | None) -> UserDataset:
-        """Open a data set, or read texts; arguments and errors as for `ReadingOptions.load`."""
+    @property
+    def counts_vocabulary(self) -> bool:
+        """Whether the run counts its vocabulary itself."""
+        return self.vocabulary == PRIVATE
+
+    def refuse_unread(self) -> None:
+        """Refuse options that the chosen kind of records or of vocabulary does not read.
+
+        Raises:
+            InputError: one was given.
+        """
+        counting = {
+            "vocabulary_noise": self.vocabulary_noise,
+            "vocabulary_words": self.vocabulary_words,
+            "words_per_user": self.words_per_user,
+        }
+        for name, value in counting.items():
+            if value is not None and not self.counts_vocabulary:
+                raise InputError(
+                    f"--{name.replace('_', '-')} is for --vocabulary private; leave it out, or choose that"
+                )
         if self.text is None:
             refuse_text_options(vocabulary=self.vocabulary, length=self.length, oov_buckets=self.oov_buckets or None)
-            return super().load(path, size, channels)
-        others = {"size": size, "channels": channels, "label": self.label, **self.of_ratings()}
+            return
+        others = {"size": self.size, "channels": self.channels, "label": self.label, **self.of_ratings()}
         for name, value in others.items():
             if value is not None:
                 option = name.replace("_", "-")
                 raise InputError(f"--{option} is for pictures and tables; leave it out with --text")
+        if self.counts_vocabulary and self.text != "words":
+            raise InputError("--vocabulary private counts words; add --text words, or leave it out")
+        if self.counts_vocabulary and self.oov_buckets:
+            raise InputError("--oov-buckets goes with a public vocabulary; leave it out with --vocabulary private")
+
+    def open(self, path: str) -> "Opened":
+        """Open a data set, or read texts; errors as for `ReadingOptions.load`."""
+        self.refuse_unread()
+        if self.text is None:
+            return Opened(self.load(path, self.size, self.channels))
         with bar("reading") as progress:
-            return datasets.text_users(
-                path,
-                text=self.text,
-                vocabulary=self.vocabulary,
-                length=self.length,
-                user=self.user,
-                input=self.input,
-                oov_buckets=self.oov_buckets,
-                progress=progress,
-            )
+            given = {"length": self.length, "user": self.user, "input": self.input, "progress": progress}
+            if self.counts_vocabulary:
+                texts = datasets.uncounted_texts(path, **given)
+                return Opened(texts.blank, texts)
+            given = {**given, "vocabulary": self.vocabulary, "oov_buckets": self.oov_buckets}
+            return Opened(datasets.text_users(path, text=self.text, **given))
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What was read.
+
+    Attributes:
+        users: all of them.
+        texts: where they are from, if their vocabulary is not counted yet; None otherwise.
+    """
+
+    users: UserDataset
+    texts: UncountedTexts | None = None
+
+    def summary(self) -> list[str]:
+        """Lines for people."""
+        return self.users.summary() if self.texts is None else self.texts.summary()
 
 
 def refuse_text_options(**options: object) -> None:
@@ -147,11 +201,17 @@ def refuse_text_options(**options: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What to train on, to watch and to test on; None for a part that is not wanted."""
+    """What to train on, to watch and to test on; None for a part that is not wanted.
+
+    Attributes:
+        train, validation, test: the parts.
+        texts: those that they are views of, where the run counts their vocabulary: of the training part first.
+    """
 
     train: UserDataset
     validation: UserDataset | None
     test: UserDataset | None
+    texts: tuple[UncountedTexts, ...] = ()
 
 
 def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
@@ -166,7 +226,8 @@ def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
     """
     if options.data is None:
         raise InputError("which records? give --data FOLDER, --data STORE, or --data glyphs for the embedded data")
-    whole = options.load(options.data, options.size, options.channels)
+    opened = options.open(options.data)
+    whole, texts = opened.users, [opened.texts]
     if len(whole) < 2:
         raise InputError(f"{options.data} has {_users(len(whole))}; a private sum needs at least 2")
     share = options.test_share
@@ -183,12 +244,18 @@ def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
     test = split.test if len(split.test) else None
     if options.test is not None:
         # Nothing but the size and the kind of pictures must agree, so the test data come to the training data's.
-        like = _like(whole, options)
-        test = like.load(options.test, like.size, like.channels)
+        elsewhere = _like(whole, options).open(options.test)
+        test = elsewhere.users
+        texts.append(elsewhere.texts)
         _tell_common(split.train, test, options)
     if not quiet:
-        _describe(whole, split, test, options, share)
-    return Parts(train=split.train, validation=split.validation if len(split.validation) else None, test=test)
+        _describe(opened, split, test, options, share)
+    return Parts(
+        train=split.train,
+        validation=split.validation if len(split.validation) else None,
+        test=test,
+        texts=tuple(each for each in texts if each is not None),
+    )
 
 
 def _split(whole: UserDataset, options: DataOptions, share: float) -> Split:
@@ -233,8 +300,8 @@ def _tell_common(train: UserDataset, test: UserDataset, options: DataOptions) ->
         )
 
 
-def _describe(whole: UserDataset, split: Split, test: UserDataset | None, options: DataOptions, share: float) -> None:
-    for line in whole.summary():
+def _describe(opened: Opened, split: Split, test: UserDataset | None, options: DataOptions, share: float) -> None:
+    for line in opened.summary():
         say(f"data: {line}")
     parts = [f"{_users(len(split.train))} to train on"]
     if len(split.validation):

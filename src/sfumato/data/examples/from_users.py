@@ -1,6 +1,6 @@
 """A data set by user as one of single examples, for training that protects each example and not each person.
 
->>> from sfumato.data.users.dataset import from_arrays
+>>> from sfumato.data.users.arrays import from_arrays
 >>> users = from_arrays(np.zeros((3, 2)), labels=[0, 1, 1], users=["bo", "al", "bo"])
 >>> examples_from_users(users)
 ExampleDataset(3 examples of (2,) float64, 2 classes)

@@ -16,7 +16,7 @@ def with_user_column(dataset: UserDataset) -> UserDataset:
     Returns:
         inputs int64 [n, columns + 1] in memory.
 
-    >>> from sfumato.data.users.dataset import from_arrays
+    >>> from sfumato.data.users.arrays import from_arrays
     >>> films = from_arrays([[7], [8], [7]], labels=[3.5, 1.0, 5.0], users=["bo", "al", "al"])
     >>> with_user_column(films).subset([1]).examples(0)[0].tolist()
     [[7, 1]]

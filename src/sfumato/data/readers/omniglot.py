@@ -18,7 +18,8 @@ from sfumato.data.image_files import OnError, folders, user_names
 from sfumato.data.numpy_files import read_npz
 from sfumato.data.readers.image_folder import Entry, from_entries
 from sfumato.data.strings import Strings
-from sfumato.data.users.dataset import UserDataset, from_arrays
+from sfumato.data.users.arrays import from_arrays
+from sfumato.data.users.dataset import UserDataset
 
 OmniglotUser = Literal["character", "drawer"]
 """Who is a user of Omniglot: each character, or each person who drew."""

@@ -9,7 +9,8 @@ from sfumato._check import InputError
 from sfumato.data.image_files import fitted
 from sfumato.data.numpy_files import read_npz
 from sfumato.data.strings import Strings
-from sfumato.data.users.dataset import UserDataset, from_arrays
+from sfumato.data.users.arrays import from_arrays
+from sfumato.data.users.dataset import UserDataset
 
 
 def array_file(path: Path | str, size: int | Sequence[int] | None = None, channels: int | None = None) -> UserDataset:

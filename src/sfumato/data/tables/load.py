@@ -34,7 +34,8 @@ from sfumato.data.tables.look_alikes import look_alikes
 from sfumato.data.tables.open import open_source
 from sfumato.data.tables.source import Source
 from sfumato.data.tables.texts import Tokenize, assumptions
-from sfumato.data.users.dataset import UserDataset, from_arrays
+from sfumato.data.users.arrays import from_arrays
+from sfumato.data.users.dataset import UserDataset
 
 
 def from_table(

@@ -2,7 +2,7 @@
 
 Ids are laid out as in the StackOverflow and Shakespeare tasks of TensorFlow Federated: 0 is padding, then come the
 tokens of the vocabulary, then one id for every other token, one for the beginning of a text and one for its end. The
-vocabulary is public and fixed before any record is read.
+vocabulary is public: fixed before any record is read, or released under noise (`data.text.uncounted`).
 
 A model that has vectors of its own for words outside of the vocabulary can tell them apart as inputs: with
 `oov_buckets` each gets one of so many ids behind all others, by a hash of the word that is the same for everybody. As a
@@ -50,6 +50,7 @@ class Encoding:
 
     Attributes:
         names: of all ids that targets have, as labels of a data set.
+        oov, bos, eos: the ids of every other token, of the beginning of a text and of its end.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Encoding:
         self._known = {token: place for place, token in enumerate(tokens, 1)}
         self._divide = divide
         self._buckets = int(oov_buckets)
-        self._oov, self._bos, self._eos = (len(tokens) + place for place in (1, 2, 3))
+        self.oov, self.bos, self.eos = (len(tokens) + place for place in (1, 2, 3))
 
     @classmethod
     def characters(cls) -> "Encoding":
@@ -105,15 +106,17 @@ class Encoding:
         """How many ids targets have; those of buckets come behind them."""
         return len(self.names)
 
+    def id(self, token: str) -> int:
+        """The id of one token, as an input."""
+        return self._known.get(token) or (self._bucket(token) if self._buckets else self.oov)
+
     def ids(self, text: str) -> list[int]:
         """The ids of a text's tokens."""
-        if self._buckets:
-            return [self._known.get(token) or self._bucket(token) for token in self._divide(text)]
-        return [self._known.get(token, self._oov) for token in self._divide(text)]
+        return [self.id(token) for token in self._divide(text)]
 
     def targets(self, rows: np.ndarray) -> np.ndarray:
         """Ids as targets have them: all other tokens are one."""
-        return np.where(rows < self.size, rows, rows.dtype.type(self._oov)) if self._buckets else rows
+        return np.where(rows < self.size, rows, rows.dtype.type(self.oov)) if self._buckets else rows
 
     def _bucket(self, token: str) -> int:
         return self.size + hashed_id(token, self._buckets + 1) - 1
@@ -123,15 +126,19 @@ class Encoding:
 
         A row's inputs are all but its last token, its targets (`targets`) all but its first.
         """
-        ids = self.ids(text)
-        if not ids:
-            return np.zeros((0, length + 1), np.int32)
-        whole = np.array([self._bos, *ids, self._eos], np.int32)
-        told = len(whole) - 1
-        count = -(-told // length)
-        padded = np.full(count * length + 1, PADDING, np.int32)
-        padded[: len(whole)] = whole
-        return np.lib.stride_tricks.sliding_window_view(padded, length + 1)[::length]
+        return cut(self.ids(text), length, begin=self.bos, end=self.eos)
+
+
+def cut(ids: Sequence[int], length: int, *, begin: int, end: int) -> np.ndarray:
+    """The ids of a text as rows, int32 [n, length + 1], between its beginning and its end; none for no id."""
+    if not ids:
+        return np.zeros((0, length + 1), np.int32)
+    whole = np.array([begin, *ids, end], np.int32)
+    told = len(whole) - 1
+    count = -(-told // length)
+    padded = np.full(count * length + 1, PADDING, np.int32)
+    padded[: len(whole)] = whole
+    return np.lib.stride_tricks.sliding_window_view(padded, length + 1)[::length]
 
 
 def encoding(text: str, vocabulary: Path | str | Sequence[str] | None, oov_buckets: int = 0) -> Encoding:

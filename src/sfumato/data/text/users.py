@@ -11,27 +11,22 @@ beside it, and a number for each row that says whose it is.
 UserDataset(2 users, 6 sequences of 8 tokens, vocabulary of 100)
 """
 
-import tempfile
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 import numpy as np
 
-from sfumato._check import InputError, whole
 from sfumato.data.store.save import write_users
 from sfumato.data.store.writer import refuse_full
 from sfumato.data.strings import Strings
 from sfumato.data.tables.look_alikes import look_alikes
 from sfumato.data.text.encoding import Encoding, encoding
 from sfumato.data.text.records import records
+from sfumato.data.text.rows import Gathered, Rows, gather, length_of
 from sfumato.data.users.dataset import UserDataset
 
 Text = Literal["characters", "words"]
-_LENGTHS = {"characters": 80, "words": 20}
-_WAITING = 1 << 14  # rows that are written in one go
-_TOLD = 10_000  # records between calls of progress
 
 
 def text_users(
@@ -77,48 +72,31 @@ def text_users(
             the vocabulary is missing, empty or has a word twice.
     """
     rule = encoding(text, vocabulary, oov_buckets)
-    steps = _LENGTHS[text] if length is None else length
-    whole(length=steps)
+    steps = length_of(text, length)
     if store is not None:
         refuse_full(Path(store))
     source = Path(path)
-    numbers: dict[str, int] = {}
-    owners = array("q")
-    with _Rows(steps + 1, store) as rows:
-        for count, (name, said) in enumerate(records(source, user=user, text=input), 1):
-            found = rule.sequences(said, steps)
-            if len(found):
-                owners.extend([numbers.setdefault(name, len(numbers))] * len(found))
-                rows.add(found)
-            if progress is not None and count % _TOLD == 0:
-                progress(count, 0)
-        if not numbers:
-            raise InputError(f"{source} has no text of any user")
-        held = rows.finish()
-        names = sorted(numbers)
-        rank = np.empty(len(names), np.int64)
-        rank[[numbers[name] for name in names]] = np.arange(len(names))
-        owner = rank[np.frombuffer(owners, np.int64)]
-        order = np.argsort(owner, kind="stable")
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(names)))])
-        notes = look_alikes(names)
+    with Rows(steps + 1, store) as rows:
+        texts = records(source, user=user, text=input)
+        found = gather(rows, texts, lambda said: rule.sequences(said, steps), source, progress)
+        notes = look_alikes(found.names)
         if store is not None:
             return write_users(
-                _users(held, order, offsets, names, rule),
+                _users(found, rule),
                 store,
                 (steps,),
-                held.dtype,
+                found.rows.dtype,
                 target_shape=(steps,),
                 label_names=rule.names,
                 assumptions=rule.assumptions,
                 notes=notes,
             )
-        held = held[order]
+        held = found.rows[found.order]
     return UserDataset(
         inputs=held[:, :-1],
         labels=rule.targets(held[:, 1:]),
-        offsets=offsets,
-        names=Strings.from_list(names),
+        offsets=found.offsets,
+        names=Strings.from_list(found.names),
         num_classes=rule.size,
         label_names=Strings.from_list(rule.names),
         assumptions=rule.assumptions,
@@ -126,56 +104,8 @@ def text_users(
     )
 
 
-def _users(
-    held: np.ndarray, order: np.ndarray, offsets: np.ndarray, names: Sequence[str], rule: Encoding
-) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+def _users(found: Gathered, rule: Encoding) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Each user's name, inputs and targets."""
-    for name, start, stop in zip(names, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        rows = held[order[start:stop]]
+    for name, start, stop in zip(found.names, found.offsets[:-1].tolist(), found.offsets[1:].tolist(), strict=True):
+        rows = found.rows[found.order[start:stop]]
         yield name, rows[:, :-1], rule.targets(rows[:, 1:])
-
-
-class _Rows:
-    """Rows as they come, int32 [n, width]: in memory, or in a file without a name beside a store."""
-
-    def __init__(self, width: int, store: Path | str | None) -> None:
-        self._width = width
-        self._file: IO[bytes] | None = None
-        self._waiting: list[np.ndarray] = []
-        self._count = self._total = 0
-        if store is not None:
-            folder = Path(store).absolute().parent
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
-            except OSError as error:
-                raise InputError(f"{folder} cannot be written: {error.strerror}; choose another folder") from None
-
-    def __enter__(self) -> "_Rows":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def add(self, rows: np.ndarray) -> None:
-        self._waiting.append(rows)
-        self._count += len(rows)
-        self._total += len(rows)
-        if self._file is not None and self._count >= _WAITING:
-            self._write(self._file)
-
-    def finish(self) -> np.ndarray:
-        """All rows, in their order."""
-        if self._file is None:
-            return np.concatenate(self._waiting)
-        self._write(self._file)
-        self._file.flush()
-        return np.memmap(self._file, np.int32, "r", shape=(self._total, self._width))
-
-    def _write(self, file: IO[bytes]) -> None:
-        try:
-            file.writelines(np.ascontiguousarray(rows).data for rows in self._waiting)
-        except OSError as error:
-            raise InputError(f"the texts cannot be written beside the store: {error.strerror}; make room") from None
-        self._waiting, self._count = [], 0

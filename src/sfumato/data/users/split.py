@@ -11,7 +11,7 @@ sends it (`sfumato.data.parts`), so nobody moves when somebody else comes or lea
 around the share. For an exact number give names. Where parts share no class, each numbers its own classes 0, 1, …;
 where they share one (after `split_users`), numbers stay those of the whole.
 
->>> from sfumato.data.users.dataset import from_arrays
+>>> from sfumato.data.users.arrays import from_arrays
 >>> people = from_arrays(np.zeros((10, 1)), labels=range(10), users=range(10))
 >>> parts = split_users(people, test=0.2, validation=["7"], seed=0)
 >>> len(parts.train), len(parts.validation), len(parts.test)

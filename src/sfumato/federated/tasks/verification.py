@@ -29,6 +29,7 @@ class Verification:
     def check(self, data: UserDataset) -> None:
         """Refuse data that are not divided by user, or in which nobody can hide among others."""
         refuse_undivided(data)
+        data.refuse_values("be measured by pairs of classes")
         if data.of_sequences:
             raise InputError("the data are sequences of tokens, not of classes; train with loss=next_token (--loss)")
         refuse_few(data)

@@ -10,13 +10,21 @@ from sfumato.models.layers.mapped import is_mapped
 PADDING = 0
 
 
-def check_tokens(tokens: torch.Tensor, name: str) -> None:
-    """Refuse anything but whole numbers [n, T] with T >= 1."""
+def check_tokens(tokens: torch.Tensor, name: str, *, ids: int | None = None) -> None:
+    """Refuse anything but whole numbers [n, T] with T >= 1; on a processor also those from `ids` on."""
     if tokens.ndim != 2 or not tokens.shape[1] or tokens.is_floating_point() or tokens.is_complex():
         kind = str(tokens.dtype).removeprefix("torch.")
         raise InputError(
             f"this {name} reads token ids, int64 [n, T], 0 for padding, got {kind} {list(tokens.shape)}; "
             "turn the texts into ids first"
+        )
+    if ids is None or tokens.device.type != "cpu" or is_mapped(tokens) or not tokens.numel():
+        return
+    if int(tokens.max()) >= ids or int(tokens.min()) < 0:
+        wrong = int(tokens.max()) if int(tokens.max()) >= ids else int(tokens.min())
+        raise InputError(
+            f"this {name} knows the ids 0 to {ids - 1}, got {wrong}; build it for the vocabulary of the texts, and "
+            "with as many oov_buckets"
         )
 
 

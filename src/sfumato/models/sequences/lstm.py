@@ -76,7 +76,8 @@ class LSTMLanguageModel(nn.Module):
 
         Ids from vocabulary_size on are those of the buckets.
         """
-        check_tokens(tokens, "LSTM")
+        buckets = 0 if self.oov_embedding is None else self.oov_embedding.num_embeddings
+        check_tokens(tokens, "LSTM", ids=self.embedding.num_embeddings + buckets)
         states = self._read(tokens)
         if is_mapped(states):
             states = _unrolled(self.lstm, states)

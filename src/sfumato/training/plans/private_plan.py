@@ -7,7 +7,8 @@ from typing import Any, Literal, Self
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato.accounting import Event, Participation
+from sfumato._types import Adjacency
+from sfumato.accounting import Event, Participation, guarantee
 from sfumato.accounting import calibrate as calibrate_event
 from sfumato.accounting.statement.delta import default_delta, is_too_large
 from sfumato.accounting.strategies import DEFAULT_BANDS, Strategy
@@ -201,13 +202,16 @@ class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
         """How often the server steps, for a public population."""
         raise NotImplementedError
 
-    def calibrate(self, *, epsilon: float, delta: float | None = None, population: int) -> Self:
+    def calibrate(
+        self, *, epsilon: float, delta: float | None = None, population: int, before: Event | None = None
+    ) -> Self:
         """A plan like this one whose noise meets (ε, δ) for one unit.
 
         Args:
             epsilon: budget of the whole run, > 0.
             delta: in (0, 1); None for 0.01 / population.
             population: public number of units.
+            before: what the run releases before its rounds (`Opening.event`); the budget is for both together.
 
         Raises:
             InputError: no noise reaches the budget; the message tells the smallest ε in reach.
@@ -218,7 +222,8 @@ class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
         _check.between(0.0, 1.0, ends="()", delta=chosen)
         base = dataclasses.replace(self, noise_multiplier=None, delta=chosen, population=population)
         if base.noise == "auto":
-            return base.compare_noise(epsilon=epsilon, delta=chosen, population=population)[0].plan
+            rows = base.compare_noise(epsilon=epsilon, delta=chosen, population=population, before=before)
+            return rows[0].plan
         base = base._with_noise(population)
         # The count's noise limits z from above; it does not change what a given z costs.
         plain = base
@@ -227,23 +232,30 @@ class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
 
         def event(noise_multiplier: float) -> Event:
             rounds = dataclasses.replace(plain, noise_multiplier=noise_multiplier).private_sum(population)
-            return rounds.event(rounds.rounds)
+            whole = rounds.event(rounds.rounds)
+            return whole if before is None else before + whole
 
         adjacency = self.sampler(population).adjacency
+        if before is not None:
+            _refuse_spent(before, adjacency, epsilon, chosen)
         noise = calibrate_event(event, epsilon=epsilon, delta=chosen, adjacency=adjacency)
         return dataclasses.replace(base, noise_multiplier=noise)
 
-    def compare_noise(self, *, epsilon: float, delta: float | None = None, population: int) -> list[NoiseCost]:
+    def compare_noise(
+        self, *, epsilon: float, delta: float | None = None, population: int, before: Event | None = None
+    ) -> list[NoiseCost]:
         """Every kind of noise at one budget, least error first; those of which nothing is known come last.
 
         Args:
-            epsilon, delta, population: as for `calibrate`.
+            epsilon, delta, population, before: as for `calibrate`.
 
         Raises:
             InputError: no kind of noise meets the budget.
         """
         limits = self.sampler(population).participation(self.rounds_for(population))
-        rows = [self._noise_cost(candidate, epsilon, delta, population) for candidate in self._candidates(limits)]
+        rows = [
+            self._noise_cost(candidate, epsilon, delta, population, before) for candidate in self._candidates(limits)
+        ]
         rows.sort(key=lambda row: (row.error is None, row.error or 0.0))
         if rows[0].error is None:
             raise InputError(rows[0].reason)
@@ -262,9 +274,11 @@ class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
             found.append(dataclasses.replace(banded, bands=min(limits.period, 4 * DEFAULT_BANDS)))
         return found
 
-    def _noise_cost(self, candidate: Self, epsilon: float, delta: float | None, population: int) -> NoiseCost:
+    def _noise_cost(
+        self, candidate: Self, epsilon: float, delta: float | None, population: int, before: Event | None
+    ) -> NoiseCost:
         try:
-            plan = candidate.calibrate(epsilon=epsilon, delta=delta, population=population)
+            plan = candidate.calibrate(epsilon=epsilon, delta=delta, population=population, before=before)
             strategy, rounds = plan.strategy_for(population), plan.rounds_for(population)
         except InputError as refused:
             return NoiseCost(
@@ -310,6 +324,16 @@ class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
         if self.delta is not None and is_too_large(self.delta, population) and self.noise_multiplier:
             remedy = f"leave it out for {default_delta(population):g}"
             warnings.warn(f"delta {self.delta:g} is not well below 1/{population}; {remedy}", stacklevel=2)
+
+
+def _refuse_spent(before: Event, adjacency: Adjacency, epsilon: float, delta: float) -> None:
+    """Refuse a budget of which nothing is left for the rounds."""
+    cost = guarantee(before, adjacency).epsilon(delta)
+    if cost >= epsilon:
+        raise InputError(
+            f"what is released before the rounds costs epsilon {cost:.4g} at delta {delta:g}, and epsilon "
+            f"{epsilon:g} is for all; give it more noise, or allow more epsilon"
+        )
 
 
 def _given(**settings: Any) -> dict[str, Any]:

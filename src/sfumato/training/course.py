@@ -1,0 +1,309 @@
+"""The course of one training run: from its parts and their trial to the released files.
+
+Without an opening: the parts are made and checked, the first file is written, the rounds run. With one
+(`training.opening`): the parts are made of what it could release and are tried out; only then does the run start and
+release; the parts that train are made of what it released.
+"""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from torch import Tensor, nn
+
+from sfumato._check import InputError
+from sfumato.runs import Checkpoint, Run
+from sfumato.training.contribution import Contribution
+from sfumato.training.facts import facts_of
+from sfumato.training.loop import Cadence, Loop
+from sfumato.training.moving_average import MovingAverage
+from sfumato.training.opening import ROUNDS, Opening
+from sfumato.training.plan import ContributionFactory, Plan
+from sfumato.training.private_sum import PrivateSum
+from sfumato.training.result import Result
+from sfumato.training.server import OptimizerFactory, Server
+from sfumato.training.task import Task
+from sfumato.training.told.callback import Callback
+from sfumato.training.told.cost_so_far import CostSoFar, before_rounds
+from sfumato.training.told.display import Display
+from sfumato.training.told.learned import columns, trouble
+from sfumato.training.told.seen import SEEN, marked, who_took_part
+from sfumato.training.trainable import HEAD
+
+ModelBuilder = Callable[[Any], nn.Module]
+"""Builds the model from the data to train on, where an opening decides them."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is put together from, at its start."""
+
+    private_sum: PrivateSum
+    contribution: Contribution
+    theta: Tensor
+    frozen: dict[str, Tensor]
+    server: Server
+
+
+@dataclass(frozen=True)
+class Course:
+    """What stays the same while a run goes on.
+
+    Attributes:
+        plan: decided for the population.
+        population: public number of units.
+        task: how a model is measured.
+        model: the module; with an opening, what builds it.
+        data, validation, test: the records; with an opening, as they are before it.
+        about: JSON for plan.json and the released model's file.
+        device: where to train.
+        contribute, optimizer: what is used instead of the plan's own way.
+        opening: what is released before the first round.
+    """
+
+    plan: Plan
+    population: int
+    task: Task
+    model: nn.Module | ModelBuilder
+    data: Any
+    validation: Any
+    test: Any
+    about: dict[str, Any]
+    device: str
+    contribute: ContributionFactory | None = None
+    optimizer: OptimizerFactory | None = None
+    opening: Opening | None = None
+
+    def rehearsed(self, run: Run) -> tuple[Self, Parts]:
+        """The parts with which the run is tried out and told from others, and of which course they are.
+
+        Without an opening they are those that train; with one they are of what it could release.
+        """
+        if self.opening is None:
+            return self, self._parts(run)
+        first = self._after(self.opening.rehearsal)
+        parts = first._parts(run)
+        adjacency = parts.private_sum.sampler.adjacency
+        entry, cost = parts.private_sum.entry(0), self.opening.event(adjacency)
+        run.between(adjacency)
+        events = [cost] if entry is None else [cost, entry]
+        run.refuse_unaffordable(f"the {self.opening.phase} and a first round", *events)
+        return first, parts
+
+    def _after(self, found: Any) -> Self:
+        """The course as it goes on after the opening has released this."""
+        opening = self.opening
+        assert opening is not None
+        data, validation, test = (
+            None if each is None else opening.prepare(found, each) for each in (self.data, self.validation, self.test)
+        )
+        about = {**self.about, **opening.about(found)}
+        return replace(self, data=data, validation=validation, test=test, about=about)
+
+    def _module(self) -> nn.Module:
+        if self.opening is None:
+            assert isinstance(self.model, nn.Module)
+            return self.model
+        made = self.model(self.data)
+        if not isinstance(made, nn.Module):
+            raise InputError(f"the function that builds the model must return a torch module, got {made!r:.80}")
+        return made
+
+    def _parts(self, run: Run) -> Parts:
+        """Everything that a round needs; refuses what does not fit together."""
+        plan, population, team = self.plan, self.population, run.team
+        plan.refuse_unready(population)
+        private_sum = plan.private_sum(population)
+        contribute = self.contribute or plan.contribution
+        model = self._module()
+        try:
+            contribution = contribute(model, self.data, self.device, run.source.seed64("initial head"))
+        except InputError as error:
+            if self.opening is None:
+                raise
+            raise InputError(f"{error} (it has to be built from the data that the function is given)") from None
+        trained = contribution.trained
+        private_sum.bound.groups(trained.layout.names)  # refuses a bound that does not fit this model
+        private_sum.sampler.draw(contribution.population, 0, run.source)  # refuses units that it was not planned for
+        theta = team.broadcast(trained.initial.clone())
+        frozen = {name: team.broadcast(tensor) for name, tensor in trained.frozen().items()}
+        trained.load_frozen(frozen)
+        server = _server(plan, self.optimizer or plan.server, trained.views(theta), theta, private_sum.rounds)
+        return Parts(private_sum, contribution, theta, frozen, server)
+
+    def measure_before(self, run: Run, parts: Parts) -> None:
+        """Refuse data to measure on that are of no use."""
+        self._measure(run, parts.contribution, parts.theta)
+        validate = self._validator(run, parts.contribution)
+        if validate is not None:
+            validate(0)
+
+    def go(self, run: Run, cadence: Cadence, *, resume: bool, progress: bool, callback: Callback) -> Result:
+        """The whole of it."""
+        first, parts = self.rehearsed(run)
+        fingerprint = first._fingerprint(parts)
+        run.team.refuse_difference(fingerprint)
+        saved = run.saved(fingerprint) if resume else None
+        if self.opening is None:
+            return self._train(run, parts, saved, fingerprint, cadence, progress=progress, callback=callback)
+        if saved is None or self.opening.phase not in saved.phases:
+            first.measure_before(run, parts)
+            run.start(fingerprint)
+            fingerprint = None
+        adjacency = parts.private_sum.sampler.adjacency
+        del first, parts  # before others of a larger model are made
+        course = self._after(self.opening.release(run, self.data, adjacency))
+        try:
+            parts = course._parts(run)
+        except InputError as error:
+            raise InputError(f"{error} (the {self.opening.phase} is released and what it cost is spent)") from None
+        return course._train(run, parts, saved, fingerprint, cadence, progress=progress, callback=callback)
+
+    def _train(
+        self,
+        run: Run,
+        parts: Parts,
+        saved: Checkpoint | None,
+        fingerprint: str | None,
+        cadence: Cadence,
+        *,
+        progress: bool,
+        callback: Callback,
+    ) -> Result:
+        """The rounds and what they leave; a fingerprint starts the run, None finds it started."""
+        plan, team = self.plan, run.team
+        population, private_sum, contribution = self.population, parts.private_sum, parts.contribution
+        theta, server = parts.theta, parts.server
+        trained = contribution.trained
+        loop = Loop(
+            private_sum=private_sum,
+            contribution=contribution,
+            server=server,
+            theta=theta,
+            run=run,
+            phase=None if self.opening is None else ROUNDS,
+            callback=callback,
+        )
+        begun = saved is not None and bool(saved.state)
+        if saved is not None and begun:
+            trained.load_frozen(run.frozen())
+            loop.resume(saved)
+        done_before = loop.finished
+        # Before anything is written, so that a test set of no use leaves no folder behind.
+        untrained = self._measure(run, contribution, theta) if loop.round == 0 else None
+        delta = plan.delta_for(population)
+        visible = progress and team.leads
+        if fingerprint is not None:
+            run.start(fingerprint)
+        if not begun:
+            run.keep_frozen(parts.frozen)
+        cost = CostSoFar(private_sum, delta, before_rounds(run.spent(), private_sum, loop.round))
+        display = Display(
+            private_sum.rounds, loop.round, visible=visible, headline=self.task.headline, planned=cost.planned
+        )
+        callback.on_start(plan.to_json(), private_sum.rounds, loop.round)
+        with display:
+            if untrained:
+                self._keep(run, "untrained", untrained)
+            loop.rounds(
+                cadence,
+                epsilon_so_far=cost.after,
+                evaluate=self._validator(run, contribution),
+                show=display.show,
+            )
+        final = server.released(theta)
+        facts = facts_of(
+            plan,
+            private_sum,
+            rounds=loop.round,
+            population=population,
+            delta=delta,
+            opening=self.opening,
+            data_assumptions=[*self.task.assumptions(self.data), *callback.assumptions()],
+        )
+        released = trained.released(final)
+        public = {name: self.about[name] for name in plan.model_fields if name in self.about}
+        statement = run.finish(released, facts, metadata=public, complete=loop.finished)
+        evaluation = run.folder.evaluation() if run.folder is not None else {}
+        if untrained:
+            evaluation["untrained"] = untrained
+        measured = done_before and "trained" in evaluation  # and kept: a finished run is not measured again
+        if loop.finished and not measured and (row := self._measure_or_warn(run, contribution, final)):
+            evaluation["trained"] = row
+            self._keep(run, "trained", row)
+            self._keep_seen(run, contribution, final, evaluation)
+        result = Result(
+            model=trained.released_model(final),
+            statement=statement,
+            history=run.history,
+            head=released.get(HEAD),
+            evaluation=evaluation,
+            finished=loop.finished,
+            folder=None if run.folder is None else run.folder.path,
+            trouble=trouble(columns(run.history), evaluation),
+        )
+        callback.on_end(result)
+        return result
+
+    def _fingerprint(self, parts: Parts) -> str:
+        plan, opening = json.dumps(self.plan.to_json(), sort_keys=True), self.opening
+        told = f"{plan} {parts.server.describe()} {parts.contribution.fingerprint()}"
+        return hashlib.sha256((told if opening is None else f"{told} {opening.fingerprint()}").encode()).hexdigest()
+
+    def _validator(self, run: Run, contribution: Contribution) -> Callable[[int], dict[str, Any]] | None:
+        if self.validation is None:
+            return None
+
+        def measure(_: int) -> dict[str, Any]:
+            if not run.team.leads:
+                return {}
+            row = self.task.measure(contribution.trained.model, self.validation, curve=False, device=self.device)
+            return {"evaluation": "validation", **row}
+
+        return measure
+
+    def _measure(self, run: Run, contribution: Contribution, theta: Tensor) -> dict[str, Any] | None:
+        if self.test is None or not run.team.leads:
+            return None
+        return self._measured(contribution, theta, self.test)
+
+    def _measured(self, contribution: Contribution, theta: Tensor, people: Any) -> dict[str, Any]:
+        model = contribution.trained.released_model(theta)
+        return self.task.measure(model, people, curve=True, device=self.device)
+
+    def _measure_or_warn(self, run: Run, contribution: Contribution, theta: Tensor) -> dict[str, Any] | None:
+        """A model that has collapsed cannot be measured; that must not cost the run its files."""
+        try:
+            return self._measure(run, contribution, theta)
+        except InputError as error:
+            warnings.warn(f"the trained model could not be measured: {error}", stacklevel=2)
+            return None
+
+    def _keep_seen(self, run: Run, contribution: Contribution, theta: Tensor, evaluation: dict[str, Any]) -> None:
+        """Measure people who took part, where the task asks for them."""
+        people = who_took_part(self.task, self.data, self.test)
+        if people is None:
+            return
+        try:
+            evaluation[SEEN] = marked(self._measured(contribution, theta, people), people)
+        except InputError as error:
+            warnings.warn(f"people who took part could not be measured: {error}", stacklevel=2)
+            return
+        self._keep(run, SEEN, evaluation[SEEN])
+
+    def _keep(self, run: Run, name: str, row: dict[str, Any]) -> None:
+        if run.folder is not None and run.team.leads:
+            run.folder.add_evaluation(name, row, self.task.about_test(self.test, row))
+
+
+def _server(plan: Plan, make: OptimizerFactory, views: list[Tensor], theta: Tensor, rounds: int) -> Server:
+    decay = plan.average_decay
+    return Server(
+        make,
+        views,
+        schedule=plan.rate_schedule(rounds),
+        average=None if decay is None else MovingAverage(theta, decay=decay),
+    )
