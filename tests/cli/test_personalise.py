@@ -224,3 +224,21 @@ def test_films_of_movielens_for_people_who_were_kept_out(sfumato, tmp_path):
         user, film, *_ = line.split(",")
         rated.add((user, film))
     assert not any((row["user"], row["item"]) in rated for row in found)
+
+
+@pytest.mark.parametrize("vocabulary", ["words.txt", "private"])
+def test_people_are_measured_by_a_model_of_their_texts(tmp_path, monkeypatch, capsys, vocabulary):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"user": f"u{i % 120}", "text": "the sun is hot, the sea is calm"} for i in range(480)]
+    Path("posts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    Path("words.txt").write_text("the\nsun\nsea")
+    words = ["--text", "words", "--vocabulary", vocabulary, "--length", 6, "--model", "lstm", "--test-share", 0]
+    words += ["--model-options", "hidden=4", "user_features=2", "--rounds", 1, "--clients-per-round", 5, "--seed", 1]
+    noise = ["--vocabulary-noise", 2, "--words-per-user", 8] if vocabulary == "private" else []
+    words = ["fedrecon", "--data", "posts.jsonl", *words, *noise, "--noise-multiplier", 1, "--out", "run", "--json"]
+    assert main([str(word) for word in words]) == 0
+    capsys.readouterr()
+    assert main(["personalise", "run", "posts.jsonl", "--measure", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["users"] == 120
+    assert 0 <= told["measured"]["accuracy"] <= 1

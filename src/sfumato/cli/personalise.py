@@ -17,14 +17,15 @@ from sfumato.cli.options.backbones import check_device
 from sfumato.cli.options.for_data import Kind
 from sfumato.cli.options.output_models import rebuild_output_model
 from sfumato.cli.options.ratings import RatingOptions
-from sfumato.cli.options.users import DataOptions, ReadingOptions
+from sfumato.cli.options.users import PRIVATE, DataOptions, ReadingOptions
 from sfumato.cli.parquet import refuse_taken, write_tables
 from sfumato.cli.parse import CommonOptions, answer_help, as_flags, find, read_flags, read_settings
 from sfumato.cli.predictions import best_items, of_pairs, of_records
 from sfumato.cli.public_lists import CLASSES, ITEMS, read_list
-from sfumato.data import UserDataset
+from sfumato.data import Encoding, UserDataset
 from sfumato.data.ratings.pairs import pairs
 from sfumato.federated import FedRecon
+from sfumato.federated.vocabulary import FILE as VOCABULARY
 from sfumato.runs import RunFolder
 from sfumato.runs.checkpoint import STATE
 
@@ -100,8 +101,9 @@ class _Served:
 
     def _read(self, path: str, reading: DataOptions) -> UserDataset:
         shape = self.about["input_shape"]
-        size, channels = ((shape[0], shape[1]), shape[2]) if len(shape) == 3 else (None, None)
-        return reading.load(path, size, channels)
+        if len(shape) == 3:
+            reading = replace(reading, size=(shape[0], shape[1]), channels=shape[2])
+        return reading.open(path).users
 
 
 def _with_classes(data: UserDataset, classes: Sequence[str]) -> UserDataset:
@@ -180,8 +182,11 @@ def _opened(options: PersonaliseOptions) -> _Served:
         raise InputError(f"{options.run} has not ended; go on with: sfumato fedrecon --resume {options.run}")
     if (folder.checkpoint / STATE).exists() and not folder.has_ended():
         raise InputError(f"{options.run} was stopped; go on with: sfumato fedrecon --resume {options.run}")
-    words = as_flags({key: value for key, value in settings.items() if value is not None}, FedRecon, source=folder.plan)
-    plan = read_flags(FedRecon, words, command="personalise", about=_ABOUT)
+    flags = as_flags({key: value for key, value in settings.items() if value is not None}, FedRecon, source=folder.plan)
+    plan = read_flags(FedRecon, flags, command="personalise", about=_ABOUT)
+    if about.get("vocabulary") == PRIVATE:  # what the run has counted
+        words = options.run / VOCABULARY
+        about |= {"vocabulary": str(words), "vocabulary_size": Encoding.words(words).size}
     model = rebuild_output_model(about, folder.model)
     items = read_list(options.run / ITEMS) if "item_count" in about else None
     if items is not None and len(items) != about["item_count"]:

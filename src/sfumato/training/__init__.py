@@ -6,7 +6,7 @@ from sfumato.training.fit import TrainingPlan
 from sfumato.training.loop import Cadence, Loop
 from sfumato.training.moving_average import MovingAverage
 from sfumato.training.opening import Opening
-from sfumato.training.optimizer import Optimizer, OptimizerName
+from sfumato.training.optimizers.optimizer import Optimizer, OptimizerName
 from sfumato.training.plan import ContributionFactory, Plan, Rounds
 from sfumato.training.plans.noise_comparison import NoiseCost
 from sfumato.training.plans.private_plan import PrivatePlan

@@ -15,7 +15,7 @@ from sfumato import _check
 from sfumato._types import Unit
 from sfumato.accounting.statement.delta import default_delta
 from sfumato.training.contribution import Contribution
-from sfumato.training.optimizer import Optimizer
+from sfumato.training.optimizers.optimizer import Optimizer
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.schedule import Schedule
 from sfumato.training.task import Task

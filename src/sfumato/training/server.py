@@ -1,6 +1,6 @@
 """The server's step: any torch optimiser, with the noisy mean delta as its gradient.
 
->>> from sfumato.training.optimizer import Optimizer
+>>> from sfumato.training.optimizers.optimizer import Optimizer
 >>> theta = torch.zeros(2)
 >>> server = Server(Optimizer(learning_rate=0.5), [theta])
 >>> server.step([torch.tensor([2.0, -2.0])]); theta.tolist()

@@ -14,7 +14,7 @@ from torch import nn
 
 from sfumato import _check
 from sfumato._check import LARGEST_SINGLE, InputError
-from sfumato.training.yogi import Yogi
+from sfumato.training.optimizers.yogi import Yogi
 
 OptimizerName = Literal["sgd", "adam", "adamw", "nadam", "adagrad", "rmsprop", "yogi"]
 
