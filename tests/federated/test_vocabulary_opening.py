@@ -10,7 +10,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 from forked import Forked, script, team
 from resumable import assert_equal_up_to_rounding
@@ -18,6 +20,7 @@ from sfumato import accounting as acc
 from sfumato import data, models
 from sfumato._check import InputError
 from sfumato.federated import PrivateVocabulary
+from sfumato.mechanisms import IndependentGaussian
 from sfumato.models import read_metadata
 from sfumato.training import Result
 
@@ -300,6 +303,30 @@ def test_two_copies_of_a_released_run_that_was_killed_draw_the_same_words(tmp_pa
         assert run(folder, "--resume", "--seed", "-1") == FINISHED
     assert entries(out)[0] == entries(copy)[0]
     assert (out / "vocabulary.txt").read_bytes() == (copy / "vocabulary.txt").read_bytes()
+
+
+def test_two_copies_of_a_run_that_was_killed_before_its_rounds_meet_no_common_noise_with_other_models(
+    tmp_path: Path, monkeypatch
+):
+    start = tmp_path / "killed"
+    process = Forked(WORKER, [str(start), "--seed", "-1", "--die", "after"], start.with_suffix(".told"))
+    assert process.wait() == -signal.SIGKILL, process.told
+    noises: list[Tensor] = []
+    release = IndependentGaussian.release
+
+    def watched(mechanism, total: Tensor, **how) -> Tensor:
+        before = total.clone()
+        noises.append(release(mechanism, total, **how) - before)
+        return noises[-1] + before
+
+    monkeypatch.setattr(IndependentGaussian, "release", watched)
+    for name, more in {"one": (), "again": (), "weights": ("--given", "0.9"), "output": ("--scale", "2")}.items():
+        shutil.copytree(start, tmp_path / name)
+        assert run(tmp_path / name, "--resume", "--seed", "-1", *more) == FINISHED
+    one, again, *others = (noises[first : first + 6] for first in range(0, 24, 6))
+    assert all(torch.allclose(first, other, atol=1e-6) for first, other in zip(one, again, strict=True))
+    for other in others:
+        assert not any(torch.allclose(first, second, atol=0.1) for first, second in zip(one, other, strict=True))
 
 
 def test_a_finished_run_is_left_as_it_is(undisturbed: Path, tmp_path: Path):
