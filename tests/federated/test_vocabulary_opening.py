@@ -9,6 +9,7 @@ import signal
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -19,6 +20,7 @@ from resumable import assert_equal_up_to_rounding
 from sfumato import accounting as acc
 from sfumato import data, models
 from sfumato._check import InputError
+from sfumato.central import DPSGD
 from sfumato.federated import PrivateVocabulary
 from sfumato.mechanisms import IndependentGaussian
 from sfumato.models import read_metadata
@@ -227,6 +229,29 @@ def test_trying_it_out_tells_nothing_and_spends_nothing(texts, monkeypatch):
     tried = worker.plan().try_out(worker.network, parts.train, test=parts.test, opening=RULE.opening(texts))
     assert tried.users.num_classes == 7  # made up
     assert tried.users.examples(0)[0].max() == 6
+
+
+def test_the_function_that_builds_the_model_is_given_no_record(texts):
+    given: list[data.UserDataset] = []
+
+    def build(users: data.UserDataset):
+        given.append(users)
+        return worker.network(users)
+
+    fit(texts, rounds=1, model=build)
+    fitted = texts.encoded(list(given[-1].label_names or ())[1:-3], texts.blank)
+    assert [users.num_classes for users in given] == [7, fitted.num_classes]
+    for users in given:
+        assert (users.input_shape, users.of_sequences) == ((worker.LENGTH,), True)
+        assert (len(users), len(users.inputs), len(users.labels), list(users.names)) == (0, 0, 0, [])
+
+
+def test_an_opening_of_users_is_refused_for_a_plan_of_examples(texts):
+    inputs = np.zeros((200, 3), np.float32)
+    examples = data.examples_from_arrays(inputs, np.arange(200) % 2, num_classes=2)
+    plan = DPSGD(noise_multiplier=1.0, epochs=1, batch_size=20)
+    with pytest.raises(InputError, match=r"must be views of texts\.blank"):
+        plan.fit(lambda data: torch.nn.Linear(3, 2), examples, opening=RULE.opening(texts))
 
 
 def test_no_word_above_the_threshold_is_told_with_what_was_spent(texts, tmp_path: Path):
