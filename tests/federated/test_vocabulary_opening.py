@@ -114,6 +114,14 @@ def test_a_calibrated_plan_meets_the_budget_with_the_count_in_it(texts):
     assert 7.99 < statement.epsilon <= 8
 
 
+def test_adaptive_clipping_does_not_go_beyond_the_budget_either():
+    count = PrivateVocabulary(words_per_user=8).calibrate(epsilon=0.4, delta=1e-4).event("add_remove")
+    plan = worker.plan(noise_multiplier=None, clipping="adaptive", clients_per_round=5, delta=1e-4)
+    plan = plan.calibrate(epsilon=4, delta=1e-4, population=100, before=count)
+    both = count + plan.private_sum(100).event(6)
+    assert 3.99 < acc.guarantee(both).epsilon(1e-4) <= 4
+
+
 def test_a_budget_that_the_count_alone_uses_up_is_refused_in_words():
     count = RULE.decided(DELTA).event("add_remove")
     with pytest.raises(InputError, match=r"before the rounds costs epsilon 1\.\d+ .*, and epsilon 1 is for all"):
