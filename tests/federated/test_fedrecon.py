@@ -164,6 +164,24 @@ class Liar(Factors):
         return 3.0 + self.items((inputs[:, 0] + 1) % ITEMS) @ self.user
 
 
+class NoColumn(Factors):
+    """Says that rows are looked up by a column that inputs do not have."""
+
+    row_tables: ClassVar = {"items.weight": 1}
+
+
+class Tied(Factors):
+    """One weight under a name that is the user's and under one that is everybody's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(FACTORS))
+        self.user_scale = self.scale
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return 3.0 + self.items(inputs[:, 0]) @ (self.user * self.user_scale)
+
+
 @pytest.mark.parametrize(
     ("model", "changes", "told"),
     [
@@ -172,11 +190,35 @@ class Liar(Factors):
         (Factors, {"local_parameters": "("}, "is no regular expression"),
         (Idle, {}, "the local parameter user changes nothing of what the model gives"),
         (Liar, {}, "row_tables do not say which rows an example takes"),
+        (NoColumn, {}, "row_tables do not say which rows an example takes"),
+        (Tied, {"local_parameters": "user.*"}, "scale and user_scale are one parameter"),
+        (Tied, {"local_parameters": "user|scale"}, "scale and user_scale are one parameter"),
     ],
 )
 def test_models_and_patterns_that_do_not_fit_are_refused(model, changes, told):
     with pytest.raises(InputError, match=told):
         dataclasses.replace(PLAN, clients_per_round=3, **changes).try_out(model(), ratings(6))
+
+
+class OwnBias(Factors):
+    """A user's part beside the vector is a table, looked up by the column that chooses an item's vector."""
+
+    row_tables: ClassVar = {"items.weight": 0, "bias.weight": 0}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Embedding.from_pretrained(torch.linspace(-1, 1, ITEMS)[:, None], freeze=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs) + self.bias(inputs[:, 0])[:, 0]
+
+
+@pytest.mark.parametrize("changes", [{"local_parameters": "user|bias.weight"}, {"trainable": "user|items"}])
+def test_tables_that_are_own_or_frozen_keep_the_column_that_others_are_looked_up_by(changes):
+    plan = dataclasses.replace(PLAN, rounds=2, **changes)
+    one, many = (dataclasses.replace(plan, clients_at_once=each).fit(OwnBias(), ratings()).model for each in (1, 16))
+    torch.testing.assert_close(one.state_dict(), many.state_dict(), atol=1e-5, rtol=1e-5)
+    assert not torch.equal(one.get_parameter("items.weight"), OwnBias().items.weight)
 
 
 def test_a_model_that_does_not_say_which_part_is_whose_is_refused():
