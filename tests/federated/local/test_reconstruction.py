@@ -176,6 +176,19 @@ def test_deltas_by_rows_are_clipped_and_added_up_as_vectors_are(bound):
     assert by_rows.tally["clipped"] > 0
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_bound_holds_for_deltas_by_rows_in_half_precision(dtype):
+    trained, data = Trainable(Factors().to(dtype), own=OWN), clients()
+    for client in range(4):
+        share = ClippedSum(ConstantClipNorm(clip_norm=1e-3), 1e-3, trained.layout)
+        deltas = BatchedTrainer(local(), trained).deltas(trained.initial, one_of(data, client), [client])[0]
+        assert isinstance(deltas, PartDeltas) or client == 0  # one record leaves nothing to update with
+        if isinstance(deltas, PartDeltas):
+            deltas.add_to(share)
+            assert share.tally["clipped"] == 1
+            assert 0.99e-3 < share.total.norm() <= 1e-3
+
+
 def test_a_client_that_is_not_finite_adds_nothing_and_leaves_the_others_alone():
     trained, data = Trainable(Factors(), own=OWN), clients()
     sums = []

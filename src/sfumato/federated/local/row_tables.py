@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from sfumato._check import InputError
+from sfumato._precision import at_least_single
 from sfumato.clipping import ClippedSum
 from sfumato.clipping.clipped_sum import row_norms
 from sfumato.federated.local.steps import Steps
@@ -169,7 +170,7 @@ class PartDeltas:
 
 
 def _add(total: Tensor, part: Tensor | RowDeltas, usable: Tensor, weight: Tensor) -> None:
-    values = (part.values if isinstance(part, RowDeltas) else part)[usable]
+    values = at_least_single((part.values if isinstance(part, RowDeltas) else part)[usable])
     if not len(values):
         return
     factors = weight.to(values.dtype).view(-1, *[1] * (values.dim() - 1))
