@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
@@ -82,6 +83,36 @@ def test_serving_depends_on_a_persons_own_records_alone(at_once):
     model = Factors()
     model.load_state_dict(whole.state(3), strict=False)
     assert torch.equal(model.user, whole.own["user"][3])
+
+
+class Forgetful(Factors):
+    """Drops factors at random."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return 3.0 + functional.dropout(self.items(inputs[:, 0]), 0.5, self.training) @ self.user
+
+
+class Counting(Factors):
+    """Remembers in an attribute how often it was asked."""
+
+    asked = 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.asked += 1
+        return super().forward(inputs) * (1 + 0.01 * self.asked)
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+@pytest.mark.parametrize("kind", [Forgetful, Counting])
+def test_people_are_served_alike_by_models_that_draw_or_remember(kind, at_once, monkeypatch):
+    plan, people = dataclasses.replace(PLAN, clients_at_once=at_once), ratings(12, seed=2)
+    whole = plan.personalise(kind(), people).own["user"]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    for order in ([3, 0, 11, 5], [7], list(range(11, -1, -1))):
+        found = plan.personalise(kind(), people.subset(order)).own["user"]
+        torch.testing.assert_close(found, whole[order], atol=1e-5, rtol=1e-5)
+    rows = [plan.default_task().measure(kind(), people, curve=False, device="cpu") for _ in range(3)]
+    assert rows[0] == rows[1] == rows[2]
 
 
 def test_one_after_the_other_measures_what_a_batch_measures():
