@@ -99,6 +99,12 @@ class Trainable:
             for parameter, view in zip(self.parameters, self.views(theta), strict=True):
                 parameter.copy_(view)
 
+    def follow(self, theta: Tensor) -> None:
+        """Compute statistics of public inputs, where there are any, with the parameters `theta`, float [size]."""
+        for part in self.with_public_inputs() if self._follow else ():
+            self.load(theta)
+            refresh_statistics(part, *(public_inputs_of(part) or ()))
+
     def kept(self, name: str) -> Tensor:
         """What a tensor of this name that is not in the vector was before any record was seen."""
         return self._kept[name]
