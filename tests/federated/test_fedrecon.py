@@ -181,6 +181,12 @@ def test_private_runs_learn_and_say_what_is_each_users_own():
     assert torch.equal(result.model.get_parameter("user"), torch.full((FACTORS,), 0.1))
 
 
+def test_the_statement_says_that_an_adaptive_norm_counts_too():
+    told = [FedRecon(clipping=kind).assumptions()[-1] for kind in ("flat", "adaptive")]
+    assert "vector of the shared ones, and are" in told[0]
+    assert "vector of the shared ones and in whether it is short, which a noisy count tells of all, and are" in told[1]
+
+
 class Idle(Factors):
     """Its user part is never used."""
 
