@@ -35,6 +35,17 @@ def test_no_contribution_moves_the_sum_by_more_than_the_clip_norm(scale, clip, s
     assert total.total.norm().item() <= clip * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("copies", [1, 4])
+def test_the_bound_holds_for_contributions_in_half_precision(dtype, copies):
+    for seed in range(100):
+        size = (1, 3, 40, 200)[seed % 4]
+        contribution = (3 * torch.randn(1, size, generator=torch.Generator().manual_seed(seed))).to(dtype)
+        total = flat_sum(size, clip_norm=1.0)
+        total.add_rows(contribution.expand(copies, -1))
+        assert total.total.norm().item() / copies <= 1
+
+
 def test_a_short_contribution_is_left_whole_and_a_long_one_keeps_its_direction():
     total = flat_sum(2, clip_norm=1.0)
     total.add(torch.tensor([0.3, 0.4]))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
@@ -84,6 +85,36 @@ def test_serving_depends_on_a_persons_own_records_alone(at_once):
     assert torch.equal(model.user, whole.own["user"][3])
 
 
+class Forgetful(Factors):
+    """Drops factors at random."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return 3.0 + functional.dropout(self.items(inputs[:, 0]), 0.5, self.training) @ self.user
+
+
+class Counting(Factors):
+    """Remembers in an attribute how often it was asked."""
+
+    asked = 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.asked += 1
+        return super().forward(inputs) * (1 + 0.01 * self.asked)
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+@pytest.mark.parametrize("kind", [Forgetful, Counting])
+def test_people_are_served_alike_by_models_that_draw_or_remember(kind, at_once, monkeypatch):
+    plan, people = dataclasses.replace(PLAN, clients_at_once=at_once), ratings(12, seed=2)
+    whole = plan.personalise(kind(), people).own["user"]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    for order in ([3, 0, 11, 5], [7], list(range(11, -1, -1))):
+        found = plan.personalise(kind(), people.subset(order)).own["user"]
+        torch.testing.assert_close(found, whole[order], atol=1e-5, rtol=1e-5)
+    rows = [plan.default_task().measure(kind(), people, curve=False, device="cpu") for _ in range(3)]
+    assert rows[0] == rows[1] == rows[2]
+
+
 def test_one_after_the_other_measures_what_a_batch_measures():
     people = ratings(seed=3)
     rows = [
@@ -150,6 +181,12 @@ def test_private_runs_learn_and_say_what_is_each_users_own():
     assert torch.equal(result.model.get_parameter("user"), torch.full((FACTORS,), 0.1))
 
 
+def test_the_statement_says_that_an_adaptive_norm_counts_too():
+    told = [FedRecon(clipping=kind).assumptions()[-1] for kind in ("flat", "adaptive")]
+    assert "vector of the shared ones, and are" in told[0]
+    assert "vector of the shared ones and in whether it is short, which a noisy count tells of all, and are" in told[1]
+
+
 class Idle(Factors):
     """Its user part is never used."""
 
@@ -164,6 +201,24 @@ class Liar(Factors):
         return 3.0 + self.items((inputs[:, 0] + 1) % ITEMS) @ self.user
 
 
+class NoColumn(Factors):
+    """Says that rows are looked up by a column that inputs do not have."""
+
+    row_tables: ClassVar = {"items.weight": 1}
+
+
+class Tied(Factors):
+    """One weight under a name that is the user's and under one that is everybody's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(FACTORS))
+        self.user_scale = self.scale
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return 3.0 + self.items(inputs[:, 0]) @ (self.user * self.user_scale)
+
+
 @pytest.mark.parametrize(
     ("model", "changes", "told"),
     [
@@ -172,11 +227,35 @@ class Liar(Factors):
         (Factors, {"local_parameters": "("}, "is no regular expression"),
         (Idle, {}, "the local parameter user changes nothing of what the model gives"),
         (Liar, {}, "row_tables do not say which rows an example takes"),
+        (NoColumn, {}, "row_tables do not say which rows an example takes"),
+        (Tied, {"local_parameters": "user.*"}, "scale and user_scale are one parameter"),
+        (Tied, {"local_parameters": "user|scale"}, "scale and user_scale are one parameter"),
     ],
 )
 def test_models_and_patterns_that_do_not_fit_are_refused(model, changes, told):
     with pytest.raises(InputError, match=told):
         dataclasses.replace(PLAN, clients_per_round=3, **changes).try_out(model(), ratings(6))
+
+
+class OwnBias(Factors):
+    """A user's part beside the vector is a table, looked up by the column that chooses an item's vector."""
+
+    row_tables: ClassVar = {"items.weight": 0, "bias.weight": 0}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Embedding.from_pretrained(torch.linspace(-1, 1, ITEMS)[:, None], freeze=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs) + self.bias(inputs[:, 0])[:, 0]
+
+
+@pytest.mark.parametrize("changes", [{"local_parameters": "user|bias.weight"}, {"trainable": "user|items"}])
+def test_tables_that_are_own_or_frozen_keep_the_column_that_others_are_looked_up_by(changes):
+    plan = dataclasses.replace(PLAN, rounds=2, **changes)
+    one, many = (dataclasses.replace(plan, clients_at_once=each).fit(OwnBias(), ratings()).model for each in (1, 16))
+    torch.testing.assert_close(one.state_dict(), many.state_dict(), atol=1e-5, rtol=1e-5)
+    assert not torch.equal(one.get_parameter("items.weight"), OwnBias().items.weight)
 
 
 def test_a_model_that_does_not_say_which_part_is_whose_is_refused():

@@ -33,6 +33,7 @@ import torch
 from torch import Tensor
 
 from sfumato import _check
+from sfumato._precision import at_least_single
 from sfumato.clipping.layout import Layout
 from sfumato.clipping.norm_bound import NormBound
 from sfumato.clipping.tally import Tally
@@ -83,6 +84,7 @@ class ClippedSum:
         """Weight every row of float [n, size] by itself and add them."""
         rows = min(_ROWS, max(1, _CHUNK // max(1, contributions.shape[1])))
         for chunk in contributions.split(rows):
+            chunk = at_least_single(chunk)  # half precision rounds by more than weights are rounded down
             weights = self.weigh(self._norms(chunk))
             usable = weights[0] > 0  # zero times NaN would be NaN
             if not usable.all():
@@ -150,6 +152,7 @@ def row_norms(rows: Tensor) -> Tensor:
     Single numbers are squared and added up in pieces so short that their round-off stays far below what weights are
     rounded down by; pieces are put together in double precision. Squares that leave single precision are taken again.
     """
+    rows = at_least_single(rows)
     whole = rows.shape[1] // _PIECE * _PIECE
     norms = torch.linalg.vector_norm(rows[:, :whole].unflatten(1, (-1, _PIECE)), dim=2).double()
     parts = [torch.linalg.vector_norm(norms, dim=1)] if whole else []

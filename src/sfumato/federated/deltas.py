@@ -25,6 +25,7 @@ from sfumato.models import refuse_batch_norm, refuse_no_values
 from sfumato.sampling import Cohort
 from sfumato.training import Contribution, Trainable
 from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of, made_up
+from sfumato.training.dropout import draws
 from sfumato.training.public_inputs import refuse_private_as_public
 from sfumato.training.trainable import copied
 
@@ -168,20 +169,12 @@ def _threads(model: nn.Module, users: UserDataset, device: str, wanted: int | No
     large enough for the latter, unless they rebuild own parts, whose steps are tiny. A model that draws random numbers
     (dropout) shares the process's generator, so only one thread gives repeatable results.
     """
-    if device != "cpu" or _draws(model, users):
+    if device != "cpu" or draws(model, _examples(users, 1)):
         return 1
     if wanted is not None:
         return wanted
     small = sum(parameter.numel() for parameter in model.parameters()) < 5_000_000
     return min(torch.get_num_threads(), 8) if small and alone else 1
-
-
-def _draws(model: nn.Module, users: UserDataset) -> bool:
-    """Whether a forward pass in training mode takes random numbers."""
-    before = torch.get_rng_state()
-    with torch.no_grad():
-        model(_examples(users, 1))
-    return not torch.equal(before, torch.get_rng_state())
 
 
 def _refuse_changing(trained: Trainable, users: UserDataset, device: str) -> None:

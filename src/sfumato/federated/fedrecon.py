@@ -123,13 +123,14 @@ class FedRecon(LocalStepsPlan):
 
     def assumptions(self) -> list[str]:
         """The own part costs nothing, and why."""
+        counted = " and in whether it is short, which a noisy count tells of all" if self.clipping == "adaptive" else ""
         return [
             *super().assumptions(),
             "Parameters that are each user's own are rebuilt from the user's own records in every round, begin with "
-            "the same public values for everybody, leave in nothing but the one bounded vector of the shared ones, and "
-            "are released as everybody begins. So they cost nothing, and nor does the division of a user's records, "
-            "which follows from them alone. What a person is served with later is not covered: it is made of that "
-            "person's own records.",
+            "the same public values for everybody, leave in nothing but the one bounded vector of the shared ones"
+            f"{counted}, and are released as everybody begins. So they cost nothing, and nor does the division of a "
+            "user's records, which follows from them alone. What a person is served with later is not covered: it is "
+            "made of that person's own records.",
         ]
 
     def personalise(self, model: nn.Module, users: UserDataset, *, device: str = "cpu") -> "Personal":

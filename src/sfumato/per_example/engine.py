@@ -27,10 +27,11 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._check import InputError
+from sfumato._precision import at_least_single
 from sfumato.per_example.factor import Factor
 from sfumato.per_example.full_precision import full_precision
 from sfumato.per_example.repeated_use import joined
-from sfumato.per_example.rule import Factors, Layer, at_least_single
+from sfumato.per_example.rule import Factors, Layer
 from sfumato.per_example.shared import Shared
 from sfumato.per_example.show_gradient import ShowGradient
 from sfumato.per_example.workspace import Workspace

@@ -12,7 +12,6 @@ from inspect import signature
 from itertools import count
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -204,8 +203,3 @@ def for_every_example(value: Any, examples: int) -> Any:
     if isinstance(value, Tensor) and value.dim() and len(value) == 1:
         return value.expand(examples, *value.shape[1:])
     return value
-
-
-def at_least_single(values: Tensor) -> Tensor:
-    """At least single precision: what autocast made half goes back to single."""
-    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values

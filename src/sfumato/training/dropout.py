@@ -1,6 +1,7 @@
 """The generators that a model's own draws come from, dropout's above all."""
 
 import torch
+from torch import Tensor, nn
 
 
 def seed_dropout(seed: int, device: torch.device) -> None:
@@ -8,3 +9,16 @@ def seed_dropout(seed: int, device: torch.device) -> None:
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
+
+
+def draws(model: nn.Module, inputs: Tensor) -> bool:
+    """Whether a forward pass takes random numbers; they are taken back."""
+    with torch.random.fork_rng([inputs.device] if inputs.is_cuda else [], device_type="cuda"), torch.no_grad():
+        before = _states(inputs.device)
+        model(inputs)
+        return not all(torch.equal(*pair) for pair in zip(before, _states(inputs.device), strict=True))
+
+
+def _states(device: torch.device) -> list[Tensor]:
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states

@@ -69,7 +69,7 @@ class Trainable:
         self.model = model if in_place else copied(model).to(device).train()
         bare = head is not None and not any(True for _ in self.model.parameters())
         named = [] if bare else _chosen(self.model, spec)
-        self.own = {} if own is None else _own(named, own)
+        self.own = {} if own is None else _own(self.model, named, own)
         named = [(name, parameter) for name, parameter in named if name not in self.own]
         if head is not None:
             named = [*named, (HEAD, nn.Parameter(head.to(device, copy=True)))]
@@ -98,6 +98,12 @@ class Trainable:
         with torch.no_grad():
             for parameter, view in zip(self.parameters, self.views(theta), strict=True):
                 parameter.copy_(view)
+
+    def follow(self, theta: Tensor) -> None:
+        """Compute statistics of public inputs, where there are any, with the parameters `theta`, float [size]."""
+        for part in self.with_public_inputs() if self._follow else ():
+            self.load(theta)
+            refresh_statistics(part, *(public_inputs_of(part) or ()))
 
     def kept(self, name: str) -> Tensor:
         """What a tensor of this name that is not in the vector was before any record was seen."""
@@ -267,12 +273,21 @@ def _chosen(model: nn.Module, spec: str) -> list[tuple[str, nn.Parameter]]:
     return named
 
 
-def _own(named: list[tuple[str, nn.Parameter]], pattern: str) -> dict[str, nn.Parameter]:
+def _own(model: nn.Module, named: list[tuple[str, nn.Parameter]], pattern: str) -> dict[str, nn.Parameter]:
     """Those of the parameters that are each contributor's own."""
     try:
-        found = {name: parameter for name, parameter in named if re.fullmatch(pattern, name)}
+        wanted = re.compile(pattern)
     except re.error as error:
         raise InputError(f"local parameters: {pattern!r} is no regular expression: {error}") from None
+    found = {name: parameter for name, parameter in named if wanted.fullmatch(name)}
+    first = {id(parameter): name for name, parameter in named}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        known = first.get(id(parameter), name)
+        if (known in found) != bool(wanted.fullmatch(name)) and id(parameter) in first:
+            raise InputError(
+                f"{known} and {name} are one parameter, and local parameters: {pattern!r} names one of them alone; "
+                "name both, or untie them"
+            )
     if found and len(found) < len(named):
         return found
     names = ", ".join(name for name, _ in named[:_SHOWN]) + (", …" if len(named) > _SHOWN else "")

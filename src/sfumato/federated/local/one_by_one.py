@@ -51,7 +51,9 @@ class ClientTrainer:
             the loss of each step; processed examples.
         """
         seed_dropout(seed, theta.device)
-        self.trained.vector.copy_(theta)
+        # Statistics of public inputs are those of theta through all steps, as in a batch: `load` tells of new weights,
+        # a fused step does not.
+        self.trained.load(theta)
         self.trained.renew_own()
         head: nn.Parameter | None = self.trained.parameters[-1] if self.local.head == "shared" else None
         losses, examples = [], 0

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from sfumato._check import InputError
+from sfumato._precision import at_least_single
 from sfumato.clipping import ClippedSum
 from sfumato.clipping.clipped_sum import row_norms
 from sfumato.federated.local.steps import Steps
@@ -36,6 +37,9 @@ _NUMBERS = 1 << 22  # of weighted rows in double precision at a time
 def row_tables_of(trained: Trainable) -> dict[int, int]:
     """The column of the inputs for each trained parameter, by its place, that the model says is a table of rows.
 
+    A column that another table is looked up by, a frozen one or one of each client's own, has to go on naming its rows:
+    tables of that column are trained as a whole.
+
     Raises:
         InputError: the model names a parameter that it does not have.
     """
@@ -44,7 +48,9 @@ def row_tables_of(trained: Trainable) -> dict[int, int]:
     for name in told:
         if name not in known:
             raise InputError(f"the model's row_tables name {name}, which is no parameter; it has {', '.join(known)}")
-    return {place: told[name] for place, name in enumerate(trained.layout.names) if name in told}
+    others = {column for name, column in told.items() if name not in trained.layout.names}
+    names = enumerate(trained.layout.names)
+    return {place: told[name] for place, name in names if name in told and told[name] not in others}
 
 
 class RowCopies:
@@ -62,6 +68,8 @@ class RowCopies:
 
     def __init__(self, table: Tensor, column: int, clients: ClientData, steps: Sequence[Steps]) -> None:
         self._table = table
+        if clients.inputs.ndim != 2 or not 0 <= column < clients.inputs.shape[1]:
+            raise InputError(OTHER_ROWS)
         ids = clients.inputs[:, column].astype(np.int64)
         self._refuse_unknown(ids)
         owner = np.arange(len(clients))[:, None]
@@ -162,7 +170,7 @@ class PartDeltas:
 
 
 def _add(total: Tensor, part: Tensor | RowDeltas, usable: Tensor, weight: Tensor) -> None:
-    values = (part.values if isinstance(part, RowDeltas) else part)[usable]
+    values = at_least_single((part.values if isinstance(part, RowDeltas) else part)[usable])
     if not len(values):
         return
     factors = weight.to(values.dtype).view(-1, *[1] * (values.dim() - 1))

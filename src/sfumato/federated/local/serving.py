@@ -3,6 +3,9 @@
 Whether somebody took part in the training makes no difference: nothing was kept of anybody. What is rebuilt is a
 function of a person's own records and of the released model, so serving costs nobody else anything; the own part and
 what the model answers with it are that person's, and no release.
+
+A model that draws random numbers (dropout) rebuilds one person after the other, each with draws that follow from the
+name; in company they would follow from who stands beside.
 """
 
 import hashlib
@@ -17,12 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sfumato.data import UserDataset
+from sfumato.data import UserDataset, to_tensor
 from sfumato.federated.local.batched import BatchedTrainer
 from sfumato.federated.local.one_by_one import ClientTrainer
 from sfumato.federated.local.phases import Phase, orders_of_examples
 from sfumato.federated.local.work import ClientData, LocalTraining, gather
 from sfumato.sampling import Cohort
+from sfumato.training.dropout import draws
 from sfumato.training.trainable import Trainable
 
 T = TypeVar("T")
@@ -80,11 +84,11 @@ class Serving:
     def __init__(
         self, model: nn.Module, local: LocalTraining, *, trainable: str, own: str | None, at_once: int, device: str
     ) -> None:
-        self._at_once = at_once
+        self._at_once, self._device = at_once, device
         threads = min(torch.get_num_threads(), _MOST_THREADS) if device == "cpu" else 1
         self._servers: SimpleQueue[_Server] = SimpleQueue()
         for _ in range(threads):
-            self._servers.put(_Server(Trainable(model, trainable, device=device, own=own), local, at_once))
+            self._servers.put(_Server(Trainable(model, trainable, device=device, own=own), local))
         self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
         self._ahead = 2 * threads
 
@@ -92,8 +96,8 @@ class Serving:
         """The own part of everybody, [users, …] by the parameter's name."""
         found: dict[str, Tensor] = {}
 
-        def work(server: _Server, users: np.ndarray) -> tuple[np.ndarray, dict[str, Tensor]]:
-            return users, server.own_parts(data, users, phases)
+        def work(server: _Server, users: np.ndarray, alone: bool) -> tuple[np.ndarray, dict[str, Tensor]]:
+            return users, server.own_parts(data, users, phases, alone=alone)
 
         for users, parts in self._in_order(data, work):
             for name, part in parts.items():
@@ -104,7 +108,11 @@ class Serving:
 
     def answers(self, data: UserDataset, phases: Sequence[Phase], asked: Phase) -> Iterator[Answers]:
         """What the model gives people for the records of `asked`, after the phases."""
-        return self._in_order(data, lambda server, users: server.answers(data, users, phases, asked))
+
+        def work(server: _Server, users: np.ndarray, alone: bool) -> Answers:
+            return server.answers(data, users, phases, asked, alone=alone)
+
+        return self._in_order(data, work)
 
     def served(self, data: UserDataset, phases: Sequence[Phase], work: "Callable[[Served], T]") -> Iterator[T]:
         """What is made of people's own parts after the phases, for some people at a time, in the order of the data.
@@ -114,52 +122,79 @@ class Serving:
             phases: how.
             work: is called in several threads, and must keep nothing of what it is given.
         """
-        return self._in_order(data, lambda server, users: server.served(data, users, phases, work), by_size=False)
+
+        def each(server: _Server, users: np.ndarray, alone: bool) -> T:
+            return server.served(data, users, phases, work, alone=alone)
+
+        return self._in_order(data, each, by_size=False)
 
     def _in_order(
-        self, data: UserDataset, work: "Callable[[_Server, np.ndarray], T]", *, by_size: bool = True
+        self, data: UserDataset, work: "Callable[[_Server, np.ndarray, bool], T]", *, by_size: bool = True
     ) -> Iterator[T]:
         """What is worked out for groups of people, a few groups ahead of who asks.
 
         With `by_size`, people who have as many records are together, so that they take as many steps.
         """
+        at_once, ahead = (1, 0) if self._draws(data) else (self._at_once, self._ahead)
 
         def one(users: np.ndarray) -> T:
             server = self._servers.get()
             try:
-                return work(server, users)
+                return work(server, users, at_once == 1)
             finally:
+                server.forget()
                 self._servers.put(server)
 
         order = np.argsort(data.sizes, kind="stable") if by_size else np.arange(len(data))
         waiting: deque[Future[T]] = deque()
-        for start in range(0, len(order), self._at_once):
-            waiting.append(self._pool.submit(one, order[start : start + self._at_once]))
-            if len(waiting) > self._ahead:
+        for start in range(0, len(order), at_once):
+            waiting.append(self._pool.submit(one, order[start : start + at_once]))
+            if len(waiting) > ahead:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+    def _draws(self, data: UserDataset) -> bool:
+        """Whether the model takes random numbers, which all threads share."""
+        if not data.num_examples:
+            return False
+        inputs, _ = data.examples(int(np.argmax(data.sizes > 0)))
+        server = self._servers.get()
+        try:
+            return draws(server.model, to_tensor(inputs[:1]).to(self._device))
+        finally:
+            server.forget()
+            self._servers.put(server)
 
 
 class _Server:
     """One thread's copy of the model."""
 
-    def __init__(self, trained: Trainable, local: LocalTraining, at_once: int) -> None:
-        self._trained, self._local, self._at_once = trained, local, at_once
+    def __init__(self, trained: Trainable, local: LocalTraining) -> None:
+        self.model = trained.model
+        self._trained, self._local = trained, local
         self._single, self._batched = ClientTrainer(local, trained), BatchedTrainer(local, trained)
 
-    def own_parts(self, data: UserDataset, users: np.ndarray, phases: Sequence[Phase]) -> dict[str, Tensor]:
-        """Of these people, by the parameter's name."""
+    def forget(self) -> None:
+        """Whoever is next meets the model as it was."""
+        self._trained.put_back()
+        self._trained.forget()
+
+    def own_parts(
+        self, data: UserDataset, users: np.ndarray, phases: Sequence[Phase], *, alone: bool
+    ) -> dict[str, Tensor]:
+        """Of these people, by the parameter's name; who is alone needs no batch."""
         theta, seeds, clients = self._trained.initial, _seeds(data, users), _records(data, users)
-        if self._at_once > 1:
+        if not alone:
             parts = self._batched.own_parts(theta, clients, seeds.tolist(), phases)
         else:
             self._single.train(theta, clients, int(seeds[0]), phases)
             parts = [part.detach().clone()[None] for part in self._trained.own.values()]
-            self._trained.put_back()
         return {name: part.detach().cpu() for name, part in zip(self._trained.own, parts, strict=True)}
 
-    def answers(self, data: UserDataset, users: np.ndarray, phases: Sequence[Phase], asked: Phase) -> Answers:
+    def answers(
+        self, data: UserDataset, users: np.ndarray, phases: Sequence[Phase], asked: Phase, *, alone: bool
+    ) -> Answers:
         """What the model gives these people."""
         clients = _records(data, users)
         sizes, seeds = np.diff(clients.offsets), _seeds(data, users)
@@ -169,19 +204,23 @@ class _Server:
         place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
         padded = inputs.new_zeros(len(users), max(1, counts.max()), *inputs.shape[1:])
         padded[owner, place] = inputs
-        outputs = self.served(data, users, phases, lambda served: served.ask(padded)[owner, place])
+        outputs = self.served(data, users, phases, lambda served: served.ask(padded)[owner, place], alone=alone)
         return Answers(users, outputs, labels.to(outputs.device), counts)
 
-    def served(self, data: UserDataset, users: np.ndarray, phases: Sequence[Phase], work: "Callable[[Served], T]") -> T:
-        """What is made of these people's own parts."""
+    def served(
+        self,
+        data: UserDataset,
+        users: np.ndarray,
+        phases: Sequence[Phase],
+        work: "Callable[[Served], T]",
+        *,
+        alone: bool,
+    ) -> T:
+        """What is made of these people's own parts; who is alone needs no batch."""
         theta, seeds, clients = self._trained.initial, _seeds(data, users), _records(data, users)
-        if self._at_once == 1:
+        if alone:
             self._single.train(theta, clients, int(seeds[0]), phases)
-            try:
-                return work(Served(users, clients, lambda inputs: self._asked(inputs[0].to(theta.device))[None]))
-            finally:
-                self._trained.put_back()
-                self._trained.forget()
+            return work(Served(users, clients, lambda inputs: self._asked(inputs[0].to(theta.device))[None]))
         own = self._batched.own_parts(theta, clients, seeds.tolist(), phases)
 
         def ask(inputs: Tensor) -> Tensor:

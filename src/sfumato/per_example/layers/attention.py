@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato._check import InputError
+from sfumato._precision import at_least_single
 from sfumato.per_example.factor import Dense, Factor, Outer
 from sfumato.per_example.repeated_use import Blocks
-from sfumato.per_example.rule import Factors, Layer, Rule, Tap, at_least_single
+from sfumato.per_example.rule import Factors, Layer, Rule, Tap
 
 
 class AttentionRule(Rule):

@@ -23,8 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sfumato._precision import at_least_single
 from sfumato.per_example.factor import Dense, Factor, Outer
-from sfumato.per_example.rule import Factors, Layer, OutputRule, at_least_single
+from sfumato.per_example.rule import Factors, Layer, OutputRule
 from sfumato.per_example.workspace import Workspace
 
 _LANES = 8  # channels that the kernels for groups take at once

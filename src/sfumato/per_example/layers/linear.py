@@ -11,8 +11,9 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from sfumato._precision import at_least_single
 from sfumato.per_example.factor import Dense, Outer
-from sfumato.per_example.rule import Factors, Layer, OutputRule, at_least_single
+from sfumato.per_example.rule import Factors, Layer, OutputRule
 
 
 class LinearRule(OutputRule):

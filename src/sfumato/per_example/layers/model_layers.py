@@ -7,11 +7,12 @@ standardised weight; the layer says how a gradient of that weight becomes one of
 
 from torch import Tensor
 
+from sfumato._precision import at_least_single
 from sfumato.models import PublicBatchNorm, WSConv2d
 from sfumato.per_example.factor import Dense
 from sfumato.per_example.layers.convolution import weight_factor
 from sfumato.per_example.layers.normalisation import ScaleRule
-from sfumato.per_example.rule import Factors, Layer, OutputRule, at_least_single
+from sfumato.per_example.rule import Factors, Layer, OutputRule
 
 
 class PublicBatchNormRule(ScaleRule):

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sfumato._precision import at_least_single
 from sfumato.per_example.factor import Dense
-from sfumato.per_example.rule import Factors, Layer, OutputRule, at_least_single
+from sfumato.per_example.rule import Factors, Layer, OutputRule
 
 
 class ScaleRule(OutputRule):
