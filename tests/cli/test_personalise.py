@@ -1,6 +1,7 @@
 """personalise: everybody is served by a model with an own part that is rebuilt from their records alone."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -207,6 +208,17 @@ def test_classes_keep_the_names_of_the_run_whatever_the_records_hold(sfumato, na
     assert [row["label"] for row in rows] == [["ant", "bee", "cow"][each] for each in label.tolist()]
     np.testing.assert_allclose([row["probability"] for row in rows], likely.detach().numpy(), atol=1e-6)
     assert "--query FILE" in sfumato("personalise", run, named_classes, "--out", tmp_path / "p.parquet").line
+    shown = sfumato("personalise", run, named_classes, "--measure")
+    assert shown.code == 0, shown.err
+    assert re.search(r"^1 to 9 +12 ", shown.out, re.M), shown.out
+
+
+def test_people_whom_nothing_can_be_measured_on_are_not_counted_as_measured(sfumato, trained, tmp_path):
+    single = [(f"one{i}", "i3", 4) for i in range(3)]
+    people = write(tmp_path / "people.csv", [*rated(range(30, 37)), *single])
+    shown = sfumato("personalise", trained, people, "--measure")
+    assert shown.code == 0, shown.err
+    assert re.search(r"^all +7 ", shown.out, re.M), shown.out
 
 
 @pytest.mark.shared

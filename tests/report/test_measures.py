@@ -87,6 +87,8 @@ def test_a_training_that_brought_nothing_is_called_that_where_less_is_better(mak
     assert trouble(read_run(run), measured=False) == ""
     better = make_numbers("busy", untrained={**REGRESSION, "rmse": 0.3}, trained=REGRESSION)
     assert trouble(read_run(better)) == ""
+    before, after = {"rmse": 0.3, "accuracy": 0.5}, {"rmse": 0.2, "accuracy": 0.4}
+    assert trouble(read_run(make_numbers("stars", untrained=before, trained=after))) == ""
 
 
 @pytest.mark.parametrize(("measures", "name"), [(REGRESSION, "r2"), (COUNTS, "deviance_explained")])
