@@ -116,6 +116,7 @@ def test_items_that_the_model_does_not_know_are_refused_by_name_or_skipped_and_c
     strange = write(tmp_path / "strange.csv", [*rated(range(30, 32)), ("u30", "new", 5), ("u99", "new", 2)])
     given = ("personalise", trained, strange, "--out", tmp_path / "o.parquet")
     assert "'new'" in sfumato(*given).line
+    assert "add it" not in sfumato(*given).line  # the model has no place for it
     shown = sfumato(*given, "--on-unknown", "skip")
     assert shown.code == 0
     assert "2 ratings of items" in shown.out
