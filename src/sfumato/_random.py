@@ -31,7 +31,8 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `glyphs` | `identities` | which characters are chosen, by a public seed | `data.users.glyphs` |
 | `glyphs` | character | seed: the images of a character, by a public seed | `data.users.glyphs` |
 
-What a run releases outside of a loop draws `within` a part that bears the release's own name. Words and normal numbers
+What a run releases outside of a loop draws `within` a part that bears the release's own name, and a loop that is one
+phase of several `within` one that bears what it begins with. Words and normal numbers
 of a stream, and seeds, have keys of their own under the same labels.
 
 Who knows the key can subtract the noise: it is kept in the checkpoint folder only, readable by its owner, and is

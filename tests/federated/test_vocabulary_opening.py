@@ -9,15 +9,20 @@ import signal
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 from forked import Forked, script, team
 from resumable import assert_equal_up_to_rounding
 from sfumato import accounting as acc
 from sfumato import data, models
 from sfumato._check import InputError
+from sfumato.central import DPSGD
 from sfumato.federated import PrivateVocabulary
+from sfumato.mechanisms import IndependentGaussian
 from sfumato.models import read_metadata
 from sfumato.training import Result
 
@@ -107,6 +112,14 @@ def test_a_calibrated_plan_meets_the_budget_with_the_count_in_it(texts):
     parts = data.split_users(texts.blank, test=0.2)
     statement = plan.fit(worker.network, parts.train, opening=rule.opening(texts)).statement
     assert 7.99 < statement.epsilon <= 8
+
+
+def test_adaptive_clipping_does_not_go_beyond_the_budget_either():
+    count = PrivateVocabulary(words_per_user=8).calibrate(epsilon=0.4, delta=1e-4).event("add_remove")
+    plan = worker.plan(noise_multiplier=None, clipping="adaptive", clients_per_round=5, delta=1e-4)
+    plan = plan.calibrate(epsilon=4, delta=1e-4, population=100, before=count)
+    both = count + plan.private_sum(100).event(6)
+    assert 3.99 < acc.guarantee(both).epsilon(1e-4) <= 4
 
 
 def test_a_budget_that_the_count_alone_uses_up_is_refused_in_words():
@@ -226,6 +239,29 @@ def test_trying_it_out_tells_nothing_and_spends_nothing(texts, monkeypatch):
     assert tried.users.examples(0)[0].max() == 6
 
 
+def test_the_function_that_builds_the_model_is_given_no_record(texts):
+    given: list[data.UserDataset] = []
+
+    def build(users: data.UserDataset):
+        given.append(users)
+        return worker.network(users)
+
+    fit(texts, rounds=1, model=build)
+    fitted = texts.encoded(list(given[-1].label_names or ())[1:-3], texts.blank)
+    assert [users.num_classes for users in given] == [7, fitted.num_classes]
+    for users in given:
+        assert (users.input_shape, users.of_sequences) == ((worker.LENGTH,), True)
+        assert (len(users), len(users.inputs), len(users.labels), list(users.names)) == (0, 0, 0, [])
+
+
+def test_an_opening_of_users_is_refused_for_a_plan_of_examples(texts):
+    inputs = np.zeros((200, 3), np.float32)
+    examples = data.examples_from_arrays(inputs, np.arange(200) % 2, num_classes=2)
+    plan = DPSGD(noise_multiplier=1.0, epochs=1, batch_size=20)
+    with pytest.raises(InputError, match=r"must be views of texts\.blank"):
+        plan.fit(lambda data: torch.nn.Linear(3, 2), examples, opening=RULE.opening(texts))
+
+
 def test_no_word_above_the_threshold_is_told_with_what_was_spent(texts, tmp_path: Path):
     rule = PrivateVocabulary(noise_multiplier=100.0)
     for resume in (False, True):
@@ -300,6 +336,30 @@ def test_two_copies_of_a_released_run_that_was_killed_draw_the_same_words(tmp_pa
         assert run(folder, "--resume", "--seed", "-1") == FINISHED
     assert entries(out)[0] == entries(copy)[0]
     assert (out / "vocabulary.txt").read_bytes() == (copy / "vocabulary.txt").read_bytes()
+
+
+def test_two_copies_of_a_run_that_was_killed_before_its_rounds_meet_no_common_noise_with_other_models(
+    tmp_path: Path, monkeypatch
+):
+    start = tmp_path / "killed"
+    process = Forked(WORKER, [str(start), "--seed", "-1", "--die", "after"], start.with_suffix(".told"))
+    assert process.wait() == -signal.SIGKILL, process.told
+    noises: list[Tensor] = []
+    release = IndependentGaussian.release
+
+    def watched(mechanism, total: Tensor, **how) -> Tensor:
+        before = total.clone()
+        noises.append(release(mechanism, total, **how) - before)
+        return noises[-1] + before
+
+    monkeypatch.setattr(IndependentGaussian, "release", watched)
+    for name, more in {"one": (), "again": (), "weights": ("--given", "0.9"), "output": ("--scale", "2")}.items():
+        shutil.copytree(start, tmp_path / name)
+        assert run(tmp_path / name, "--resume", "--seed", "-1", *more) == FINISHED
+    one, again, *others = (noises[first : first + 6] for first in range(0, 24, 6))
+    assert all(torch.allclose(first, other, atol=1e-6) for first, other in zip(one, again, strict=True))
+    for other in others:
+        assert not any(torch.allclose(first, second, atol=0.1) for first, second in zip(one, other, strict=True))
 
 
 def test_a_finished_run_is_left_as_it_is(undisturbed: Path, tmp_path: Path):

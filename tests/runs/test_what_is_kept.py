@@ -74,6 +74,7 @@ def test_leftovers_of_dead_processes_of_the_run_are_deleted_and_no_others(stoppe
     gone = [
         stopped / f".metrics.jsonl.{dead.pid}.tmp",
         stopped / f".report.html.{dead.pid}.tmp",
+        stopped / f".vocabulary.txt.{dead.pid}.tmp",
         stopped / f".plan.json.{os.getpid()}.tmp",  # of a process that had this number before
         stopped / "checkpoint" / f".state.safetensors.{dead.pid}.tmp",
     ]

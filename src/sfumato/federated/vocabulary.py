@@ -346,6 +346,9 @@ class VocabularyOpening:
     def prepare(self, found: list[str], data: UserDataset) -> UserDataset:
         return self._of(data).encoded(found, data)
 
+    def public(self, data: UserDataset) -> UserDataset:
+        return data.without_users()
+
     def _of(self, data: UserDataset) -> UncountedTexts:
         texts = next((each for each in self.texts if each.holds(data)), None)
         if texts is None:

@@ -98,7 +98,7 @@ def save_release(folder: Path, phase: str, tensors: dict[str, Tensor]) -> None:
         InputError: it was drawn before as something else. That may have been seen, and has the same noise.
     """
     path = _release_file(folder, phase)
-    if path.exists() and _digest(_RELEASED, read_tensors(path)[0]) != _digest(_RELEASED, _plain(tensors)):
+    if path.exists() and digest(_RELEASED, read_tensors(path)[0]) != digest(_RELEASED, _plain(tensors)):
         raise InputError(
             f"{phase} was drawn before this run died, and is something else now ({path}): two results with the same "
             "noise tell the records; make it as it was made then, or start a new run"
@@ -161,7 +161,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], str]:
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
             metadata = file.metadata() or {}
         header = metadata.get("sfumato", "")
-        whole = metadata.get("digest") == _digest(header, tensors)
+        whole = metadata.get("digest") == digest(header, tensors)
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise InputError(
             f"{path} is damaged or cut short ({error}); take a copy that is whole, or start anew"
@@ -177,7 +177,7 @@ def _release_file(folder: Path, phase: str) -> Path:
 
 def _write(path: Path, tensors: dict[str, Tensor], header: str) -> None:
     plain = _plain(tensors)
-    metadata = {"sfumato": header, "digest": _digest(header, plain)}
+    metadata = {"sfumato": header, "digest": digest(header, plain)}
     try:
         write_atomic(path, lambda temporary: save_file(plain, temporary, metadata), private=True)
     except SafetensorError as error:
@@ -188,10 +188,11 @@ def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
 
 
-def _digest(header: str, tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256(header.encode())
+def digest(header: str, tensors: dict[str, Tensor]) -> str:
+    """SHA-256 of a text and of tensors in main memory, by their names."""
+    found = hashlib.sha256(header.encode())
     for name in sorted(tensors):
         tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()

@@ -33,6 +33,7 @@ _NAMES = (
     "model.safetensors",
     "metrics.jsonl",
     "evaluation.json",
+    "vocabulary.txt",
     "report.html",
     "comparison.html",
 )

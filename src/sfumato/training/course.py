@@ -34,7 +34,7 @@ from sfumato.training.told.seen import SEEN, marked, who_took_part
 from sfumato.training.trainable import HEAD
 
 ModelBuilder = Callable[[Any], nn.Module]
-"""Builds the model from the data to train on, where an opening decides them."""
+"""Builds the model where an opening decides the data to train on: from what is public of these (`Opening.public`)."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Course:
         if self.opening is None:
             assert isinstance(self.model, nn.Module)
             return self.model
-        made = self.model(self.data)
+        made = self.model(self.opening.public(self.data))
         if not isinstance(made, nn.Module):
             raise InputError(f"the function that builds the model must return a torch module, got {made!r:.80}")
         return made

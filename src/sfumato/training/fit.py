@@ -51,7 +51,8 @@ class TrainingPlan(Plan):
 
         Args:
             model: any torch module that gives what the plan trains; it is copied, never changed. With an opening, a
-                function that builds it from the data to train on, as they are after the opening.
+                function that builds it from what is public of the data to train on, as they are after the opening: the
+                shape of inputs and the number of classes, no record.
             data: the private records.
             out: folder of the run; None keeps everything in memory.
             resume: go on from the checkpoint in `out`.

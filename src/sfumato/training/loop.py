@@ -7,6 +7,10 @@ step.
 
 Everything random is a function of the run's key and the round, so a run that was killed and resumed from a checkpoint
 repeats the rounds since then bit for bit: the same cohort, the same noise, the same ledger.
+
+Rounds that are a phase of a run draw under what they begin with, too: the model and what it computes. Between an
+earlier release and the first checkpoint of the loop nothing keeps these, so two copies of a run that was killed there
+may go on with two models; under one noise, the difference of their first sums would leave without any.
 """
 
 import time
@@ -22,6 +26,7 @@ from sfumato._check import InputError
 from sfumato.clipping import Tally
 from sfumato.clipping.quantile import MOVED
 from sfumato.runs import Checkpoint, Run
+from sfumato.runs.checkpoint import digest
 from sfumato.training.behaviour import Behaviour, refuse_other
 from sfumato.training.contribution import Contribution
 from sfumato.training.private_sum import PrivateSum
@@ -85,6 +90,8 @@ class Loop:
         run.take_rounds()
         self._memory: Tensor | None = None
         self._behaviour: Behaviour | None = None
+        self._beginning: str | None = None
+        self._source = run.source
 
     @property
     def finished(self) -> bool:
@@ -109,6 +116,7 @@ class Loop:
         """
         saved_at, watch = time.monotonic(), Watch()
         if not self._resumed:
+            self._begin()
             self._evaluate(cadence, evaluate, show)
             self._save()
         while not self.finished and not self.stopped:
@@ -157,6 +165,7 @@ class Loop:
         if then is not None and now is not None:
             refuse_other(then, now, processes_then=saved.state["processes"], processes_now=self._run.team.size)
         self._behaviour = then
+        self._draw_under(saved.state.get("beginning"))
         self._resumed = True
         self.round, self.clip_norm = saved.state["round"], saved.state["clip_norm"]
         self._theta.copy_(saved.tensors["theta"])
@@ -164,11 +173,23 @@ class Loop:
         self._contribution.restore_settings(saved.state["contribution"], _under("contribution.", saved.tensors))
         self._sum.mechanism.load(_under("mechanism.", saved.tensors))
 
+    def _begin(self) -> None:
+        """Take down what the rounds begin with."""
+        if self._run.folder is None and self._phase is None:
+            return
+        self._behaviour = self._contribution.behaviour()
+        if self._phase is not None:
+            tensors = {"theta": self._theta, **self._contribution.trained.frozen()}
+            told = digest(repr(self._behaviour), {name: tensor.detach().cpu() for name, tensor in tensors.items()})
+            self._draw_under(self._run.team.from_leader(told))
+
+    def _draw_under(self, beginning: str | None) -> None:
+        self._beginning = beginning
+        self._source = self._run.source if beginning is None else self._run.source.within(f"rounds {beginning}")
+
     def _save(self) -> None:
         if self._run.folder is None:
             return
-        if self.round == 0:
-            self._behaviour = self._contribution.behaviour()
         tensors, numbers = self._server.state()
         noise = {f"mechanism.{name}": tensor for name, tensor in self._sum.mechanism.state().items()}
         own = {f"contribution.{name}": tensor for name, tensor in self._contribution.tensors().items()}
@@ -180,6 +201,7 @@ class Loop:
                 "server": numbers,
                 "contribution": self._contribution.settings(),
                 "behaviour": self._behaviour,
+                "beginning": self._beginning,
                 "processes": self._run.team.size,
             },
             complete=self.finished,
@@ -188,7 +210,7 @@ class Loop:
 
     def _round(self) -> tuple[Tally, bool]:
         """One round: what is known of it privately, and whether a process was asked to stop."""
-        index, clip_norm, source, team = self.round, self.clip_norm, self._run.source, self._run.team
+        index, clip_norm, source, team = self.round, self.clip_norm, self._source, self._run.team
         units = self._sum.sampler.draw(self._contribution.population, index, source)
         cohort = self._sum.grouping.group(units, index, source).take(team.part)
         share = self._contribution.clipped_sum(
@@ -223,7 +245,7 @@ class Loop:
         if clip_norm is None or rule is None or not rule.active(index):
             return clip_norm
         count = torch.tensor([tally["below"] - tally["units"] / 2], dtype=torch.float64)
-        noisy = self._sum.count_mechanism().release(count, scale=MOVED, round=index, source=self._run.source)
+        noisy = self._sum.count_mechanism().release(count, scale=MOVED, round=index, source=self._source)
         return rule.updated(clip_norm, noisy_count=noisy.item(), clients=self._sum.grouping.clients)
 
     def _evaluate(

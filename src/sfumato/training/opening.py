@@ -77,3 +77,7 @@ class Opening(Protocol):
     def prepare(self, found: Any, data: Any) -> Any:
         """The data as they are after such a release: those to train on, to watch or to test on."""
         ...
+
+    def public(self, data: Any) -> Any:
+        """What is public of prepared data: a model is built from that, as its size and first weights are told."""
+        ...

@@ -59,6 +59,13 @@ def test_fields_of_other_names_are_read(tmp_path: Path):
         ("a.jsonl", '{"text": "b"}', r"line 1 has no field 'user'; it has text; .*--user"),
         ("a.jsonl", '{"user": null, "text": "b"}', "line 1: user must be a text or a whole number, got None"),
         ("a.jsonl", '{"user": "a", "text": 3}', "line 1: text must be a text, got 3"),
+        (
+            "a.jsonl",
+            '{"user": "a\\ud800", "text": "b"}',
+            r"user must be a text or a whole number, got 'a\\ud800'",
+        ),
+        # two halves that are the bytes of another name: both would be read back as "é"
+        ("a.jsonl", '{"user": "\\udcc3\\udca9", "text": "b"}', r"got '\\udcc3\\udca9'; .* half a character"),
         ("a.csv", "user,text", "cannot be read as texts of users; give JSON lines"),
     ],
 )

@@ -65,7 +65,13 @@ def json_lines(path: Path, user: str, text: str) -> Iterator[tuple[str, str]]:
             raise InputError(f"{path} line {number}: {user} must be a text or a whole number, got {_shown(whose)}")
         if not isinstance(said, str):
             raise InputError(f"{path} line {number}: {text} must be a text, got {_shown(said)}")
-        yield str(whose), said
+        name = str(whose)
+        if any("\ud800" <= each <= "\udfff" for each in name):  # stored, it could be read back as somebody else
+            raise InputError(
+                f"{path} line {number}: {user} must be a text or a whole number, got {_shown(whose)}; it has half a "
+                "character (a surrogate), write it anew"
+            )
+        yield name, said
 
 
 def play(path: Path) -> Iterator[tuple[str, str]]:

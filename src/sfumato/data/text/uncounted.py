@@ -84,7 +84,7 @@ class UncountedTexts:
 
     def holds(self, view: UserDataset) -> bool:
         """Whether these are users of `blank`."""
-        return view.labels is self.blank.labels
+        return isinstance(view, UserDataset) and view.labels is self.blank.labels
 
     def encoded(self, words: Sequence[str], like: UserDataset) -> UserDataset:
         """Users with their words, as `text_users` reads them with this vocabulary.

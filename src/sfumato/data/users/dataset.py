@@ -317,6 +317,19 @@ class UserDataset:
                 "classes, cast them to int64"
             )
 
+    def without_users(self) -> "UserDataset":
+        """What is public of the data: shapes, types and classes; no user, and no row of any."""
+        return replace(
+            self,
+            inputs=self.inputs[slice(0, 0)],
+            labels=np.asarray(self.labels[slice(0, 0)]),
+            offsets=np.zeros(1, np.int64),
+            names=(),
+            chosen=None,
+            notes=(),
+            contents=None,
+        )
+
     def fingerprint(self) -> str:
         """SHA-256 of the data, to refuse a run that would go on with other records under the same noise.
 

@@ -39,6 +39,8 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
 }
 """Fields that one kind of clipping reads."""
 
+_NUDGES = 8  # of noise, past a rounding
+
 
 @dataclass(frozen=True, kw_only=True)
 class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
@@ -230,8 +232,8 @@ class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
         if base.clipping == "adaptive":
             plain = dataclasses.replace(base, clipping="flat", **unset(base, _ONLY_FOR))
 
-        def event(noise_multiplier: float) -> Event:
-            rounds = dataclasses.replace(plain, noise_multiplier=noise_multiplier).private_sum(population)
+        def event(noise_multiplier: float, like: Self = plain) -> Event:
+            rounds = dataclasses.replace(like, noise_multiplier=noise_multiplier).private_sum(population)
             whole = rounds.event(rounds.rounds)
             return whole if before is None else before + whole
 
@@ -239,6 +241,11 @@ class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
         if before is not None:
             _refuse_spent(before, adjacency, epsilon, chosen)
         noise = calibrate_event(event, epsilon=epsilon, delta=chosen, adjacency=adjacency)
+        if base is not plain:  # of equal cost, but rounded in another way by the accountants
+            for _ in range(_NUDGES):
+                if guarantee(event(noise, base), adjacency).epsilon(chosen) <= epsilon:
+                    break
+                noise *= 1 + 1e-8
         return dataclasses.replace(base, noise_multiplier=noise)
 
     def compare_noise(
