@@ -1,6 +1,7 @@
 """personalise: everybody is served by a model with an own part that is rebuilt from their records alone."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +116,7 @@ def test_items_that_the_model_does_not_know_are_refused_by_name_or_skipped_and_c
     strange = write(tmp_path / "strange.csv", [*rated(range(30, 32)), ("u30", "new", 5), ("u99", "new", 2)])
     given = ("personalise", trained, strange, "--out", tmp_path / "o.parquet")
     assert "'new'" in sfumato(*given).line
+    assert "add it" not in sfumato(*given).line  # the model has no place for it
     shown = sfumato(*given, "--on-unknown", "skip")
     assert shown.code == 0
     assert "2 ratings of items" in shown.out
@@ -207,6 +209,17 @@ def test_classes_keep_the_names_of_the_run_whatever_the_records_hold(sfumato, na
     assert [row["label"] for row in rows] == [["ant", "bee", "cow"][each] for each in label.tolist()]
     np.testing.assert_allclose([row["probability"] for row in rows], likely.detach().numpy(), atol=1e-6)
     assert "--query FILE" in sfumato("personalise", run, named_classes, "--out", tmp_path / "p.parquet").line
+    shown = sfumato("personalise", run, named_classes, "--measure")
+    assert shown.code == 0, shown.err
+    assert re.search(r"^1 to 9 +12 ", shown.out, re.M), shown.out
+
+
+def test_people_whom_nothing_can_be_measured_on_are_not_counted_as_measured(sfumato, trained, tmp_path):
+    single = [(f"one{i}", "i3", 4) for i in range(3)]
+    people = write(tmp_path / "people.csv", [*rated(range(30, 37)), *single])
+    shown = sfumato("personalise", trained, people, "--measure")
+    assert shown.code == 0, shown.err
+    assert re.search(r"^all +7 ", shown.out, re.M), shown.out
 
 
 @pytest.mark.shared

@@ -30,7 +30,8 @@ def tell_by_records(task: Task, evaluation: dict[str, Any]) -> None:
     """The trained model on some people: on all of them, and by how many records they have."""
     row = evaluation["trained"]
     names, keys, _ = task.table(evaluation)
-    groups = [*row.get("by_records", ()), {**row, "records": "all", "users": evaluation["users"]}]
+    groups = list(row["by_records"])
+    groups.append({**row, "records": "all", "users": sum(each["users"] for each in groups)})  # who had some to measure
     table(
         ["records", "people", *names],
         [[each["records"], f"{each['users']:,}", *(_cell(each, key) for key in keys)] for each in groups],

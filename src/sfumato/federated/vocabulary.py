@@ -189,8 +189,9 @@ class PrivateVocabulary:
         """
         if not chosen:
             raise InputError(
-                f"no word is above the threshold of {self.threshold:.4g}, at votes of {self.weight:.3g}; start a new "
-                "run with less noise on the vocabulary or fewer words_per_user. What this one spent is spent"
+                f"no word is above the threshold: without noise, one has to be voted for by more than "
+                f"{self.threshold / self.weight:,.0f} users of those who train; start a new run with less noise on the "
+                "vocabulary or fewer words_per_user. What this one spent is spent"
             )
 
     def opening(self, *texts: UncountedTexts) -> "VocabularyOpening":

@@ -41,9 +41,9 @@ def by_records(run: RunRecord, *, private: bool) -> ByRecords | None:
     measure = next((name for name in (*FIRST, "accuracy") if name in trained.by_records[-1].measures), None)
     if measure is None:
         return None
-    parts = [("never trained on", _groups(trained, run.evaluation.about.get("users"), measure))]
+    parts = [("never trained on", _groups(trained, measure))]
     if seen is not None:
-        parts.append(("who took part (not private)", _groups(seen, run.evaluation.seen_users, measure)))
+        parts.append(("who took part (not private)", _groups(seen, measure)))
     named = NUMBERS.get(measure, measure)
     header = ["records of a person"]
     for who, _ in parts:
@@ -53,11 +53,11 @@ def by_records(run: RunRecord, *, private: bool) -> ByRecords | None:
     return ByRecords(header, [_row(each, parts, measure) for each in (*ranges, _ALL)], seen is not None)
 
 
-def _groups(score: Score, users: int | None, measure: str) -> dict[str, Group]:
+def _groups(score: Score, measure: str) -> dict[str, Group]:
     every = {**score.numbers, **({} if score.accuracy is None else {"accuracy": score.accuracy})}
     found = {group.records: group for group in score.by_records}
     if measure in every:
-        found[_ALL] = Group(_ALL, users, every)
+        found[_ALL] = Group(_ALL, sum(group.users or 0 for group in score.by_records), every)  # whom it was measured on
     return found
 
 

@@ -144,14 +144,12 @@ class Evaluation:
         about: counts of images, users, classes and pairs, those that are known.
         untrained, trained: None if not measured.
         seen: the trained model on people who took part, which is private; None if not measured.
-        seen_users: how many of them.
     """
 
     about: dict[str, int]
     untrained: Score | None
     trained: Score | None
     seen: Score | None = None
-    seen_users: int | None = None
 
 
 @dataclass(frozen=True)
@@ -310,7 +308,7 @@ def _evaluation(value: Any) -> Evaluation:
     untrained, trained, seen = (
         _score(value[name]) if name in value else None for name in ("untrained", "trained", SEEN)
     )
-    return Evaluation(about, untrained, trained, seen, value.get(SEEN, {}).get("users"))
+    return Evaluation(about, untrained, trained, seen)
 
 
 def _score(value: Any) -> Score:

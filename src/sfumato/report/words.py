@@ -149,10 +149,10 @@ def result(run: RunRecord) -> tuple[str, str] | None:
     before, after = run.evaluation.untrained, run.evaluation.trained
     fars = sorted({far for score in (before, after) if score for far in score.recall}, key=float)
     scores = (before, after)
-    if any(score and score.accuracy is not None for score in scores):
-        name, values = "Accuracy", [score.accuracy if score else None for score in scores]
-    elif first := next((name for name in FIRST if any(score and name in score.numbers for score in scores)), None):
+    if first := next((name for name in FIRST if any(score and name in score.numbers for score in scores)), None):
         name, values = measure_title(first), [score.numbers.get(first) if score else None for score in scores]
+    elif any(score and score.accuracy is not None for score in scores):
+        name, values = "Accuracy", [score.accuracy if score else None for score in scores]
     elif fars:
         name, values = (
             f"Recall at FAR {float(fars[0]):g}",

@@ -225,7 +225,10 @@ def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
         InputError: as `ReadingOptions.load`; or too few users to split, or to hide one among others.
     """
     if options.data is None:
-        raise InputError("which records? give --data FOLDER, --data STORE, or --data glyphs for the embedded data")
+        raise InputError(
+            "which records? give --data FOLDER, --data STORE, or --data glyphs for the embedded data; a "
+            "--dry-run does without, with --population"
+        )
     opened = options.open(options.data)
     whole, texts = opened.users, [opened.texts]
     if len(whole) < 2:

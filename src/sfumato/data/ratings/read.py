@@ -85,7 +85,8 @@ def ratings(
         if on_unknown == "refuse":
             raise InputError(
                 f"{rows.where(first)} rates the item {rows.item_names[rows.items[first]]!r}, which {catalogue.told} "
-                "does not have; add it there, or leave such ratings out with on_unknown=skip (--on-unknown skip)"
+                "does not have; leave such ratings out with on_unknown=skip (--on-unknown skip), or train with a "
+                "catalogue that has it"
             )
         notes.append(f"{int((~kept).sum()):,} ratings of items that {catalogue.told} does not have were left out")
         if not kept.any():

@@ -72,7 +72,7 @@ class Personalised:
         row = self.inner.told(total)
         if curve:
             row["by_records"] = [
-                {"records": _range(each), "users": int(people[each]), **self.inner.row(groups[each].tolist())}
+                {**self.inner.row(groups[each].tolist()), "records": _range(each), "users": int(people[each])}
                 for each in sorted(groups)
             ]
         return row

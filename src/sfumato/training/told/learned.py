@@ -14,11 +14,12 @@ _LAST = 3
 """Rounds in a row without a finite loss, or without half of their contributions, that are called a divergence."""
 
 _BEFORE_AND_AFTER = (
+    *((name, NUMBERS[name], -1) for name in FIRST),
     ("accuracy", "accuracy", 1),
     ("auc", "area under the ROC curve", 1),
-    *((name, NUMBERS[name], -1) for name in FIRST),
 )
-"""Measures that tell whether the training brought anything: key, name, and 1 where more is better, -1 where less is."""
+"""Measures that tell whether the training brought anything: key, name, and 1 where more is better, -1 where less is.
+The first that there is decides: a share of values that are nearly right is no measure beside their error."""
 
 Column = Sequence[float | None]
 
