@@ -127,3 +127,11 @@ def test_a_users_words_are_gathered_from_all_records():
 def test_what_is_no_text_has_no_vote():
     """JSON can hold half of a pair of surrogates; a file of words cannot."""
     assert votes_of("ann", {"sea", "\ud800"}, 5, RandomSource.from_seed(0)) == ["sea"]
+
+
+def test_a_word_that_nobody_can_vote_over_the_threshold_is_told_before_anything_is_spent():
+    rule = PrivateVocabulary(noise_multiplier=4.0, words_per_user=16, threshold_delta=1e-7)
+    most = math.ceil(rule.users_needed)
+    assert rule.threshold == pytest.approx(rule.users_needed * rule.weight)
+    assert rule.outlook(most + 1) == ""
+    assert f"and there are {most - 1:,}" in rule.outlook(most - 1)

@@ -6,6 +6,7 @@ a run (the data, the split, the model) is kept in plan.json under "about", as it
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -285,6 +286,8 @@ def _promise(
     event = private_sum.event(private_sum.rounds)
     if opening is not None:
         event = opening.event(facts.adjacency) + event
+        if told := opening.outlook(population):
+            warnings.warn(told, stacklevel=2)
     return make_statement(event, facts, noise_source="os" if plan.seed is None else "seeded")
 
 

@@ -181,6 +181,21 @@ class PrivateVocabulary:
             write_atomic(run.folder.path / FILE, "".join(f"{word}\n" for word in chosen).encode())
         return chosen
 
+    @property
+    def users_needed(self) -> float:
+        """A word has to be voted for by more users than this, but for the noise."""
+        return self.threshold / self.weight
+
+    def outlook(self, population: int) -> str:
+        """Why hardly any word will be released among so many users; "" where nothing speaks against it."""
+        if self.users_needed < population:
+            return ""
+        return (
+            f"hardly any word can be released: without noise, one has to be voted for by more than "
+            f"{self.users_needed:,.0f} users, and there are {population:,}; give the vocabulary less noise or fewer "
+            "words_per_user"
+        )
+
     def refuse_none(self, chosen: list[str]) -> None:
         """Refuse a vocabulary without words, once it is released.
 
@@ -190,7 +205,7 @@ class PrivateVocabulary:
         if not chosen:
             raise InputError(
                 f"no word is above the threshold: without noise, one has to be voted for by more than "
-                f"{self.threshold / self.weight:,.0f} users of those who train; start a new run with less noise on the "
+                f"{self.users_needed:,.0f} users of those who train; start a new run with less noise on the "
                 "vocabulary or fewer words_per_user. What this one spent is spent"
             )
 
@@ -326,6 +341,9 @@ class VocabularyOpening:
 
     def decided(self, delta: float) -> Self:
         return replace(self, rule=self.rule.decided(delta))
+
+    def outlook(self, population: int) -> str:
+        return self.rule.outlook(population)
 
     def event(self, adjacency: Adjacency) -> Event:
         return self.rule.event(adjacency)

@@ -84,6 +84,8 @@ class Course:
         """
         if self.opening is None:
             return self, self._parts(run)
+        if told := self.opening.outlook(self.population):
+            warnings.warn(told, stacklevel=2)
         first = self._after(self.opening.rehearsal)
         parts = first._parts(run)
         adjacency = parts.private_sum.sampler.adjacency

@@ -45,6 +45,10 @@ class Opening(Protocol):
         """
         ...
 
+    def outlook(self, population: int) -> str:
+        """Why it will hardly release anything of use among so many units, from public numbers; "" for no reason."""
+        ...
+
     def event(self, adjacency: Adjacency) -> Event:
         """What it costs one unit.
 

@@ -110,7 +110,7 @@ def test_a_run_goes_on_with_the_same_vocabulary_only(sfumato, posts: Path, tmp_p
     out = tmp_path / "run"
     assert sfumato("fedavg", *given(posts, "--epsilon", 8, "--seed", 1, "--out", out)).code == 0
     before = statement(out)
-    assert "vocabulary_noise" in sfumato("fedavg", "--resume", out, "--vocabulary-noise", 9).line
+    assert "vocabulary_noise" in sfumato("fedavg", "--resume", out, "--vocabulary-noise", 5).line
     with posts.open("a") as more:
         more.write('\n{"user": "u000", "text": "more"}')
     assert "from another plan, model or data set" in sfumato("fedavg", "--resume", out).line
@@ -123,7 +123,6 @@ def test_a_run_goes_on_with_the_same_vocabulary_only(sfumato, posts: Path, tmp_p
         (("--noise-multiplier", 1), "needs a --vocabulary-noise"),
         (("--epsilon", 8, "--vocabulary-noise", 0.4), "costs epsilon"),
         (("--epsilon", 8, "--vocabulary-noise", -1), "vocabulary_noise must be > 0, got -1"),
-        (("--epsilon", 8, "--vocabulary-noise", 500), "no word is above the threshold"),
         (("--epsilon", 8, "--vocabulary-words", 0), "vocabulary_words must be a whole number >= 1, got 0"),
         (("--epsilon", 8, "--text", "characters"), "--vocabulary private counts words"),
         (("--epsilon", 8, "--model", "networks:mine"), "has a vocabulary of its own size"),
@@ -159,3 +158,14 @@ def test_tests_from_a_file_of_their_own_are_read_by_the_counted_words(sfumato, p
     )
     assert (shown.code, shown.err) == (0, "")
     assert "on 4 tokens in 1 test sequences" in shown.out
+
+
+def test_a_vocabulary_that_nobody_can_fill_is_told_before_it_is_paid_for(sfumato, posts: Path, tmp_path: Path):
+    words = given(posts, "--epsilon", 8, "--vocabulary-noise", 500)
+    dry = sfumato("fedavg", *words, "--dry-run")
+    assert (dry.code, "hardly any word can be released" in dry.err) == (0, True)
+    run = sfumato("fedavg", *words, "--out", tmp_path / "run")
+    warned, refused = run.err.strip().splitlines()
+    assert run.code == 2
+    assert "hardly any word can be released" in warned
+    assert "no word is above the threshold" in refused
