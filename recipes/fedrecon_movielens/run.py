@@ -176,13 +176,14 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[di
             rows[-1].update(noise_multiplier=private.noise_multiplier, **_among_more(private))
         if name == RECON:
             rows.append(_row("FedRecon, people it trained on", [each["seen"] for each in found[name]], None))
-            rows += [
-                _row(f"FedRecon, {count} steps", [each["steps"][str(count)] for each in found[name]], None)
-                for count in STEPS
-            ]
+            rows += [_row(_after(count), [each["steps"][str(count)] for each in found[name]], None) for count in STEPS]
     draw(rows, place(RECON, 0).parent if quick else FOLDER)
     _print_groups(found[RECON])
     return rows
+
+
+def _after(steps: int) -> str:
+    return f"FedRecon, {steps} step{'s' * (steps != 1)}"
 
 
 def _row(name: str, measured: list[dict[str, Any]], statement: dict[str, Any] | None) -> dict[str, Any]:
@@ -245,7 +246,7 @@ def draw(rows: list[dict[str, Any]], folder: Path) -> None:
 
     def fill(figure: Any) -> None:
         left, right = figure.subplots(1, 2, sharey=True)
-        told = [by_name[f"FedRecon, {count} steps"] for count in STEPS]
+        told = [by_name[_after(count)] for count in STEPS]
         left.errorbar(STEPS, [r["mean"] for r in told], [r["std"] for r in told], marker="o", markersize=3, capsize=2)
         left.set_xscale("symlog", linthresh=1)
         left.set_xticks(STEPS, [str(count) for count in STEPS])
