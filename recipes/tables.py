@@ -19,7 +19,7 @@ COLUMNS = (
     ("ε for one {unit}", "epsilon"),
     ("ε, paper's convention", "epsilon_papers_convention"),
     ("perplexity", "perplexity"),
-    ("within ½", "accuracy"),
+    ("within ½", "within_half"),
     ("ε among 100,000", "epsilon_100000"),
     ("ε among 1,000,000", "epsilon_1000000"),
     ("paper", "paper"),

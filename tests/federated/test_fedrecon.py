@@ -141,7 +141,7 @@ def test_the_measure_is_that_of_the_records_that_nothing_was_rebuilt_from():
     row = task.measure(model, people, curve=False, device="cpu")
     assert row["values"] == len(errors)
     assert row["rmse"] == pytest.approx(float(np.sqrt(np.mean(np.square(errors)))), rel=1e-5)
-    assert row["accuracy"] == pytest.approx(np.mean(np.abs(errors) <= 0.5))
+    assert row["within_half"] == pytest.approx(np.mean(np.abs(errors) <= 0.5))
 
 
 def test_fine_tuning_is_a_phase_that_moves_everything():

@@ -5,6 +5,7 @@
 """
 
 REGRESSION = {"rmse": "RMSE", "mae": "MAE", "r2": "R²"}
+RATINGS = {"within_half": "within ½"}
 COUNTS = {
     "poisson_log_loss": "Poisson log loss",
     "deviance_explained": "deviance explained",
@@ -14,7 +15,7 @@ COUNTS = {
 OWN = {"loss": "loss"}
 TOKENS = {"accuracy_no_oov_no_eos": "accuracy without oov and eos", "perplexity": "perplexity"}
 
-NUMBERS = {**REGRESSION, **COUNTS, **OWN, **TOKENS}
+NUMBERS = {**REGRESSION, **RATINGS, **COUNTS, **OWN, **TOKENS}
 """All of them: key of a row → name."""
 
 FIRST = tuple(next(iter(measures)) for measures in (REGRESSION, COUNTS, OWN))

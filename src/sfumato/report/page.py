@@ -262,8 +262,7 @@ def _recall(run: RunRecord) -> list[tuple[str, str, str, str]]:
     fars = sorted({far for score in (untrained, trained) if score for far in score.recall}, key=float)
     impostors = run.evaluation.about.get("impostor_pairs")
     rows = []
-    of_values = any(score and "rmse" in score.numbers for score in (untrained, trained))
-    for what, name in (("within ½" if of_values else "accuracy", "accuracy"), ("log loss", "log_loss")):
+    for what, name in (("accuracy", "accuracy"), ("log loss", "log_loss")):
         values = [getattr(score, name, None) for score in (untrained, trained)]
         if any(value is not None for value in values):
             told = [numbers.near(value, 4) if value is not None else "–" for value in values]

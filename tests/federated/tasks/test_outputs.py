@@ -51,7 +51,7 @@ def test_errors_of_values_are_those_of_all_records():
     errors = model(torch.from_numpy(INPUTS)).detach().numpy() - INPUTS.sum(1)
     assert row["rmse"] == pytest.approx(math.sqrt(np.mean(errors**2)), rel=1e-6)
     assert row["mae"] == pytest.approx(np.abs(errors).mean(), rel=1e-6)
-    assert row["accuracy"] == pytest.approx((np.abs(errors) <= 0.5).mean())
+    assert row["within_half"] == pytest.approx((np.abs(errors) <= 0.5).mean())
 
 
 def test_a_model_that_is_not_finite_has_no_error_and_is_still_told():

@@ -9,6 +9,7 @@ from torch import Tensor
 from sfumato._check import InputError
 from sfumato.data import UserDataset
 from sfumato.federated.tasks.outputs import OutputTask
+from sfumato.metrics.shown import NUMBERS
 
 _HALF = 0.5
 
@@ -16,7 +17,7 @@ _HALF = 0.5
 class Values(OutputTask):
     """A model maps inputs [n, …] to values [n]."""
 
-    columns: ClassVar = {"rmse": "RMSE", "accuracy": "within ½", "mae": "mean error"}
+    columns: ClassVar = {name: NUMBERS[name] for name in ("rmse", "within_half", "mae")}
     things: ClassVar = "values"
 
     def refuse_other(self, data: UserDataset) -> None:
@@ -38,5 +39,5 @@ class Values(OutputTask):
         count, squared, close, absolute = sums
         row: dict[str, Any] = {"values": int(count)}
         if math.isfinite(squared):
-            row |= {"rmse": math.sqrt(squared / count), "accuracy": close / count, "mae": absolute / count}
+            row |= {"rmse": math.sqrt(squared / count), "within_half": close / count, "mae": absolute / count}
         return row
