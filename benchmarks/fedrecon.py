@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -154,10 +153,17 @@ def peak(users: int, at_once: int) -> float:
 
 
 def _memory(users: int, at_once: int) -> None:
-    data = ratings(users)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    ours(data, at_once)()
-    print(max(1.0, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024))
+    job = ours(ratings(users), at_once)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
+    before = _resident("VmRSS")
+    job()
+    print(max(1.0, _resident("VmHWM") - before))
+
+
+def _resident(what: str) -> float:
+    """MiB of this process, now (VmRSS) or at most (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(what)).split()[1]) / 1024
 
 
 def main() -> int:
@@ -166,7 +172,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a quarter of the users, one turn")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows of the table")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, metavar="T")
-    parser.add_argument("--at-once", type=int, default=256, help="users in one batched operation")
+    parser.add_argument("--at-once", type=int, default=512, help="users in one batched operation")
     parser.add_argument("--memory", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -191,9 +197,9 @@ def main() -> int:
         shown("a person served", 1e3 / rates["serving"], 1e3 / SERVED, "limit", "ms", 1.0),
     ]
     print(f"  users a second: {rates['ours']:,.0f}, loop {rates['loop']:,.0f}; people served {rates['serving']:,.0f}")
-    small_peak, large_peak = peak(count, at_once), peak(10 * count, at_once)
-    name = f"memory of a round, {10 * count:,} users"
-    rows.append(shown(name, large_peak, small_peak, f"{count:,} users", "MiB", 1.25))
+    fewer, more = 4 * count, 40 * count
+    name = f"memory of a round, {more:,} users"
+    rows.append(shown(name, peak(more, at_once), peak(fewer, at_once), f"{fewer:,} users", "MiB", 1.25))
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=2) + "\n")
     return 0

@@ -61,7 +61,7 @@ class FedRecon(LocalStepsPlan):
     learning_rate: float = 0.5
     momentum: float = 0.0
     max_examples: int | None = 250
-    clients_at_once: int = 256
+    clients_at_once: int = 512
     server_momentum: float = 0.0
     local_parameters: str | None = None
     support_share: float = 0.5

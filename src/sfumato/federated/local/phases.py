@@ -76,9 +76,9 @@ def _divided(records: Records, sizes: np.ndarray, seeds: np.ndarray, rule: Recon
     number = np.arange(len(client)) - starts[client]
     rank = number
     if rule.support_order == "random":
-        by_key = np.lexsort((mixed_bits(number, seeds[client].astype(np.uint64), _DIVIDED), client))
+        keys = mixed_bits(number, seeds[client].astype(np.uint64), _DIVIDED)
         rank = np.empty_like(number)
-        rank[by_key] = number
+        rank[_by(client, keys, len(sizes))] = number
     chosen = rank < rule.supports(sizes)[client]
     return number[chosen if records == "support" else ~chosen]
 
@@ -98,11 +98,19 @@ def _order(phase: Phase, sizes: np.ndarray, seeds: np.ndarray) -> tuple[np.ndarr
     client = owner[entry]
     epoch = entry - (np.cumsum(passes) - passes)[client]
     keys = mixed_bits(number, seeds[client].astype(np.uint64), epoch)
-    by_key = np.argsort(keys)  # keys of an entry differ; then by entry, in two bytes where they do, which is fastest
-    order = number[by_key[np.argsort(entry[by_key].astype(np.min_scalar_type(len(epochs))), kind="stable")]]
+    order = number[_by(entry, keys, len(epochs))]
     counts = sizes * passes
     least, most = phase.passed_over, counts.max(initial=0) if phase.most is None else phase.most
     if not least and (counts <= most).all():
         return order, counts
     place = np.arange(len(order)) - (np.cumsum(counts) - counts)[client]
     return order[(place >= least) & (place < most)], np.clip(counts, least, max(least, most)) - least
+
+
+def _by(group: np.ndarray, keys: np.ndarray, groups: int) -> np.ndarray:
+    """Places in the order of groups, and of keys within a group, which differ there.
+
+    By key first; then by group, in two bytes where they do, which is fastest.
+    """
+    by_key = np.argsort(keys)
+    return by_key[np.argsort(group[by_key].astype(np.min_scalar_type(groups)), kind="stable")]
