@@ -318,7 +318,7 @@ def _score(value: Any) -> Score:
         raise ValueError(f"the ROC curve has {len(fpr)} rates of one kind and {len(tpr)} of the other")
     recall = {f"{float(far):g}": float(share) for far, share in value.get("recall_at_far", {}).items()}
     numbers = {name: number for name in NUMBERS if (number := _number(value.get(name))) is not None}
-    if not recall and "accuracy" not in value and "not_finite" not in value:
+    if not (recall or numbers or {"accuracy", "not_finite", "values"}.intersection(value)):
         raise KeyError("recall_at_far, no accuracy and no other measure")
     area, accuracy, log_loss = (_number(value.get(name)) for name in ("auc", "accuracy", "log_loss"))
     groups = tuple(map(_group, value.get("by_records") or ()))

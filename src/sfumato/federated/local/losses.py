@@ -33,6 +33,10 @@ class OutputLoss(ABC):
     def __call__(self, outputs: Tensor, head: None, labels: Tensor, classes: Tensor | None = None) -> Tensor:
         """Loss of each example, [n]."""
 
+    def counts(self, labels: Tensor) -> Tensor:
+        """How many things each example's loss is the sum of, [n]; one unless said otherwise."""
+        return torch.ones(len(labels), device=labels.device)
+
     def mean(
         self,
         outputs: Tensor,
@@ -41,9 +45,11 @@ class OutputLoss(ABC):
         classes: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Loss of a batch: the mean over its examples, or over those of weight 1 in float [n]."""
-        losses = self(outputs, head, labels)
-        return losses.mean() if weights is None else (losses * weights).sum() / weights.sum().clamp(min=1)
+        """Loss of a batch: the mean over all things in its examples, or in those of weight 1 in float [n]."""
+        losses, counts = self(outputs, head, labels), self.counts(labels)
+        if weights is not None:
+            losses, counts = losses * weights, counts * weights
+        return losses.sum() / counts.sum().clamp(min=1)
 
     @abstractmethod
     def outputs_of(self, inputs: tuple[int, ...], classes: int) -> tuple[tuple[int, ...], str, str]:
@@ -64,19 +70,9 @@ class NextTokenLoss(OutputLoss):
         )
         return losses.view(labels.shape).sum(1)
 
-    def mean(
-        self,
-        outputs: Tensor,
-        head: None,
-        labels: Tensor,
-        classes: Tensor | None = None,
-        weights: Tensor | None = None,
-    ) -> Tensor:
-        """Loss of a batch: the mean over all of its tokens, or over those of sequences of weight 1 in float [n]."""
-        losses, tokens = self(outputs, head, labels), (labels != PADDING).sum(1)
-        if weights is not None:
-            losses, tokens = losses * weights, tokens * weights
-        return losses.sum() / tokens.sum().clamp(min=1)
+    def counts(self, labels: Tensor) -> Tensor:
+        """Tokens of each sequence."""
+        return (labels != PADDING).sum(1)
 
     def outputs_of(self, inputs: tuple[int, ...], classes: int) -> tuple[tuple[int, ...], str, str]:
         """Logits of every id at every place."""
