@@ -50,6 +50,7 @@ class TensorBoard(Log):
     def write(self, round: int, numbers: Mapping[str, float]) -> None:
         """Scalars; on the disk at once, so that a run that is killed and goes on leaves no gap."""
         if self._writer is None:  # what comes again takes the place of what was there from here on
+            _wait_for_a_later_name(self._folder)
             self._writer = self._torch.SummaryWriter(self._folder, purge_step=round)
             for each in self._first:
                 self._writer.file_writer.add_summary(each, 0, self._time)
@@ -66,3 +67,9 @@ class TensorBoard(Log):
         if finished:
             self._writer.file_writer.add_summary(self._ended, round, self._time)
         self._writer.close()
+
+
+def _wait_for_a_later_name(folder: Path) -> None:
+    """Event files are read in the order of their names, in which the second comes first: no two begin in the same."""
+    while any(folder.glob(f"events.out.tfevents.{int(time.time()):010d}.*")):
+        time.sleep(0.05)
