@@ -80,6 +80,13 @@ def test_a_new_run_hides_what_an_earlier_one_wrote_into_its_folder(fit, events, 
     assert steps(events(tmp_path), "epsilon") == [1, 2, 3, 4, 5, 6]
 
 
+def test_no_two_event_files_of_a_folder_begin_in_the_same_second(fit, tmp_path):
+    for _ in range(3):
+        fit(TensorBoard(tmp_path), steps=1)
+    seconds = [file.name.split(".")[3] for file in tmp_path.glob("events.out.tfevents.*")]
+    assert len(set(seconds)) == len(seconds) == 3
+
+
 def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path):
     (tmp_path / "notes").write_text("")
     with pytest.raises(InputError, match=r"needs a folder, and .*notes is a file"):
