@@ -57,11 +57,13 @@ class Served:
 
     Attributes:
         users: int64 [people], their positions in the data.
+        seeds: int64 [people], of the orders of their records.
         records: that these were rebuilt from.
         ask: maps inputs [people, n, …] to what the model gives each of them, [people, n, …].
     """
 
     users: np.ndarray
+    seeds: np.ndarray
     records: ClientData
     ask: Callable[[Tensor], Tensor]
 
@@ -196,16 +198,19 @@ class _Server:
         self, data: UserDataset, users: np.ndarray, phases: Sequence[Phase], asked: Phase, *, alone: bool
     ) -> Answers:
         """What the model gives these people."""
-        clients = _records(data, users)
-        sizes, seeds = np.diff(clients.offsets), _seeds(data, users)
-        order, counts = orders_of_examples(asked, sizes, seeds, self._local.reconstruction)
-        inputs, labels = clients.take(order + np.repeat(clients.offsets[:-1], counts))
-        owner = np.repeat(np.arange(len(users)), counts)
-        place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-        padded = inputs.new_zeros(len(users), max(1, counts.max()), *inputs.shape[1:])
-        padded[owner, place] = inputs
-        outputs = self.served(data, users, phases, lambda served: served.ask(padded)[owner, place], alone=alone)
-        return Answers(users, outputs, labels.to(outputs.device), counts)
+
+        def work(served: Served) -> Answers:
+            clients, rule = served.records, self._local.reconstruction
+            order, counts = orders_of_examples(asked, np.diff(clients.offsets), served.seeds, rule)
+            inputs, labels = clients.take(order + np.repeat(clients.offsets[:-1], counts))
+            owner = np.repeat(np.arange(len(users)), counts)
+            place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+            padded = inputs.new_zeros(len(users), max(1, counts.max()), *inputs.shape[1:])
+            padded[owner, place] = inputs
+            outputs = served.ask(padded)[owner, place]
+            return Answers(users, outputs, labels.to(outputs.device), counts)
+
+        return self.served(data, users, phases, work, alone=alone)
 
     def served(
         self,
@@ -220,7 +225,7 @@ class _Server:
         theta, seeds, clients = self._trained.initial, _seeds(data, users), _records(data, users)
         if alone:
             self._single.train(theta, clients, int(seeds[0]), phases)
-            return work(Served(users, clients, lambda inputs: self._asked(inputs[0].to(theta.device))[None]))
+            return work(Served(users, seeds, clients, lambda inputs: self._asked(inputs[0].to(theta.device))[None]))
         own = self._batched.own_parts(theta, clients, seeds.tolist(), phases)
 
         def ask(inputs: Tensor) -> Tensor:
@@ -230,7 +235,7 @@ class _Server:
             finally:
                 self._trained.model.train()
 
-        return work(Served(users, clients, ask))
+        return work(Served(users, seeds, clients, ask))
 
     def _asked(self, inputs: Tensor) -> Tensor:
         self._trained.model.eval()

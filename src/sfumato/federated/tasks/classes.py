@@ -24,7 +24,7 @@ class Classes(OutputTask):
             what = "sequences of tokens (loss=next_token)" if data.of_sequences else "values (loss=squared)"
             raise InputError(f"loss=cross_entropy needs a class for each record, and the data are {what}")
 
-    def sums(self, outputs: Tensor, targets: Tensor, data: UserDataset) -> Tensor:
+    def sums(self, outputs: Tensor, targets: Tensor, known: Any) -> Tensor:
         """Their number, told right, and log loss."""
         losses = functional.cross_entropy(outputs.float(), targets, reduction="none").double()
         right = (outputs.argmax(1) == targets).sum().double()

@@ -40,18 +40,21 @@ class NextToken(OutputTask):
         """A logit of every id at every place."""
         return data.input_shape[0] * data.num_classes
 
-    def sums(self, outputs: Tensor, targets: Tensor, data: UserDataset) -> Tensor:
+    def known_of(self, data: UserDataset, device: str) -> Tensor:
+        """The ids that are easily told."""
+        return _ids(data, (OOV_NAME, EOS_NAME)).to(device)
+
+    def sums(self, outputs: Tensor, targets: Tensor, known: Tensor) -> Tensor:
         """Number of tokens, told right, log loss, number and told right without easy ones, and whether there are any
         easy ones."""
-        easy = _ids(data, (OOV_NAME, EOS_NAME)).to(targets.device)
         losses = functional.cross_entropy(
             outputs.flatten(0, 1).float(), targets.flatten(), reduction="none", ignore_index=PADDING
         )
         there = targets != PADDING
         right = (outputs.argmax(2) == targets) & there
-        known = there & ~torch.isin(targets, easy)
-        counted = (there.sum(), right.sum(), losses.sum(dtype=torch.float64), known.sum(), (right & known).sum())
-        return torch.stack([*(each.double() for each in counted), torch.full_like(losses[0], len(easy)).double()])
+        hard = there & ~torch.isin(targets, known)
+        counted = (there.sum(), right.sum(), losses.sum(dtype=torch.float64), hard.sum(), (right & hard).sum())
+        return torch.stack([*(each.double() for each in counted), torch.full_like(losses[0], len(known)).double()])
 
     def row(self, sums: list[float]) -> dict[str, Any]:
         """Both accuracies, mean log loss and perplexity."""

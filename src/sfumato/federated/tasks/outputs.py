@@ -36,12 +36,16 @@ class OutputTask(ABC):
         """Raise InputError if the labels are of another kind."""
 
     @abstractmethod
-    def sums(self, outputs: Tensor, targets: Tensor, data: UserDataset) -> Tensor:
-        """Sums over examples, float64 [k]; the first is how many things were measured."""
+    def sums(self, outputs: Tensor, targets: Tensor, known: Any) -> Tensor:
+        """Sums over examples, float64 [k]; the first is how many things were measured. `known` is from `known_of`."""
 
     @abstractmethod
     def row(self, sums: list[float]) -> dict[str, Any]:
         """The measurement that sums tell; there is at least one thing."""
+
+    def known_of(self, data: UserDataset, device: str) -> Any:
+        """What `sums` has to know of the data, found once; nothing unless said otherwise."""
+        return None
 
     def size_of(self, data: UserDataset) -> int:
         """Numbers that a model gives for an example."""
@@ -49,7 +53,7 @@ class OutputTask(ABC):
 
     def measure(self, model: nn.Module, data: UserDataset, *, curve: bool, device: str) -> dict[str, Any]:
         """Over all records of all users."""
-        step = max(1, _AT_ONCE // self.size_of(data))
+        step, known = max(1, _AT_ONCE // self.size_of(data)), self.known_of(data, device)
         total = torch.zeros((), dtype=torch.float64, device=device)  # there until the end, as one tensor
         was_training = model.training
         model.eval()
@@ -60,7 +64,7 @@ class OutputTask(ABC):
                     for start in range(0, len(labels), step):
                         outputs = model(to_tensor(inputs[start : start + step]).to(device))
                         targets = torch.from_numpy(labels[start : start + step]).to(device)
-                        total = total + self.sums(outputs, targets, data)
+                        total = total + self.sums(outputs, targets, known)
         finally:
             model.train(was_training)
         return self.told(total)

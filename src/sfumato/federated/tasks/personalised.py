@@ -58,6 +58,7 @@ class Personalised:
         serving = Serving(model, self.local, trainable=self.trainable, own=own, at_once=self.at_once, device=device)
         phases = self.phases or ((self.local.rebuilding,) if self.local.rebuilding.most else ())
         asked = Phase(records="query", own=None, shared=None, batch_size=None)
+        known = self.inner.known_of(data, device)
         groups: dict[int, Tensor] = {}
         people = np.zeros(len(_GROUPS), np.int64)
         for answers in serving.answers(data, phases, asked):
@@ -66,7 +67,7 @@ class Personalised:
             people += np.bincount(group[answers.counts > 0], minlength=len(_GROUPS))
             for each in np.unique(owner).tolist():
                 here = torch.from_numpy(owner == each).to(answers.outputs.device)
-                sums = self.inner.sums(answers.outputs[here], answers.labels[here], data)
+                sums = self.inner.sums(answers.outputs[here], answers.labels[here], known)
                 groups[each] = groups[each] + sums if each in groups else sums
         total = sum(groups.values(), torch.zeros((), dtype=torch.float64, device=device))
         row = self.inner.told(total)

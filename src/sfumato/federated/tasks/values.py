@@ -28,7 +28,7 @@ class Values(OutputTask):
                 "data.ratings, or a table with --item and --value"
             )
 
-    def sums(self, outputs: Tensor, targets: Tensor, data: UserDataset) -> Tensor:
+    def sums(self, outputs: Tensor, targets: Tensor, known: Any) -> Tensor:
         """Their number, the squared errors, those of at most ½, and the absolute errors."""
         errors = (outputs - targets).double().abs()
         count = torch.full_like(errors.sum(), len(errors))
