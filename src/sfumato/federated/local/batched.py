@@ -203,7 +203,7 @@ class _Work:
             for piece, place in zip(pieces, whole, strict=True)
         ]
         for place, column in self._tables.items():
-            self._copies[place] = RowCopies(self._views[place], column, self._clients, [steps])
+            self._copies[place] = RowCopies(self._views[place], column, self._clients, steps)
 
     def _renumbered(self, inputs: Tensor) -> Tensor:
         """The inputs, with columns that name rows of tables counting the examples of their batch."""

@@ -60,21 +60,20 @@ class RowCopies:
         table: the weight, [rows, …].
         column: of the inputs.
         clients: their examples.
-        steps: of the phases that train the table.
+        steps: of the phase that trains the table.
 
     Attributes:
         rows: the copies, [clients, most, …].
     """
 
-    def __init__(self, table: Tensor, column: int, clients: ClientData, steps: Sequence[Steps]) -> None:
+    def __init__(self, table: Tensor, column: int, clients: ClientData, steps: Steps) -> None:
         self._table = table
         if clients.inputs.ndim != 2 or not 0 <= column < clients.inputs.shape[1]:
             raise InputError(OTHER_ROWS)
         ids = clients.inputs[:, column].astype(np.int64)
         self._refuse_unknown(ids)
         owner = np.arange(len(clients))[:, None]
-        keys = np.concatenate([(owner * len(table) + ids[each.rows])[each.present] for each in steps])
-        held = np.unique(keys)
+        held = np.unique((owner * len(table) + ids[steps.rows])[steps.present])
         owners, known = np.divmod(held, len(table))
         counts = np.bincount(owners, minlength=len(clients))
         place = np.arange(len(held)) - (np.cumsum(counts) - counts)[owners]
