@@ -26,6 +26,8 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `initial head` | | seed: the first weights of a shared head | `training.course` |
 | `votes` | user | which of a user's words are counted | `federated.word_votes` |
 | `vote noise` | | the noise on the words' votes | `federated.vocabulary` |
+| `label words` | | a word for each label, in the order of the rows | `labels.phase` |
+| `label histogram` | | the noise on the labels that are counted for a prior | `labels.histogram` |
 | `initial model` | | seed: the first weights | `cli.own_model`, `cli.options.classifiers`, `cli.options.backbones` |
 | `examples` | `test` | which positions are kept for the test, by a public seed | `data.parts` |
 | `glyphs` | `identities` | which characters are chosen, by a public seed | `data.users.glyphs` |

@@ -1,4 +1,4 @@
-"""Randomised response on labels: exact thresholds, priors, bins and Laplace noise for numbers, losses that undo it."""
+"""Randomised response on labels: exact thresholds, priors, bins for numbers, losses that undo it."""
 
 from sfumato.mechanisms.randomized_response.bins import BinnedResponse
 from sfumato.mechanisms.randomized_response.corrections import backward_loss, forward_loss, unbiased_targets
