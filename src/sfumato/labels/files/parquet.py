@@ -66,7 +66,8 @@ class ParquetLabels:
     def _batches(self, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
         try:
             with pq.ParquetFile(self.path) as file:
-                yield from file.iter_batches(_ROWS, columns=columns)
+                for group in range(file.num_row_groups):  # all at once, Arrow keeps what it has read of the file
+                    yield from file.iter_batches(_ROWS, row_groups=[group], columns=columns)
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(error) from None
 

@@ -88,11 +88,11 @@ def _ends(epsilon: float, count: int) -> np.ndarray:
     place = np.arange(count)
     shape = np.full(count, np.tanh(rate / 2))  # (1 - q) / (1 + q)
     shape[[0, -1]] = 1 / (1 + np.exp(-rate))  # and all that lies beyond the ends
-    weights = (np.exp(-rate * np.abs(place[:, None] - place)) * (shape * float(WORDS))).astype(np.uint64)
-    np.fill_diagonal(weights, 0)
-    own = _rest(weights)
+    chances = np.exp(-rate * np.abs(place[:, None] - place)) * shape
+    np.fill_diagonal(chances, 0.0)
+    weights = (chances * float(WORDS)).astype(np.uint64)
+    np.fill_diagonal(weights, _rest(weights))
     ratio = most_ratio(epsilon)
-    np.fill_diagonal(weights, own)
     least = [-(-int(most) * ratio.denominator // ratio.numerator) for most in weights.max(axis=0)]
     weights = np.maximum(weights, np.array(least, np.uint64))
     np.fill_diagonal(weights, 0)

@@ -1,8 +1,9 @@
 """Priors on labels: what is refused, the order that they give, and how many labels are worth keeping.
 
 Everything here is a function of public numbers, so none of it costs anything. Labels of one probability stand in the
-order of their numbers. The size is k* of RRWithPrior (Ghazi et al. 2021, Algorithm 3): the one that makes a true report
-most likely, sum of the k largest probabilities * e^epsilon / (e^epsilon + k - 1); of several such the least.
+order of their numbers; so do those that differ in the last bits only, as many as the number of classes has. The size is
+k* of RRWithPrior (Ghazi et al. 2021, Algorithm 3): the one that makes a true report most likely, sum of the k largest
+probabilities * e^epsilon / (e^epsilon + k - 1); of several such the least.
 
 >>> order, size = ranked(np.array([0.2, 0.55, 0.25]), epsilon=1.0)
 >>> order.tolist(), int(size)
@@ -57,17 +58,30 @@ def ranked(prior: np.ndarray, epsilon: float, size: int | None = None) -> tuple[
     Returns:
         int64 [classes] or [rows, classes], and int64 [] or [rows].
     """
-    order = np.argsort(-prior, axis=-1, kind="stable")
+    order, sums = _sorted(prior)
     if size is not None:
         return order, np.full(prior.shape[:-1], size, np.int64)
-    gain = np.cumsum(np.take_along_axis(prior, order, axis=-1), axis=-1, dtype=np.float64)
-    gain /= 1 + np.arange(prior.shape[-1]) * math.exp(-epsilon)
-    return order, np.asarray(gain.argmax(axis=-1) + 1)
+    sums /= 1 + np.arange(prior.shape[-1]) * math.exp(-epsilon)
+    return order, np.asarray(sums.argmax(axis=-1) + 1)
+
+
+def _sorted(prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The order of labels, and the sums of the likeliest ones, both as the prior.
+
+    Numbers are sorted with their labels in their last bits: five times as fast as sorting labels by numbers.
+    """
+    count = prior.shape[-1]
+    last = (1 << (count - 1).bit_length()) - 1
+    keys = (prior.astype(np.float64) + 0.0).view(np.int64)  # in the order of the numbers, as none is below 0.0
+    keys = (keys | last) - np.arange(count)
+    keys.sort(axis=-1)
+    keys = np.ascontiguousarray(keys[..., ::-1])
+    order = last - (keys & last)
+    return order, np.cumsum((keys & ~last).view(np.float64), axis=-1)
 
 
 def success(prior: np.ndarray, epsilon: float, size: int | None = None) -> np.ndarray:
     """The probability of a true report for a label that is drawn from the prior, float64 [] or [rows]."""
-    order, sizes = ranked(prior, epsilon, size)
-    sums = np.cumsum(np.take_along_axis(prior, order, axis=-1), axis=-1, dtype=np.float64)
+    sums, sizes = _sorted(prior)[1], ranked(prior, epsilon, size)[1]
     held = np.take_along_axis(sums, np.expand_dims(sizes - 1, -1), axis=-1)[..., 0]
     return held / (1 + (sizes - 1) * math.exp(-epsilon))

@@ -39,7 +39,7 @@ from sfumato.mechanisms.randomized_response.words import (
     shares,
 )
 
-_ROWS = 1 << 14  # labels that a thread does at a time: what they need stays in its cache
+_ROWS = 1 << 13  # labels that a thread does at a time: what they need stays in its cache
 
 
 @dataclass(frozen=True, kw_only=True)
