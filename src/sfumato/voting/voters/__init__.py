@@ -1,1 +1,1 @@
-"""How an agent votes: with a model of its own, or by the nearest of its records."""
+"""How an agent comes to its votes: from its nearest records, or by a model that it trains."""
