@@ -26,6 +26,7 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `initial head` | | seed: the first weights of a shared head | `training.course` |
 | `supervised order` | which rows, epoch | the order of an epoch of plain training | `training.supervised` |
 | `supervised draws` | | seed: what the model draws in plain training | `training.supervised` |
+| `domain classifier` | | seed: the first weights of what tells domains apart | `voting.voters.dann` |
 | `votes` | user | which of a user's words are counted | `federated.word_votes` |
 | `vote noise` | | the noise on the words' votes | `federated.vocabulary` |
 | `initial model` | | seed: the first weights | `cli.own_model`, `cli.options.classifiers`, `cli.options.backbones` |
