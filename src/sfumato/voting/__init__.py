@@ -1,1 +1,1 @@
-"""Voting: agents with private records answer public queries together, and a student learns from the answers."""
+"""Agents with private data vote on public queries; the noisy counts label what a student learns from."""
