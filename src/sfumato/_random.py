@@ -24,8 +24,14 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `statistics` | round | seed: what the model draws for public inputs | `central.gradients` |
 | `local` | round, slot | seed: a client's order and draws | `federated.deltas`, `federated.centralized` |
 | `initial head` | | seed: the first weights of a shared head | `training.course` |
+| `supervised order` | which rows, epoch | the order of an epoch of plain training | `training.supervised` |
+| `supervised draws` | | seed: what the model draws in plain training | `training.supervised` |
+| `domain classifier` | | seed: the first weights of what tells domains apart | `voting.voters.dann` |
 | `votes` | user | which of a user's words are counted | `federated.word_votes` |
 | `vote noise` | | the noise on the words' votes | `federated.vocabulary` |
+| `tally noise` | | the noise on the counts of all queries | `voting.tally.clear` |
+| `threshold noise` | | the noise on the highest counts | `voting.tally.clear` |
+| `queries` | | which of the pool is asked about, by a public seed | `voting.queries` |
 | `initial model` | | seed: the first weights | `cli.own_model`, `cli.options.classifiers`, `cli.options.backbones` |
 | `examples` | `test` | which positions are kept for the test, by a public seed | `data.parts` |
 | `glyphs` | `identities` | which characters are chosen, by a public seed | `data.users.glyphs` |
