@@ -32,6 +32,8 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `vote noise` | | the noise on the words' votes | `federated.vocabulary` |
 | `tally noise` | | the noise on the counts of all queries | `voting.tally.clear` |
 | `threshold noise` | | the noise on the highest counts | `voting.tally.clear` |
+| `tally token` | | the name of a question, for the tally | `voting.course` |
+| `cost of votes` | | the noise on what the answers cost | `voting.published_cost` |
 | `queries` | | which of the pool is asked about, by a public seed | `voting.queries` |
 | `initial model` | | seed: the first weights | `cli.own_model`, `cli.options.classifiers`, `cli.options.backbones` |
 | `examples` | `test` | which positions are kept for the test, by a public seed | `data.parts` |
