@@ -79,7 +79,7 @@ def test_the_directions_are_drawn_anew_for_each_source():
     rows, losses = np.eye(2, dtype=np.float32), set()
     for seed in range(6):
         with smoothness(rows, **OPTIONS)(network(), RandomSource.from_seed(seed), torch.device("cpu")) as term:
-            losses.add(float(term.loss(0.0)))
+            losses.add(term.loss(0.0).item())
     assert len(losses) > 2  # two rows have two orders
 
 
