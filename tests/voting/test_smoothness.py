@@ -75,6 +75,14 @@ def test_the_same_source_learns_the_same(attributes):
     assert not np.array_equal(once(1), once(2))
 
 
+def test_the_directions_are_drawn_anew_for_each_source():
+    rows, losses = np.eye(2, dtype=np.float32), set()
+    for seed in range(6):
+        with smoothness(rows, **OPTIONS)(network(), RandomSource.from_seed(seed), torch.device("cpu")) as term:
+            losses.add(term.loss(0.0).item())
+    assert len(losses) > 2  # two rows have two orders
+
+
 def test_a_model_that_starts_with_equal_outputs_meets_no_division_by_zero():
     rows = np.zeros((4, 2), np.float32)
     start = nn.Linear(2, 2)

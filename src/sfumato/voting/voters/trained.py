@@ -63,7 +63,6 @@ class TrainedVoter:
         device: str = "cpu",
         source: RandomSource,
     ) -> None:
-        self._attributes = agents.labels.dtype.kind == "b"
         (self._queries,), _ = pool.examples(queries)
         self._agents, self._model, self._settings = agents, model, settings
         self._soft, self._device, self._source = soft, device, source
@@ -88,12 +87,10 @@ class TrainedVoter:
                 agent.
         """
         inputs, labels = self._agents.examples(agent)
-        if self._attributes:
-            labels = labels.astype(bool)
         classes = self._agents.num_classes
         if not len(labels):
             return np.zeros((len(self._queries), classes), np.float32)
-        if not self._attributes and (labels == labels[0]).all():
+        if not self._agents.of_attributes and (labels == labels[0]).all():
             return np.tile(np.eye(classes, dtype=np.float32)[labels[0]], (len(self._queries), 1))
         source = self._source.within(f"agent {agent}")
         try:
@@ -125,9 +122,9 @@ class TrainedVoter:
                 "that are not finite? lower the learning rate, or leave the agent out"
             )
         if not self._soft:
-            if self._attributes:
+            if self._agents.of_attributes:
                 return (found >= 0).astype(np.float32)
             return np.eye(found.shape[1], dtype=np.float32)[found.argmax(1)]
         logits = torch.from_numpy(found).double()
-        shares = torch.sigmoid(logits) if self._attributes else torch.softmax(logits, dim=1)
+        shares = torch.sigmoid(logits) if self._agents.of_attributes else torch.softmax(logits, dim=1)
         return (torch.floor(shares * _STEPS) / _STEPS).float().numpy()
