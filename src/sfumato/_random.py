@@ -27,6 +27,7 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `supervised order` | which rows, epoch | the order of an epoch of plain training | `training.supervised` |
 | `supervised draws` | | seed: what the model draws in plain training | `training.supervised` |
 | `domain classifier` | | seed: the first weights of what tells domains apart | `voting.voters.dann` |
+| `smoothness` | | seed: in which directions a student's worst neighbours are sought | `voting.smoothness` |
 | `votes` | user | which of a user's words are counted | `federated.word_votes` |
 | `vote noise` | | the noise on the words' votes | `federated.vocabulary` |
 | `tally noise` | | the noise on the counts of all queries | `voting.tally.clear` |
