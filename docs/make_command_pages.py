@@ -38,6 +38,14 @@ EXAMPLES = {
         *_RATED,
         "$ sfumato fedrecon --data ml-latest-small --model matrix_factorization --epsilon 8 --dry-run",
     ],
+    "vote ae": [
+        "$ sfumato vote ae --agents agents.npz --pool pool.npz --epsilon 3 --delta 1e-3 --dry-run",
+        "$ sfumato vote ae --agents agents.npz --pool pool.npz --model lenet300_100 --epsilon 3 --delta 1e-3 \\",
+        ">     --queries 100 --epochs 5 --out runs/vote",
+    ],
+    "vote knn": [
+        "$ sfumato vote knn --agents agents.npz --pool pool.npz --features hog --epsilon 1 --dry-run",
+    ],
     "personalise": [
         *_RATED,
         "$ sfumato fedrecon --data ml-latest-small --model matrix_factorization --noise-multiplier 1 --rounds 2 \\",
@@ -137,7 +145,20 @@ _LEDGER = [
     '        ledger.append(acc.Gaussian(2.0).poisson(0.02), phase="train", step=step)',
 ]
 
+_AGENTS = [
+    "# scikit-learn's digits: 40 agents hold some, the others are public",
+    "import numpy as np",
+    "from sklearn.datasets import load_digits",
+    "",
+    "x, y = load_digits(return_X_y=True)",
+    "x = np.kron(x.reshape(-1, 8, 8) * 15, np.ones((2, 2))).astype(np.uint8)",
+    'np.savez("agents.npz", images=x[:1200], users=[f"agent {i % 40}" for i in range(1200)], labels=y[:1200])',
+    'np.savez("pool.npz", x_train=x[1200:1700], y_train=y[1200:1700], x_test=x[1700:], y_test=y[1700:])',
+]
+
 PREPARE = {
+    "vote ae": _AGENTS,
+    "vote knn": _AGENTS,
     "ledger show": _LEDGER,
     "ledger verify": _LEDGER,
     "ledger merge": [
@@ -168,6 +189,8 @@ SEE = {
     "fedrecon": "[Keep a part of the model with its user](../../how-to/federated-reconstruction.md), "
     "[train on ratings](../../how-to/ratings.md).",
     "personalise": "[Keep a part of the model with its user](../../how-to/federated-reconstruction.md).",
+    "vote ae": "[Vote](../../how-to/voting.md), [noisy votes](../../explanation/votes.md).",
+    "vote knn": "[Vote](../../how-to/voting.md), [noisy votes](../../explanation/votes.md).",
     "centralized": "[How to choose](../../how-to/choose.md).",
     "dpsgd": "[Train a private classifier](../../how-to/dpsgd.md), "
     "[read a statement](../../how-to/read-a-statement.md).",
