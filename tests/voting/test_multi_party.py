@@ -36,20 +36,19 @@ def test_the_opened_labels_are_those_of_the_noisy_counts(tally, classes):
 
 
 def test_of_equal_noisy_counts_the_lowest_class_wins(tally):
-    """With one unit a vote and little noise, ties are frequent: the test looks for them."""
-    asked = question(units=1, noise_std=0.5, queries=300)
+    asked = question(noise_std=0.5, queries=800)
     ballots = one_hot(asked, seed=9)
     found = tally.open(asked, ballots, source=SOURCE, token="ties")
     wanted = expected(asked, ballots, "ties", seed=SEED)
     assert same(found, wanted)
-    counts = question(units=1, noise_std=0.5, queries=300, opens="counts")
+    counts = question(noise_std=0.5, queries=800, opens="counts")
     noisy = expected(counts, ballots, "ties", seed=SEED).counts
     assert (np.sort(noisy, axis=1)[:, -1] == np.sort(noisy, axis=1)[:, -2]).sum() > 5
 
 
 @pytest.mark.parametrize("threshold", [2.0, 3.0, 100.0])
 def test_a_threshold_answers_the_first_queries_that_reach_it(tally, threshold):
-    asked = question(threshold=threshold, threshold_noise_std=0.4, max_answers=11)
+    asked = question(threshold=threshold, threshold_noise_std=0.5, max_answers=11)
     ballots = fractions(asked) if threshold < 3 else one_hot(asked)
     token = f"confident {threshold}"
     found = tally.open(asked, ballots, source=SOURCE, token=token)
@@ -106,6 +105,11 @@ def test_five_talliers_open_the_same():
     with MultiPartyTally.local(5, seed=SEED) as five:
         found = five.open(asked, one_hot(asked), source=SOURCE, token="five")
     assert same(found, expected(asked, one_hot(asked), "five", seed=SEED, talliers=5))
+
+
+def test_noise_that_is_too_fine_for_shares_is_refused_before_anything_is_sent(tally):
+    with pytest.raises(InputError, match="use more units a vote than 1"):
+        tally.open(question(units=1), [], source=SOURCE, token="fine")
 
 
 def test_counts_that_have_no_room_in_the_field_are_refused_before_anything_is_sent(tally):

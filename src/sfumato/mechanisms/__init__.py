@@ -13,16 +13,12 @@ if TYPE_CHECKING:
 
 __all__ = ["CorrelatedGaussian", "IndependentGaussian", "Mechanism", "in_words"]
 
-_MODULES = {
-    "CorrelatedGaussian": "correlated_gaussian",
-    "IndependentGaussian": "independent",
-    "Mechanism": "mechanism",
-    "in_words": "correlated_gaussian",
-}
-
 
 def __getattr__(name: str) -> Any:
     """What this room makes public under this name."""
-    if name in _MODULES:
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    if name in __all__:
+        for module in ("independent", "correlated_gaussian", "mechanism"):
+            found = getattr(import_module(f"{__name__}.{module}"), name, None)
+            if found is not None:
+                return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,7 +15,6 @@ from sfumato._random import RandomSource
 from sfumato.voting.question import Answers, Question, refuse_ballot
 from sfumato.voting.tally.multi_party import frames
 from sfumato.voting.tally.multi_party.addresses import Address, Credentials, keep_alive, parse
-from sfumato.voting.tally.multi_party.engine import compared_bits
 from sfumato.voting.tally.multi_party.field import FIELD
 
 _CONNECTING = 10.0  # seconds
@@ -60,7 +59,6 @@ class Client:
     ) -> Answers:
         """Send the shares of all ballots, one at a time, and wait for the answers."""
         everyone = range(len(self._addresses))
-        compared_bits(question, len(self._addresses))  # refuses what is too large before anything is sent
         for place in everyone:
             self._send(place, {"kind": "question", "token": token, "question": question.to_json()})
         starts = [self._receive(place, "cast", "answers") for place in everyone]

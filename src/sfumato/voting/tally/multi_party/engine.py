@@ -23,6 +23,7 @@ from sfumato.voting.tally.multi_party.field import FIELD, Field
 
 _STDS = 30  # of noise, in the range that numbers have
 _MASK_BITS = 56
+_LEAST_STD = 5  # of a share of the noise, in units: docs/explanation/votes.md, "Noise on whole numbers"
 
 
 def share_variance(std_units: float, talliers: int):
@@ -34,9 +35,16 @@ def compared_bits(question: Question, talliers: int) -> int:
     """Bits of the numbers that are compared, their sign included.
 
     Raises:
-        InputError: more than the field has room for.
+        InputError: more than the field has room for, or noise so fine that its shares do not add up as they should.
     """
-    std = max(question.noise_units, question.threshold_noise_units)
+    stds = [question.noise_units, *([question.threshold_noise_units] if question.threshold is not None else [])]
+    least = share_variance(min(stds), talliers)
+    if least < _LEAST_STD**2:
+        raise InputError(
+            f"a tallier's share of the noise has a std of {math.sqrt(least):.3g} units, and shares below {_LEAST_STD} "
+            f"do not add up to a discrete Gaussian; use more units a vote than {question.units}"
+        )
+    std = max(stds)
     noise = _STDS * math.sqrt(share_variance(std, talliers) * talliers)
     fixed = max(question.threshold_units if question.threshold is not None else 0, 0)
     fixed = max(fixed, abs(question.cut_units) if question.cut is not None else 0)

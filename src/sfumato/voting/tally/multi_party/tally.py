@@ -44,6 +44,7 @@ from sfumato._random import RandomSource
 from sfumato.voting.question import Answers, Question
 from sfumato.voting.tally.multi_party.addresses import Credentials, parse
 from sfumato.voting.tally.multi_party.client import Client
+from sfumato.voting.tally.multi_party.engine import compared_bits
 from sfumato.voting.tally.multi_party.local import LocalTalliers
 
 
@@ -101,6 +102,7 @@ class MultiPartyTally:
         self, question: Question, ballots: Iterable[tuple[str, np.ndarray]], *, source: RandomSource, token: str
     ) -> Answers:
         """See `Tally.open`; `source` only hides the ballots, the noise is the talliers'."""
+        compared_bits(question, len(self._talliers))  # refuses what does not fit before anything is sent
         try:
             return self._connected().ask(question, ballots, source=source, token=token)
         except BaseException:
