@@ -58,9 +58,9 @@ class Command:
 
 COMMANDS = {
     **{
-        name: Command(
-            module="train",
-            function="train",
+        each.command or name: Command(
+            module="vote" if each.records == "agents" else "train",
+            function="vote" if each.records == "agents" else "train",
             options="options_of",
             summary=each.summary,
             example=each.example,

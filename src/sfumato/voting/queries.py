@@ -40,10 +40,10 @@ def choose(rows: Any, count: int, selection: Selection, seed: int) -> np.ndarray
     whole(queries=count)
     different = _different(rows)
     if len(different) < count:
-        copies = "" if len(different) == len(rows) else f" different ones ({len(rows) - len(different)} are copies)"
+        copies = len(rows) - len(different)
+        what = f"{len(different)} different examples ({copies} are copies)" if copies else f"{len(rows)} examples"
         raise InputError(
-            f"the public pool has {len(different)} examples{copies}, and {count} queries were asked for; ask fewer, or "
-            "give a larger pool"
+            f"the public pool has {what}, and {count} queries were asked for; ask fewer, or give a larger pool"
         )
     stream = RandomSource.from_seed(seed).stream("queries")
     if selection == "random":

@@ -58,6 +58,10 @@ class VoteCostRelease(Event):
         ]
         return np.array(values) + orders / (2 * self.sensitivity_noise**2)
 
+    def rho(self, adjacency: Adjacency) -> float:
+        """Infinite: from some order on the divergence is."""
+        return math.inf
+
 
 def largest_order(beta: float) -> float:
     """The order from which on a noise that follows a sensitivity of this smoothness tells without limit."""

@@ -32,6 +32,7 @@ from sfumato import _check
 from sfumato._check import InputError, guess
 from sfumato._random import RandomSource
 from sfumato.data import to_tensor
+from sfumato.data.examples.dataset import ExampleRows
 from sfumato.training.supervised import AddedLoss, LossAdder, batches_in_order
 
 _STEEPNESS = 10.0  # gamma of the paper's schedule, "in all experiments"
@@ -62,7 +63,7 @@ class DANN:
         """The weight of the reversed gradient when this share of the training is done."""
         return self.weight * (2.0 / (1.0 + math.exp(-_STEEPNESS * share)) - 1.0)
 
-    def towards(self, pool: np.ndarray) -> LossAdder:
+    def towards(self, pool: ExampleRows) -> LossAdder:
         """The domain classifier's loss, for `Supervised.fit`.
 
         Args:
@@ -71,8 +72,9 @@ class DANN:
         Raises:
             InputError: the pool has fewer rows; or, when a training begins, the model has no such layer.
         """
-        if len(pool) < 2:
-            raise InputError(f"domain adaptation needs at least 2 public rows to adapt to, got {len(pool)}")
+        size = int(pool.shape[0])
+        if size < 2:
+            raise InputError(f"domain adaptation needs at least 2 public rows to adapt to, got {size}")
 
         @contextmanager
         def adder(model: nn.Module, source: RandomSource, device: torch.device) -> Iterator[AddedLoss]:
@@ -82,7 +84,7 @@ class DANN:
                 seen[:] = [inputs[0].flatten(1)]
 
             def batch(rows: np.ndarray) -> Tensor:
-                return to_tensor(pool[rows]).to(device)
+                return to_tensor(np.asarray(pool[rows])).to(device)
 
             name, layer = self.feature_layer(model)
             hook = layer.register_forward_pre_hook(look)
@@ -93,7 +95,7 @@ class DANN:
                     raise InputError(f"the model does not use its layer {name}; name another one in adaptation layer=")
                 classifier = self._classifier(seen[0].shape[1], source).to(device)
                 model.train()
-                order = batches_in_order(source, "pool", len(pool), -(-len(pool) // self.batch_size))
+                order = batches_in_order(source, "pool", size, -(-size // self.batch_size))
 
                 def loss(share: float) -> Tensor:
                     own = seen[0]

@@ -9,13 +9,14 @@ References:
     Zhu, Yu, Tsai, Pittaluga, Faraki, Chandraker, Wang: Voting-based Approaches for Differentially Private Federated
     Learning (2020), arXiv 2010.04851, Algorithm 1.
 
->>> from sfumato.data import from_arrays
+>>> from sfumato.data import examples_from_arrays, from_arrays
 >>> inputs = np.array([[-1.0], [1.0], [2.0], [3.0]], np.float32)
 >>> agents = from_arrays(inputs, labels=[0, 1, 1, 1], users=["a", "a", "b", "b"])
->>> settings = Supervised(learning_rate=1.0)
->>> voter = TrainedVoter(agents, inputs, nn.Linear(1, 2), settings, source=RandomSource.from_seed(1))
+>>> settings, source = Supervised(learning_rate=1.0), RandomSource.from_seed(1)
+>>> pool = examples_from_arrays(inputs)
+>>> voter = TrainedVoter(agents, pool, np.array([0, 3]), nn.Linear(1, 2), settings, source=source)
 >>> voter.votes(0).argmax(1).tolist(), voter.votes(1).argmax(1).tolist()  # "b" knows a single class
-([0, 1, 1, 1], [1, 1, 1, 1])
+([0, 1], [1, 1])
 """
 
 import numpy as np
@@ -25,7 +26,7 @@ from torch import nn
 from sfumato._check import InputError
 from sfumato._one_thread import one_thread_each
 from sfumato._random import RandomSource
-from sfumato.data import UserDataset
+from sfumato.data import ExampleDataset, UserDataset
 from sfumato.runs.checkpoint import digest
 from sfumato.training.supervised import Supervised, outputs
 from sfumato.voting.voters.dann import DANN
@@ -38,47 +39,35 @@ class TrainedVoter:
 
     Args:
         agents: each user is an agent; labels are classes, int64 [n], or attributes, bool [n, A].
-        queries: public rows [queries, …] of the agents' shape.
+        pool: public examples of the agents' shape, to which an agent's model may be adapted; labels are not read.
+        queries: int64 [queries], positions in the pool.
         model: public; each agent begins with a copy of it. One output for each class or attribute.
         settings: how an agent trains.
         soft: vote with probabilities instead of the most likely class, or of the attributes that are more likely than
             not.
-        adaptation: adapts an agent's model to the public pool while it trains; None does not.
-        pool: public rows to adapt to; None takes the queries.
+        adaptation: adapts an agent's model to the pool while it trains; None does not.
         device: where agents train.
         source: of this vote; each agent has a part of it.
-
-    Raises:
-        InputError: labels that are neither, or queries of another shape.
     """
 
     def __init__(
         self,
         agents: UserDataset,
+        pool: ExampleDataset,
         queries: np.ndarray,
         model: nn.Module,
         settings: Supervised,
         *,
         soft: bool = False,
         adaptation: DANN | None = None,
-        pool: np.ndarray | None = None,
         device: str = "cpu",
         source: RandomSource,
     ) -> None:
-        agents.refuse_values("vote on them")
-        self._attributes = agents.labels.dtype.kind == "b"
-        if agents.of_sequences and not self._attributes:
-            raise InputError("the labels are tokens of sequences: agents vote for one class, or for several attributes")
-        for name, rows in (("queries", queries), ("pool", queries if pool is None else pool)):
-            if rows.shape[1:] != agents.input_shape or rows.dtype != agents.dtype:
-                raise InputError(
-                    f"the {name} must be {agents.dtype} {agents.input_shape} as the agents' records are, got "
-                    f"{rows.dtype} {rows.shape[1:]}; bring both to one shape and type"
-                )
-        self._agents, self._queries, self._model, self._settings = agents, queries, model, settings
+        (self._queries,), _ = pool.examples(queries)
+        self._agents, self._model, self._settings = agents, model, settings
         self._soft, self._device, self._source = soft, device, source
         self._adaptation = adaptation
-        self._added = None if adaptation is None else adaptation.towards(queries if pool is None else pool)
+        self._added = None if adaptation is None else adaptation.towards(pool.inputs[0])
 
     def votes(self, agent: int) -> np.ndarray:
         """One agent's votes; any number of threads may ask.
@@ -98,12 +87,10 @@ class TrainedVoter:
                 agent.
         """
         inputs, labels = self._agents.examples(agent)
-        if self._attributes:
-            labels = labels.astype(bool)
         classes = self._agents.num_classes
         if not len(labels):
             return np.zeros((len(self._queries), classes), np.float32)
-        if not self._attributes and (labels == labels[0]).all():
+        if not self._agents.of_attributes and (labels == labels[0]).all():
             return np.tile(np.eye(classes, dtype=np.float32)[labels[0]], (len(self._queries), 1))
         source = self._source.within(f"agent {agent}")
         try:
@@ -125,8 +112,8 @@ class TrainedVoter:
         """From what a model gives, float32 [queries, classes], to votes."""
         if found.shape[1:] != (self._agents.num_classes,):
             raise InputError(
-                f"the model gives outputs {found.shape[1:]}, and there are {self._agents.num_classes} classes; build it for "
-                "as many"
+                f"the model gives outputs {found.shape[1:]}, not one for each of the {self._agents.num_classes} "
+                "classes; build it for as many"
             )
         if not np.isfinite(found).all():
             query = int(np.argmin(np.isfinite(found).all(1)))
@@ -135,9 +122,9 @@ class TrainedVoter:
                 "that are not finite? lower the learning rate, or leave the agent out"
             )
         if not self._soft:
-            if self._attributes:
+            if self._agents.of_attributes:
                 return (found >= 0).astype(np.float32)
             return np.eye(found.shape[1], dtype=np.float32)[found.argmax(1)]
         logits = torch.from_numpy(found).double()
-        shares = torch.sigmoid(logits) if self._attributes else torch.softmax(logits, dim=1)
+        shares = torch.sigmoid(logits) if self._agents.of_attributes else torch.softmax(logits, dim=1)
         return (torch.floor(shares * _STEPS) / _STEPS).float().numpy()
