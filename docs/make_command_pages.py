@@ -84,6 +84,11 @@ EXAMPLES = {
         ">     --clients-per-round 2 --out runs/a",
         "$ sfumato close runs/a",
     ],
+    "tally": [
+        "# each on a machine of its own, with the certificate of its host",
+        "$ sfumato tally --index 1 --talliers one.example:7001 two.example:7001 three.example:7001 --out tallier \\",
+        ">     --listen 0.0.0.0 --certificate one.crt --key one.key --authority authority.crt",
+    ],
     "account": [
         "$ sfumato account --noise-multiplier 1 --sampling-rate 0.01 --steps 10000 --delta 1e-5",
         "$ sfumato account --noise-multiplier 1 --sample-size 100 --population 10000 --steps 100 --adjacency replace",
@@ -197,6 +202,7 @@ SEE = {
     "check-model": "[Train a private classifier](../../how-to/dpsgd.md).",
     "embed": "[Tutorial](../../tutorials/embeddings.md).",
     "report": "[Read a statement](../../how-to/read-a-statement.md).",
+    "tally": "[A private tally](../../how-to/private-tally.md), [noisy votes](../../explanation/votes.md).",
     "close": "[Stop and resume](../../how-to/resume.md), [randomness](../../explanation/randomness.md).",
     "account": "[The accountants compared](../../explanation/accountants.md), "
     "[virtual clients](../../explanation/virtual-clients.md), "
@@ -213,6 +219,9 @@ SEE = {
     "data pack": "[Tutorial](../../tutorials/embeddings.md).",
     "data glyphs": "[Tutorial](../../tutorials/embeddings.md).",
 }
+
+NOT_RUN = {"tally": "talliers wait for each other, on other machines"}
+"""Examples that the tests cannot run, and why."""
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -231,6 +240,7 @@ def pages() -> Iterator[tuple[str, str]]:
         lines = [f"# sfumato {name}", "", f"{summary}.", ""]
         if name in PREPARE:
             lines += ["```python", *PREPARE[name], "```", ""]
+        lines += [f"<!-- no-run: {NOT_RUN[name]} -->"] if name in NOT_RUN else []
         lines += ["```console", *EXAMPLES[name], "```", ""]
         lines += [f"See also: {SEE[name]}", "", "## The options that matter", ""]
         lines += ["```text", help_text(name, "--help"), "```", ""]

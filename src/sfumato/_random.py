@@ -30,6 +30,9 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `smoothness` | | seed: in which directions a student's worst neighbours are sought | `voting.smoothness` |
 | `votes` | user | which of a user's words are counted | `federated.word_votes` |
 | `vote noise` | | the noise on the words' votes | `federated.vocabulary` |
+| `tallier noise` | what it is on | a tallier's share of the noise | `voting.tally.multi_party.tallier` |
+| `ballot shares` | token, agent, ballot | what hides a ballot in its shares | `voting.tally.multi_party.client` |
+| `ballot check` | | what talliers check ballots with, from coins of their own | `voting.tally.multi_party.box` |
 | `tally noise` | | the noise on the counts of all queries | `voting.tally.clear` |
 | `threshold noise` | | the noise on the highest counts | `voting.tally.clear` |
 | `tally token` | | the name of a question, for the tally | `voting.course` |

@@ -116,6 +116,14 @@ COMMANDS = {
         summary="end a run that was stopped, and delete its key",
         example="sfumato close runs/a",
     ),
+    "tally": Command(
+        module="tally",
+        function="tally",
+        options="TallyOptions",
+        summary="one of several parties that count votes together and see none",
+        example="sfumato tally --index 1 --talliers 127.0.0.1:7001 127.0.0.1:7002 127.0.0.1:7003 --out tallier-1",
+        matters=("index", "talliers", "out", "listen", "certificate", "key", "authority", "wait", "once"),
+    ),
     "account": Command(
         module="accounting.account",
         function="account",
