@@ -36,7 +36,7 @@ import sys, time
 import numpy as np
 from sfumato._random import RandomSource
 from sfumato.labels.phase import reports_of, words_of
-from sfumato.mechanisms import LabelResponse
+from sfumato.mechanisms.randomized_response import LabelResponse
 
 count, threads, own = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "own"
 block = 1 << 18
@@ -94,7 +94,7 @@ def labels(count: int, threads: int, turns: int) -> list[Row]:
 
 def bins(turns: int) -> list[Row]:
     """The best bins for 1,000 values."""
-    from sfumato.mechanisms import BinnedResponse
+    from sfumato.mechanisms.randomized_response import BinnedResponse
 
     rng = np.random.default_rng(0)
     values, prior = np.sort(rng.random(1000)), rng.dirichlet(np.full(1000, 0.3))

@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from sfumato.accounting import Budget, Gaussian, Guarantee, InputError, Laplace, Statement, calibrate, guarantee
     from sfumato.central import DPSGD
     from sfumato.federated import Centralized, FedAvg, FedEmb, FedSGD
+    from sfumato.voting import AEDPFL, KNNDPFL
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AEDPFL",
     "DPSGD",
+    "KNNDPFL",
     "Budget",
     "Centralized",
     "FedAvg",
@@ -38,7 +41,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """What a room makes public under this name; accounting is asked first, since it needs no torch."""
     if name in __all__:
-        for room in ("accounting", "central", "federated"):
+        for room in ("accounting", "central", "federated", "voting"):
             try:
                 found = getattr(import_module(f"sfumato.{room}"), name, None)
             except ModuleNotFoundError as error:

@@ -24,10 +24,22 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `statistics` | round | seed: what the model draws for public inputs | `central.gradients` |
 | `local` | round, slot | seed: a client's order and draws | `federated.deltas`, `federated.centralized` |
 | `initial head` | | seed: the first weights of a shared head | `training.course` |
+| `supervised order` | which rows, epoch | the order of an epoch of plain training | `training.supervised` |
+| `supervised draws` | | seed: what the model draws in plain training | `training.supervised` |
+| `domain classifier` | | seed: the first weights of what tells domains apart | `voting.voters.dann` |
+| `smoothness` | | seed: in which directions a student's worst neighbours are sought | `voting.smoothness` |
 | `votes` | user | which of a user's words are counted | `federated.word_votes` |
 | `vote noise` | | the noise on the words' votes | `federated.vocabulary` |
 | `label words` | | a word for each label, in the order of the rows | `labels.phase` |
 | `label histogram` | | the noise on the labels that are counted for a prior | `labels.histogram` |
+| `tallier noise` | what it is on | a tallier's share of the noise | `voting.tally.multi_party.tallier` |
+| `ballot shares` | token, agent, ballot | what hides a ballot in its shares | `voting.tally.multi_party.client` |
+| `ballot check` | | what talliers check ballots with, from coins of their own | `voting.tally.multi_party.box` |
+| `tally noise` | | the noise on the counts of all queries | `voting.tally.clear` |
+| `threshold noise` | | the noise on the highest counts | `voting.tally.clear` |
+| `tally token` | | the name of a question, for the tally | `voting.course` |
+| `cost of votes` | | the noise on what the answers cost | `voting.published_cost` |
+| `queries` | | which of the pool is asked about, by a public seed | `voting.queries` |
 | `initial model` | | seed: the first weights | `cli.own_model`, `cli.options.classifiers`, `cli.options.backbones` |
 | `examples` | `test` | which positions are kept for the test, by a public seed | `data.parts` |
 | `glyphs` | `identities` | which characters are chosen, by a public seed | `data.users.glyphs` |

@@ -17,22 +17,25 @@ class Algorithm:
 
     Attributes:
         package, plan: where the plan's class is: `from {package} import {plan}`.
-        records: what it trains on: data sets by "users", or of "examples". Says which reader and models a command has.
-        title: its name in headings; a guarantee puts "DP-" in front.
+        records: what it trains on: data sets by "users", or of "examples"; or who votes: "agents". Says which reader
+            and models a command has.
+        title: its name in headings; a guarantee puts "DP-" in front, unless it is in the name.
         summary: one line for the overview of commands.
         about: the first paragraph of the command's help.
         example: one use of the command, in its help.
         matters: the options that the short help shows, by field name; --help-all shows the others, too.
+        command: the words of the command, where they are not the plan's name.
     """
 
     package: str
     plan: str
-    records: Literal["users", "examples"]
+    records: Literal["users", "examples", "agents"]
     title: str
     summary: str
     about: str
     example: str
     matters: tuple[str, ...]
+    command: str | None = None
 
     def load(self) -> Any:
         """The plan's class."""
@@ -50,6 +53,8 @@ _FEDERATED = (
     "resume",
     "dry_run",
 )
+
+_VOTE = ("agents", "pool", "epsilon", "queries", "talliers", "out", "resume", "dry_run")
 
 ALGORITHMS: dict[str, Algorithm] = {
     "fedemb": Algorithm(
@@ -126,5 +131,38 @@ ALGORITHMS: dict[str, Algorithm] = {
             "dry_run",
         ),
     ),
+    "ae_dpfl": Algorithm(
+        package="sfumato.voting",
+        plan="AEDPFL",
+        records="agents",
+        title="AE-DPFL",
+        summary="agents that each train a model label public examples by a noisy vote; a student learns from it",
+        about="Label public examples by the votes of agents that each train a model of their own (AE-DPFL), and train "
+        "a student on the noisy answers. The agents' models and votes are never released.",
+        example="sfumato vote ae --agents agents.npz --pool pool.npz --epsilon 3 --delta 1e-3 --dry-run",
+        matters=(*_VOTE, "model", "adaptation_weight"),
+        command="vote ae",
+    ),
+    "knn_dpfl": Algorithm(
+        package="sfumato.voting",
+        plan="KNNDPFL",
+        records="agents",
+        title="kNN-DPFL",
+        summary="agents label public examples by their nearest records under noise; a student learns from it",
+        about="Label public examples by the votes of agents' nearest records in a public feature space (kNN-DPFL), and "
+        "train a student on the noisy answers.",
+        example="sfumato vote knn --agents agents.npz --pool pool.npz --features hog --epsilon 1 --dry-run",
+        matters=(*_VOTE, "features", "neighbours"),
+        command="vote knn",
+    ),
 }
-"""By the name of the command, which is also the name of the plan."""
+"""By the name of the plan, which is also the command's unless it has one of its own."""
+
+TRAINED = {name: each for name, each in ALGORITHMS.items() if each.records != "agents"}
+"""Those that train in rounds on the records themselves."""
+
+
+def command_of(plan: str) -> str:
+    """The words of a plan's command; the name itself where no plan is called so."""
+    algorithm = ALGORITHMS.get(plan)
+    return plan if algorithm is None or algorithm.command is None else algorithm.command

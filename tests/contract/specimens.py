@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from sfumato import data
-from sfumato.algorithms import ALGORITHMS
+from sfumato.algorithms import TRAINED
 from sfumato.training import Cadence, Result
 
 UNITS, FEATURES, CLASSES, ROUNDS = 8, 8, 4, 5
@@ -162,7 +162,7 @@ _CORRELATED: dict[str, dict[str, Any]] = {
 CORRELATED = ["dpsgd+tree", "fedavg+banded", "fedemb+blt", "fedsgd+bisr", "fedavg+tree", "dpsgd+cyclic"]
 """Runs whose rounds share noise, or limit who takes part: an algorithm of the registry and more fields of its plan."""
 
-NAMES = list(ALGORITHMS)
+NAMES = list(TRAINED)
 PRIVATE = [name for name in NAMES if name not in SPECIMENS or SPECIMENS[name].guarantee]
 
 
@@ -171,7 +171,7 @@ def plan_of(name: str, *, units: int = 4, rounds: int = ROUNDS, **changes: Any) 
     algorithm, _, noise = name.partition("+")
     specimen = SPECIMENS[algorithm]
     fields = {**specimen.fields, specimen.rounds: rounds, **specimen.cohort(units), **_CORRELATED.get(noise, {})}
-    return ALGORITHMS[algorithm].load()(**{**fields, **changes})
+    return TRAINED[algorithm].load()(**{**fields, **changes})
 
 
 def fit(name: str, out: Path | None, *, model: nn.Module | None = None, **changes: Any) -> Result:

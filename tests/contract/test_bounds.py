@@ -18,7 +18,7 @@ from contract.battery import (
     summed,
 )
 from contract.specimens import NAMES, PRIVATE, SPECIMENS, UNITS, fit, network, plan_of
-from sfumato.algorithms import ALGORITHMS
+from sfumato.algorithms import TRAINED
 from sfumato.training import PrivatePlan
 
 HINTS = typing.get_type_hints(PrivatePlan)
@@ -33,7 +33,7 @@ def contribution_of(name, plan, records, **model):
 
 
 def test_every_algorithm_of_the_registry_has_a_specimen():
-    assert list(SPECIMENS) == list(ALGORITHMS)
+    assert list(SPECIMENS) == list(TRAINED)
 
 
 def test_the_battery_knows_every_clipping_and_every_sampling():

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from contract.specimens import NAMES, PRIVATE, SPECIMENS
-from sfumato.algorithms import ALGORITHMS
+from sfumato.algorithms import TRAINED
 from sfumato.cli.main import main
 
 
@@ -16,9 +16,9 @@ def test_help_tells_every_field_of_the_plan_once(name, capsys):
     assert main([name, "--help-all"]) == 0
     told = capsys.readouterr().out
     options = re.findall(r"^[│ ] --([a-z0-9-]+)", told, re.MULTILINE)
-    for field in dataclasses.fields(ALGORITHMS[name].load()):
+    for field in dataclasses.fields(TRAINED[name].load()):
         assert options.count(field.name.replace("_", "-")) == 1, field.name
-    assert ALGORITHMS[name].about[:40] in told
+    assert TRAINED[name].about[:40] in told
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,7 +9,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.labels import label_facts, randomized
 from sfumato.labels.phase import reports_of, words_of
-from sfumato.mechanisms import BinnedResponse, LabelResponse
+from sfumato.mechanisms.randomized_response import BinnedResponse, LabelResponse
 from sfumato.runs import Run
 
 RESPONSE = LabelResponse(epsilon=1.0, classes=5)

@@ -185,7 +185,7 @@ def test_a_run_without_noise_promises_nothing_in_plain_words(make_run):
 
 def test_a_stopped_run_says_for_which_rounds_it_speaks(make_run):
     text = read(write_report([make_run(done=12)])).text
-    assert "stopped early, after 12 of 40 rounds. The statement is for the rounds that ran." in text
+    assert "stopped early, after 12 of 40 rounds. The statement is for those that ran." in text
     assert "The trained model was not measured" in text
 
 

@@ -58,9 +58,9 @@ class Command:
 
 COMMANDS = {
     **{
-        name: Command(
-            module="train",
-            function="train",
+        each.command or name: Command(
+            module="vote" if each.records == "agents" else "train",
+            function="vote" if each.records == "agents" else "train",
             options="options_of",
             summary=each.summary,
             example=each.example,
@@ -134,6 +134,14 @@ COMMANDS = {
         options="CloseOptions",
         summary="end a run that was stopped, and delete its key",
         example="sfumato close runs/a",
+    ),
+    "tally": Command(
+        module="tally",
+        function="tally",
+        options="TallyOptions",
+        summary="one of several parties that count votes together and see none",
+        example="sfumato tally --index 1 --talliers 127.0.0.1:7001 127.0.0.1:7002 127.0.0.1:7003 --out tallier-1",
+        matters=("index", "talliers", "out", "listen", "certificate", "key", "authority", "wait", "once"),
     ),
     "account": Command(
         module="accounting.account",

@@ -61,7 +61,7 @@ def train(name: str, argv: Sequence[str]) -> int:
     if run.threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(run.threads)  # also tells a team of processes not to divide the cores
         torch.set_num_threads(run.threads)
-    out = _folder(name, run)
+    out = free_folder(name, run)
     logs = open_logs(run.log, out, private=run.log_private, public_evaluation=run.public_evaluation)
     if run.dry_run and options.data.data is None and getattr(options.plan, "population", None):
         if is_own(options.model.model):
@@ -140,7 +140,7 @@ def _refuse_other_budget(options: Any) -> None:
         )
 
 
-def _folder(name: str, run: RunOptions) -> Path:
+def free_folder(name: str, run: Any) -> Path:
     """Where the run goes; never onto something that is there."""
     if run.resume is not None:
         if run.out is not None and run.out != run.resume:

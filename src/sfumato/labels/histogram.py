@@ -21,7 +21,7 @@ from sfumato import _check
 from sfumato._random import RandomSource
 from sfumato.accounting import DiscreteLaplace
 from sfumato.labels.priors import smoothed
-from sfumato.mechanisms import discrete_laplace
+from sfumato.mechanisms.discrete_laplace import discrete_laplace
 from sfumato.mechanisms.randomized_response.words import require_epsilon
 from sfumato.runs import Run
 

@@ -3,7 +3,7 @@
 A run that goes on finds the labels that it has drawn, and neither draws nor pays again. If it died before they were
 kept, it draws the same ones: the n-th label has the n-th word of the run's stream.
 
->>> from sfumato.mechanisms import LabelResponse
+>>> from sfumato.mechanisms.randomized_response import LabelResponse
 >>> response = LabelResponse(epsilon=2.0, classes=3)
 >>> with Run.open(None, plan={"plan": "labels"}, seed=1) as run:
 ...     _ = run.start("what identifies plan and data")
@@ -20,7 +20,7 @@ import torch
 
 from sfumato._random import RandomSource, Stream
 from sfumato.accounting import Event
-from sfumato.mechanisms import LabelResponse
+from sfumato.mechanisms.randomized_response import LabelResponse
 from sfumato.runs import Facts, Run
 
 PHASE = "labels"

@@ -12,7 +12,7 @@ from sfumato._check import InputError
 from sfumato.accounting import guarantee
 from sfumato.labels.histogram import NoisyHistogram
 from sfumato.labels.phase import Response
-from sfumato.mechanisms import BinnedResponse, GridLaplace, LabelResponse
+from sfumato.mechanisms.randomized_response import BinnedResponse, GridLaplace, LabelResponse
 from sfumato.mechanisms.randomized_response.bins import MOST_VALUES
 from sfumato.mechanisms.randomized_response.words import LEAST_EPSILON, require_epsilon
 

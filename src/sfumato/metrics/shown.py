@@ -14,8 +14,9 @@ COUNTS = {
 }
 OWN = {"loss": "loss"}
 TOKENS = {"accuracy_no_oov_no_eos": "accuracy without oov and eos", "perplexity": "perplexity"}
+ATTRIBUTES = {"micro_f1": "micro F1", "macro_f1": "macro F1", "mean_average_precision": "mean average precision"}
 
-NUMBERS = {**REGRESSION, **RATINGS, **COUNTS, **OWN, **TOKENS}
+NUMBERS = {**REGRESSION, **RATINGS, **COUNTS, **OWN, **TOKENS, **ATTRIBUTES}
 """All of them: key of a row → name."""
 
 FIRST = tuple(next(iter(measures)) for measures in (REGRESSION, COUNTS, OWN))

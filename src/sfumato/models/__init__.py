@@ -4,6 +4,7 @@ from sfumato.models.backbones.catalogue import BACKBONES, backbone
 from sfumato.models.backbones.lenet import LeNet, lenet
 from sfumato.models.backbones.mobilenet import MobileNetV2, mobilenet_v2
 from sfumato.models.backbones.resnet import ResNet, resnet18, resnet20, resnet50
+from sfumato.models.backbones.squeezenet import SqueezeNet, squeezenet
 from sfumato.models.check import coupled_layers, refuse_batch_norm, refuse_no_values
 from sfumato.models.classifiers.bilstm import BiLSTMClassifier, bilstm_classifier
 from sfumato.models.classifiers.catalogue import CLASSIFIERS, classifier
@@ -15,6 +16,9 @@ from sfumato.models.classifiers.scatternet import ScatterLinear, scatternet_line
 from sfumato.models.classifiers.transformer import TransformerClassifier, transformer_classifier
 from sfumato.models.classifiers.vgg import VGG, vgg
 from sfumato.models.classifiers.wide_resnet import WideResNet, wrn16_4
+from sfumato.models.features.extract import FEATURES, feature_extractor, features_of
+from sfumato.models.features.hog import HOG
+from sfumato.models.features.imagenet import ImageNetFeatures, imagenet_features
 from sfumato.models.fix import Change, fix_model
 from sfumato.models.freeze import freeze, trainable_parameters
 from sfumato.models.layers.morlet import MorletBank, morlet_bank
@@ -37,12 +41,15 @@ from sfumato.models.weights.transfer import transfer_weights
 __all__ = [
     "BACKBONES",
     "CLASSIFIERS",
+    "FEATURES",
+    "HOG",
     "LANGUAGE_MODELS",
     "RECOMMENDERS",
     "VGG",
     "BiLSTMClassifier",
     "CTRModel",
     "Change",
+    "ImageNetFeatures",
     "LSTMLanguageModel",
     "LeNet",
     "LeNet5",
@@ -58,6 +65,7 @@ __all__ = [
     "ResNet",
     "ScatterLinear",
     "Scattering",
+    "SqueezeNet",
     "TransformerClassifier",
     "TransformerLanguageModel",
     "WSConv2d",
@@ -69,8 +77,11 @@ __all__ = [
     "coupled_layers",
     "ctr_model",
     "embedding_width",
+    "feature_extractor",
+    "features_of",
     "fix_model",
     "freeze",
+    "imagenet_features",
     "language_model",
     "lenet",
     "lenet5",
@@ -96,6 +107,7 @@ __all__ = [
     "save_weights",
     "scattering",
     "scatternet_linear",
+    "squeezenet",
     "trainable_parameters",
     "transfer_weights",
     "transformer",

@@ -27,8 +27,7 @@ def _stopped(record: RunRecord) -> str:
     """How far a run came that was stopped, and what became of its key; "" for one that is finished."""
     if record.finished:
         return ""
-    what = "steps" if "steps" in record.plan else "rounds"
-    said = f"Stopped after {record.ledger.rounds:,} of {record.rounds_planned:,} {what}"
+    said = f"Stopped after {record.ledger.rounds:,} of {record.rounds_planned:,} {record.counted}"
     if (record.path / "checkpoint" / KEY).exists():
         return f"{said}; its key is still in checkpoint/, and sfumato close deletes it."
     return f"{said}."

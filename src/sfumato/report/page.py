@@ -330,7 +330,7 @@ def _comparison(runs: Sequence[Named], *, private: bool, measured: bool) -> dict
             numbers.up(statement.delta, 3) if run.guaranteed else "–",
             *([_before_and_after(run, far)] if far else []),
             *(column[i] for column in columns.values()),
-            numbers.near(run.plan["noise_multiplier"], 3) if run.plan.get("noise_multiplier") else "none",
+            _noise(run),
             f"{run.ledger.rounds:,}" + ("" if run.finished else f" of {run.rounds_planned:,}"),
             _population(run),
         ]
@@ -341,6 +341,13 @@ def _comparison(runs: Sequence[Named], *, private: bool, measured: bool) -> dict
         flags += ["learned nothing"] if trouble(run, private=private, measured=measured) else []
         rows.append({"name": each.name, "anchor": f"r{i}", "swatch": key, "cells": cells, "flags": flags})
     return {"header": header, "rows": rows}
+
+
+def _noise(run: RunRecord) -> str:
+    """Its noise multiplier; of a vote the noise on a count, in votes."""
+    if run.plan.get("noise_std"):
+        return f"{numbers.near(run.plan['noise_std'], 3)} votes"
+    return numbers.near(run.plan["noise_multiplier"], 3) if run.plan.get("noise_multiplier") else "none"
 
 
 def _whom(run: RunRecord) -> str:

@@ -182,6 +182,11 @@ class RunRecord:
         return int(self.plan.get("rounds") or self.plan.get("steps") or self.ledger.rounds)
 
     @property
+    def counted(self) -> str:
+        """What a run is made of, several: rounds, steps, or the queries of a vote."""
+        return next((name for name in ("queries", "steps") if name in self.plan), "rounds")
+
+    @property
     def finished(self) -> bool:
         return self.ledger.rounds >= self.rounds_planned
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sfumato.algorithms import ALGORITHMS
+from sfumato.algorithms import ALGORITHMS, command_of
 from sfumato.report import numbers
 from sfumato.report.record import RunRecord
 
@@ -32,11 +32,11 @@ class Reproduction:
 def reproduction(run: RunRecord, name: str) -> Reproduction:
     """For one run; `name` is that of its folder."""
     # The command line keeps the data's path under "about", which is all that --config needs to go on.
-    by_command = bool(run.about.get("data"))
+    by_command = bool(run.about.get("data") or run.about.get("agents"))
     if run.plan_name not in ALGORITHMS:
         code = ""
     elif by_command:
-        code = f"sfumato {run.plan_name} --config {_quoted(name)}/plan.json --out {_quoted(name)}-again"
+        code = f"sfumato {command_of(run.plan_name)} --config {_quoted(name)}/plan.json --out {_quoted(name)}-again"
     else:
         code = _python(run, name)
     if run.seeded:
@@ -71,9 +71,17 @@ def _python(run: RunRecord, name: str) -> str:
             f"fields = json.loads(Path({name + '/plan.json'!r}).read_text())",
             'del fields["plan"], fields["about"]',
             f"plan = {algorithm.plan}(**fields)",
-            f"plan.fit(model, {algorithm.records}, out={name + '-again'!r})",
+            f"plan.fit({_GIVEN[algorithm.records]}, out={name + '-again'!r})",
         ]
     )
+
+
+_GIVEN = {
+    "users": "model, users",
+    "examples": "model, examples",
+    "agents": "agents, pool, model, student=student",
+}
+"""What a plan is given, by its kind of records."""
 
 
 def _flat(items: dict[str, Any], before: str = "") -> list[tuple[str, str]]:

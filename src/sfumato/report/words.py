@@ -68,7 +68,7 @@ def plan_title(run: RunRecord) -> str:
     if run.plan_name not in ALGORITHMS:
         return run.plan_name
     title = ALGORITHMS[run.plan_name].title
-    return f"DP-{title}" if run.guaranteed else title
+    return f"DP-{title}" if run.guaranteed and "DP" not in title else title
 
 
 def headline(statement: Statement) -> Convention:

@@ -1,7 +1,8 @@
 """What whoever runs tells a run at its end, so that the statement can be written."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from sfumato._types import Adjacency, Unit
 from sfumato.accounting import Event
@@ -16,12 +17,14 @@ class Alternative:
         unit: whom the other convention protects.
         event: what the run cost that unit; None for what it cost the statement's own.
         method: the accountant.
+        whole: the event stands for everything that the run released, however many releases that were.
     """
 
     name: str
     unit: Unit
     event: Event | None = None
     method: Literal["auto", "rdp", "zcdp", "pld"] = "auto"
+    whole: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,7 @@ class Facts:
         rounding: a sentence on how exact the noise is.
         assumptions: sentences that the guarantee rests on, beside those of every run.
         alternatives: the run under other conventions.
+        released: alternatives that the run released itself, as a statement holds them.
         disclosure: answers to the questions of `accounting.statement.disclosure` that follow from what ran, beside
             those of every run.
     """
@@ -58,4 +62,5 @@ class Facts:
     rounding: str = "Sums and noise are exact up to floating-point rounding."
     assumptions: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
+    released: tuple[Mapping[str, Any], ...] = ()
     disclosure: dict[str, str] = field(default_factory=dict)

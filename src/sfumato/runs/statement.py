@@ -51,7 +51,7 @@ def make_statement(
         noise_source="operating system's CSPRNG" if noise_source == "os" else "seeded: simulation only",
         assumptions=_assumptions(facts, noise_source) if private else _NO_GUARANTEE,
         population=facts.population,
-        alternatives=tuple(_alternatives(event, facts)) if private else (),
+        alternatives=(*_alternatives(event, facts), *map(dict, facts.released)) if private else (),
         disclosure=_disclosure(facts, noise_source, key_kept=key_kept) if private else _NOT_COVERED,
         tpr_at_1_percent_fpr=float(cost.tpr(FPR)),
         ledger=ledger,
@@ -89,7 +89,7 @@ def _person(unit: Unit) -> str:
     if unit == "user":
         return "A person is one user of the data set: whoever appears under several users is covered for each alone."
     return (
-        f"A {_word(unit)} is what is covered: a person behind several of them is covered for each alone, not for "
+        f"One {_word(unit)} is what is covered: a person behind several of them is covered for each alone, not for "
         "all of them together."
     )
 
@@ -136,7 +136,7 @@ def _alternatives(event: Event, facts: Facts) -> list[dict[str, Any]]:
     as a loop does of what came before it, tells of another run and is left out."""
     rows = []
     for other in facts.alternatives:
-        if other.event is not None and _releases(other.event) < _releases(event):
+        if other.event is not None and not other.whole and _releases(other.event) < _releases(event):
             continue
         cost = guarantee(event if other.event is None else other.event, adjacency=facts.adjacency, method=other.method)
         rows.append(

@@ -14,6 +14,7 @@ from sfumato.training.private_sum import PrivateSum
 from sfumato.training.result import Result
 from sfumato.training.schedule import Schedule
 from sfumato.training.server import Server
+from sfumato.training.supervised import Supervised, outputs
 from sfumato.training.task import Task
 from sfumato.training.told.callback import Callback, Stop
 from sfumato.training.trainable import HEAD, Trainable
@@ -39,7 +40,9 @@ __all__ = [
     "Schedule",
     "Server",
     "Stop",
+    "Supervised",
     "Task",
     "Trainable",
     "TrainingPlan",
+    "outputs",
 ]

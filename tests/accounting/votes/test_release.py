@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting.events.vote import NoisyVote
+from sfumato.accounting.events.vote_cost import gnss_renyi
 from sfumato.accounting.statement.statement import Statement
 from sfumato.accounting.votes import VoteSensitivity, release_cost, release_renyi
-from sfumato.accounting.votes.release import gnss_renyi, printed_gnss_renyi
+from sfumato.accounting.votes.release import printed_gnss_renyi
 
 VOTES = np.tile([230.0, 15.0, 5.0], (40, 1))
 SENSITIVITY = VoteSensitivity(NoisyVote(25.0), "replace", classes=3, order=12.0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mechanisms.randomized_response.enumerated import require_within
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.mechanisms import BinnedResponse
+from sfumato.mechanisms.randomized_response import BinnedResponse
 from sfumato.mechanisms.randomized_response.words import WORDS
 
 

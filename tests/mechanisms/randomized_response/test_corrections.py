@@ -5,7 +5,13 @@ import pytest
 import torch
 
 from sfumato._check import InputError
-from sfumato.mechanisms import BinnedResponse, LabelResponse, backward_loss, forward_loss, unbiased_targets
+from sfumato.mechanisms.randomized_response import (
+    BinnedResponse,
+    LabelResponse,
+    backward_loss,
+    forward_loss,
+    unbiased_targets,
+)
 
 
 def test_the_mean_of_backward_losses_is_the_loss_of_the_true_label():

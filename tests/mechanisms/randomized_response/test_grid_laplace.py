@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mechanisms.randomized_response.enumerated import largest_ratio, require_within
 from sfumato._check import InputError
-from sfumato.mechanisms import GridLaplace
+from sfumato.mechanisms.randomized_response import GridLaplace
 from sfumato.mechanisms.randomized_response.words import WORDS
 
 

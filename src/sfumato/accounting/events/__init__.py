@@ -18,6 +18,7 @@ from sfumato.accounting.events.sampled.truncated_poisson import TruncatedPoisson
 from sfumato.accounting.events.selection import PrivateSelection
 from sfumato.accounting.events.tree import TreeAggregation
 from sfumato.accounting.events.vote import NoisyVote, VoteThreshold, honest_noise_std
+from sfumato.accounting.events.vote_cost import VoteCostRelease
 
 __all__ = [
     "ZCDP",
@@ -44,6 +45,7 @@ __all__ = [
     "TreeAggregation",
     "TruncatedPoisson",
     "Unknown",
+    "VoteCostRelease",
     "VoteThreshold",
     "WithoutReplacement",
     "combined_shift",

@@ -31,10 +31,11 @@ from typing import Any
 import numpy as np
 import scipy
 
-from sfumato._check import InputError, between, positive
+from sfumato._check import between
 from sfumato._random import Stream
 from sfumato._types import Adjacency
 from sfumato.accounting.events.vote import Level
+from sfumato.accounting.events.vote_cost import VoteCostRelease, gnss_renyi
 from sfumato.accounting.votes.cost import to_epsilon
 from sfumato.accounting.votes.smooth_sensitivity import VoteSensitivity
 
@@ -146,43 +147,18 @@ def release_renyi(order: float, *, beta: float, cost_noise: float, sensitivity_n
 
     log S moves by at most beta between neighbours, so releasing it is a plain Gaussian of noise multiplier tau.
     """
-    positive(sensitivity_noise=sensitivity_noise)
-    return gnss_renyi(order, beta, cost_noise) + order / (2 * sensitivity_noise**2)
-
-
-def gnss_renyi(order: float, beta: float, cost_noise: float) -> float:
-    """Renyi divergence of f + S sigma N(0, 1) at the worst neighbours, exactly.
-
-    With w = 1 - (a - 1)(e^(2 beta) - 1): a / (2 sigma^2 w) - beta - log(w) / (2 (a - 1)). It is reached where S falls
-    by e^-beta and f changes by all of the smaller S.
-
-    Args:
-        order: a > 1.
-        beta: smoothness, > 0, with w > 0.
-        cost_noise: sigma > 0.
-
-    Raises:
-        InputError: w <= 0: the divergence is infinite.
-
-    >>> round(gnss_renyi(10.0, 0.02, 20.0), 6), round(printed_gnss_renyi(10.0, 0.02, 20.0), 6)
-    (0.025187, 0.076622)
-    """
-    between(1, math.inf, ends="()", order=order)
-    positive(beta=beta, cost_noise=cost_noise)
-    largest = 0.5 * math.log1p(1.0 / (order - 1.0))
-    if beta >= largest:
-        raise InputError(f"beta must be < {largest:.6g} at order {order:g}, got {beta:g}; take 0.2 / order")
-    room = 1.0 - (order - 1.0) * math.expm1(2.0 * beta)
-    if room <= 0.0:
-        return math.inf
-    value = order / (2.0 * cost_noise**2 * room) - beta - math.log(room) / (2.0 * (order - 1.0))
-    return value * (1.0 + 1e-12)
+    gnss_renyi(order, beta, cost_noise)  # refuses an order at which it has no bound
+    event = VoteCostRelease(beta, cost_noise, sensitivity_noise)
+    return float(event.renyi(np.array([order]), event.adjacency)[0])
 
 
 def printed_gnss_renyi(order: float, beta: float, cost_noise: float) -> float:
     """The same as Papernot et al. 2018 print it (Theorem 23), for comparison only: too low for some beta.
 
     a e^(2 beta) / sigma^2 + (beta a - log(1 - 2 a beta) / 2) / (a - 1), for a < 1 / (2 beta).
+
+    >>> round(printed_gnss_renyi(10.0, 0.02, 20.0), 6)
+    0.076622
 
     Raises:
         InputError: the order is outside the theorem's range.

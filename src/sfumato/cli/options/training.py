@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from sfumato._check import InputError
+from sfumato.algorithms import command_of
 from sfumato.cli.options.backbones import ModelOptions
 from sfumato.cli.options.classifiers import ClassifierOptions
 from sfumato.cli.options.examples import ExampleDataOptions
@@ -20,6 +21,8 @@ P = TypeVar("P", bound=Plan)
 _INSTEAD = (
     ("epsilon", "noise-multiplier"),
     ("noise-multiplier", "epsilon"),
+    ("epsilon", "noise-std"),
+    ("noise-std", "epsilon"),
     ("epochs", "steps"),
     ("steps", "epochs"),
 )
@@ -138,7 +141,7 @@ class ExampleTraining(Generic[P]):
     plan: P
 
 
-def training_options(kind: type[Plan], options: Any, argv: Sequence[str], *, about: str) -> tuple[Any, frozenset[str]]:
+def training_options(kind: type[Any], options: Any, argv: Sequence[str], *, about: str) -> tuple[Any, frozenset[str]]:
     """The command's options: of the run to go on with, over them the settings file's, over them the flags.
 
     Args:
@@ -153,7 +156,8 @@ def training_options(kind: type[Plan], options: Any, argv: Sequence[str], *, abo
     Raises:
         InputError: an unknown option, a wrong type, or a folder or file to read settings from that is of no use.
     """
-    answer_help(options, argv, command=kind.name, about=about)
+    command = command_of(kind.name)
+    answer_help(options, argv, command=command, about=about)
     words: list[str] = []
     resume, config = find(argv, "resume"), find(argv, "config")
     sources = [] if resume is None else [Path(resume) / "plan.json"]
@@ -166,19 +170,20 @@ def training_options(kind: type[Plan], options: Any, argv: Sequence[str], *, abo
                 settings.pop(other.replace("-", "_"), None)  # the command line decides
         words += as_flags(settings, options, source=file)
     words += gathered(argv, "log")
-    found = read_flags(options, words, command=kind.name, about=about)
+    found = read_flags(options, words, command=command, about=about)
     given = frozenset(word.partition("=")[0][2:].replace("-", "_") for word in words if word.startswith("--"))
     if isinstance(found.data, DataOptions) and found.data.text is not None:  # others are known when they are read
         found = replace(found, plan=fitted(found.plan, "texts", given))
     return found, given
 
 
-def _without_about(settings: dict[str, Any], kind: type[Plan], file: Path, *, known: dict[str, Any]) -> dict[str, Any]:
+def _without_about(settings: dict[str, Any], kind: type[Any], file: Path, *, known: dict[str, Any]) -> dict[str, Any]:
     """A plan.json as settings: what it says about the data and the model beside the plan's fields."""
     if "plan" not in settings:
         return settings
     if settings["plan"] != kind.name:
-        raise InputError(f"{file} is the plan of a {settings['plan']} run; use sfumato {settings['plan']}")
+        command = command_of(settings["plan"])
+        raise InputError(f"{file} is the plan of a {settings['plan']} run; use sfumato {command}")
     about = settings.get("about") or {}
     rest = {name: value for name, value in settings.items() if name not in ("plan", "about")}
     return {**{name: value for name, value in about.items() if name in known}, **rest}

@@ -5,7 +5,7 @@
 >>> examples_from_users(users)
 ExampleDataset(3 examples of (2,) float64, 2 classes)
 
-Values, such as ratings, are numbers of the examples:
+Attributes are a number each, 0 or 1. Values, such as ratings, are numbers of the examples:
 
 >>> examples_from_users(from_arrays([[0], [1], [0]], labels=[3.5, 1.0, 5.0], users=["bo", "al", "al"]))
 ExampleDataset(3 examples of (1,) int64, a number each)
@@ -39,21 +39,31 @@ def examples_from_users(users: UserDataset) -> ExampleDataset:
         rows = rows[labels[rows] >= 0]
     whole_data = users.chosen is None and len(rows) == len(labels)
     said = ["One example is one unit: the promise is for each example, not for a person who has several."]
+    classes = not (users.of_values or users.of_attributes)
     if users.of_values:
         said = [*users.assumptions, *said]
+    elif users.of_attributes:
+        said.insert(0, f"What the {users.num_classes:,} attributes are is public.")
     elif users.label_names is None:
         said.insert(0, class_assumption(users.num_classes))
     else:
         said.insert(0, name_assumption(users.num_classes))
     dataset = ExampleDataset(
         inputs=(users.inputs if isinstance(users.inputs, np.ndarray | ChunkedRows) else GatheredRows(users.inputs),),
-        targets=labels if users.of_values else np.where(labels >= 0, labels, 0).astype(np.int64),
-        num_classes=None if users.of_values else users.num_classes,
-        label_names=users.label_names,
+        targets=_targets(users, labels),
+        num_classes=users.num_classes if classes else None,
+        label_names=users.label_names if classes else None,
         assumptions=tuple(said),
         notes=users.notes,
     )
     return dataset if whole_data else dataset.subset(rows)
+
+
+def _targets(users: UserDataset, labels: np.ndarray) -> np.ndarray:
+    """Values as they are, attributes as 0 and 1, which losses of logits read, and classes without the left-out −1."""
+    if users.of_values:
+        return labels
+    return labels.astype(np.float32) if users.of_attributes else np.where(labels >= 0, labels, 0).astype(np.int64)
 
 
 class GatheredRows:

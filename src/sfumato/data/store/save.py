@@ -85,8 +85,9 @@ def write_store(
         the store, opened.
 
     Raises:
-        InputError: the destination is not empty, or the disk is full.
+        InputError: the destination is not empty, the disk is full, or labels are attributes.
     """
+    dataset.refuse_attributes("be packed into a store; keep them in memory")
 
     def users() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         for user, name in enumerate(dataset.user_ids):

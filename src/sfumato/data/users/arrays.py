@@ -34,10 +34,11 @@ def from_arrays(
             copied.
         labels: [n], integers ≥ 0, or strings, which are numbered in sorted order; or integers of the inputs' shape [n,
             length], the token behind each one, 0 for padding, with names for all of the vocabulary. Or finite floats
-            [n], which are values and no classes; they are kept as float32.
+            [n], which are values and no classes; they are kept as float32. Or booleans [n, attributes], a row of
+            which several may be true.
         users: [n], the user of each row, integers or strings. Users are numbered in sorted order; the rows of
             one user keep their order.
-        label_names: a name for each class; without it there are max(labels) + 1 classes.
+        label_names: a name for each class or attribute; without it there are max(labels) + 1 classes.
         label_groups: the group of each class.
         notes: lines that `summary` shows.
 
@@ -46,8 +47,10 @@ def from_arrays(
             are not finite, or inputs that are not numbers.
     """
     inputs, labels, users = checked_inputs(as_array(inputs, "inputs")), np.asarray(labels), np.asarray(users)
-    tokens = labels.ndim == 2 and labels.shape == inputs.shape and labels.shape[1] > 1 and labels.dtype.kind != "f"
-    if not len(inputs) == len(labels) == len(users) or not (labels.ndim == 1 or tokens) or users.ndim != 1:
+    tokens = labels.ndim == 2 and labels.shape == inputs.shape and labels.shape[1] > 1 and labels.dtype.kind not in "fb"
+    attributes = labels.ndim == 2 and labels.dtype == bool and labels.shape[1] > 0
+    fits = labels.ndim == 1 or tokens or attributes
+    if not len(inputs) == len(labels) == len(users) or not fits or users.ndim != 1:
         shapes = f"inputs {inputs.shape}, labels {labels.shape}, users {users.shape}"
         columns = [name for name, each in (("labels", labels), ("users", users)) if each.shape == (len(inputs), 1)]
         remedy = "".join(f"; flatten {name}: {name}[:, 0]" for name in columns)
@@ -61,6 +64,9 @@ def from_arrays(
         if label_names is not None or label_groups is not None:
             raise InputError(f"labels of {labels.dtype} are values, which have no names; cast classes to int64")
         labels, num_classes = as_singles(labels, "labels"), 0
+    elif attributes:
+        num_classes = labels.shape[1]
+        _refuse_other_counts(num_classes, label_names, label_groups)
     else:
         num_classes = _class_count(inputs, labels, label_names, label_groups, tokens=tokens)
         labels = labels.astype(np.int64)
@@ -82,6 +88,15 @@ def from_arrays(
         label_groups=label_groups,
         notes=tuple(notes),
     )
+
+
+def _refuse_other_counts(
+    attributes: int, label_names: Sequence[str] | None, label_groups: Sequence[str] | None
+) -> None:
+    """Names and groups are one an attribute."""
+    for what, given in (("label_names", label_names), ("label_groups", label_groups)):
+        if given is not None and len(given) != attributes:
+            raise InputError(f"{what} must have one entry an attribute ({attributes}), got {len(given)}")
 
 
 def _class_count(

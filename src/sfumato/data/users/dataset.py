@@ -17,6 +17,11 @@ UserDataset(3 users, 6 examples of (2,) float32, 3 classes)
 >>> inputs[:, 0].tolist(), labels.tolist()
 ([0.0, 4.0, 10.0], [0, 0, 2])
 
+Rows of booleans are attributes, of which an example may have several:
+
+>>> from_arrays([[0], [1]], labels=np.array([[True, True], [False, True]]), users=["bo", "al"])
+UserDataset(2 users, 2 examples of (1,) int64, 2 attributes each)
+
 Labels with a point are values, such as ratings, and not classes:
 
 >>> from_arrays([[0], [1], [0]], labels=[3.5, 1.0, 5.0], users=["bo", "al", "al"])
@@ -55,11 +60,12 @@ class UserDataset:
         inputs: rows [examples, *input_shape] of the whole data set, sorted by user.
         labels: integers [examples] in 0 … base classes − 1, in the same order; or [examples, length], a class for each
             token of inputs [examples, length]: classes are then the ids of a vocabulary, 0 being padding. Or values,
-            such as ratings, float32 [examples].
+            such as ratings, float32 [examples]. Or attributes, of which an example may have several, bool [examples,
+            attributes].
         offsets: int64 [base users + 1]: user u of the whole owns the rows offsets[u] … offsets[u + 1] − 1.
         names: the names of the base users.
-        num_classes: number of classes of this view, ≥ 1; 0 where labels are values.
-        label_names: a name for each class, or None.
+        num_classes: number of classes of this view, or of attributes, ≥ 1; 0 where labels are values.
+        label_names: a name for each class or attribute, or None.
         label_groups: the group of each class (for example its alphabet), or None.
         chosen: int64 [users], the base users of this view; None = all.
         class_map: int64 [base classes], the class of this view or −1 for one that is left out; None = all as
@@ -105,9 +111,10 @@ class UserDataset:
         if self.of_values:
             what = f"{self.input_shape} {self.dtype}" if self.item_names is None else f"{len(self.item_names):,} items"
             return f"UserDataset({len(self):,} users, {self.num_examples:,} values of {what})"
+        kind = "attributes each" if self.of_attributes else "classes"
         return (
             f"UserDataset({len(self):,} users, {self.num_examples:,} examples of {self.input_shape} "
-            f"{self.dtype}, {self.num_classes:,} classes)"
+            f"{self.dtype}, {self.num_classes:,} {kind})"
         )
 
     @property
@@ -128,7 +135,12 @@ class UserDataset:
     @property
     def of_sequences(self) -> bool:
         """Whether each example is a sequence with a label for every token."""
-        return len(self.labels.shape) == 2
+        return len(self.labels.shape) == 2 and not self.of_attributes
+
+    @property
+    def of_attributes(self) -> bool:
+        """Whether each example has a row of attributes, of which several may be true."""
+        return self.labels.dtype.kind == "b"
 
     @property
     def of_values(self) -> bool:
@@ -168,7 +180,7 @@ class UserDataset:
 
         Returns:
             inputs [n, *input_shape] (a read-only view where possible) and labels int64 [n], or [n, length], or values
-            float32 [n].
+            float32 [n], or attributes bool [n, attributes].
 
         Raises:
             IndexError: there is no such user.
@@ -191,8 +203,8 @@ class UserDataset:
             users: int64 [users], positions in this view.
 
         Returns:
-            inputs [n, *input_shape], labels int64 [n] or [n, length] or values float32 [n], and how many examples each
-            user has, int64 [users].
+            inputs [n, *input_shape], labels as `examples` gives them, and how many examples each user has, int64
+            [users].
         """
         base = users if self.chosen is None else self.chosen[users]
         first = np.asarray(self.offsets[base])
@@ -238,9 +250,10 @@ class UserDataset:
         """Which classes have at least one example in this view, boolean [num_classes].
 
         Raises:
-            InputError: labels are values.
+            InputError: labels are values or attributes.
         """
         self.refuse_values("say which classes are held")
+        self.refuse_attributes("say which classes are held")
         present = np.zeros(self.num_classes, bool)
         for _, _, labels in self._label_blocks():
             present[labels[labels >= 0]] = True
@@ -255,9 +268,10 @@ class UserDataset:
 
         Raises:
             InputError: a class does not exist, or no user holds any of these classes; or the classes are tokens of
-                sequences, of which none can be left out; or labels are values.
+                sequences, of which none can be left out; or labels are values or attributes.
         """
         self.refuse_values("choose classes")
+        self.refuse_attributes("choose classes")
         if self.of_sequences:
             raise InputError("the classes are tokens of sequences: no class can be left out; choose users")
         wanted = np.unique(np.asarray(classes, dtype=np.int64))
@@ -287,9 +301,10 @@ class UserDataset:
     def compact_labels(self) -> "UserDataset":
         """The same users and examples, with classes that nobody here holds removed from the numbering.
 
-        A vocabulary stays as it is: it is public, and no count of the records. Values have no classes.
+        A vocabulary and attributes stay as they are: they are public, and no count of the records. Values have no
+        classes.
         """
-        if self.of_sequences or self.of_values:
+        if self.of_sequences or self.of_values or self.of_attributes:
             return self
         present = self.classes_present()
         return self if present.all() or not present.any() else self.select_classes(np.flatnonzero(present))
@@ -315,6 +330,21 @@ class UserDataset:
             raise InputError(
                 f"the labels are values ({self.labels.dtype}), such as ratings: nothing can {doing}; where they are "
                 "classes, cast them to int64"
+            )
+
+    def refuse_attributes(self, doing: str) -> None:
+        """Refuse what needs one class an example where labels are rows of attributes.
+
+        Args:
+            doing: what cannot be done.
+
+        Raises:
+            InputError: labels are attributes.
+        """
+        if self.of_attributes:
+            raise InputError(
+                f"the labels are {self.num_classes:,} attributes (bool), of which an example may have several: nothing "
+                f"can {doing}; give each example one class, or vote on the attributes"
             )
 
     def without_users(self) -> "UserDataset":
@@ -362,6 +392,8 @@ class UserDataset:
 
     @property
     def _label_dtype(self) -> np.dtype:
+        if self.of_attributes:
+            return np.dtype(bool)
         return np.dtype(np.float32 if self.of_values else np.int64)
 
     def _label_blocks(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:

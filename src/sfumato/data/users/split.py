@@ -70,7 +70,8 @@ def split_users(
     """
     division = divide(len(dataset), dataset.user_ids, "user", test=test, validation=validation, seed=seed)
     views = [dataset.subset(part) for part in division.parts]
-    if dataset.of_sequences or dataset.of_values:  # a vocabulary is everybody's, values are no classes
+    # A vocabulary is everybody's, values are no classes, and attributes are public.
+    if dataset.of_sequences or dataset.of_values or dataset.of_attributes:
         return _as_split(division, views)
     present = [view.classes_present() for view in views]
     common = int((present[0] & (present[1] | present[2])).sum())
@@ -99,6 +100,7 @@ def split_labels(dataset: UserDataset, *, test: Selection = 0.2, validation: Sel
         InputError: nothing is left to train on, or a class does not exist or is in two parts.
     """
     dataset.refuse_values("be split by class; use split_users (--split-by user)")
+    dataset.refuse_attributes("be split by class; use split_users (--split-by user)")
     if dataset.of_sequences:
         raise InputError("the classes of this data set are tokens; use split_users (--split-by user)")
     division = divide(dataset.num_classes, _class_names(dataset), "class", test=test, validation=validation, seed=seed)
@@ -121,6 +123,7 @@ def split_groups(dataset: UserDataset, *, test: Selection = 0.2, validation: Sel
             parts.
     """
     dataset.refuse_values("be split by group; use split_users (--split-by user)")
+    dataset.refuse_attributes("be split by group; use split_users (--split-by user)")
     groups = dataset.groups
     if dataset.label_groups is None:
         raise InputError("the classes of this data set have no groups; use split_labels or split_users")

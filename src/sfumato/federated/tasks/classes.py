@@ -19,7 +19,8 @@ class Classes(OutputTask):
     things: ClassVar = "records"
 
     def refuse_other(self, data: UserDataset) -> None:
-        """Refuse sequences and values."""
+        """Refuse sequences, values and attributes."""
+        data.refuse_attributes("be learned by loss=cross_entropy")
         if data.of_sequences or data.of_values:
             what = "sequences of tokens (loss=next_token)" if data.of_sequences else "values (loss=squared)"
             raise InputError(f"loss=cross_entropy needs a class for each record, and the data are {what}")

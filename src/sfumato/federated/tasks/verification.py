@@ -30,6 +30,7 @@ class Verification:
         """Refuse data that are not divided by user, or in which nobody can hide among others."""
         refuse_undivided(data)
         data.refuse_values("be measured by pairs of classes")
+        data.refuse_attributes("be measured by pairs of classes")
         if data.of_sequences:
             raise InputError("the data are sequences of tokens, not of classes; train with loss=next_token (--loss)")
         refuse_few(data)

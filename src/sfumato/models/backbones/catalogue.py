@@ -5,8 +5,8 @@ torch.Size([3, 128])
 >>> backbone("vgg", embedding_dim=128, input_shape=(28, 28, 1))
 Traceback (most recent call last):
 ...
-sfumato._check.InputError: model must be one of lenet, mobilenet_v2, resnet18, resnet20, resnet50, got vgg; \
-or package.module:factory for a torch module of your own
+sfumato._check.InputError: model must be one of lenet, mobilenet_v2, resnet18, resnet20, resnet50, squeezenet, got \
+vgg; or package.module:factory for a torch module of your own
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from sfumato._check import InputError, one_of, whole
 from sfumato.models.backbones.lenet import lenet
 from sfumato.models.backbones.mobilenet import mobilenet_v2
 from sfumato.models.backbones.resnet import resnet18, resnet20, resnet50
+from sfumato.models.backbones.squeezenet import squeezenet
 from sfumato.models.layers.blocks import GroupOrNone, Stem
 
 _CONVOLUTIONAL = {
@@ -27,7 +28,7 @@ _CONVOLUTIONAL = {
     "resnet50": resnet50,
 }
 
-BACKBONES = ("lenet", *_CONVOLUTIONAL)
+BACKBONES = ("lenet", *_CONVOLUTIONAL, "squeezenet")
 """The names that `backbone` knows."""
 
 _SMALL = 64  # pixels: below it, a stem that shrinks the image by 4 leaves almost nothing to see
@@ -49,7 +50,8 @@ def backbone(
         embedding_dim: dimensions of the embedding, >= 1.
         input_shape: (height, width, channels) as a data set stores its images; (height, width) means grey.
         stem: "imagenet" or "small"; None takes "small" for images below 64 pixels. LeNet has no choice.
-        normalisation: "group", or "none" for weights with folded batch norm. LeNet has none either way.
+        normalisation: "group", or "none" for weights with folded batch norm. LeNet and SqueezeNet
+            have none either way.
         generator: source of the initial weights; None takes torch's global generator, as torch's layers do.
 
     Raises:
@@ -67,4 +69,6 @@ def backbone(
         return lenet(embedding_dim, channels, (height, width), generator=generator)
     if stem is None:
         stem = "small" if min(height, width) < _SMALL else "imagenet"
+    if name == "squeezenet":
+        return squeezenet(embedding_dim, channels, stem=stem, generator=generator)
     return _CONVOLUTIONAL[name](embedding_dim, channels, stem=stem, normalisation=normalisation, generator=generator)

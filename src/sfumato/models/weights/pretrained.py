@@ -11,7 +11,9 @@ offset b per channel. Private training cannot keep batch norm, because it couple
   enters its group on the scale that batch norm gave it; m has no place and is dropped. The network is a good
   start, not the same function.
 
-The dense layer to the embedding is new in both; the file's classifier is dropped. Published networks expect
+SqueezeNet has no norm layer: its convolutions and biases are taken as they are, and `batch_norm` says nothing.
+
+The dense layer to the embedding is new in all; the file's classifier is dropped. Published networks expect
 colours normalised by ImageNet's mean and standard deviation, sfumato feeds [-1, 1); the report says so.
 The pretraining data are not covered by the guarantee of a private run: use weights from public data only.
 
@@ -85,10 +87,10 @@ def load_pretrained(
     batch_norm: Literal["replace", "fold"] = "replace",
     channels: Literal["same", "sum"] = "same",
 ) -> LoadReport:
-    """Fill a ResNet-18, ResNet-50 or MobileNetV2, in place, with torchvision's or timm's weights.
+    """Fill a ResNet-18, ResNet-50, MobileNetV2 or SqueezeNet, in place, with torchvision's or timm's weights.
 
     Args:
-        model: the backbone; with `normalisation="none"` for "fold", else with group norm.
+        model: the backbone; with `normalisation="none"` for "fold", else with group norm; SqueezeNet has neither.
         source: a safetensors file, a torch file (read with `weights_only`), or a state dict.
         batch_norm: "replace" or "fold", see above.
         channels: "same" refuses a file whose first convolution reads another number of channels; "sum" adds the
@@ -106,7 +108,8 @@ def load_pretrained(
     where = "state dict" if isinstance(source, Mapping) else str(source)
     tensors = dict(source) if isinstance(source, Mapping) else read_tensors(source)
     names = naming(model, tensors.keys(), where)
-    _check_norms(model, batch_norm)
+    if names.layers[0].norm:
+        _check_norms(model, batch_norm)
     _check_tensors(names.layers, tensors, where)
     own = dict(model.state_dict())
     loaded, entries = {}, []
@@ -164,21 +167,23 @@ def load_pretrained(
 def _convert(
     layer: Layer, tensors: Mapping[str, torch.Tensor], weight: torch.Tensor, batch_norm: str, note: str
 ) -> tuple[dict[str, torch.Tensor], list[Entry]]:
-    """New values of one convolution and its norm, and what became of the file's six tensors."""
+    """New values of one convolution and its norm, and what became of the file's six tensors, or two without a norm."""
+    kernel = Entry(
+        action="reshaped" if note else "mapped",
+        name=f"{layer.file_conv}.weight",
+        target=f"{layer.conv}.weight",
+        note=note,
+    )
+    if not layer.norm:
+        bias = Entry(action="mapped", name=f"{layer.file_conv}.bias", target=f"{layer.conv}.bias")
+        return {kernel.target: weight, bias.target: tensors[bias.name]}, [kernel, bias]
     scale, offset, mean, variance = (
         tensors[f"{layer.file_norm}.{name}"].double() for name in ("weight", "bias", "running_mean", "running_var")
     )
     deviation = torch.sqrt(variance + _EPS)
     factor = scale / deviation if batch_norm == "fold" else 1 / deviation
     values = {f"{layer.conv}.weight": weight * factor[:, None, None, None]}
-    entries = [
-        Entry(
-            action="reshaped" if note else "mapped",
-            name=f"{layer.file_conv}.weight",
-            target=f"{layer.conv}.weight",
-            note=note,
-        )
-    ]
+    entries = [kernel]
 
     def add(action: Action, name: str, target: str, note: str = "") -> None:
         entries.append(Entry(action=action, name=f"{layer.file_norm}.{name}", target=target, note=note))
@@ -209,12 +214,19 @@ def _dropped_stem(
     layer: Layer, tensors: Mapping[str, torch.Tensor], file_kernel: int, small_kernel: int
 ) -> list[Entry]:
     note = f"first layer: {file_kernel}x{file_kernel} in the file, {small_kernel}x{small_kernel} in a small stem"
-    names = [f"{layer.file_norm}.{name}" for name in ("weight", "bias", *_STATISTICS)]
+    names = _beside_kernel(layer, _STATISTICS)
     return [
         Entry(action="dropped", name=name, note=note)
         for name in (f"{layer.file_conv}.weight", *names)
         if name in tensors
     ]
+
+
+def _beside_kernel(layer: Layer, statistics: tuple[str, ...] = _STATISTICS[:2]) -> list[str]:
+    """What the file has for a convolution beside its kernel: a number a channel."""
+    if not layer.norm:
+        return [f"{layer.file_conv}.bias"]
+    return [f"{layer.file_norm}.{name}" for name in ("weight", "bias", *statistics)]
 
 
 def _check_norms(model: nn.Module, batch_norm: str) -> None:
@@ -233,17 +245,17 @@ def _check_norms(model: nn.Module, batch_norm: str) -> None:
 
 def _check_tensors(layers: tuple[Layer, ...], tensors: Mapping[str, torch.Tensor], where: str) -> None:
     needed = [f"{layer.file_conv}.weight" for layer in layers]
-    needed += [f"{layer.file_norm}.{name}" for layer in layers for name in ("weight", "bias", *_STATISTICS[:2])]
+    needed += [name for layer in layers for name in _beside_kernel(layer)]
     missing = [name for name in needed if name not in tensors]
     if missing:
         raise InputError(f"{where}: lacks {some(missing)}; the file is incomplete or of another network")
     for layer in layers:
         outputs = tensors[f"{layer.file_conv}.weight"].shape[:1]
-        for name in ("weight", "bias", *_STATISTICS[:2]):
-            shape = tensors[f"{layer.file_norm}.{name}"].shape
+        for name in _beside_kernel(layer):
+            shape = tensors[name].shape
             if shape != outputs:
                 raise InputError(
-                    f"{where}: {layer.file_norm}.{name} is {list(shape)} beside a convolution with "
+                    f"{where}: {name} is {list(shape)} beside a convolution with "
                     f"{list(outputs)} channels; the file is damaged"
                 )
     broken = [name for name in needed if not torch.isfinite(tensors[name]).all()]

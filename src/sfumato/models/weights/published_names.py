@@ -1,7 +1,8 @@
 """Which layer of a backbone is which layer in torchvision's and timm's state dicts.
 
 Both libraries name the layers of their ResNets alike. Their MobileNetV2 files differ. Every convolution comes
-with its norm; the last dense layer (the classifier of the file's own labels) has no counterpart here.
+with its norm, in SqueezeNet with a bias and no norm; the last dense layer (the classifier of the file's own labels) has
+no counterpart here.
 """
 
 from collections.abc import Collection
@@ -12,17 +13,18 @@ from torch import nn
 from sfumato._check import InputError
 from sfumato.models.backbones.mobilenet import STAGES, MobileNetV2
 from sfumato.models.backbones.resnet import ResNet
+from sfumato.models.backbones.squeezenet import SqueezeNet
 from sfumato.models.weights.files import some
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """One convolution and its norm: names here and in the file."""
+    """One convolution and its norm: names here and in the file; no norm is an empty name."""
 
     conv: str
-    norm: str
+    norm: str = ""
     file_conv: str
-    file_norm: str
+    file_norm: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +40,7 @@ def naming(model: nn.Module, names: Collection[str], where: str) -> Naming:
     """Recognise a file by its names.
 
     Args:
-        model: a `ResNet` or a `MobileNetV2`.
+        model: a `ResNet`, a `MobileNetV2` or a `SqueezeNet`.
         names: the names in the file.
         where: what to call the file in a message.
 
@@ -53,10 +55,13 @@ def naming(model: nn.Module, names: Collection[str], where: str) -> Naming:
             return Naming(origin="torchvision", layers=_mobilenet_torchvision(), classifier="classifier.1")
         if "conv_stem.weight" in names:
             return Naming(origin="timm", layers=_mobilenet_timm(), classifier="classifier")
+    elif isinstance(model, SqueezeNet):
+        if "features.3.squeeze.weight" in names:
+            return Naming(origin="torchvision", layers=_squeezenet(model), classifier="classifier.1")
     else:
         raise InputError(
-            f"published weights can be mapped to a ResNet or a MobileNetV2, not to {type(model).__name__}; "
-            "load others with load_weights"
+            "published weights can be mapped to a ResNet, a MobileNetV2 or a SqueezeNet, not to "
+            f"{type(model).__name__}; load others with load_weights"
         )
     raise InputError(
         f"{where}: not the names that torchvision or timm give a {type(model).__name__}, "
@@ -72,6 +77,11 @@ def _resnet(model: ResNet) -> tuple[Layer, ...]:
             norm = f"{parent}.1" if last == "0" else conv.replace("conv", "norm")
             layers.append(Layer(conv=conv, norm=norm, file_conv=conv, file_norm=norm.replace("norm", "bn")))
     return tuple(layers)
+
+
+def _squeezenet(model: SqueezeNet) -> tuple[Layer, ...]:
+    names = (name for name, layer in model.named_modules() if isinstance(layer, nn.Conv2d))
+    return tuple(Layer(conv=name, file_conv=name) for name in names)
 
 
 def _mobilenet(file_names: list[tuple[str, str]]) -> tuple[Layer, ...]:

@@ -1,0 +1,1 @@
+"""Features of pictures by fixed public functions, without training: what neighbours are looked for in."""

@@ -1,0 +1,268 @@
+"""Plain training of a module on arrays, without any privacy: of an agent's model, of a student on released labels.
+
+What comes out is a function of the module, the arrays and the source alone. Orders are drawn from the source's streams,
+and what the model draws itself (dropout) from torch's one generator, which is seeded for the time of the training and
+then put back. Such models are trained one at a time even when several threads ask; all others side by side.
+
+>>> inputs = np.array([[-2.0], [-1.0], [1.0], [2.0]], np.float32)
+>>> settings = Supervised(epochs=20, batch_size=2, learning_rate=0.5)
+>>> start = nn.Linear(1, 2)
+>>> model = settings.fit(start, inputs, np.array([0, 0, 1, 1]), source=RandomSource.from_seed(1))
+>>> outputs(model, inputs).argmax(1).tolist()
+[0, 0, 1, 1]
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from sfumato import _check
+from sfumato._check import InputError
+from sfumato._random import RandomSource
+from sfumato.data import to_tensor
+from sfumato.models import refuse_no_values
+from sfumato.training.dropout import draws, seed_dropout
+from sfumato.training.optimizers.optimizer import Optimizer, OptimizerName
+from sfumato.training.schedule import Schedule
+from sfumato.training.trainable import copied
+
+_AT_ONCE = 512  # rows of which outputs are computed together
+_OFF_ONE = 1e-4  # by which a row of soft labels may miss the sum of 1, which single precision does
+
+_GENERATOR = threading.Lock()
+"""Held by whoever draws from torch's generator, of which a process has one."""
+
+
+@dataclass(frozen=True)
+class AddedLoss:
+    """A term of the loss beside that of the labels.
+
+    Attributes:
+        parameters: trained beside those of the model.
+        loss: what is added to a step's loss, from how much of the training is done, in [0, 1); it is called after
+            the labelled examples have gone through the model.
+    """
+
+    parameters: Sequence[nn.Parameter]
+    loss: Callable[[float], Tensor]
+
+
+LossAdder = Callable[[nn.Module, RandomSource, torch.device], AbstractContextManager[AddedLoss]]
+"""Builds a term for the copy that is trained; what it hung into the copy is gone when it is left."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supervised:
+    """How a module is trained.
+
+    Attributes:
+        epochs: passes over the examples, >= 1.
+        steps: so many steps instead, >= 1; None trains for `epochs`.
+        batch_size: examples a step at most, >= 1; an epoch is cut into batches of as equal size as can be.
+        learning_rate: > 0.
+        optimizer: as for the server of a private plan: "sgd", "adam", …
+        momentum: SGD's momentum, the first beta of Adam's kin; in [0, 1).
+        weight_decay: >= 0.
+        schedule: of the learning rate: "constant", or "cosine" down to zero at the last step.
+        label_smoothing: the share of each class label that goes to all classes evenly, in [0, 1); no matter for
+            attributes.
+    """
+
+    epochs: int = 20
+    steps: int | None = None
+    batch_size: int = 32
+    learning_rate: float = 0.02
+    optimizer: OptimizerName = "sgd"
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    schedule: Literal["constant", "cosine"] = "constant"
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check.whole(epochs=self.epochs, batch_size=self.batch_size)
+        if self.steps is not None:
+            _check.whole(steps=self.steps)
+        _check.between(0.0, 1.0, ends="[)", label_smoothing=self.label_smoothing)
+        _ = self._optimizer, self._schedule(1)  # both check their fields
+
+    def fit(
+        self,
+        model: nn.Module,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        *,
+        source: RandomSource,
+        device: str = "cpu",
+        added: LossAdder | None = None,
+    ) -> nn.Module:
+        """Train a copy of a module.
+
+        A batch of one example takes the running statistics of batch norm layers, as it has none of its own.
+
+        Args:
+            model: where the training starts; it stays as it is. Parameters without `requires_grad` stay, too.
+            inputs: rows [n, …] as a data set stores them; `to_tensor` turns them into what the model takes.
+            targets: classes, int64 [n]; or soft labels, float [n, C], each row a distribution; or attributes,
+                bool [n, A].
+            source: of the order and of what the model draws; it must be of this training alone.
+            device: where to train.
+            added: a term of the loss beside that of the targets; None for none.
+
+        Returns:
+            the trained copy on that device, in evaluation mode.
+
+        Raises:
+            InputError: no examples, or targets that fit neither these kinds nor the model.
+        """
+        refuse_no_values(model)
+        targets = checked_targets(targets, len(inputs))
+        trained = copied(model).to(device).train()
+        where, few = torch.device(device), inputs[:2]
+        with ExitStack() as stack:
+            if _draws(model, few, where):
+                stack.enter_context(_drawing(source.seed64("supervised draws"), where))
+            term = None if added is None else stack.enter_context(added(trained, source, where))
+            self._steps(trained, inputs, targets, source, where, term)
+        return trained.eval()
+
+    def _steps(
+        self,
+        trained: nn.Module,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        source: RandomSource,
+        device: torch.device,
+        added: AddedLoss | None,
+    ) -> None:
+        """All steps, in place."""
+        loss_of = loss_for(targets, self.label_smoothing)
+        parameters = [parameter for parameter in trained.parameters() if parameter.requires_grad]
+        optimizer = self._optimizer([*parameters, *(() if added is None else added.parameters)])
+        batches = -(-len(targets) // self.batch_size)
+        steps = self.steps or self.epochs * batches
+        schedule = self._schedule(steps)
+        norms = [layer for layer in trained.modules() if isinstance(layer, _BatchNorm) and layer.training]
+        order = batches_in_order(source, "supervised", len(targets), batches)
+        for step in range(steps):
+            rows = next(order)
+            for norm in norms:
+                norm.train(len(rows) > 1)
+            for group in optimizer.param_groups:
+                group["lr"] = self.learning_rate * schedule.factor(step)
+            outputs = trained(to_tensor(inputs[rows]).to(device))
+            if not step:
+                _refuse_outputs(outputs, targets)
+            loss = loss_of(outputs, torch.from_numpy(targets[rows]).to(device))
+            if added is not None:
+                loss = loss + added.loss(step / steps)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+
+    @property
+    def _optimizer(self) -> Optimizer:
+        return Optimizer(
+            name=self.optimizer,
+            learning_rate=self.learning_rate,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+        )
+
+    def _schedule(self, steps: int) -> Schedule:
+        return Schedule(kind=self.schedule, rounds=steps)
+
+
+def batches_in_order(source: RandomSource, name: str, examples: int, batches: int) -> Iterator[np.ndarray]:
+    """Rows of one batch after the other, without end, int64 [n]; each epoch has an order of its own.
+
+    Args:
+        source: of the orders.
+        name: tells several of one training apart.
+        examples: how many there are, >= 1.
+        batches: into which an epoch is cut; their sizes differ by one at most.
+    """
+    epoch = 0
+    while True:
+        yield from np.array_split(source.stream("supervised order", name, epoch).permutation(examples), batches)
+        epoch += 1
+
+
+def outputs(model: nn.Module, inputs: np.ndarray, *, device: str = "cpu") -> np.ndarray:
+    """What a module in evaluation mode gives for rows as a data set stores them, float32 [n, …], in bounded memory."""
+    was_training = model.training
+    model.eval()
+    found = []
+    try:
+        with torch.inference_mode():
+            for start in range(0, max(1, len(inputs)), _AT_ONCE):
+                batch = to_tensor(inputs[start : start + _AT_ONCE])
+                found.append(model(batch.to(device)).float().cpu().numpy())
+    finally:
+        model.train(was_training)
+    return np.concatenate(found)
+
+
+def checked_targets(targets: np.ndarray, examples: int) -> np.ndarray:
+    """Targets as `Supervised.fit` takes them: int64 [n], float32 [n, C] or bool [n, A].
+
+    Raises:
+        InputError: they are of another kind, not one for each example, or no distributions.
+    """
+    if not examples or len(targets) != examples:
+        raise InputError(f"training needs examples with a target each, got {examples} and {len(targets)} targets")
+    if targets.ndim == 1 and targets.dtype.kind in "iu":
+        return targets.astype(np.int64, copy=False)
+    if targets.ndim == 2 and targets.dtype.kind == "b":
+        return targets
+    if targets.ndim != 2 or targets.dtype.kind != "f":
+        raise InputError(
+            "targets must be classes (int64 [n]), soft labels (float [n, classes]) or attributes (bool [n, attributes])"
+            f", got {targets.dtype} {targets.shape}"
+        )
+    if not (targets >= 0).all() or not (abs(targets.sum(1, dtype=np.float64) - 1) <= _OFF_ONE).all():
+        raise InputError("each row of soft labels must be >= 0 and add up to 1; divide the rows by their sums")
+    return targets.astype(np.float32, copy=False)
+
+
+def loss_for(targets: np.ndarray, label_smoothing: float = 0.0) -> Callable[[Tensor, Tensor], Tensor]:
+    """The mean loss that goes with targets of this kind: binary cross-entropy for attributes, else cross-entropy."""
+    if targets.dtype.kind == "b":
+        return lambda logits, wanted: functional.binary_cross_entropy_with_logits(logits, wanted.to(logits.dtype))
+    return lambda logits, wanted: functional.cross_entropy(logits, wanted, label_smoothing=label_smoothing)
+
+
+def _refuse_outputs(outputs: Tensor, targets: np.ndarray) -> None:
+    if targets.ndim == 2 and outputs.dim() == 2 and outputs.shape[1] == targets.shape[1]:
+        return
+    needed = targets.shape[1] if targets.ndim == 2 else int(targets.max()) + 1
+    if outputs.dim() != 2 or targets.ndim == 2 or outputs.shape[1] < needed:
+        given = tuple(outputs.shape[1:])
+        raise InputError(f"the targets need {needed} outputs an example, the model gives {given}; build it for as many")
+    if targets.min() < 0:
+        raise InputError(f"classes must be >= 0, got {int(targets.min())}; number them from 0")
+
+
+def _draws(model: nn.Module, inputs: np.ndarray, device: torch.device) -> bool:
+    """Whether the model takes random numbers, tried with a copy: a pass may write into batch norm and the like."""
+    tried = copied(model).to(device).train()
+    for layer in tried.modules():
+        if isinstance(layer, _BatchNorm):
+            layer.eval()  # a single row has no statistics
+    with _GENERATOR:
+        return draws(tried, to_tensor(inputs).to(device))
+
+
+@contextmanager
+def _drawing(seed: int, device: torch.device) -> Iterator[None]:
+    """Torch's generators for one training, seeded, and afterwards as they were."""
+    with _GENERATOR, torch.random.fork_rng([device] if device.type == "cuda" else [], device_type="cuda"):
+        seed_dropout(seed, device)
+        yield

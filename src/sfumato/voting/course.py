@@ -1,0 +1,328 @@
+"""The course of one vote: every agent's ballot, the tally as one phase of a run, and a student of the answers.
+
+Ballots are private. Until the answers are released they are kept in the run's checkpoint, so that a run that goes on
+asks the same question about the same ballots: nobody votes twice, and no query meets fresh noise. When the run ends
+they are deleted. The student starts from public weights and learns from the answers alone.
+"""
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sfumato._check import InputError
+from sfumato._files import write_atomic
+from sfumato._random import RandomSource
+from sfumato.accounting import ReleasedCost
+from sfumato.data import ExampleDataset, UserDataset
+from sfumato.runs import Checkpoint, Facts, Run
+from sfumato.runs.checkpoint import digest
+from sfumato.training.trainable import copied
+from sfumato.voting.ballots import ballot_of
+from sfumato.voting.measure import measured
+from sfumato.voting.plan import VotingSettings
+from sfumato.voting.published_cost import publish
+from sfumato.voting.question import Answers, Question
+from sfumato.voting.result import VotingResult
+from sfumato.voting.student import train_student
+from sfumato.voting.tally.tally import Tally
+from sfumato.voting.voters.voter import Voter
+
+PHASE = "votes"
+"""What the ledger calls the answers."""
+FILE = "answers.csv"
+"""The released answers, one line a query."""
+
+_SAVE_EVERY = 60.0  # seconds between checkpoints while agents vote
+_STUDENT = "student."
+_PUBLIC_FIELDS = ("model", "features", "student_model", "student_inputs", "classes", "input_shapes", "version")
+"""What the released student's file tells of `about`: how to build it, and no paths of private data."""
+
+Progress = Callable[[str, int, int], None]
+"""Is told what goes on, how much of it is done, and of how much."""
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Vote:
+    """One vote, before it begins.
+
+    Attributes:
+        plan: whose noise is set.
+        agents: who votes, each with records of its own.
+        pool: the public examples; what they are labelled as is used for measuring only.
+        queries: int64 [queries], positions in the pool.
+        voter: how an agent votes.
+        question: what the tally is asked.
+        tally: who counts.
+        student: the module to train on the answers, or None.
+        lesson: the pool as the student sees it.
+        test: labelled public examples, as the student sees them, to measure it on, or None.
+        about: JSON for plan.json and the released model's file.
+        device: where the student learns.
+        threads: agents that vote side by side.
+        progress: is told how far it is.
+    """
+
+    plan: VotingSettings
+    agents: UserDataset
+    pool: ExampleDataset
+    queries: np.ndarray
+    voter: Voter
+    question: Question
+    tally: Tally
+    student: nn.Module | None
+    lesson: ExampleDataset
+    test: ExampleDataset | None
+    about: dict[str, Any]
+    device: str
+    threads: int
+    progress: Progress
+
+    def go(self, run: Run, *, resume: bool) -> VotingResult:
+        """The whole of it."""
+        if run.team.size > 1:
+            raise InputError("a vote runs in one process, got several (torchrun); agents vote side by side by threads")
+        run.between(self.plan.adjacency)
+        fingerprint = self._fingerprint()
+        saved = run.saved(fingerprint) if resume else None
+        run.start(fingerprint)
+        complete = saved is not None and saved.complete
+        ballots = None if complete else self._gathered(run, saved)
+        if ballots is None and not complete:
+            return self._result(run, None, None, None, {}, finished=False)
+        answers = self._answers(run, ballots)
+        sums = None if ballots is None else ballots.sum(axis=0, dtype=np.int64) / self.question.units
+        del ballots
+        cost = publish(run, self.plan, sums, answers)
+        student = self._learned(run, answers, saved)
+        return self._finish(run, answers, cost, sums, student)
+
+    def _fingerprint(self) -> str:
+        told = [
+            json.dumps(self.plan.to_json(), sort_keys=True),
+            json.dumps(self.question.to_json(), sort_keys=True),
+            json.dumps(self.tally.to_json(), sort_keys=True),
+            self.agents.fingerprint(),
+            self.pool.fingerprint(),
+            hashlib.sha256(self.queries.tobytes()).hexdigest(),
+            self.voter.fingerprint(),
+            "" if self.student is None else digest("", dict(self.student.state_dict())),
+        ]
+        return hashlib.sha256("\n".join(told).encode()).hexdigest()
+
+    def _gathered(self, run: Run, saved: Checkpoint | None) -> np.ndarray | None:
+        """All ballots [agents, queries, classes]; None where the run was asked to stop before."""
+        agents, question = len(self.agents), self.question
+        kept = {} if saved is None else saved.tensors
+        kind = np.uint8 if question.units < 1 << 8 else np.int16 if question.units < 1 << 15 else np.int32
+        ballots = np.zeros((agents, question.queries, question.classes), kind)
+        done = 0
+        if "ballots" in kept and saved is not None:
+            done = int(saved.state["agents"])
+            ballots[:done] = kept["ballots"].numpy()
+
+        def save() -> None:
+            run.save({"ballots": torch.from_numpy(ballots[:done].copy())}, {"agents": done})
+
+        last = monotonic()
+        with ThreadPoolExecutor(self.threads) as workers:
+            while done < agents:
+                if run.asked_to_stop:
+                    save()
+                    return None
+                together = range(done, min(done + 2 * self.threads, agents))
+                for agent, votes in zip(together, workers.map(self.voter.votes, together), strict=True):
+                    ballots[agent] = ballot_of(question, str(self.agents.user_ids[agent]), votes)
+                done = together.stop
+                self.progress("agents", done, agents)
+                if monotonic() - last > _SAVE_EVERY or done == agents:
+                    save()
+                    last = monotonic()
+        return ballots
+
+    def _answers(self, run: Run, ballots: np.ndarray | None) -> Answers:
+        """The release; a run that goes on reads what it has released."""
+        question = self.question
+
+        def cast() -> Iterator[tuple[str, np.ndarray]]:
+            assert ballots is not None
+            for name, ballot in zip(self.agents.user_ids, ballots, strict=True):
+                yield str(name), ballot.astype(np.int64)
+
+        def draw(source: RandomSource) -> dict[str, Tensor]:
+            self.progress("tally", 0, 1)
+            answers = self.tally.open(question, cast(), source=source, token=self._token(source, ballots))
+            self.progress("tally", 1, 1)
+            return _tensors(answers)
+
+        event = self.plan.answers_event()
+        return _answers(question, run.release(PHASE, event, draw, queries=question.queries, agents=question.agents))
+
+    def _token(self, source: RandomSource, ballots: np.ndarray | None) -> str:
+        """The name of this question with these ballots: nobody without the run's key learns anything from it."""
+        assert ballots is not None
+        name = hashlib.blake2b(key=source.stream("tally token").bytes(32), digest_size=16)
+        name.update(json.dumps(self.question.to_json(), sort_keys=True).encode())
+        name.update(str(ballots.shape).encode())
+        name.update(np.ascontiguousarray(ballots).data)
+        return name.hexdigest()
+
+    def _learned(self, run: Run, answers: Answers, saved: Checkpoint | None) -> nn.Module | None:
+        """The student; a run that is complete has kept it."""
+        if self.student is None:
+            return None
+        if saved is not None and saved.complete:
+            found = {name.removeprefix(_STUDENT): value for name, value in saved.tensors.items()}
+            return _loaded(self.student, found)
+        self.progress("student", 0, 1)
+        student = train_student(
+            self.student,
+            self.lesson,
+            self.queries,
+            answers,
+            self.plan.student_training,
+            source=run.source.within("student"),
+            device=self.device,
+        )
+        self.progress("student", 1, 1)
+        return student
+
+    def _finish(
+        self,
+        run: Run,
+        answers: Answers,
+        cost: ReleasedCost | None,
+        sums: np.ndarray | None,
+        student: nn.Module | None,
+    ) -> VotingResult:
+        tensors = {} if student is None else {name: value.cpu() for name, value in student.state_dict().items()}
+        run.save({f"{_STUDENT}{name}": value for name, value in tensors.items()}, {"agents": 0}, complete=True)
+        evaluation = measured(answers, self.pool, self.queries, student, self.student, self.test, device=self.device)
+        if run.folder is not None:
+            write_atomic(run.folder.path / FILE, self._csv(answers).encode())
+            for name, row in evaluation.items():
+                run.folder.add_evaluation(name, row, self._about_test)
+        return self._result(run, answers, sums, student, evaluation, finished=True, tensors=tensors, cost=cost)
+
+    @cached_property
+    def _about_test(self) -> dict[str, Any]:
+        size = {} if self.test is None else {"examples": len(self.test), "classes": self.question.classes}
+        return {"data": "test", **size}
+
+    def _result(
+        self,
+        run: Run,
+        answers: Answers | None,
+        sums: np.ndarray | None,
+        student: nn.Module | None,
+        evaluation: dict[str, Any],
+        *,
+        finished: bool,
+        tensors: dict[str, Tensor] | None = None,
+        cost: ReleasedCost | None = None,
+    ) -> VotingResult:
+        facts = facts_of(self.plan, self.agents, self.pool, self.tally, finished=finished)
+        if cost is not None:
+            facts = replace(facts, released=(cost.alternative(facts.delta),))
+        public = {name: self.about[name] for name in _PUBLIC_FIELDS if name in self.about}
+        statement = run.finish(tensors or {}, facts, metadata=public, complete=finished)
+        return VotingResult(
+            statement=statement,
+            queries=self.queries,
+            answers=answers,
+            model=student,
+            evaluation=evaluation,
+            finished=finished,
+            folder=None if run.folder is None else run.folder.path,
+            _plan=self.plan,
+            published=cost,
+            _sums=sums,
+        )
+
+    def _csv(self, answers: Answers) -> str:
+        """The answers as a table: the query's position in the pool, and its class, attributes or noisy counts."""
+        text = io.StringIO()
+        names = self.agents.label_names or [str(number) for number in range(self.question.classes)]
+        table = csv.writer(text, lineterminator="\n")
+        if answers.counts is not None:
+            table.writerow(["query", *names])
+            rows = (answers.counts / self.question.units).tolist()
+            table.writerows([place, *row] for place, row in zip(self.queries.tolist(), rows, strict=True))
+        elif self.question.opens == "attributes":
+            assert answers.labels is not None
+            table.writerow(["query", *names])
+            held = answers.labels.astype(int).tolist()
+            table.writerows([place, *row] for place, row in zip(self.queries.tolist(), held, strict=True))
+        else:
+            assert answers.labels is not None
+            table.writerow(["query", "answer"])
+            table.writerows(
+                [place, names[label]]
+                for place, label, answered in zip(
+                    self.queries.tolist(), answers.labels.tolist(), answers.answered.tolist(), strict=True
+                )
+                if answered
+            )
+        return text.getvalue()
+
+
+_PUBLIC = (
+    "The pool, the weights that agents and student start from, and the settings are public: none of them was chosen by "
+    "looking at the agents' records. The student learned from the released answers alone."
+)
+
+
+def facts_of(
+    plan: VotingSettings, agents: UserDataset, pool: ExampleDataset, tally: Tally, *, finished: bool = True
+) -> Facts:
+    """What the statement of a vote says beside the ledger."""
+    population = plan.population_of(agents)
+    return Facts(
+        unit=plan.unit,
+        adjacency=plan.adjacency,
+        population=population,
+        delta=plan.delta_for(population),
+        sampling="every agent is asked every query",
+        mechanism=plan.describe() if finished else f"{plan.describe()}; stopped before anything was asked",
+        attained=False,  # an answer is less than the noisy counts that the cost is of
+        assumptions=(_PUBLIC, *plan.assumptions(), *tally.assumptions(), *agents.assumptions, *pool.assumptions),
+        alternatives=plan.alternatives() if finished else (),
+        disclosure={
+            "trust_model": tally.assumptions()[0],
+            "released": "The answers, which queries were asked, the student, the ledger and the plan; all of them are "
+            "covered. The agents' models and ballots, and what was measured on private data, are not released.",
+            "contribution": "Each agent has one ballot for each query, whose weight is bounded where it is made and "
+            "again where it is counted.",
+            "sampling_as_run": "Yes: nobody is sampled.",
+        },
+    )
+
+
+def _tensors(answers: Answers) -> dict[str, Tensor]:
+    found = {"answered": answers.answered, "labels": answers.labels, "counts": answers.counts}
+    return {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in found.items() if value is not None}
+
+
+def _answers(question: Question, tensors: dict[str, Tensor]) -> Answers:
+    found = {name: tensor.numpy() for name, tensor in tensors.items()}
+    return Answers(found["answered"], found.get("labels"), found.get("counts"))
+
+
+def _loaded(model: nn.Module, state: dict[str, Tensor]) -> nn.Module:
+    made = copied(model)
+    made.load_state_dict(state)
+    return made.eval()

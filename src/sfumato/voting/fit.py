@@ -1,0 +1,198 @@
+"""From a plan, agents and a pool to a vote that runs; refuses what does not fit together before anything is written."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from sfumato._check import InputError, first_line, whole
+from sfumato._random import RandomSource
+from sfumato.accounting import Budget
+from sfumato.data import ExampleDataset, UserDataset
+from sfumato.runs import Run, share_cores
+from sfumato.training.supervised import outputs
+from sfumato.voting.course import Progress, Vote, silent
+from sfumato.voting.plan import VotingSettings
+from sfumato.voting.queries import choose, refuse_duplicates
+from sfumato.voting.result import VotingResult
+from sfumato.voting.tally.clear import ClearTally
+from sfumato.voting.tally.tally import Tally
+from sfumato.voting.voters.voter import Voter
+
+
+@dataclass(frozen=True, kw_only=True)
+class VotingPlan(VotingSettings):
+    """A way of voting that can run; it says how an agent votes."""
+
+    def voter(
+        self,
+        agents: UserDataset,
+        pool: ExampleDataset,
+        queries: np.ndarray,
+        how: Any,
+        source: RandomSource,
+        device: str,
+    ) -> Voter:
+        """Who makes the votes.
+
+        Args:
+            agents, pool, how, device: as for `fit`.
+            queries: int64 [queries], positions in the pool.
+            source: of the agents' own draws.
+
+        Raises:
+            InputError: `how` is of no use for these agents.
+        """
+        raise NotImplementedError
+
+    def is_hard(self, agents: UserDataset) -> bool:
+        """Whether every vote is for one class."""
+        return False
+
+    def lesson(self, examples: ExampleDataset, how: Any, device: str) -> ExampleDataset:
+        """Public examples as the student sees them."""
+        return examples
+
+    def fit(
+        self,
+        agents: UserDataset,
+        pool: ExampleDataset,
+        how: Any,
+        *,
+        student: nn.Module | None = None,
+        test: ExampleDataset | None = None,
+        queries: Sequence[int] | np.ndarray | None = None,
+        out: Path | str | None = None,
+        resume: bool = False,
+        tally: Tally | None = None,
+        budget: Budget | None = None,
+        about: dict[str, Any] | None = None,
+        device: str = "cpu",
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> VotingResult:
+        """Let all agents vote, open the answers, train the student.
+
+        Args:
+            agents: users, one an agent; labels are classes, or attributes (bool).
+            pool: public examples of the agents' shape; labels, where it has some, are never trained on.
+            how: AE-DPFL: the module that every agent's training starts from, with one output a class. kNN-DPFL: a name
+                of `sfumato.models.FEATURES`, or a frozen module whose weights are public.
+            student: what learns from the answers, one output a class; None for the answers alone.
+            test: labelled public examples to measure the student on.
+            queries: positions in the pool, instead of a choice by the plan.
+            out: the run's folder; None keeps all in memory.
+            resume: go on with the run in `out`.
+            tally: who counts; None counts in this process.
+            budget: what the run may cost.
+            about: JSON for plan.json and the student's file; public.
+            device: where to train.
+            threads: agents that vote side by side; None for as many as there are cores.
+            progress: is told what goes on ("agents", "tally", "student"), how much is done, and of how much.
+
+        Raises:
+            InputError: a mistake in the plan, the data, the models or the folder; or the tally failed. Nothing is lost.
+        """
+        refuse_agents(agents, pool)
+        plan = self.with_attributes(agents.num_classes if agents.of_attributes else None)
+        places = _queries(plan, pool, queries)
+        hard = plan.is_hard(agents)
+        question = plan.question(
+            agents=len(agents), classes=agents.num_classes, units=plan.units(hard=hard), one_hot=hard
+        )
+        if test is not None and test.input_shapes != pool.input_shapes:
+            raise InputError(
+                f"the test has inputs {test.input_shapes[0]}, the pool {pool.input_shapes[0]}; bring them to one shape"
+            )
+        lesson = pool if student is None else plan.lesson(pool, how, device)
+        if student is not None:
+            refuse_outputs(student, lesson, agents.num_classes, "student", device)
+            test = None if test is None else plan.lesson(test, how, device)
+        if threads is not None:
+            whole(threads=threads)
+        counted = tally or ClearTally()
+        told = {
+            "queries_given": None if queries is None else places.tolist(),
+            "tally": counted.to_json(),
+            **(about or {}),
+        }
+        share_cores()
+        with Run.open(out, plan={**plan.to_json(), "about": told}, seed=plan.seed, resume=resume, budget=budget) as run:
+            return Vote(
+                plan=plan,
+                agents=agents,
+                pool=pool,
+                queries=places,
+                voter=plan.voter(agents, pool, places, how, run.source.within("agents"), device),
+                question=question,
+                tally=counted,
+                student=student,
+                lesson=lesson,
+                test=test,
+                about=about or {},
+                device=device,
+                threads=threads or torch.get_num_threads(),
+                progress=progress or silent,
+            ).go(run, resume=resume)
+
+
+def _queries(plan: VotingSettings, pool: ExampleDataset, given: Sequence[int] | np.ndarray | None) -> np.ndarray:
+    if given is None:
+        return choose(pool.inputs[0], plan.queries, plan.selection, plan.selection_seed)
+    places = refuse_duplicates(given, len(pool))
+    if len(places) != plan.queries:
+        raise InputError(f"the plan has queries={plan.queries}, and {len(places)} were given; make them one number")
+    return places
+
+
+def refuse_agents(agents: UserDataset, pool: ExampleDataset) -> None:
+    """Refuse agents that cannot vote on this pool, each in one line; warns of agents that know one class only."""
+    if not isinstance(agents, UserDataset):
+        raise InputError(
+            f"agents must be a data set of users, one an agent, got {type(agents).__name__}; make one with "
+            "sfumato.data.from_arrays"
+        )
+    if not isinstance(pool, ExampleDataset):
+        raise InputError(
+            f"the pool must be single examples (ExampleDataset), got {type(pool).__name__}; make one with "
+            "sfumato.data.examples_from_arrays"
+        )
+    if agents.of_values or (agents.of_sequences and not agents.of_attributes):
+        raise InputError(f"agents vote for classes or attributes, got {agents}; ratings and texts have neither")
+    if len(pool.inputs) != 1 or pool.input_shapes[0] != agents.input_shape or pool.dtypes[0] != agents.dtype:
+        raise InputError(
+            f"the pool has inputs {pool.input_shapes} {pool.dtypes[0]}, the agents {agents.input_shape} "
+            f"{agents.dtype}; bring them to one shape and type (size, channels)"
+        )
+    empty = np.flatnonzero(agents.sizes == 0)
+    if len(empty):
+        raise InputError(
+            f"agent {agents.user_ids[int(empty[0])]!r} has no records, so it has nothing to vote by; leave it out"
+        )
+    if agents.of_attributes:
+        return
+    alone = [agent for agent in range(len(agents)) if len(np.unique(agents.examples(agent)[1])) == 1]
+    if alone:
+        warnings.warn(
+            f"{len(alone)} of {len(agents)} agents have records of one class only, agent "
+            f"{agents.user_ids[alone[0]]!r} for one, and will vote for it whatever is asked",
+            stacklevel=2,
+        )
+
+
+def refuse_outputs(model: nn.Module, pool: ExampleDataset, classes: int, whose: str, device: str) -> None:
+    """Refuse a model that does not give one output a class for an example of the pool."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"the {whose} must be a torch module, got {type(model).__name__}")
+    (inputs,), _ = pool.examples(np.arange(1))
+    try:
+        given = outputs(model, inputs, device=device)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise InputError(f"the {whose} cannot read an example of the pool: {first_line(error)}") from None
+    if given.shape != (1, classes):
+        raise InputError(f"the {whose} must give {classes} outputs for an example, one a class, got {given.shape[1:]}")

@@ -1,0 +1,196 @@
+"""Label frequencies among the k nearest records, so that one record exchanges at most one neighbour: exactly.
+
+The sensitivity √2/k of a vote of k neighbours stands on one sentence: without a record, or with another one in its
+stead, at most one of the k nearest gives way to one other. Three things would break it, and are ruled out here.
+
+- **Ties.** If equal distances were told apart by position, every record behind an absent one would move. Neighbours are
+  ordered by (distance, label), which are the record's own. What ties in both votes alike.
+- **Rounding.** Matrix products of floats round by the shape of the matrix and the place of a row in it, so another
+  record could turn near ties of all others. Features are brought to whole numbers −B … B first, each by itself, by a
+  scale that the public queries alone give (values beyond it are clipped). B is so small that every sum of products, in
+  any order, is a whole number below 2^53: doubles are then exact, and no rounding is left.
+- **Fewer than k records.** Divided by the number that was found, every weight would change. It is divided by k.
+
+So a neighbour is one whole number, its key: C (|r|² − 2 q·r) + label for the euclidean distance (|q|² is the same for
+all records of a query), −C q·r + label for the cosine of directions, which have B in the place of length 1. One matrix
+product gives all keys, C classes being what they are counted in; the k least of a row are a multiset that does not
+depend on an order, and key mod C is the label. Rows of attributes are numbered in lexicographic order for this.
+
+With d features, C (3 d B² + 1) ≤ 2^53: at 512 features and 10 classes B is 32,767, the most that is used.
+
+References:
+    Zhu, Yu, Tsai, Pittaluga, Faraki, Chandraker, Wang: Voting-based Approaches for Differentially Private Federated
+    Learning (2020), arXiv 2010.04851, Algorithm 2. docs/explanation/votes.md has the sensitivity.
+
+>>> queries = np.array([[0.0, 0.0], [1.0, 1.0]])
+>>> nearest = NearestRecords(queries, neighbours=2, classes=3)
+>>> nearest.votes(np.array([[0.1, 0.0], [0.0, 0.2], [0.9, 1.0]]), np.array([0, 1, 2])).tolist()
+[[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]]
+"""
+
+import math
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sfumato._check import InputError, one_of, whole
+from sfumato.metrics.similarities import Progress
+
+Distance = Literal["euclidean", "cosine"]
+
+_EXACT = 1 << 53  # whole numbers up to here are doubles
+_FINEST, _COARSEST = (1 << 15) - 1, 127
+_LENGTHS = 1 << 20  # levels before a direction is taken, so that short vectors keep theirs
+_ROW_KINDS = 1 << 16  # most different rows of attributes in one agent's records
+_KEYS = 1 << 21  # keys at once, 16 MB
+
+
+class NearestRecords:
+    """What is public: the queries, the scale, k and the distance. One for all agents.
+
+    Args:
+        queries: finite floats [queries, features], public.
+        neighbours: k >= 1.
+        classes: number of classes of labels, or of attributes, >= 1.
+        attributes: labels are rows of attributes, of which several may be true.
+        distance: "euclidean", or "cosine": one minus the cosine. A record of zeros has the cosine 0 with all.
+
+    Attributes:
+        scale: the largest magnitude in the queries: what is beyond it in a record is clipped.
+        levels: B, the whole number that stands for `scale`, or for the length 1 of a direction.
+
+    Raises:
+        InputError: queries that are not finite, or more features than whole numbers can tell apart.
+    """
+
+    def __init__(
+        self,
+        queries: np.ndarray,
+        *,
+        neighbours: int,
+        classes: int,
+        attributes: bool = False,
+        distance: Distance = "euclidean",
+    ) -> None:
+        whole(neighbours=neighbours, classes=classes)
+        one_of(("euclidean", "cosine"), distance=distance)
+        if queries.ndim != 2 or not queries.size:
+            raise InputError(f"queries must be features [queries, features], at least one of each, got {queries.shape}")
+        refuse_not_finite(queries, "query")
+        self.neighbours, self.classes, self.attributes, self.distance = neighbours, classes, attributes, distance
+        self.features = queries.shape[1]
+        self.scale = float(np.abs(queries).max()) or 1.0
+        self._codes = min(1 << min(classes, 30), _ROW_KINDS) if attributes else classes
+        levels = math.isqrt((_EXACT // self._codes - 1) // (3 * self.features))
+        if levels < _COARSEST:
+            raise InputError(
+                f"{self.features:,} features and {classes:,} {'attributes' if attributes else 'classes'} leave "
+                f"{levels} levels for a feature to be exact, fewer than {_COARSEST}; take fewer features"
+            )
+        self.levels = min(levels, _FINEST)
+        lattice = self._lattice(queries)
+        factor = -2.0 if distance == "euclidean" else -1.0
+        # The last column meets what a record has of its own: its squared length and its label.
+        self._queries = torch.cat([lattice * (factor * self._codes), torch.ones(len(queries), 1).double()], dim=1)
+
+    def votes(self, features: np.ndarray, labels: np.ndarray, progress: Progress | None = None) -> np.ndarray:
+        """The votes of one agent, float32 [queries, classes]: how many of the k nearest have a label, divided by k.
+
+        Args:
+            features: finite floats [records, features].
+            labels: whole numbers [records] in 0 … classes − 1, or bool [records, classes].
+            progress: told (queries done, queries).
+
+        Raises:
+            InputError: features that are not finite, or more different rows of attributes than can be numbered.
+        """
+        if features.shape != (len(labels), self.features):
+            raise InputError(
+                f"records must have the {self.features:,} features of the queries, a row a label, got {features.shape} "
+                f"and {len(labels)} labels"
+            )
+        refuse_not_finite(features, "record")
+        codes, meaning = self._coded(labels)
+        records = self._own(self._lattice(features), codes)
+        total = len(self._queries)
+        votes = np.zeros((total, self.classes), np.float32)
+        wide = min(len(records), max(_KEYS // 16, 2 * self.neighbours))
+        step = max(1, _KEYS // max(wide, 1))
+        for start in range(0, total if len(records) else 0, step):
+            block = slice(start, start + step)
+            labelled = torch.remainder(self._least(self._queries[block], records, wide), self._codes).long()
+            votes[block] = self._counted(labelled, meaning) / self.neighbours
+            if progress is not None:
+                progress(min(start + step, total), total)
+        return votes
+
+    def _least(self, queries: Tensor, records: Tensor, wide: int) -> Tensor:
+        """The least k keys of each query, float64 [queries, up to k]."""
+        best = queries.new_empty(len(queries), 0)
+        for start in range(0, len(records), wide):
+            keys = queries @ records[start : start + wide].T
+            best = _smallest(torch.cat([best, keys], dim=1) if start else keys, self.neighbours)
+        return best
+
+    def _counted(self, labelled: Tensor, meaning: Tensor | None) -> np.ndarray:
+        """How many neighbours have each class or attribute, float32 [queries, classes], whole numbers."""
+        if meaning is not None:
+            return sum(meaning[column] for column in labelled.T).numpy()  # type: ignore[union-attr]  # never empty
+        counts = torch.zeros(len(labelled), self.classes)
+        return counts.scatter_add_(1, labelled, torch.ones(()).expand(labelled.shape)).numpy()
+
+    def _coded(self, labels: np.ndarray) -> tuple[np.ndarray, Tensor | None]:
+        """A number for each label that depends on it and on the order of labels alone, and what numbers stand for."""
+        if not self.attributes:
+            if labels.ndim != 1 or (len(labels) and not 0 <= labels.min() <= labels.max() < self.classes):
+                raise InputError(f"labels must be whole numbers [records] in 0 … {self.classes - 1}; got others")
+            return labels, None
+        if labels.shape != (len(labels), self.classes) or labels.dtype != bool:
+            raise InputError(
+                f"labels must be bool [records, {self.classes}], a column an attribute, got {labels.dtype} "
+                f"{labels.shape}"
+            )
+        rows, codes = np.unique(labels, axis=0, return_inverse=True)
+        if len(rows) > self._codes:
+            raise InputError(
+                f"an agent has {len(rows):,} different rows of attributes, more than {self._codes:,}; leave out rare "
+                "attributes"
+            )
+        return codes.reshape(-1), torch.from_numpy(rows.astype(np.float32))
+
+    def _lattice(self, features: np.ndarray) -> Tensor:
+        """Whole numbers −B … B as doubles [n, features]; each row by itself, one rounding of each number at a time."""
+        values = np.clip(np.asarray(features, np.float64) / self.scale, -1, 1)
+        if self.distance == "euclidean":
+            return torch.from_numpy(np.rint(values * self.levels))
+        fine = np.rint(values * min(_LENGTHS, math.isqrt(_EXACT // self.features)))
+        lengths = np.sqrt((fine * fine).sum(axis=1, keepdims=True))  # of an exact sum, hence of no order
+        return torch.from_numpy(np.rint(fine / np.maximum(lengths, 1) * self.levels))
+
+    def _own(self, lattice: Tensor, codes: np.ndarray) -> Tensor:
+        """The rows that the queries are multiplied with, [records, features + 1]."""
+        last = torch.from_numpy(np.asarray(codes, np.float64))
+        if self.distance == "euclidean":
+            last = last + lattice.square().sum(dim=1) * self._codes
+        return torch.cat([lattice, last[:, None]], dim=1)
+
+
+def refuse_not_finite(features: np.ndarray, what: str) -> None:
+    """Refuse NaN and infinity; names the first row that has one.
+
+    Raises:
+        InputError: there is one.
+    """
+    finite = np.isfinite(features).all(axis=1)
+    if not finite.all():
+        raise InputError(
+            f"the features of {what} {int(np.argmin(finite))} are not finite; drop it, or correct what gives them"
+        )
+
+
+def _smallest(keys: Tensor, count: int) -> Tensor:
+    if keys.shape[1] <= count:
+        return keys
+    return torch.topk(keys, count, dim=1, largest=False, sorted=False).values

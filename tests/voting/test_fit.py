@@ -1,0 +1,294 @@
+"""A vote from its agents to its files."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from sfumato._check import InputError
+from sfumato.accounting import Ledger, Statement, guarantee
+from sfumato.data import examples_from_arrays, from_arrays
+from sfumato.runs import RunFolder
+from sfumato.voting import AEDPFL, KNNDPFL, Answers, ClearTally
+from small_vote import CLASSES, agents, blobs, model, pool
+
+PLAN = AEDPFL(queries=20, noise_std=1.5, epochs=5, learning_rate=0.2, student_epochs=10, seed=3)
+KNN = KNNDPFL(queries=20, noise_std=1.5, neighbours=3, student_epochs=10, seed=3)
+
+
+class Counting(ClearTally):
+    """A clear tally that counts how often it was asked, and may fail afterwards."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.asked, self.fails = [], fails
+
+    def open(self, question, ballots, *, source, token):
+        self.asked.append(token)
+        answers = super().open(question, ballots, source=source, token=token)
+        if self.fails:
+            raise KeyboardInterrupt
+        return answers
+
+
+@pytest.mark.parametrize(("plan", "how"), [(PLAN, model()), (KNN, "pixels")])
+def test_a_vote_answers_its_queries_and_teaches_a_student(plan, how, tmp_path):
+    result = plan.fit(agents(), pool(), how, student=model(1), test=pool(60, seed=2), out=tmp_path / "run")
+    assert result.evaluation["answers"]["accuracy"] > 0.7
+    assert result.evaluation["trained"]["accuracy"] > max(0.7, result.evaluation["untrained"]["accuracy"])
+    assert (tmp_path / "run" / "answers.csv").read_text().count("\n") == 21
+
+
+@pytest.mark.parametrize(
+    "plan", [PLAN, KNN, replace(PLAN, threshold=3.0, max_answers=4), replace(KNN, publish_cost=9.0)]
+)
+def test_the_statement_is_that_of_the_events_in_the_ledger(plan, tmp_path):
+    how = "pixels" if plan.name == "knn_dpfl" else model()
+    result = plan.fit(agents(), pool(), how, student=model(1), out=tmp_path / "run")
+    spent = Ledger.read(tmp_path / "run" / "ledger.jsonl").event()
+    assert spent == plan.event()
+    assert result.statement.epsilon == guarantee(spent, plan.adjacency).epsilon(result.statement.delta)
+    assert Statement.load(tmp_path / "run" / "statement.json") == result.statement
+    assert result.statement.unit == ("agent" if plan.level == "agent" else "example")
+
+
+def test_answers_that_a_threshold_leaves_over_are_paid_for_all_the_same():
+    plan = replace(PLAN, threshold=100.0, threshold_noise_std=0.5, max_answers=7)
+    result = plan.fit(agents(), pool(), model())
+    assert result.answers is not None
+    assert not result.answers.answered.any()
+    assert result.statement.epsilon == guarantee(plan.event()).epsilon(result.statement.delta)
+
+
+def test_no_more_answers_are_given_than_are_paid_for():
+    plan = replace(PLAN, threshold=0.5, threshold_noise_std=0.1, max_answers=7)
+    result = plan.fit(agents(), pool(), model())
+    assert result.answers is not None
+    assert int(result.answers.answered.sum()) == 7
+    assert result.answers.answered[:7].all()
+
+
+def test_a_run_that_goes_on_asks_nobody_again(tmp_path):
+    tally = Counting()
+    first = PLAN.fit(agents(), pool(), model(), student=model(1), tally=tally, out=tmp_path / "run")
+    again = PLAN.fit(agents(), pool(), model(), student=model(1), tally=tally, out=tmp_path / "run", resume=True)
+    assert len(tally.asked) == 1
+    assert _equal(first.answers, again.answers)
+    assert again.statement == first.statement
+    for name, value in first.model.state_dict().items():
+        assert torch.equal(value, again.model.state_dict()[name])
+
+
+@pytest.mark.parametrize("seed", [3, None])
+def test_a_run_that_died_behind_its_answers_draws_them_again_alike(seed, tmp_path):
+    """The process ends after the tally opened and before anything was kept: same ballots, same noise, one entry."""
+    plan, seen = replace(PLAN, seed=seed), []
+
+    class Watched(Counting):
+        def open(self, question, ballots, *, source, token):
+            answers = ClearTally().open(question, ballots, source=source, token=token)
+            seen.append((token, answers))
+            if len(seen) == 1:
+                raise KeyboardInterrupt
+            return answers
+
+    with pytest.raises(KeyboardInterrupt):
+        plan.fit(agents(), pool(), model(), tally=Watched(), out=tmp_path / "run")
+    result = plan.fit(agents(), pool(), model(), tally=Watched(), out=tmp_path / "run", resume=True)
+    (token, before), (same, after) = seen
+    assert token == same
+    assert _equal(before, after)
+    assert _equal(after, result.answers)
+    assert Ledger.read(tmp_path / "run" / "ledger.jsonl").releases == 1
+
+
+def test_a_run_that_stopped_among_its_agents_goes_on_with_their_ballots(tmp_path, monkeypatch):
+    whole = PLAN.fit(agents(), pool(), model(), out=tmp_path / "whole")
+    voted = []
+
+    class Stops(Exception):
+        pass
+
+    from sfumato.voting import course
+
+    monkeypatch.setattr(course, "_SAVE_EVERY", 0.0)
+
+    def stop(what, done, total):
+        voted.append(done)
+        if done >= 4:
+            raise Stops
+
+    with pytest.raises(Stops):
+        PLAN.fit(agents(), pool(), model(), out=tmp_path / "run", threads=1, progress=stop)
+    count = len(voted)
+    result = PLAN.fit(
+        agents(),
+        pool(),
+        model(),
+        out=tmp_path / "run",
+        resume=True,
+        threads=1,
+        progress=lambda *told: voted.append(told),
+    )
+    first = next(done for what, done, _ in voted[count:] if what == "agents")
+    assert first > 2  # the first two are not asked again
+    assert _equal(result.answers, whole.answers)
+
+
+def test_ballots_are_gone_when_a_run_has_ended(tmp_path):
+    PLAN.fit(agents(), pool(), model(), student=model(1), out=tmp_path / "run")
+    saved = RunFolder(tmp_path / "run").saved()
+    assert saved.complete
+    assert not any("ballot" in name for name in saved.tensors)
+    assert not (tmp_path / "run" / "checkpoint" / "key").exists()
+
+
+def test_other_agents_another_pool_or_another_model_cannot_go_on(tmp_path):
+    PLAN.fit(agents(), pool(), model(), out=tmp_path / "run")
+    for given in (
+        (agents(seed=5), pool(), model()),
+        (agents(), pool(seed=5), model()),
+        (agents(), pool(), model(seed=5)),
+    ):
+        with pytest.raises(InputError, match="another plan, model or data set"):
+            PLAN.fit(*given, out=tmp_path / "run", resume=True)
+
+
+def test_what_a_vote_cost_on_its_own_votes_is_below_its_statement_and_no_number():
+    plan = replace(PLAN, noise_std=0.8)
+    result = plan.fit(agents(20), pool(), model())
+    cost = result.cost().epsilon(result.statement.delta)
+    assert 0 < cost.value < result.statement.epsilon
+    with pytest.raises(TypeError):
+        json.dumps(cost)
+    with pytest.raises(InputError, match="private"):
+        float(cost)
+
+
+def test_a_published_cost_stands_beside_the_statement_and_survives_a_resume(tmp_path):
+    plan = replace(PLAN, noise_std=1.0, publish_cost=50.0, publish_order=5.0)
+    result = plan.fit(agents(20), pool(), model(), out=tmp_path / "run")
+    again = plan.fit(agents(20), pool(), model(), out=tmp_path / "run", resume=True)
+    assert result.published == again.published
+    assert [row for row in result.statement.alternatives if "released with noise" in row["name"]]
+    assert result.statement.epsilon > guarantee(replace(plan, publish_cost=None).event()).epsilon(
+        result.statement.delta
+    )
+
+
+def test_one_record_of_an_agent_has_the_tight_cost_with_the_printed_one_beside_it():
+    result = KNN.fit(agents(), pool(), "pixels")
+    printed = next(row for row in result.statement.alternatives if "printed" in row["name"])
+    assert result.statement.epsilon < printed["epsilon"]
+    assert {row["unit"] for row in result.statement.alternatives} == {"agent", "example"}
+
+
+def test_noise_meets_the_budget_for_every_kind_of_vote():
+    for plan in (AEDPFL(), KNNDPFL(), AEDPFL(threshold=60.0, max_answers=100), KNNDPFL(publish_cost=40.0)):
+        calibrated = plan.calibrate(epsilon=2.0, delta=1e-4, population=100)
+        found = guarantee(calibrated.event(), plan.adjacency).epsilon(1e-4)
+        assert 1.99 < found <= 2.0
+
+
+def test_attributes_are_voted_on_with_a_bounded_weight():
+    inputs, labels = blobs(60, 0)
+    held = np.stack([labels == 0, labels != 1, labels == 2], axis=1)
+    several = from_arrays(inputs, labels=held, users=[f"agent {row // 10}" for row in range(60)])
+    rows, wanted = blobs(40, 1)
+    public = examples_from_arrays(rows, np.stack([wanted == 0, wanted != 1, wanted == 2], axis=1).astype(np.float32))
+    plan = replace(PLAN, noise_std=0.5, attributes=2)
+    result = plan.fit(several, public, model(), student=model(1), test=public)
+    assert result.answers.labels.shape == (20, 3)
+    assert result.evaluation["answers"]["micro_f1"] > 0.7
+    assert plan.event() != replace(plan, attributes=None).event()
+
+
+def test_a_budget_that_the_vote_exceeds_refuses_it_before_anybody_is_asked():
+    from sfumato.accounting import Budget, BudgetExceeded
+
+    tally = Counting()
+    with pytest.raises(BudgetExceeded):
+        PLAN.fit(agents(), pool(), model(), tally=tally, budget=Budget(epsilon=0.1, delta=1e-5))
+    assert not tally.asked
+
+
+@pytest.mark.parametrize(
+    ("change", "given", "words"),
+    [
+        ({"queries": 41}, {}, "the public pool has 40 examples, and 41 queries"),
+        ({}, {"queries": [1, 2, 2, *range(3, 20)]}, "query 2 is asked twice"),
+        ({}, {"agents": agents(1)}, "at least 2 agents|told apart by 1 votes"),
+        ({}, {"agents": agents(2)}, "3 classes cannot be told apart by 2 votes"),
+        (
+            {},
+            {"pool": examples_from_arrays(np.zeros((30, 5), np.float32), np.zeros(30, np.int64), num_classes=1)},
+            "bring",
+        ),
+        ({}, {"how": model(outputs=2)}, "must give 3 outputs"),
+        ({}, {"student": model(outputs=7)}, "the student must give 3 outputs"),
+        ({"noise_std": None}, {}, "noise_std is not set"),
+        ({"attributes": 2}, {}, "attributes=2 is for records with several"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line_and_leaves_no_folder(change, given, words, tmp_path):
+    plan = replace(PLAN, **change)
+    parts = {"agents": agents(), "pool": pool(), "how": model(), **given}
+    with pytest.raises(InputError, match=words) as refused:
+        plan.fit(
+            parts["agents"],
+            parts["pool"],
+            parts["how"],
+            student=parts.get("student"),
+            queries=parts.get("queries"),
+            out=tmp_path / "run",
+        )
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"noise_std": 0.0},
+        {"noise_std": -1.0},
+        {"queries": 0},
+        {"cut": 1.0},
+        {"level": "user"},
+        {"opens": "votes"},
+        {"threshold": 3.0, "opens": "counts"},
+        {"max_answers": 3},
+        {"threshold_noise_std": 2.0},
+        {"threshold": 3.0, "max_answers": 21},
+        {"publish_cost": 1.0, "opens": "counts"},
+        {"selection": "best"},
+        {"adaptation_layer": "0"},
+        {"student_method": "magic"},
+    ],
+)
+def test_impossible_plans_are_refused(fields):
+    with pytest.raises(InputError):
+        replace(PLAN, **fields)
+
+
+def test_agents_that_know_one_class_are_told_of():
+    inputs, labels = blobs(40, 0)
+    order = np.argsort(labels, kind="stable")
+    alone = from_arrays(inputs[order], labels=labels[order], users=[f"agent {row // 8}" for row in range(40)])
+    with pytest.warns(UserWarning, match="of 5 agents have records of one class only"):
+        PLAN.fit(alone, pool(), model())
+
+
+def test_a_pool_with_the_same_example_twice_is_asked_about_it_once():
+    inputs, labels = blobs(20, 1)
+    twice = examples_from_arrays(np.concatenate([inputs, inputs]), np.tile(labels, 2), num_classes=CLASSES)
+    result = PLAN.fit(agents(), twice, model())
+    assert len(np.unique(inputs[result.queries % 20], axis=0)) == 20
+    with pytest.raises(InputError, match="20 different examples"):
+        replace(PLAN, queries=21).fit(agents(), twice, model())
+
+
+def _equal(one: Answers | None, other: Answers | None) -> bool:
+    assert one is not None
+    assert other is not None
+    return np.array_equal(one.answered, other.answered) and np.array_equal(one.labels, other.labels)

@@ -1,0 +1,114 @@
+"""A student learns from released answers and public rows: its targets, and what refuses to be learned."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sfumato._check import InputError
+from sfumato._random import RandomSource
+from sfumato.data import ExampleDataset, examples_from_arrays
+from sfumato.training.supervised import Supervised, outputs
+from sfumato.voting.question import NOT_ANSWERED, Answers
+from sfumato.voting.student import StudentTraining, soft_labels, targets_of, train_student
+
+PLAIN = StudentTraining(learning_rate=0.1, epochs=30)
+SMOOTH = dataclasses.replace(PLAIN, method="smooth")
+
+
+def public(rows: int = 120) -> tuple[ExampleDataset, np.ndarray]:
+    rng = np.random.default_rng(0)
+    classes = rng.integers(0, 3, rows)
+    inputs = rng.normal(size=(rows, 4)).astype(np.float32) + 4 * np.eye(3, 4, dtype=np.float32)[classes]
+    return examples_from_arrays(inputs), classes
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
+
+
+def learned(answers: Answers, queries: np.ndarray, training: StudentTraining, seed: int = 1) -> np.ndarray:
+    pool, _ = public()
+    model = train_student(network(), pool, queries, answers, training, source=RandomSource.from_seed(seed))
+    assert not model.training
+    return outputs(model, pool.inputs[0])
+
+
+QUERIES = np.arange(0, 120, 3)
+TRUTH = public()[1]
+LABELS = Answers(np.ones(40, bool), TRUTH[QUERIES])
+COUNTS = Answers(np.ones(40, bool), None, (np.eye(3)[TRUTH[QUERIES]] * 50 - 10).astype(np.int64))
+ATTRIBUTES = Answers(np.ones(40, bool), np.eye(3, dtype=bool)[TRUTH[QUERIES]])
+
+
+@pytest.mark.parametrize("answers", [LABELS, COUNTS, ATTRIBUTES], ids=["labels", "counts", "attributes"])
+@pytest.mark.parametrize("training", [PLAIN, SMOOTH], ids=["supervised", "smooth"])
+def test_it_learns_from_every_kind_of_answer(answers, training):
+    assert (learned(answers, QUERIES, training).argmax(1) == TRUTH).mean() > 0.9
+
+
+def test_what_was_not_answered_teaches_nothing():
+    answered = np.arange(40) % 2 == 0
+    some = Answers(answered, np.where(answered, TRUTH[QUERIES], NOT_ANSWERED))
+    alone = Answers(np.ones(20, bool), TRUTH[QUERIES[answered]])
+    assert np.array_equal(learned(some, QUERIES, PLAIN), learned(alone, QUERIES[answered], PLAIN))
+
+
+def test_labels_of_the_pool_are_never_read():
+    pool, classes = public()
+    wrong = dataclasses.replace(pool, targets=(classes + 1) % 3, num_classes=3)
+    for training in (PLAIN, SMOOTH):
+        models = [
+            train_student(network(), each, QUERIES, LABELS, training, source=RandomSource.from_seed(1))
+            for each in (pool, wrong)
+        ]
+        assert np.array_equal(*(outputs(model, pool.inputs[0]) for model in models))
+
+
+def test_the_supervised_student_sees_the_answered_rows_alone_and_the_smooth_one_the_whole_pool():
+    pool, _ = public()
+    other = examples_from_arrays(np.where(np.isin(np.arange(120), QUERIES)[:, None], pool.inputs[0], 0))
+    for training, same in ((PLAIN, True), (SMOOTH, False)):
+        models = [
+            train_student(network(), each, QUERIES, LABELS, training, source=RandomSource.from_seed(1))
+            for each in (pool, other)
+        ]
+        assert np.array_equal(*(outputs(model, pool.inputs[0]) for model in models)) == same
+
+
+def test_the_same_source_gives_the_same_student():
+    assert np.array_equal(learned(LABELS, QUERIES, SMOOTH), learned(LABELS, QUERIES, SMOOTH))
+    assert not np.array_equal(learned(LABELS, QUERIES, SMOOTH), learned(LABELS, QUERIES, SMOOTH, seed=2))
+
+
+def test_soft_labels_are_distributions_in_the_ratio_of_the_counts():
+    found = soft_labels(np.array([[2**40, 3 * 2**40, 0], [-1, 5, 5], [0, 0, 0], [-1, -9, -3]]))
+    np.testing.assert_allclose(found, [[0.25, 0.75, 0], [0, 0.5, 0.5], [1 / 3] * 3, [1 / 3] * 3], rtol=1e-6)
+
+
+def test_targets_have_the_kind_of_the_answers():
+    assert targets_of(LABELS).dtype == np.int64
+    assert targets_of(COUNTS).dtype == np.float32
+    assert targets_of(ATTRIBUTES).dtype == bool
+
+
+def test_no_answer_at_all_is_refused():
+    nothing = Answers(np.zeros(40, bool), np.full(40, NOT_ANSWERED))
+    with pytest.raises(InputError, match="no query was answered"):
+        learned(nothing, QUERIES, PLAIN)
+
+
+@pytest.mark.parametrize(
+    "field", [{"method": "mixmatch"}, {"smoothness": 0}, {"radius": 0}, {"unlabelled_batch_size": 1}, {"epochs": 0}]
+)
+def test_settings_out_of_range_are_refused_by_name(field):
+    with pytest.raises(InputError, match=next(iter(field))):
+        StudentTraining(**field)
+
+
+def test_a_students_settings_are_those_of_any_plain_training_and_more():
+    assert isinstance(PLAIN, Supervised)
+    assert dataclasses.asdict(PLAIN).keys() > dataclasses.asdict(Supervised()).keys()
