@@ -43,6 +43,7 @@ class Facts:
         rounding: a sentence on how exact the noise is.
         assumptions: sentences that the guarantee rests on, beside those of every run.
         alternatives: the run under other conventions.
+        seeded: somebody else's noise in this run can be repeated, which is for simulation only.
         released: alternatives that the run released itself, as a statement holds them.
         disclosure: answers to the questions of `accounting.statement.disclosure` that follow from what ran, beside
             those of every run.
@@ -62,5 +63,6 @@ class Facts:
     rounding: str = "Sums and noise are exact up to floating-point rounding."
     assumptions: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
+    seeded: bool = False
     released: tuple[Mapping[str, Any], ...] = ()
     disclosure: dict[str, str] = field(default_factory=dict)

@@ -104,12 +104,12 @@ class Vote:
         ballots = None if complete else self._gathered(run, saved)
         if ballots is None and not complete:
             return self._result(run, None, None, None, {}, finished=False)
-        answers = self._answers(run, ballots)
+        answers, seeded = self._answers(run, ballots)
         sums = None if ballots is None else ballots.sum(axis=0, dtype=np.int64) / self.question.units
         del ballots
         cost = publish(run, self.plan, sums, answers)
         student = self._learned(run, answers, saved)
-        return self._finish(run, answers, cost, sums, student)
+        return self._finish(run, answers, cost, sums, student, seeded=seeded)
 
     def _fingerprint(self) -> str:
         told = [
@@ -154,8 +154,8 @@ class Vote:
                     last = monotonic()
         return ballots
 
-    def _answers(self, run: Run, ballots: np.ndarray | None) -> Answers:
-        """The release; a run that goes on reads what it has released."""
+    def _answers(self, run: Run, ballots: np.ndarray | None) -> tuple[Answers, bool]:
+        """The release, and whether its noise was a seeded tally's; a run that goes on reads what it has released."""
         question = self.question
 
         def cast() -> Iterator[tuple[str, np.ndarray]]:
@@ -167,10 +167,11 @@ class Vote:
             self.progress("tally", 0, 1)
             answers = self.tally.open(question, cast(), source=source, token=self._token(source, ballots))
             self.progress("tally", 1, 1)
-            return _tensors(answers)
+            return {**_tensors(answers), "seeded": torch.tensor(self.tally.seeded)}
 
         event = self.plan.answers_event()
-        return _answers(question, run.release(PHASE, event, draw, queries=question.queries, agents=question.agents))
+        found = run.release(PHASE, event, draw, queries=question.queries, agents=question.agents)
+        return _answers(found), bool(found["seeded"])
 
     def _token(self, source: RandomSource, ballots: np.ndarray | None) -> str:
         """The name of this question with these ballots: nobody without the run's key learns anything from it."""
@@ -208,6 +209,8 @@ class Vote:
         cost: ReleasedCost | None,
         sums: np.ndarray | None,
         student: nn.Module | None,
+        *,
+        seeded: bool,
     ) -> VotingResult:
         tensors = {} if student is None else {name: value.cpu() for name, value in student.state_dict().items()}
         run.save({f"{_STUDENT}{name}": value for name, value in tensors.items()}, {"agents": 0}, complete=True)
@@ -216,7 +219,9 @@ class Vote:
             write_atomic(run.folder.path / FILE, self._csv(answers).encode())
             for name, row in evaluation.items():
                 run.folder.add_evaluation(name, row, self._about_test)
-        return self._result(run, answers, sums, student, evaluation, finished=True, tensors=tensors, cost=cost)
+        return self._result(
+            run, answers, sums, student, evaluation, finished=True, tensors=tensors, cost=cost, seeded=seeded
+        )
 
     @cached_property
     def _about_test(self) -> dict[str, Any]:
@@ -234,8 +239,9 @@ class Vote:
         finished: bool,
         tensors: dict[str, Tensor] | None = None,
         cost: ReleasedCost | None = None,
+        seeded: bool = False,
     ) -> VotingResult:
-        facts = facts_of(self.plan, self.agents, self.pool, self.tally, finished=finished)
+        facts = replace(facts_of(self.plan, self.agents, self.pool, self.tally, finished=finished), seeded=seeded)
         if cost is not None:
             facts = replace(facts, released=(cost.alternative(facts.delta),))
         public = {name: self.about[name] for name in _PUBLIC_FIELDS if name in self.about}
@@ -317,7 +323,7 @@ def _tensors(answers: Answers) -> dict[str, Tensor]:
     return {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in found.items() if value is not None}
 
 
-def _answers(question: Question, tensors: dict[str, Tensor]) -> Answers:
+def _answers(tensors: dict[str, Tensor]) -> Answers:
     found = {name: tensor.numpy() for name, tensor in tensors.items()}
     return Answers(found["answered"], found.get("labels"), found.get("counts"))
 

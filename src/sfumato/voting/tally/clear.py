@@ -34,6 +34,10 @@ class ClearTally:
         of_threshold = _noise(source.stream("threshold noise"), question.threshold_noise_units, question.queries)
         return decide(question, sums, noise, of_threshold)
 
+    @property
+    def seeded(self) -> bool:
+        return False  # its noise is the run's, which knows
+
     def to_json(self) -> dict[str, Any]:
         return {"kind": "clear"}
 

@@ -29,6 +29,11 @@ class Tally(Protocol):
         """
         ...
 
+    @property
+    def seeded(self) -> bool:
+        """Whether the noise that it added can be repeated by others than this run's own seed: simulation only."""
+        ...
+
     def to_json(self) -> dict[str, Any]:
         """Which one it is, for plan.json; public."""
         ...

@@ -109,6 +109,10 @@ class MultiPartyTally:
             self._disconnect()
             raise
 
+    @property
+    def seeded(self) -> bool:
+        return self._seeded
+
     def to_json(self) -> dict[str, Any]:
         where = {"local": len(self._talliers)} if self._local else {"talliers": list(self._talliers)}
         return {"kind": "multi-party", **where, "tls": self._credentials.certificate is not None}
@@ -124,8 +128,6 @@ class MultiPartyTally:
         ]
         if self._local:
             told.append("All talliers run on this machine, under one user who could put their shares together.")
-        if self._seeded:
-            told.append("The talliers were seeded: simulation only.")
         return told
 
     def close(self) -> None:
