@@ -7,7 +7,7 @@ rounded down: the noise is a little larger, never smaller.
 
 >>> from sfumato._random import RandomSource
 >>> discrete_laplace(RandomSource.from_seed(1).stream("doctest"), rate=0.5, count=6).tolist()
-[0, 0, 0, 0, 0, 0]
+[-2, -2, 1, 3, 4, -1]
 """
 
 import math
