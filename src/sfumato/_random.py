@@ -25,6 +25,7 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `local` | round, slot | seed: a client's order and draws | `federated.deltas`, `federated.centralized` |
 | `initial head` | | seed: the first weights of a shared head | `training.course` |
 | `supervised order` | which rows, epoch | the order of an epoch of plain training | `training.supervised` |
+| `mixup` | step | how a batch is mixed with itself | `training.supervised` |
 | `supervised draws` | | seed: what the model draws in plain training | `training.supervised` |
 | `domain classifier` | | seed: the first weights of what tells domains apart | `voting.voters.dann` |
 | `smoothness` | | seed: in which directions a student's worst neighbours are sought | `voting.smoothness` |

@@ -71,11 +71,7 @@ class LabelSettings:
             self._require_classes()
         if self.prior_epsilon is not None:
             require_epsilon(self.prior_epsilon)
-            if self.prior_epsilon > self.epsilon - LEAST_EPSILON:
-                raise InputError(
-                    f"prior_epsilon must be below epsilon, {self.epsilon:g}, of which it is a part, got "
-                    f"{self.prior_epsilon:g}; 0.05 is often enough"
-                )
+            left_for_labels(self.epsilon, self.histogram)
         if self.prior is not None and self.prior_epsilon is not None:
             raise InputError("give prior (public) or prior_epsilon (counted under noise), not both")
         if self.prior is None and self.prior_epsilon is None and self.smoothing:
@@ -139,15 +135,7 @@ class LabelSettings:
     @property
     def label_epsilon(self) -> float:
         """What is left for the labels, such that what the ledger adds up to is not above epsilon."""
-        if self.histogram is None:
-            return float(self.epsilon)
-        left = float(self.epsilon) - self.histogram.epsilon
-        counted = self.histogram.event()
-        while (
-            guarantee(counted + LabelResponse(epsilon=left, classes=2).event(), "replace").epsilon(0.0) > self.epsilon
-        ):
-            left = math.nextafter(left, 0.0)
-        return left
+        return left_for_labels(self.epsilon, self.histogram)
 
     def response(self, classes: int, prior: np.ndarray | None) -> Response:
         """What turns labels into reports.
@@ -187,3 +175,22 @@ class LabelSettings:
         prior = None if self.prior is None else self.prior.name
         settings = {each.name: getattr(self, each.name) for each in fields(LabelSettings)}
         return {"plan": "labeldp randomize", **settings, "prior": prior, "classes": classes}
+
+
+def left_for_labels(epsilon: float, histogram: NoisyHistogram | None) -> float:
+    """What a counted prior leaves of epsilon, such that what the ledger adds up to is not above it.
+
+    Raises:
+        InputError: the prior leaves nothing.
+    """
+    if histogram is None:
+        return float(epsilon)
+    if histogram.epsilon > epsilon - LEAST_EPSILON:
+        raise InputError(
+            f"prior_epsilon must be below epsilon, {epsilon:g}, of which it is a part, got {histogram.epsilon:g}; 0.05 "
+            "is often enough"
+        )
+    left, counted = float(epsilon) - histogram.epsilon, histogram.event()
+    while guarantee(counted + LabelResponse(epsilon=left, classes=2).event(), "replace").epsilon(0.0) > epsilon:
+        left = math.nextafter(left, 0.0)
+    return left
