@@ -97,6 +97,8 @@ EXAMPLES = {
         "$ sfumato close runs/a",
     ],
     "tally": [
+        "# the first of three on one machine, to try it",
+        "$ sfumato tally --index 1 --talliers 127.0.0.1:7001 127.0.0.1:7002 127.0.0.1:7003 --out tallier-1",
         "# each on a machine of its own, with the certificate of its host",
         "$ sfumato tally --index 1 --talliers one.example:7001 two.example:7001 three.example:7001 --out tallier \\",
         ">     --listen 0.0.0.0 --certificate one.crt --key one.key --authority authority.crt",

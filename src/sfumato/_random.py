@@ -10,8 +10,8 @@ All draws of the package, by the first label. Where several modules stand, a run
 
 | first label | further ones | what is drawn | by |
 | --- | --- | --- | --- |
-| `noise` | round | the noise on the sum | `mechanisms.independent`, `mechanisms.correlated_gaussian` |
-| `count noise` | round | the noise on adaptive clipping's count | `mechanisms.independent` |
+| `noise` | round | noise on the sum | `mechanisms.gaussian.independent`, `mechanisms.gaussian.correlated_gaussian` |
+| `count noise` | round | the noise on adaptive clipping's count | `mechanisms.gaussian.independent` |
 | `sampling` | round | who takes part | `sampling.poisson`, `sampling.fixed_size`, `sampling.cyclic_poisson` |
 | `parts` | | which part each unit is dealt into | `sampling.cyclic_poisson` |
 | `epochs` | epoch | the order of an epoch | `sampling.shuffled` |

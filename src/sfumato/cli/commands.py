@@ -59,7 +59,7 @@ class Command:
 COMMANDS = {
     **{
         each.command or name: Command(
-            module="vote" if each.records == "agents" else "train",
+            module="voting.vote" if each.records == "agents" else "train",
             function="vote" if each.records == "agents" else "train",
             options="options_of",
             summary=each.summary,
@@ -136,7 +136,7 @@ COMMANDS = {
         example="sfumato close runs/a",
     ),
     "tally": Command(
-        module="tally",
+        module="voting.tally",
         function="tally",
         options="TallyOptions",
         summary="one of several parties that count votes together and see none",
