@@ -40,6 +40,7 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `threshold noise` | | the noise on the highest counts | `voting.tally.clear` |
 | `tally token` | | the name of a question, for the tally | `voting.course` |
 | `cost of votes` | | the noise on what the answers cost | `voting.published_cost` |
+| `stages` | | which rows are in which stage, by a public seed | `labels.lp_mst` |
 | `queries` | | which of the pool is asked about, by a public seed | `voting.queries` |
 | `initial model` | | seed: the first weights | `cli.own_model`, `cli.options.classifiers`, `cli.options.backbones` |
 | `examples` | `test` | which positions are kept for the test, by a public seed | `data.parts` |

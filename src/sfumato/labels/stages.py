@@ -19,7 +19,7 @@ References:
     arXiv 2102.06062. Algorithm 4.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -140,6 +140,4 @@ class StagesSettings:
 
     def to_json(self) -> dict[str, Any]:
         """All fields, with the plan's name."""
-        from dataclasses import asdict
-
         return {"plan": self.name, **asdict(self)}
