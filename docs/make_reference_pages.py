@@ -38,8 +38,9 @@ def _public(door: Path) -> dict[str, list[str]]:
     """Room → the public names from its modules, as mkdocstrings finds them; "" for modules that lie in no room."""
     found: dict[str, list[str]] = {}
     package = f"sfumato.{door.parent.name}"
-    for statement in _parsed(door).body:
-        if isinstance(statement, ast.ImportFrom) and statement.module:
+    for statement in ast.walk(_parsed(door)):
+        if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("sfumato."):
+            assert statement.module
             first = statement.module.removeprefix(f"{package}.").split(".")[0]
             room = first if (door.parent / first).is_dir() else ""
             for name in (alias.name for alias in statement.names):
