@@ -2,7 +2,10 @@
 
 Ballots are private. Until the answers are released they are kept in the run's checkpoint, so that a run that goes on
 asks the same question about the same ballots: nobody votes twice, and no query meets fresh noise. When the run ends
-they are deleted. The student starts from public weights and learns from the answers alone.
+they are deleted. The name that a tally knows the ballots by stands in the ledger, and the noise is drawn under what
+stands there: two copies of a stopped run whose agents come to vote differently (another machine, another code of the
+same model) have different noise, and are two releases where ledgers are added up. The student starts from public
+weights and learns from the answers alone.
 """
 
 import csv
@@ -165,17 +168,17 @@ class Vote:
 
         def draw(source: RandomSource) -> dict[str, Tensor]:
             self.progress("tally", 0, 1)
-            answers = self.tally.open(question, cast(), source=source, token=self._token(source, ballots))
+            answers = self.tally.open(question, cast(), source=source, token=token)
             self.progress("tally", 1, 1)
             return {**_tensors(answers), "seeded": torch.tensor(self.tally.seeded)}
 
+        token = "" if ballots is None else self._token(run.source, ballots)
         event = self.plan.answers_event()
-        found = run.release(PHASE, event, draw, queries=question.queries, agents=question.agents)
+        found = run.release(PHASE, event, draw, queries=question.queries, agents=question.agents, ballots=token)
         return _answers(found), bool(found["seeded"])
 
-    def _token(self, source: RandomSource, ballots: np.ndarray | None) -> str:
+    def _token(self, source: RandomSource, ballots: np.ndarray) -> str:
         """The name of this question with these ballots: nobody without the run's key learns anything from it."""
-        assert ballots is not None
         name = hashlib.blake2b(key=source.stream("tally token").bytes(32), digest_size=16)
         name.update(json.dumps(self.question.to_json(), sort_keys=True).encode())
         name.update(str(ballots.shape).encode())
