@@ -35,7 +35,7 @@ from sfumato.voting.ballots import ballot_of
 from sfumato.voting.measure import measured
 from sfumato.voting.plan import VotingSettings
 from sfumato.voting.published_cost import publish
-from sfumato.voting.question import Answers, Question
+from sfumato.voting.question import Added, Answers, Question
 from sfumato.voting.result import VotingResult
 from sfumato.voting.student import train_student
 from sfumato.voting.tally.tally import Tally
@@ -110,7 +110,7 @@ class Vote:
         answers, seeded = self._answers(run, ballots)
         sums = None if ballots is None else ballots.sum(axis=0, dtype=np.int64) / self.question.units
         del ballots
-        cost = publish(run, self.plan, sums, answers)
+        cost = publish(run, self.plan, sums, answers, self._added)
         student = self._learned(run, answers, saved)
         return self._finish(run, answers, cost, sums, student, seeded=seeded)
 
@@ -226,6 +226,16 @@ class Vote:
             run, answers, sums, student, evaluation, finished=True, tensors=tensors, cost=cost, seeded=seeded
         )
 
+    @property
+    def _added(self) -> Added:
+        question = self.question
+        confident = question.threshold is not None
+        return Added(
+            self.tally.added_noise(question.noise_units) / question.units,
+            self.tally.added_noise(question.threshold_noise_units) / question.units if confident else None,
+            1 / question.units,
+        )
+
     @cached_property
     def _about_test(self) -> dict[str, Any]:
         size = {} if self.test is None else {"examples": len(self.test), "classes": self.question.classes}
@@ -260,6 +270,7 @@ class Vote:
             _plan=self.plan,
             published=cost,
             _sums=sums,
+            _added=self._added,
         )
 
     def _csv(self, answers: Answers) -> str:
