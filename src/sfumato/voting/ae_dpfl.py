@@ -8,7 +8,7 @@
 
 >>> plan = AEDPFL(queries=500).calibrate(epsilon=3.0, delta=1e-3, population=200)
 >>> round(plan.noise_std, 2)
-23.05
+23.19
 
 References:
     Zhu, Yu, Tsai, Pittaluga, Faraki, Chandraker, Wang: Voting-based Approaches for Differentially Private Federated

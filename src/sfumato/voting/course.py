@@ -2,7 +2,10 @@
 
 Ballots are private. Until the answers are released they are kept in the run's checkpoint, so that a run that goes on
 asks the same question about the same ballots: nobody votes twice, and no query meets fresh noise. When the run ends
-they are deleted. The student starts from public weights and learns from the answers alone.
+they are deleted. The name that a tally knows the ballots by stands in the ledger, and the noise is drawn under what
+stands there: two copies of a stopped run whose agents come to vote differently (another machine, another code of the
+same model) have different noise, and are two releases where ledgers are added up. The student starts from public
+weights and learns from the answers alone.
 """
 
 import csv
@@ -32,7 +35,7 @@ from sfumato.voting.ballots import ballot_of
 from sfumato.voting.measure import measured
 from sfumato.voting.plan import VotingSettings
 from sfumato.voting.published_cost import publish
-from sfumato.voting.question import Answers, Question
+from sfumato.voting.question import Added, Answers, Question
 from sfumato.voting.result import VotingResult
 from sfumato.voting.student import train_student
 from sfumato.voting.tally.tally import Tally
@@ -107,7 +110,7 @@ class Vote:
         answers, seeded = self._answers(run, ballots)
         sums = None if ballots is None else ballots.sum(axis=0, dtype=np.int64) / self.question.units
         del ballots
-        cost = publish(run, self.plan, sums, answers)
+        cost = publish(run, self.plan, sums, answers, self._added)
         student = self._learned(run, answers, saved)
         return self._finish(run, answers, cost, sums, student, seeded=seeded)
 
@@ -165,17 +168,17 @@ class Vote:
 
         def draw(source: RandomSource) -> dict[str, Tensor]:
             self.progress("tally", 0, 1)
-            answers = self.tally.open(question, cast(), source=source, token=self._token(source, ballots))
+            answers = self.tally.open(question, cast(), source=source, token=token)
             self.progress("tally", 1, 1)
             return {**_tensors(answers), "seeded": torch.tensor(self.tally.seeded)}
 
+        token = "" if ballots is None else self._token(run.source, ballots)
         event = self.plan.answers_event()
-        found = run.release(PHASE, event, draw, queries=question.queries, agents=question.agents)
+        found = run.release(PHASE, event, draw, queries=question.queries, agents=question.agents, ballots=token)
         return _answers(found), bool(found["seeded"])
 
-    def _token(self, source: RandomSource, ballots: np.ndarray | None) -> str:
+    def _token(self, source: RandomSource, ballots: np.ndarray) -> str:
         """The name of this question with these ballots: nobody without the run's key learns anything from it."""
-        assert ballots is not None
         name = hashlib.blake2b(key=source.stream("tally token").bytes(32), digest_size=16)
         name.update(json.dumps(self.question.to_json(), sort_keys=True).encode())
         name.update(str(ballots.shape).encode())
@@ -223,6 +226,16 @@ class Vote:
             run, answers, sums, student, evaluation, finished=True, tensors=tensors, cost=cost, seeded=seeded
         )
 
+    @property
+    def _added(self) -> Added:
+        question = self.question
+        confident = question.threshold is not None
+        return Added(
+            self.tally.added_noise(question.noise_units) / question.units,
+            self.tally.added_noise(question.threshold_noise_units) / question.units if confident else None,
+            1 / question.units,
+        )
+
     @cached_property
     def _about_test(self) -> dict[str, Any]:
         size = {} if self.test is None else {"examples": len(self.test), "classes": self.question.classes}
@@ -257,6 +270,7 @@ class Vote:
             _plan=self.plan,
             published=cost,
             _sums=sums,
+            _added=self._added,
         )
 
     def _csv(self, answers: Answers) -> str:
