@@ -67,6 +67,18 @@ def test_answers_that_a_threshold_leaves_over_are_paid_for_all_the_same():
     assert result.statement.epsilon == guarantee(plan.event()).epsilon(result.statement.delta)
 
 
+def test_a_vote_without_answers_ends_without_a_student(tmp_path):
+    plan = replace(PLAN, threshold=100.0, threshold_noise_std=0.5)
+    with pytest.warns(UserWarning, match="no query reached the threshold"):
+        result = plan.fit(agents(), pool(), model(), student=model(1), test=pool(30, seed=2), out=tmp_path / "run")
+    assert result.finished
+    assert result.model is None
+    assert RunFolder(tmp_path / "run").has_ended()
+    with pytest.warns(UserWarning, match="no query reached the threshold"):
+        again = plan.fit(agents(), pool(), model(), student=model(1), out=tmp_path / "run", resume=True)
+    assert again.statement == result.statement
+
+
 def test_no_more_answers_are_given_than_are_paid_for():
     plan = replace(PLAN, threshold=0.5, threshold_noise_std=0.1, max_answers=7)
     result = plan.fit(agents(), pool(), model())

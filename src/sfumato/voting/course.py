@@ -12,6 +12,7 @@ import csv
 import hashlib
 import io
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -189,9 +190,16 @@ class Vote:
         """The student; a run that is complete has kept it."""
         if self.student is None:
             return None
-        if saved is not None and saved.complete:
+        if saved is not None and saved.complete and answers.answered.any():
             found = {name.removeprefix(_STUDENT): value for name, value in saved.tensors.items()}
             return _loaded(self.student, found)
+        if not answers.answered.any():
+            warnings.warn(
+                "no query reached the threshold, so there is no student; what the vote cost is spent: start a new run "
+                "with a lower threshold",
+                stacklevel=2,
+            )
+            return None
         self.progress("student", 0, 1)
         student = train_student(
             self.student,
