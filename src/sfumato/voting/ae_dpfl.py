@@ -73,7 +73,7 @@ class AEDPFL(VotingPlan):
     @property
     def training(self) -> Supervised:
         """How an agent trains."""
-        names = [each.name for each in dataclasses.fields(Supervised) if each.name != "steps"]
+        names = [each.name for each in dataclasses.fields(Supervised) if hasattr(self, each.name)]
         return Supervised(**{name: getattr(self, name) for name in names})
 
     @property

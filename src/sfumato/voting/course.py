@@ -312,6 +312,9 @@ def facts_of(
         attained=False,  # an answer is less than the noisy counts that the cost is of
         assumptions=(_PUBLIC, *plan.assumptions(), *tally.assumptions(), *agents.assumptions, *pool.assumptions),
         alternatives=plan.alternatives() if finished else (),
+        covered="The answers, which queries were asked, the student, the ledger and the plan are covered. The agents' "
+        "models and ballots, what is measured on private data, and checkpoints are not.",
+        rounding="Votes and noise are whole numbers: nothing is rounded where it could tell.",
         disclosure={
             "trust_model": tally.assumptions()[0],
             "released": "The answers, which queries were asked, the student, the ledger and the plan; all of them are "
@@ -319,6 +322,7 @@ def facts_of(
             "contribution": "Each agent has one ballot for each query, whose weight is bounded where it is made and "
             "again where it is counted.",
             "sampling_as_run": "Yes: nobody is sampled.",
+            "floating_point": "Yes: votes and noise are whole numbers, and the noise is sampled exactly.",
         },
     )
 
