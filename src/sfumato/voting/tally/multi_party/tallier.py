@@ -127,7 +127,8 @@ class _Tallier:
             raise
         except OSError as error:
             memory.discard()
-            why = os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror or error
+            number = error.errno or 0  # a name that is not found has a negative one
+            why = os.strerror(number) if number > 0 else error.strerror or error
             raise InputError(
                 f"tallier {settings.place} cannot listen at {settings.listen}:{own.port} ({why}); another may run "
                 "there, give another port"
