@@ -20,6 +20,7 @@ from sfumato.data.readers.omniglot import omniglot_folder, omniglot_npz
 from sfumato.data.readers.part import MissingPart
 from sfumato.data.readers.table import table
 from sfumato.data.readers.text import text_csv
+from sfumato.data.readers.unlabelled import unlabelled
 from sfumato.data.readers.user_arrays import array_file
 from sfumato.data.store.examples import open_examples, write_examples
 from sfumato.data.store.pack import pack
@@ -78,6 +79,7 @@ __all__ = [
     "text_users",
     "to_tensor",
     "uncounted_texts",
+    "unlabelled",
     "with_user_column",
     "write_examples",
     "write_store",

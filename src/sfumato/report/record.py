@@ -281,7 +281,7 @@ def _ledger(path: Path, statement: Statement) -> LedgerCheck:
     except InputError:
         cost, epsilon = promised(statement.epsilon, statement.delta, adjacency), None
     whole = "rounds" in totals.last
-    rounds = totals.last["rounds"] if whole else totals.last.get("round", totals.releases)
+    rounds = totals.last["rounds"] if whole else totals.last.get("round", totals.last.get("queries", totals.releases))
     if not isinstance(rounds, int):
         raise InputError(f"{path}, its last release is in round {rounds!r:.80}, which is no number; take a whole copy")
     head = totals.head if totals.entries else ""

@@ -60,7 +60,7 @@ def publish(
         )
         return {"numbers": torch.tensor([getattr(found, name) for name in _NUMBERS], dtype=torch.float64)}
 
-    numbers = run.release(PHASE, event, draw)["numbers"].tolist()
+    numbers = run.release(PHASE, event, draw, queries=len(answers.answered))["numbers"].tolist()
     return ReleasedCost(
         level=plan.level,
         adjacency=plan.adjacency,

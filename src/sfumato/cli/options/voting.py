@@ -30,6 +30,7 @@ class VoteData(ReadingOptions):
             (FOLDER/<agent>/<class>/<picture>), an npz with inputs, users and labels, or a table with --user.
         pool: the public examples to ask about: a folder of pictures (FOLDER/<class>/<picture>), MNIST's idx files, an
             npz or a folder of .npy with x_train (or x), or a table. Its labels are used for measuring only.
+        unlabelled: the pool has no labels: a folder of pictures, an npz or npy of inputs, or a table with --input.
         test: labelled public examples to measure the student on; without it, the test part that the pool comes with.
         size: bring pictures to this side, or to this height and width.
         channels: convert pictures to grey (1) or RGB (3).
@@ -37,6 +38,7 @@ class VoteData(ReadingOptions):
 
     agents: str | None = None
     pool: str | None = None
+    unlabelled: bool = False
     test: str | None = None
     size: int | tuple[int, int] | None = None
     channels: Literal[1, 3] | None = None
@@ -176,10 +178,15 @@ def read_vote(options: VoteData, *, quiet: bool) -> VoteParts:
         what = "private records, one user an agent" if options.agents is None else "public examples to ask about"
         raise InputError(f"which {what}? give {missing} PATH")
     agents = options.load(options.agents, options.size, options.channels)
-    pool = _examples(options.pool, "train", options, agents)
+    pool = (
+        _without_labels(options.pool, options)
+        if options.unlabelled
+        else _examples(options.pool, "train", options, agents)
+    )
     try:
         test = None if options.test is None else _examples(options.test, "train", options, agents)
-        test = _examples(options.pool, "test", options, agents) if test is None else test
+        if test is None and not options.unlabelled:
+            test = _examples(options.pool, "test", options, agents)
     except MissingPart:
         test = None
     if not quiet:
@@ -204,6 +211,18 @@ def _examples(path: str, part: Literal["train", "test"], options: VoteData, agen
             progress=progress,
         )
     return numbered_alike(found, agents, path)
+
+
+def _without_labels(path: str, options: VoteData) -> ExampleDataset:
+    with bar("reading") as progress:
+        return datasets.unlabelled(
+            path,
+            size=options.size,
+            channels=options.channels,
+            on_error=options.on_error,
+            input=options.input,
+            progress=progress,
+        )
 
 
 def public_shape(pool: ExampleDataset, classes: int) -> ExampleDataset:

@@ -240,6 +240,7 @@ def _conclude(result: VotingResult, out: Path, plan: VotingSettings, options: An
         )
         return
     _tell(result, evaluation)
+    _tell_published(result)
     if options.run.owner:
         _tell_owner(result)
     say("\n" + "\n".join(in_brief(out, page)) + f"\n\nrun: {out}")
@@ -259,6 +260,16 @@ def _tell(result: VotingResult, evaluation: dict[str, Any]) -> None:
                 [name, *(f"{evaluation[name][key]:.4f}" if key in evaluation[name] else "" for key in keys)]
                 for name in models
             ],
+        )
+
+
+def _tell_published(result: VotingResult) -> None:
+    """What the run released of the cost of its answers."""
+    if result.published is not None:
+        delta = result.statement.delta
+        say(
+            f"released: at most epsilon {result.published.epsilon(delta):.4f} for the votes as they were cast, with "
+            f"confidence {result.published.confidence:g}; a bound at this data set, not differential privacy"
         )
 
 

@@ -13,7 +13,8 @@ from sfumato.data.numpy_files import mapped, read_npz, read_npz_keys
 from sfumato.data.readers.part import MissingPart, Part
 from sfumato.data.strings import Strings
 
-_INPUTS = ("x", "X", "inputs", "images", "data")
+INPUTS = ("x", "X", "inputs", "images", "data")
+"""What an array of inputs may be called."""
 _TARGETS = ("y", "labels", "label", "targets")
 
 
@@ -96,7 +97,7 @@ def choose_keys(keys: Sequence[str], part: Part, path: str) -> tuple[str, str]:
     """
 
     def pair(ending: str) -> tuple[str, str] | None:
-        x = next((f"{name}{ending}" for name in _INPUTS if f"{name}{ending}" in keys), None)
+        x = next((f"{name}{ending}" for name in INPUTS if f"{name}{ending}" in keys), None)
         y = next((f"{name}{ending}" for name in _TARGETS if f"{name}{ending}" in keys), None)
         return (x, y) if x and y else None
 
