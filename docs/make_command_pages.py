@@ -38,6 +38,14 @@ EXAMPLES = {
         *_RATED,
         "$ sfumato fedrecon --data ml-latest-small --model matrix_factorization --epsilon 8 --dry-run",
     ],
+    "vote ae": [
+        "$ sfumato vote ae --agents agents.npz --pool pool.npz --epsilon 3 --delta 1e-3 --dry-run",
+        "$ sfumato vote ae --agents agents.npz --pool pool.npz --model lenet300_100 --epsilon 3 --delta 1e-3 \\",
+        ">     --queries 100 --epochs 5 --out runs/vote",
+    ],
+    "vote knn": [
+        "$ sfumato vote knn --agents agents.npz --pool pool.npz --features hog --epsilon 1 --dry-run",
+    ],
     "personalise": [
         *_RATED,
         "$ sfumato fedrecon --data ml-latest-small --model matrix_factorization --noise-multiplier 1 --rounds 2 \\",
@@ -64,6 +72,18 @@ EXAMPLES = {
         ">     --clients-per-round 2 --out runs/a",
         "$ sfumato embed runs/a glyphs.store --out embeddings.parquet",
     ],
+    "labeldp randomize": [
+        "# a small table of clicks, to try it on",
+        "$ echo advert,hour,click > clicks.csv",
+        "$ for i in $(seq 2000); do echo $((i % 5)),$((i % 24)),$((i % 20 == 0)) >> clicks.csv; done",
+        "$ sfumato labeldp randomize clicks.csv --label click --epsilon 1 --classes 0 1 --out noisy.csv",
+        "# a fifth of the budget finds how rare clicks are, for each advert; all else goes to the labels",
+        "$ sfumato labeldp randomize clicks.csv --label click --epsilon 2 --classes 0 1 \\",
+        ">     --prior-epsilon 0.4 --groups advert --out by-advert.csv",
+        "# labels that are numbers, in the bins that are best for them",
+        "$ sfumato labeldp randomize clicks.csv --label hour --epsilon 3 --low 0 --high 23 --values 24 \\",
+        ">     --prior-epsilon 0.1 --out hours.csv",
+    ],
     "report": [
         "$ sfumato data glyphs glyphs.store --identities 40 --images 6",
         "$ sfumato fedemb --data glyphs.store --noise-multiplier 1 --rounds 1 --local-epochs 1 \\",
@@ -75,6 +95,13 @@ EXAMPLES = {
         "$ sfumato fedemb --data glyphs.store --noise-multiplier 1 --rounds 1 --local-epochs 1 \\",
         ">     --clients-per-round 2 --out runs/a",
         "$ sfumato close runs/a",
+    ],
+    "tally": [
+        "# the first of three on one machine, to try it",
+        "$ sfumato tally --index 1 --talliers 127.0.0.1:7001 127.0.0.1:7002 127.0.0.1:7003 --out tallier-1",
+        "# each on a machine of its own, with the certificate of its host",
+        "$ sfumato tally --index 1 --talliers one.example:7001 two.example:7001 three.example:7001 --out tallier \\",
+        ">     --listen 0.0.0.0 --certificate one.crt --key one.key --authority authority.crt",
     ],
     "account": [
         "$ sfumato account --noise-multiplier 1 --sampling-rate 0.01 --steps 10000 --delta 1e-5",
@@ -137,7 +164,20 @@ _LEDGER = [
     '        ledger.append(acc.Gaussian(2.0).poisson(0.02), phase="train", step=step)',
 ]
 
+_AGENTS = [
+    "# scikit-learn's digits: 40 agents hold some, the others are public",
+    "import numpy as np",
+    "from sklearn.datasets import load_digits",
+    "",
+    "x, y = load_digits(return_X_y=True)",
+    "x = np.kron(x.reshape(-1, 8, 8) * 15, np.ones((2, 2))).astype(np.uint8)",
+    'np.savez("agents.npz", images=x[:1200], users=[f"agent {i % 40}" for i in range(1200)], labels=y[:1200])',
+    'np.savez("pool.npz", x_train=x[1200:1700], y_train=y[1200:1700], x_test=x[1700:], y_test=y[1700:])',
+]
+
 PREPARE = {
+    "vote ae": _AGENTS,
+    "vote knn": _AGENTS,
     "ledger show": _LEDGER,
     "ledger verify": _LEDGER,
     "ledger merge": [
@@ -168,12 +208,17 @@ SEE = {
     "fedrecon": "[Keep a part of the model with its user](../../how-to/federated-reconstruction.md), "
     "[train on ratings](../../how-to/ratings.md).",
     "personalise": "[Keep a part of the model with its user](../../how-to/federated-reconstruction.md).",
+    "vote ae": "[Vote](../../how-to/voting.md), [noisy votes](../../explanation/votes.md).",
+    "vote knn": "[Vote](../../how-to/voting.md), [noisy votes](../../explanation/votes.md).",
     "centralized": "[How to choose](../../how-to/choose.md).",
     "dpsgd": "[Train a private classifier](../../how-to/dpsgd.md), "
     "[read a statement](../../how-to/read-a-statement.md).",
     "check-model": "[Train a private classifier](../../how-to/dpsgd.md).",
     "embed": "[Tutorial](../../tutorials/embeddings.md).",
+    "labeldp randomize": "[Publish labels that are private](../../how-to/label-privacy.md), "
+    "[label privacy](../../explanation/label-privacy.md).",
     "report": "[Read a statement](../../how-to/read-a-statement.md).",
+    "tally": "[A private tally](../../how-to/private-tally.md), [noisy votes](../../explanation/votes.md).",
     "close": "[Stop and resume](../../how-to/resume.md), [randomness](../../explanation/randomness.md).",
     "account": "[The accountants compared](../../explanation/accountants.md), "
     "[virtual clients](../../explanation/virtual-clients.md), "
@@ -190,6 +235,9 @@ SEE = {
     "data pack": "[Tutorial](../../tutorials/embeddings.md).",
     "data glyphs": "[Tutorial](../../tutorials/embeddings.md).",
 }
+
+NOT_RUN = {"tally": "talliers wait for each other, on other machines"}
+"""Examples that the tests cannot run, and why."""
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -208,6 +256,7 @@ def pages() -> Iterator[tuple[str, str]]:
         lines = [f"# sfumato {name}", "", f"{summary}.", ""]
         if name in PREPARE:
             lines += ["```python", *PREPARE[name], "```", ""]
+        lines += [f"<!-- no-run: {NOT_RUN[name]} -->"] if name in NOT_RUN else []
         lines += ["```console", *EXAMPLES[name], "```", ""]
         lines += [f"See also: {SEE[name]}", "", "## The options that matter", ""]
         lines += ["```text", help_text(name, "--help"), "```", ""]

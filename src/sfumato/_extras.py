@@ -18,6 +18,8 @@ TRAIN = frozenset(
 def remedy(error: ImportError) -> str | None:
     """One line for a module that is missing because the extra is; None for any other."""
     module = (error.name or "").partition(".")[0]
+    if module == "mpyc" and isinstance(error, ModuleNotFoundError):
+        return "a tally of several parties needs mpyc: pip install 'sfumato[tally]'"
     if module not in TRAIN or not isinstance(error, ModuleNotFoundError):
         return None
     needed = "training needs PyTorch" if module == "torch" else f"this needs {module}, which comes with training"

@@ -1,7 +1,1 @@
-"""Noise for a sum, and what it costs."""
-
-from sfumato.mechanisms.correlated_gaussian import CorrelatedGaussian, in_words
-from sfumato.mechanisms.independent import IndependentGaussian
-from sfumato.mechanisms.mechanism import Mechanism
-
-__all__ = ["CorrelatedGaussian", "IndependentGaussian", "Mechanism", "in_words"]
+"""Noise for sums, responses for labels, and what they cost; rooms of their own, as some need no torch."""

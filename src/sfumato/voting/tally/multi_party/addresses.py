@@ -1,0 +1,125 @@
+"""Where talliers are, and whether what is sent there may travel in the clear.
+
+>>> parse(["127.0.0.1:7001", "127.0.0.1:7002", "[::1]:7003"])[2]
+Address(host='::1', port=7003)
+"""
+
+import ipaddress
+import re
+import socket
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sfumato._check import InputError
+
+_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]\s]+)):(\d{1,5})")
+
+
+@dataclass(frozen=True)
+class Address:
+    """A tallier's host and port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse(talliers: Sequence[str]) -> tuple[Address, ...]:
+    """The addresses of all talliers, in order.
+
+    Raises:
+        InputError: one is none, one is there twice, or there are fewer than three or an even number of them.
+    """
+    if len(talliers) < 3 or len(talliers) % 2 == 0:
+        raise InputError(
+            f"talliers must be an odd number of at least 3, got {len(talliers)}: more than half of them must be "
+            "honest; give one more"
+        )
+    found = []
+    for each in talliers:
+        match = _ADDRESS.fullmatch(each)
+        if not match or not 0 < int(match[3]) < 2**16:
+            raise InputError(f"a tallier's address is HOST:PORT, got {each!r}")
+        found.append(Address(match[1] or match[2], int(match[3])))
+    if len(set(found)) < len(found):
+        raise InputError("two talliers have the same address; give each a port of its own")
+    return tuple(found)
+
+
+def on_loopback(host: str) -> bool:
+    """Whether what is sent to this host stays on this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Credentials:
+    """Files in PEM for TLS, all three or none.
+
+    Attributes:
+        certificate: of this party.
+        key: of the certificate.
+        authority: who signed the certificates of all parties.
+        without_tls: allow the clear beyond this machine, as inside a network that encrypts by itself.
+    """
+
+    certificate: Path | None = None
+    key: Path | None = None
+    authority: Path | None = None
+    without_tls: bool = False
+
+    def __post_init__(self) -> None:
+        given = [each is not None for each in (self.certificate, self.key, self.authority)]
+        if any(given) != all(given):
+            raise InputError("TLS needs certificate, key and authority; give all three, or none")
+
+    def refuse_clear(self, hosts: Sequence[str]) -> None:
+        """Refuse to speak in the clear with anything but this machine.
+
+        Raises:
+            InputError: there is a host beyond it, no certificate, and no word that this is meant.
+        """
+        far = [host for host in hosts if not on_loopback(host)]
+        if far and self.certificate is None and not self.without_tls:
+            raise InputError(
+                f"{far[0]} is not this machine, and who reads all shares reads the votes; give --certificate, "
+                "--key and --authority, or --without-tls in a network that encrypts by itself"
+            )
+
+    def context(self, *, server: bool) -> ssl.SSLContext | None:
+        """For one side of a connection; the other side must show a certificate of the authority, too."""
+        if self.certificate is None:
+            return None
+        purpose = ssl.Purpose.CLIENT_AUTH if server else ssl.Purpose.SERVER_AUTH
+        try:
+            found = ssl.create_default_context(purpose, cafile=str(self.authority))
+            found.load_cert_chain(self.certificate, self.key)
+        except ssl.SSLError as error:
+            raise InputError(
+                f"{self.certificate}, {self.key} and {self.authority} must be a certificate, its key and an authority "
+                f"in PEM: {error.reason or error}"
+            ) from None
+        found.minimum_version = ssl.TLSVersion.TLSv1_3
+        found.verify_mode = ssl.CERT_REQUIRED
+        return found
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """Have the system find out within half a minute that the machine at the other end is gone."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def is_of(certificate: dict | None, host: str) -> bool:
+    """Whether a certificate that was verified bears this host as one of its names."""
+    names = dict.fromkeys(value for _, value in (certificate or {}).get("subjectAltName", ()))
+    return host in names

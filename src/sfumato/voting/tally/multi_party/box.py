@@ -1,0 +1,125 @@
+"""One tallier's shares of the ballots, added up as they come.
+
+Memory does not grow with the agents, but for one number of the field for each where ballots are checked.
+
+**The check of one-hot ballots.** Let v be an agent's ballot, u the units, V its rows' sums. It is in range if all
+v(v − u) and V(V − u) are 0. And its shares lie on a polynomial of degree t, which the values at all m places tell: for
+k > t the coefficient D_k of degree k must be 0. With coefficients r that agents do not know when they vote, one linear
+combination of all these is 0, for a ballot that is out of range, with probability 1/p only. A tallier computes its
+summand of that combination from its own share: products of two shares are on a polynomial of degree 2t, whose value at
+0 is a sum of λ_i times the value of tallier i; D_k is such a sum, too, with other weights c_ki. `engine` opens whether
+the combination is 0 and nothing else.
+"""
+
+import hashlib
+
+import numpy as np
+
+from sfumato._check import InputError
+from sfumato._random import RandomSource
+from sfumato.voting.question import Question
+from sfumato.voting.tally.multi_party.field import Field
+
+
+class Box:
+    """The shares that one tallier was sent for one question.
+
+    Args:
+        question: what is asked.
+        field: of the shares.
+        place: of this tallier, from 1.
+        talliers: how many there are.
+        coins: 32 bytes that all talliers know and no agent does.
+    """
+
+    def __init__(self, question: Question, field: Field, *, place: int, talliers: int, coins: bytes) -> None:
+        self.question, self.field = question, field
+        self.seen: dict[str, int] = {}
+        """The agents that voted, each with this tallier's summand of the check."""
+        self._digests = 0
+        self._sums = np.zeros((question.queries * question.classes, field.limbs), np.uint64)
+        self._coins = _Coins(question, field, coins, place, talliers) if question.one_hot else None
+
+    def add(self, agent: str, content: bytes) -> None:
+        """Take one ballot.
+
+        Raises:
+            InputError: the agent voted already or is one too many, or this is no share of a ballot for the question.
+        """
+        if agent in self.seen:
+            raise InputError(f"agent {agent!r} votes twice; one ballot an agent")
+        if len(self.seen) == self.question.agents:
+            raise InputError(f"agent {agent!r} is one too many; {self.question.agents} were asked")
+        expected = 4 * self._sums.size
+        if len(content) != expected:
+            raise InputError(f"agent {agent!r}: a share of its ballot has {expected} bytes, got {len(content)}")
+        limbs = self.field.limbs_of(content)
+        if not self.field.within(limbs).all():
+            raise InputError(f"agent {agent!r}: a share of its ballot is out of the field; cast it anew")
+        self.seen[agent] = self._coins.summand(self.field.numbers(limbs)) if self._coins else 0
+        self._sums += limbs
+        self._digests ^= int.from_bytes(hashlib.sha256(agent.encode() + b"\0" + content).digest())
+
+    @property
+    def full(self) -> bool:
+        """Whether all agents voted."""
+        return len(self.seen) == self.question.agents
+
+    @property
+    def digest(self) -> str:
+        """Of all that was sent, in any order: the same again only for the same ballots, shared in the same way."""
+        return f"{self._digests:064x}"
+
+    def share(self) -> np.ndarray:
+        """This tallier's share of the sum, object [queries × classes]."""
+        return self.field.numbers(self.field.reduced(self._sums))
+
+    def checks(self) -> tuple[list[str], np.ndarray]:
+        """The agents in the order of their names, and this tallier's summands of their checks."""
+        names = sorted(self.seen)
+        return names, np.array([self.seen[name] for name in names], object)
+
+
+class _Coins:
+    """The random linear combination of what must be 0."""
+
+    def __init__(self, question: Question, field: Field, coins: bytes, place: int, talliers: int) -> None:
+        stream = RandomSource(coins, "os").stream("ballot check")
+
+        def drawn(count: int) -> np.ndarray:
+            words = np.frombuffer(stream.bytes(4 * field.limbs * count), "<u4").reshape(count, field.limbs)
+            return field.numbers(words) % field.modulus
+
+        self._shape, self._units, self._modulus = (question.queries, question.classes), question.units, field.modulus
+        self._entries, self._rows = drawn(question.queries * question.classes), drawn(question.queries)
+        threshold = (talliers - 1) // 2
+        lagrange = top_coefficients(field.modulus, talliers)
+        # weights c_ki / λ_i, as `engine` weighs every summand with λ_i
+        to_own = pow(lagrange[0][place - 1], -1, field.modulus)
+        degrees = [lagrange[degree][place - 1] * to_own % field.modulus for degree in range(threshold + 1, talliers)]
+        self._degrees = sum(drawn(len(self._entries)) * weight for weight in degrees) % field.modulus
+
+    def summand(self, share: np.ndarray) -> int:
+        rows = share.reshape(self._shape).sum(axis=1)
+        total = (self._entries * share) @ (share - self._units) + (self._rows * rows) @ (rows - self._units)
+        return int((total + self._degrees @ share) % self._modulus)
+
+
+def top_coefficients(modulus: int, talliers: int) -> list[list[int]]:
+    """Weights of the values at 1, …, m that give the coefficients of their polynomial; [degree][place − 1].
+
+    >>> [sum(w * v for w, v in zip(weights, (6, 11, 18))) % 97 for weights in top_coefficients(97, 3)]  # x² + 2x + 3
+    [3, 2, 1]
+    """
+    weights = [[0] * talliers for _ in range(talliers)]
+    for place in range(1, talliers + 1):
+        polynomial, divisor = [1], 1  # Lagrange's, lowest degree first
+        for other in range(1, talliers + 1):
+            if other != place:
+                shifted = [0, *polynomial]
+                polynomial = [a - other * b for a, b in zip(shifted, [*polynomial, 0])]
+                divisor *= place - other
+        inverse = pow(divisor, -1, modulus)
+        for degree, coefficient in enumerate(polynomial):
+            weights[degree][place - 1] = coefficient * inverse % modulus
+    return weights
