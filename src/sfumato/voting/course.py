@@ -12,6 +12,7 @@ import csv
 import hashlib
 import io
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -112,7 +113,7 @@ class Vote:
         del ballots
         cost = publish(run, self.plan, sums, answers, self._added)
         student = self._learned(run, answers, saved)
-        return self._finish(run, answers, cost, sums, student, seeded=seeded)
+        return self._finish(run, answers, cost, sums, student, seeded=seeded, again=complete)
 
     def _fingerprint(self) -> str:
         told = [
@@ -141,7 +142,10 @@ class Vote:
         def save() -> None:
             run.save({"ballots": torch.from_numpy(ballots[:done].copy())}, {"agents": done})
 
+        if saved is None:
+            save()  # so that a vote that is killed soon can go on, too
         last = monotonic()
+        self.progress("agents", done, agents)
         with ThreadPoolExecutor(self.threads) as workers:
             while done < agents:
                 if run.asked_to_stop:
@@ -189,9 +193,16 @@ class Vote:
         """The student; a run that is complete has kept it."""
         if self.student is None:
             return None
-        if saved is not None and saved.complete:
+        if saved is not None and saved.complete and answers.answered.any():
             found = {name.removeprefix(_STUDENT): value for name, value in saved.tensors.items()}
             return _loaded(self.student, found)
+        if not answers.answered.any():
+            warnings.warn(
+                "no query reached the threshold, so there is no student; what the vote cost is spent: start a new run "
+                "with a lower threshold",
+                stacklevel=2,
+            )
+            return None
         self.progress("student", 0, 1)
         student = train_student(
             self.student,
@@ -214,9 +225,11 @@ class Vote:
         student: nn.Module | None,
         *,
         seeded: bool,
+        again: bool,
     ) -> VotingResult:
         tensors = {} if student is None else {name: value.cpu() for name, value in student.state_dict().items()}
-        run.save({f"{_STUDENT}{name}": value for name, value in tensors.items()}, {"agents": 0}, complete=True)
+        if not again:
+            run.save({f"{_STUDENT}{name}": value for name, value in tensors.items()}, {"agents": 0}, complete=True)
         evaluation = measured(answers, self.pool, self.queries, student, self.student, self.test, device=self.device)
         if run.folder is not None:
             write_atomic(run.folder.path / FILE, self._csv(answers).encode())

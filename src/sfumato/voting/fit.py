@@ -16,9 +16,11 @@ from sfumato.accounting import Budget
 from sfumato.data import ExampleDataset, UserDataset
 from sfumato.runs import Run, share_cores
 from sfumato.training.supervised import outputs
+from sfumato.voting.classes import numbered_alike
 from sfumato.voting.course import Progress, Vote, silent
 from sfumato.voting.plan import VotingSettings
 from sfumato.voting.queries import choose, refuse_duplicates
+from sfumato.voting.question import Question
 from sfumato.voting.result import VotingResult
 from sfumato.voting.tally.clear import ClearTally
 from sfumato.voting.tally.tally import Tally
@@ -98,47 +100,97 @@ class VotingPlan(VotingSettings):
         Raises:
             InputError: a mistake in the plan, the data, the models or the folder; or the tally failed. Nothing is lost.
         """
+        ready = self._ready(agents, pool, how, student=student, test=test, queries=queries, device=device)
+        if threads is not None:
+            whole(threads=threads)
+        counted = tally or ClearTally()
+        told = {
+            "queries_given": None if queries is None else ready.queries.tolist(),
+            "tally": counted.to_json(),
+            **(about or {}),
+        }
+        share_cores()
+        plan = ready.plan
+        with Run.open(out, plan={**plan.to_json(), "about": told}, seed=plan.seed, resume=resume, budget=budget) as run:
+            return Vote(
+                plan=plan,
+                agents=agents,
+                pool=ready.pool,
+                queries=ready.queries,
+                voter=plan.voter(agents, ready.pool, ready.queries, how, run.source.within("agents"), device),
+                question=ready.question,
+                tally=counted,
+                student=student,
+                lesson=ready.lesson,
+                test=ready.test,
+                about=about or {},
+                device=device,
+                threads=threads or torch.get_num_threads(),
+                progress=progress or silent,
+            ).go(run, resume=resume)
+
+    def try_out(
+        self,
+        agents: UserDataset,
+        pool: ExampleDataset,
+        how: Any,
+        *,
+        student: nn.Module | None = None,
+        test: ExampleDataset | None = None,
+        device: str = "cpu",
+    ) -> None:
+        """Refuse what `fit` would refuse before anybody votes; the arguments are its own.
+
+        Raises:
+            InputError: as `fit`, for a mistake in the plan, the data or the models.
+        """
+        ready = self._ready(agents, pool, how, student=student, test=test, queries=None, device=device)
+        ready.plan.voter(agents, ready.pool, ready.queries, how, RandomSource.from_os(), device)
+
+    def _ready(
+        self,
+        agents: UserDataset,
+        pool: ExampleDataset,
+        how: Any,
+        *,
+        student: nn.Module | None,
+        test: ExampleDataset | None,
+        queries: Sequence[int] | np.ndarray | None,
+        device: str,
+    ) -> "_Ready":
+        """What fits together, before anything is written."""
         refuse_agents(agents, pool)
+        pool = numbered_alike(pool, agents, "the pool")
         plan = self.with_attributes(agents.num_classes if agents.of_attributes else None)
         places = _queries(plan, pool, queries)
         hard = plan.is_hard(agents)
         question = plan.question(
             agents=len(agents), classes=agents.num_classes, units=plan.units(hard=hard), one_hot=hard
         )
-        if test is not None and test.input_shapes != pool.input_shapes:
-            raise InputError(
-                f"the test has inputs {test.input_shapes[0]}, the pool {pool.input_shapes[0]}; bring them to one shape"
-            )
+        if test is not None:
+            test = numbered_alike(test, agents, "the test")
+            if test.input_shapes != pool.input_shapes:
+                raise InputError(
+                    f"the test has inputs {test.input_shapes[0]}, the pool {pool.input_shapes[0]}; bring them to one "
+                    "shape"
+                )
         lesson = pool if student is None else plan.lesson(pool, how, device)
         if student is not None:
             refuse_outputs(student, lesson, agents.num_classes, "student", device)
             test = None if test is None else plan.lesson(test, how, device)
-        if threads is not None:
-            whole(threads=threads)
-        counted = tally or ClearTally()
-        told = {
-            "queries_given": None if queries is None else places.tolist(),
-            "tally": counted.to_json(),
-            **(about or {}),
-        }
-        share_cores()
-        with Run.open(out, plan={**plan.to_json(), "about": told}, seed=plan.seed, resume=resume, budget=budget) as run:
-            return Vote(
-                plan=plan,
-                agents=agents,
-                pool=pool,
-                queries=places,
-                voter=plan.voter(agents, pool, places, how, run.source.within("agents"), device),
-                question=question,
-                tally=counted,
-                student=student,
-                lesson=lesson,
-                test=test,
-                about=about or {},
-                device=device,
-                threads=threads or torch.get_num_threads(),
-                progress=progress or silent,
-            ).go(run, resume=resume)
+        return _Ready(plan, pool, places, question, lesson, test)
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """What a vote begins with; pool, lesson and test have the agents' classes."""
+
+    plan: VotingPlan
+    pool: ExampleDataset
+    queries: np.ndarray
+    question: Question
+    lesson: ExampleDataset
+    test: ExampleDataset | None
 
 
 def _queries(plan: VotingSettings, pool: ExampleDataset, given: Sequence[int] | np.ndarray | None) -> np.ndarray:
@@ -164,24 +216,37 @@ def refuse_agents(agents: UserDataset, pool: ExampleDataset) -> None:
         )
     if agents.of_values or (agents.of_sequences and not agents.of_attributes):
         raise InputError(f"agents vote for classes or attributes, got {agents}; ratings and texts have neither")
+    told = " and ".join(f"{shape} {kind}" for shape, kind in zip(pool.input_shapes, pool.dtypes, strict=True))
     if len(pool.inputs) != 1 or pool.input_shapes[0] != agents.input_shape or pool.dtypes[0] != agents.dtype:
         raise InputError(
-            f"the pool has inputs {pool.input_shapes} {pool.dtypes[0]}, the agents {agents.input_shape} "
-            f"{agents.dtype}; bring them to one shape and type (size, channels)"
+            f"the pool has inputs {told}, the agents {agents.input_shape} {agents.dtype}; bring them to one shape and "
+            "type: size and channels of pictures, floats for numbers"
         )
     empty = np.flatnonzero(agents.sizes == 0)
     if len(empty):
         raise InputError(
             f"agent {agents.user_ids[int(empty[0])]!r} has no records, so it has nothing to vote by; leave it out"
         )
-    if agents.of_attributes:
-        return
-    alone = [agent for agent in range(len(agents)) if len(np.unique(agents.examples(agent)[1])) == 1]
+    alone = []
+    for agent in range(len(agents)):
+        inputs, labels = agents.examples(agent)
+        _refuse_not_finite(inputs, f"agent {agents.user_ids[agent]!r}")
+        if not agents.of_attributes and len(np.unique(labels)) == 1:
+            alone.append(agent)
     if alone:
         warnings.warn(
             f"{len(alone)} of {len(agents)} agents have records of one class only, agent "
             f"{agents.user_ids[alone[0]]!r} for one, and will vote for it whatever is asked",
             stacklevel=2,
+        )
+
+
+def _refuse_not_finite(inputs: np.ndarray, whose: str) -> None:
+    wrong = ~np.isfinite(inputs.reshape(len(inputs), -1)).all(axis=1)
+    if wrong.any():
+        raise InputError(
+            f"{whose} has records with NaN or infinity, {int(wrong.sum())} of {len(inputs)}, the first at its place "
+            f"{int(np.argmax(wrong))}; fill them in or leave them out"
         )
 
 

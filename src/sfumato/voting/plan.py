@@ -280,6 +280,8 @@ class VotingSettings:
         Raises:
             InputError: there are more classes than votes.
         """
+        if agents < 2:
+            raise InputError("there is 1 agent, and nobody among whose votes its own could hide; ask more agents")
         if self.attributes is None and classes > agents:
             raise InputError(
                 f"{classes} classes cannot be told apart by {agents} votes, which noise hides besides; ask more agents "

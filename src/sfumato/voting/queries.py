@@ -25,7 +25,7 @@ def choose(rows: Any, count: int, selection: Selection, seed: int) -> np.ndarray
     """Positions of the queries.
 
     Args:
-        rows: the pool, [n, …].
+        rows: the pool as a data set stores it, [n, …].
         count: how many, >= 1.
         selection: see `Selection`.
         seed: public.
@@ -38,10 +38,10 @@ def choose(rows: Any, count: int, selection: Selection, seed: int) -> np.ndarray
     """
     one_of(get_args(Selection), selection=selection)
     whole(queries=count)
-    different = _different(rows)
+    different, size = _different(rows), int(rows.shape[0])
     if len(different) < count:
-        copies = len(rows) - len(different)
-        what = f"{len(different)} different examples ({copies} are copies)" if copies else f"{len(rows)} examples"
+        copies = size - len(different)
+        what = f"{len(different)} different examples ({copies} are copies)" if copies else f"{size} examples"
         raise InputError(
             f"the public pool has {what}, and {count} queries were asked for; ask fewer, or give a larger pool"
         )
@@ -87,8 +87,9 @@ def _width(rows: Any) -> int:
 def _different(rows: Any) -> np.ndarray:
     """Positions of the first of each example, int64 [different]."""
     seen: dict[bytes, int] = {}
-    for start in range(0, len(rows), _BLOCK):
-        block = np.ascontiguousarray(rows[np.arange(start, min(start + _BLOCK, len(rows)))])
+    size = int(rows.shape[0])  # rows that are read on demand have no len()
+    for start in range(0, size, _BLOCK):
+        block = np.ascontiguousarray(rows[np.arange(start, min(start + _BLOCK, size))])
         for place, row in enumerate(block, start):
             seen.setdefault(hashlib.blake2b(row.tobytes(), digest_size=16).digest(), place)
     return np.fromiter(seen.values(), np.int64, len(seen))

@@ -15,6 +15,7 @@ from sfumato.cli.options.users import ReadingOptions
 from sfumato.cli.parse import CommonOptions
 from sfumato.data import ExampleDataset, UserDataset
 from sfumato.data.readers.part import MissingPart
+from sfumato.voting.classes import numbered_alike
 from sfumato.voting.fit import VotingPlan
 
 P = TypeVar("P", bound=VotingPlan)
@@ -46,7 +47,8 @@ class VoteRun(CommonOptions):
     """The run.
 
     Attributes:
-        out: folder of the run; it must be new or empty. Without it, the next free one of runs/vote-ae-1, -2, …
+        out: folder of the run; it must be new or empty. Without it, the next free one of runs/vote-ae-1 (vote-knn-1),
+            -2, …
         resume: go on with the run in this folder; everything else is read from its plan.json.
         dry_run: print the plan, its noise and its statement; nobody votes.
         talliers: who counts, as host:port of each of 3, 5, … tallier processes (sfumato tally). Without it, this
@@ -71,6 +73,16 @@ class VoteRun(CommonOptions):
     owner: bool = False
     threads: int | None = None
     device: str = "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoteBudget(BudgetOptions):
+    """The budget; or say how much noise with --noise-std.
+
+    Attributes:
+        epsilon: the budget of the whole vote for one agent, or for one record with --level instance; the noise is
+            calibrated to it. Beside it, --delta.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +133,7 @@ class AgentVote(Generic[P]):
     run: VoteRun
     data: VoteData
     model: AgentModel
-    budget: BudgetOptions
+    budget: VoteBudget
     plan: P
 
 
@@ -140,7 +152,7 @@ class NeighbourVote(Generic[P]):
     run: VoteRun
     data: VoteData
     model: FeatureModel
-    budget: BudgetOptions
+    budget: VoteBudget
     plan: P
 
 
@@ -186,16 +198,12 @@ def _examples(path: str, part: Literal["train", "test"], options: VoteData, agen
             size=options.size,
             channels=options.channels,
             on_error=options.on_error,
-            label_values=names if Path(path).is_dir() else None,
+            label_values=names,
             input=options.input,
             label=options.label,
             progress=progress,
         )
-    if found.num_classes is not None and found.num_classes > agents.num_classes:
-        raise InputError(
-            f"{path} has {found.num_classes} classes, the agents have {agents.num_classes}; give both the same classes"
-        )
-    return found
+    return numbered_alike(found, agents, path)
 
 
 def public_shape(pool: ExampleDataset, classes: int) -> ExampleDataset:

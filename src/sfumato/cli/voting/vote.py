@@ -55,12 +55,12 @@ def vote(name: str, argv: Sequence[str]) -> int:
     already = run.resume is not None and RunFolder(out).has_ended()
     parts = read_vote(options.data, quiet=run.json)
     plan = _decided(options, parts)
-    if run.dry_run:
-        return _dry_run(plan, parts, options)
     how, student = _models(options, plan, parts)
-    if not run.json:
-        say(f"run: {out} (go on after a stop with: sfumato {command} --resume {out})")
-    with _tally(run, out) as tally, _shown() as progress:
+    if run.dry_run:
+        plan.try_out(parts.agents, parts.pool, how, student=student, test=parts.test, device=run.device)
+        return _dry_run(plan, parts, options)
+    begins = None if run.json else f"run: {out} (go on after a stop with: sfumato {command} --resume {out})"
+    with _tally(run, out) as tally, _shown(begins) as progress:
         result = plan.fit(
             parts.agents,
             parts.pool,
@@ -191,11 +191,16 @@ def _tally(run: VoteRun, out: Path) -> Iterator[Tally]:
 
 
 @contextmanager
-def _shown() -> Iterator[Progress]:
-    """A bar while agents vote, and a word for what comes then."""
+def _shown(begins: str | None) -> Iterator[Progress]:
+    """A bar while agents vote; and a line when they begin, because what is refused before leaves no run."""
     with bar("agents") as agents:
+        said = begins is None
 
         def show(what: str, done: int, total: int) -> None:
+            nonlocal said
+            if not said and begins is not None:
+                say(begins)
+                said = True
             if what == "agents":
                 agents(done, total)
 

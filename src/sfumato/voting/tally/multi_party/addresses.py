@@ -45,8 +45,9 @@ def parse(talliers: Sequence[str]) -> tuple[Address, ...]:
         if not match or not 0 < int(match[3]) < 2**16:
             raise InputError(f"a tallier's address is HOST:PORT, got {each!r}")
         found.append(Address(match[1] or match[2], int(match[3])))
-    if len(set(found)) < len(found):
-        raise InputError("two talliers have the same address; give each a port of its own")
+    again = next((each for place, each in enumerate(found) if each in found[:place]), None)
+    if again is not None:
+        raise InputError(f"two talliers have the same address, {again}; give each a port of its own")
     return tuple(found)
 
 

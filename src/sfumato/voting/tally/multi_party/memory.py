@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import os
 import secrets
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ class Memory:
     """
 
     def __init__(self, folder: Path, *, seed: int | None, place: int) -> None:
+        self._made = not folder.exists()
         (folder / "questions").mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -40,6 +42,11 @@ class Memory:
     def name(self) -> str:
         """Of the key; tells nothing of it. A tallier that lost its folder has another one."""
         return hashlib.sha256(b"sfumato tallier" + self.source.key).hexdigest()
+
+    def discard(self) -> None:
+        """Take the folder away again, if it was made here: nobody was told the name of its key."""
+        if self._made:
+            shutil.rmtree(self._folder)
 
     def recall(self, token: str) -> dict[str, Any] | None:
         """What is known of a token: `question`, `names`, `digest`, and `answers` if they were opened."""

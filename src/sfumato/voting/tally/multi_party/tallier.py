@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import os
 import secrets
 import signal
 from collections.abc import Callable
@@ -121,10 +122,16 @@ class _Tallier:
             server = await asyncio.start_server(
                 self._connection, settings.listen, own.port, ssl=settings.credentials.context(server=True)
             )
+        except InputError:
+            memory.discard()
+            raise
         except OSError as error:
+            memory.discard()
+            number = error.errno or 0  # a name that is not found has a negative one
+            why = os.strerror(number) if number > 0 else error.strerror or error
             raise InputError(
-                f"tallier {settings.place} cannot listen at {settings.listen}:{own.port} "
-                f"({error.strerror or error}); another may run there, give another port"
+                f"tallier {settings.place} cannot listen at {settings.listen}:{own.port} ({why}); another may run "
+                "there, give another port"
             ) from None
         ready(f"tallier {settings.place} of {len(self._addresses)} listens at {settings.listen}:{own.port}")
         work = self._loop.create_task(self._serve(ready))
