@@ -16,6 +16,9 @@ ROOT = Path(__file__).resolve().parent
 COLUMNS = (
     ("noise multiplier", "noise_multiplier"),
     ("predicted noise on sums", "predicted_error"),
+    ("macro F1", "macro_f1"),
+    ("mean average precision", "mean_average_precision"),
+    ("noise on a count, votes", "noise_std"),
     ("ε for one {unit}", "epsilon"),
     ("ε, paper's convention", "epsilon_papers_convention"),
     ("perplexity", "perplexity"),
