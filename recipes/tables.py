@@ -22,6 +22,9 @@ COLUMNS = (
     ("within ½", "within_half"),
     ("ε among 100,000", "epsilon_100000"),
     ("ε among 1,000,000", "epsilon_1000000"),
+    ("answers right", "answers"),
+    ("ε* on these votes, not private", "epsilon_votes"),
+    ("kB an agent sends", "kilobytes"),
     ("paper", "paper"),
 )
 START, END = "<!-- results -->", "<!-- end of results -->"

@@ -103,7 +103,6 @@ VOTE = AEDPFL(
     delta=DELTA,
 )
 ADAPTED = dataclasses.replace(VOTE, noise_std=30.0, adaptation_weight=1.0)
-SOFT = dataclasses.replace(ADAPTED, votes="soft", opens="counts")
 AVERAGE = FedAvg(
     rounds=20,
     clients_per_round=200,
@@ -128,13 +127,11 @@ RECIPE = Recipe(
     methods={
         "AE-DPFL": Method(dataset=TWO, agents=two_domains, plan=VOTE, paper=0.838),
         "AE-DPFL + DA": Method(dataset=TWO, agents=two_domains, plan=ADAPTED, paper=0.925),
-        "AE-DPFL + DA, soft votes, counts opened": Method(dataset=TWO, agents=two_domains, plan=SOFT),
         "DP-FedAvg": Method(dataset=TWO, agents=two_domains, plan=AVERAGE, epsilon=EPSILON, paper=0.763),
         "FedAvg, not private": Method(dataset=TWO, agents=two_domains, plan=FREE),
-        "AE-DPFL, writers": Method(dataset=WRITERS, agents=writers, plan=VOTE),
-        "AE-DPFL + DA, writers": Method(dataset=WRITERS, agents=writers, plan=ADAPTED),
-        "DP-FedAvg, writers": Method(dataset=WRITERS, agents=writers, plan=AVERAGE_WRITERS, epsilon=EPSILON),
-        "FedAvg, writers, not private": Method(dataset=WRITERS, agents=writers, plan=FREE_WRITERS),
+        "AE-DPFL, writers": Method(dataset=WRITERS, agents=writers, plan=VOTE, seeds=1),
+        "DP-FedAvg, writers": Method(dataset=WRITERS, agents=writers, plan=AVERAGE_WRITERS, epsilon=EPSILON, seeds=1),
+        "FedAvg, writers, not private": Method(dataset=WRITERS, agents=writers, plan=FREE_WRITERS, seeds=1),
     },
     pool=lambda: server()[0],
     test=lambda: server()[2],
