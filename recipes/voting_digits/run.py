@@ -128,7 +128,7 @@ RECIPE = Recipe(
         "AE-DPFL": Method(dataset=TWO, agents=two_domains, plan=VOTE, paper=0.838),
         "AE-DPFL + DA": Method(dataset=TWO, agents=two_domains, plan=ADAPTED, paper=0.925),
         "DP-FedAvg": Method(dataset=TWO, agents=two_domains, plan=AVERAGE, epsilon=EPSILON, paper=0.763),
-        "FedAvg, not private": Method(dataset=TWO, agents=two_domains, plan=FREE),
+        "FedAvg, not private": Method(dataset=TWO, agents=two_domains, plan=FREE, seeds=1),
         "AE-DPFL, writers": Method(dataset=WRITERS, agents=writers, plan=VOTE, seeds=1),
         "DP-FedAvg, writers": Method(dataset=WRITERS, agents=writers, plan=AVERAGE_WRITERS, epsilon=EPSILON, seeds=1),
         "FedAvg, writers, not private": Method(dataset=WRITERS, agents=writers, plan=FREE_WRITERS, seeds=1),

@@ -117,7 +117,7 @@ RECIPE = Recipe(
     methods={
         "AE-DPFL": Method(dataset=DATASET, agents=agents, plan=VOTE, paper=0.951),
         "DP-FedAvg": Method(dataset=DATASET, agents=agents, plan=AVERAGE, epsilon=EPSILON, paper=0.842),
-        "FedAvg, not private": Method(dataset=DATASET, agents=agents, plan=FREE),
+        "FedAvg, not private": Method(dataset=DATASET, agents=agents, plan=FREE, seeds=1),
     },
     pool=lambda: server()[0],
     test=lambda: server()[2],
