@@ -200,7 +200,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
             axes.errorbar(
                 row["kilobytes"],
                 row["mean"],
-                row["std"],
+                row["std"] if row["seeds"] > 1 else None,
                 color=colour,
                 marker="s" if row["answers"] is None else "o",
                 markerfacecolor=colour if row["epsilon"] is not None else "none",
@@ -209,6 +209,8 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
                 label=row["method"],
             )
         axes.set_xscale("log")
+        for scale in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+            scale(lambda value, _: f"{value:g}")
         axes.set_xlabel("kB that an agent sends")
         axes.set_title("accuracy on the server's test", loc="left", fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)

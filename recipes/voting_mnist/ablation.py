@@ -50,7 +50,7 @@ def draw(by_agents: list[dict[str, Any]], by_records: list[dict[str, Any]]) -> N
             axes.plot([row[key] for row in rows], [row["answers"] for row in rows], "o-", color=COLOURS[0])
             axes.set_xscale("log")
             axes.set_xticks([row[key] for row in rows], [str(row[key]) for row in rows])
-            axes.tick_params(axis="x", which="minor", bottom=False)
+            axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
             axes.set_xlabel(title)
             axes.spines[["top", "right"]].set_visible(False)
         left.set_ylabel("answers right")
