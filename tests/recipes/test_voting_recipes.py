@@ -37,16 +37,19 @@ def load(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize("recipe", ["voting_digits", "voting_mnist"])
-def test_every_row_runs_and_states_its_cost(recipe, shared, tmp_path):
+def test_every_row_runs_and_averaging_costs_what_it_may(recipe, shared, tmp_path, load):
     command = [sys.executable, str(ROOT / recipe / "run.py"), "--quick", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "quick" / "results.json").read_text())
+    budget = load(recipe, "run").EPSILON
     for row in rows:
         assert 0 <= row["mean"] <= 1
         assert (row["epsilon"] is None) == ("not private" in row["method"])
         if row["answers"] is not None:
-            assert 0 < row["epsilon_votes"] <= row["epsilon"]
+            assert row["epsilon_votes"] > 0
+        elif row["epsilon"] is not None:
+            assert 0.999 * budget < row["epsilon"] <= budget * (1 + 1e-9)
     assert (tmp_path / "quick" / "bytes.svg").read_text().count("<svg") == 1
 
 
