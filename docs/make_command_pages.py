@@ -72,6 +72,18 @@ EXAMPLES = {
         ">     --clients-per-round 2 --out runs/a",
         "$ sfumato embed runs/a glyphs.store --out embeddings.parquet",
     ],
+    "labeldp randomize": [
+        "# a small table of clicks, to try it on",
+        "$ echo advert,hour,click > clicks.csv",
+        "$ for i in $(seq 2000); do echo $((i % 5)),$((i % 24)),$((i % 20 == 0)) >> clicks.csv; done",
+        "$ sfumato labeldp randomize clicks.csv --label click --epsilon 1 --classes 0 1 --out noisy.csv",
+        "# a fifth of the budget finds how rare clicks are, for each advert; all else goes to the labels",
+        "$ sfumato labeldp randomize clicks.csv --label click --epsilon 2 --classes 0 1 \\",
+        ">     --prior-epsilon 0.4 --groups advert --out by-advert.csv",
+        "# labels that are numbers, in the bins that are best for them",
+        "$ sfumato labeldp randomize clicks.csv --label hour --epsilon 3 --low 0 --high 23 --values 24 \\",
+        ">     --prior-epsilon 0.1 --out hours.csv",
+    ],
     "report": [
         "$ sfumato data glyphs glyphs.store --identities 40 --images 6",
         "$ sfumato fedemb --data glyphs.store --noise-multiplier 1 --rounds 1 --local-epochs 1 \\",
@@ -85,6 +97,8 @@ EXAMPLES = {
         "$ sfumato close runs/a",
     ],
     "tally": [
+        "# the first of three on one machine, to try it",
+        "$ sfumato tally --index 1 --talliers 127.0.0.1:7001 127.0.0.1:7002 127.0.0.1:7003 --out tallier-1",
         "# each on a machine of its own, with the certificate of its host",
         "$ sfumato tally --index 1 --talliers one.example:7001 two.example:7001 three.example:7001 --out tallier \\",
         ">     --listen 0.0.0.0 --certificate one.crt --key one.key --authority authority.crt",
@@ -201,6 +215,8 @@ SEE = {
     "[read a statement](../../how-to/read-a-statement.md).",
     "check-model": "[Train a private classifier](../../how-to/dpsgd.md).",
     "embed": "[Tutorial](../../tutorials/embeddings.md).",
+    "labeldp randomize": "[Publish labels that are private](../../how-to/label-privacy.md), "
+    "[label privacy](../../explanation/label-privacy.md).",
     "report": "[Read a statement](../../how-to/read-a-statement.md).",
     "tally": "[A private tally](../../how-to/private-tally.md), [noisy votes](../../explanation/votes.md).",
     "close": "[Stop and resume](../../how-to/resume.md), [randomness](../../explanation/randomness.md).",

@@ -18,7 +18,7 @@ SOURCE = DOCS.parent / "src" / "sfumato"
 def pages() -> Iterator[tuple[str, str]]:
     """Name and text of the page of each package that makes something public."""
     for door in sorted(SOURCE.glob("*/__init__.py")):
-        by_room = _public(door)
+        by_room = _public(door) or _public_of_rooms(door.parent)
         if by_room:
             yield f"{door.parent.name}.md", _page(door.parent, by_room)
 
@@ -38,12 +38,29 @@ def _public(door: Path) -> dict[str, list[str]]:
     """Room → the public names from its modules, as mkdocstrings finds them; "" for modules that lie in no room."""
     found: dict[str, list[str]] = {}
     package = f"sfumato.{door.parent.name}"
-    for statement in _parsed(door).body:
-        if isinstance(statement, ast.ImportFrom) and statement.module:
+    for statement in ast.walk(_parsed(door)):
+        if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("sfumato."):
+            assert statement.module
             first = statement.module.removeprefix(f"{package}.").split(".")[0]
             room = first if (door.parent / first).is_dir() else ""
             for name in (alias.name for alias in statement.names):
                 found.setdefault(room, []).append(_path(package, statement.module, name))
+    return found
+
+
+def _public_of_rooms(folder: Path) -> dict[str, list[str]]:
+    """Room → what it makes public itself, where the package leaves that to its rooms."""
+    found = {}
+    for door in sorted(folder.glob("*/__init__.py")):
+        package = f"sfumato.{folder.name}.{door.parent.name}"
+        names = [
+            f"{package}.{alias.name}"
+            for statement in _parsed(door).body
+            if isinstance(statement, ast.ImportFrom) and statement.module
+            for alias in statement.names
+        ]
+        if names:
+            found[door.parent.name] = names
     return found
 
 

@@ -21,9 +21,15 @@ def test_accounting_by_the_short_names_loads_no_torch():
     assert loaded_by("from sfumato import DPSGD") == "True\n"
 
 
+def test_a_tallier_loads_no_torch():
+    """It takes seconds and hundreds of megabytes, three times over where talliers are local."""
+    assert loaded_by("import sfumato.voting.tally.multi_party.tallier") == "False\n"
+    assert loaded_by("from sfumato.voting import ClearTally, Question") == "False\n"
+
+
 @pytest.mark.parametrize("name", sfumato.__all__)
 def test_a_short_name_is_the_thing_of_its_room(name):
-    rooms = [importlib.import_module(f"sfumato.{room}") for room in ("accounting", "central", "federated")]
+    rooms = [importlib.import_module(f"sfumato.{room}") for room in ("accounting", "central", "federated", "voting")]
     meant = [room for room in rooms if name in room.__all__]
     assert len(meant) == 1, "two rooms have it: which one is meant?"
     assert getattr(sfumato, name) is getattr(meant[0], name)

@@ -13,7 +13,7 @@ import torch
 from workload import Gate, config
 
 from sfumato._random import RandomSource
-from sfumato.mechanisms import IndependentGaussian
+from sfumato.mechanisms.gaussian import IndependentGaussian
 from sfumato.per_example import Recording, covered
 
 

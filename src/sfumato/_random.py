@@ -10,8 +10,8 @@ All draws of the package, by the first label. Where several modules stand, a run
 
 | first label | further ones | what is drawn | by |
 | --- | --- | --- | --- |
-| `noise` | round | the noise on the sum | `mechanisms.independent`, `mechanisms.correlated_gaussian` |
-| `count noise` | round | the noise on adaptive clipping's count | `mechanisms.independent` |
+| `noise` | round | noise on the sum | `mechanisms.gaussian.independent`, `mechanisms.gaussian.correlated_gaussian` |
+| `count noise` | round | the noise on adaptive clipping's count | `mechanisms.gaussian.independent` |
 | `sampling` | round | who takes part | `sampling.poisson`, `sampling.fixed_size`, `sampling.cyclic_poisson` |
 | `parts` | | which part each unit is dealt into | `sampling.cyclic_poisson` |
 | `epochs` | epoch | the order of an epoch | `sampling.shuffled` |
@@ -25,11 +25,14 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `local` | round, slot | seed: a client's order and draws | `federated.deltas`, `federated.centralized` |
 | `initial head` | | seed: the first weights of a shared head | `training.course` |
 | `supervised order` | which rows, epoch | the order of an epoch of plain training | `training.supervised` |
+| `mixup` | step | how a batch is mixed with itself | `training.supervised` |
 | `supervised draws` | | seed: what the model draws in plain training | `training.supervised` |
 | `domain classifier` | | seed: the first weights of what tells domains apart | `voting.voters.dann` |
 | `smoothness` | | seed: in which directions a student's worst neighbours are sought | `voting.smoothness` |
 | `votes` | user | which of a user's words are counted | `federated.word_votes` |
 | `vote noise` | | the noise on the words' votes | `federated.vocabulary` |
+| `label words` | | a word for each label, in the order of the rows | `labels.phase` |
+| `label histogram` | | the noise on the labels that are counted for a prior | `labels.histogram` |
 | `tallier noise` | what it is on | a tallier's share of the noise | `voting.tally.multi_party.tallier` |
 | `ballot shares` | token, agent, ballot | what hides a ballot in its shares | `voting.tally.multi_party.client` |
 | `ballot check` | | what talliers check ballots with, from coins of their own | `voting.tally.multi_party.box` |
@@ -37,6 +40,7 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `threshold noise` | | the noise on the highest counts | `voting.tally.clear` |
 | `tally token` | | the name of a question, for the tally | `voting.course` |
 | `cost of votes` | | the noise on what the answers cost | `voting.published_cost` |
+| `stages` | | which rows are in which stage, by a public seed | `labels.lp_mst` |
 | `queries` | | which of the pool is asked about, by a public seed | `voting.queries` |
 | `initial model` | | seed: the first weights | `cli.own_model`, `cli.options.classifiers`, `cli.options.backbones` |
 | `examples` | `test` | which positions are kept for the test, by a public seed | `data.parts` |

@@ -14,7 +14,7 @@ import torch.distributed
 
 from contract import toy
 from contract.specimens import fit, network, vectors
-from sfumato.mechanisms import CorrelatedGaussian, IndependentGaussian
+from sfumato.mechanisms.gaussian import CorrelatedGaussian, IndependentGaussian
 
 DEADLY_ROUND = 3
 

@@ -22,7 +22,7 @@ from sfumato import data, models
 from sfumato._check import InputError
 from sfumato.central import DPSGD
 from sfumato.federated import PrivateVocabulary
-from sfumato.mechanisms import IndependentGaussian
+from sfumato.mechanisms.gaussian import IndependentGaussian
 from sfumato.models import read_metadata
 from sfumato.training import Result
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato.accounting import Budget, BudgetExceeded
-from sfumato.mechanisms import IndependentGaussian
+from sfumato.mechanisms.gaussian import IndependentGaussian
 from sfumato.runs import Alternative, Facts, Run, checkpoint
 
 PLAN = {"plan": "histogram and votes", "bins": 4}

@@ -10,7 +10,7 @@ from torch import nn
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato.clipping import AdaptiveClipNorm, ClippedSum, ConstantClipNorm, QuantileRule
-from sfumato.mechanisms import IndependentGaussian
+from sfumato.mechanisms.gaussian import IndependentGaussian
 from sfumato.runs import Facts, Run
 from sfumato.sampling import OwnClients, PoissonSampling
 from sfumato.training import Cadence, Contribution, Loop, Optimizer, PrivateSum, Server, Trainable

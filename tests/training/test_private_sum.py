@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato.clipping import AdaptiveClipNorm, AutomaticClipNorm, ConstantClipNorm, PerLayerClipNorm, QuantileRule
-from sfumato.mechanisms import IndependentGaussian
+from sfumato.mechanisms.gaussian import IndependentGaussian
 from sfumato.sampling import FixedSizeSampling, OwnClients, PoissonSampling, VirtualClients
 from sfumato.training import PrivateSum
 

@@ -1,10 +1,12 @@
 """Plain training: a function of module, arrays and source, whatever the threads and the kind of targets."""
 
+import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 
 from sfumato._check import InputError
@@ -188,3 +190,22 @@ def test_targets_that_do_not_fit_are_refused(targets, told):
 def test_settings_out_of_range_are_refused_by_name(field):
     with pytest.raises(InputError, match=next(iter(field))):
         Supervised(**field)
+
+
+def test_a_batch_is_mixed_with_itself_by_shares_of_the_beta_distribution():
+    settings, source = Supervised(mixup=0.4), RandomSource.from_seed(2)
+    drawn = [settings._mixed(6, source, step) for step in range(2000)]
+    assert stats.kstest([share for share, _ in drawn], stats.beta(0.4, 0.4).cdf).pvalue > 1e-4
+    assert all(sorted(order.tolist()) == list(range(6)) for _, order in drawn)
+
+
+def test_mixing_teaches_values_between_the_classes():
+    """Between two points of different classes a model that saw mixtures is less certain than one that did not."""
+    inputs, targets = np.array([[-1.0], [1.0]] * 32, np.float32), np.array([0, 1] * 32)
+    plain = Supervised(epochs=60, batch_size=16, learning_rate=0.5)
+    found = {}
+    for mixup in (0.0, 1.0):
+        settings = dataclasses.replace(plain, mixup=mixup)
+        model = settings.fit(nn.Linear(1, 2), inputs, targets, source=RandomSource.from_seed(1))
+        found[mixup] = torch.softmax(torch.from_numpy(outputs(model, np.array([[0.3]], np.float32))), 1)[0, 1].item()
+    assert 0.5 < found[1.0] < found[0.0] - 0.05

@@ -1,6 +1,8 @@
 """A vote from its agents to its files."""
 
 import json
+import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +11,13 @@ import torch
 
 from sfumato._check import InputError
 from sfumato.accounting import Ledger, Statement, guarantee
+from sfumato.accounting.ledger.merge import merge
+from sfumato.accounting.votes import vote_cost
 from sfumato.data import examples_from_arrays, from_arrays
 from sfumato.runs import RunFolder
 from sfumato.voting import AEDPFL, KNNDPFL, Answers, ClearTally
+from sfumato.voting.tally.multi_party import MultiPartyTally
+from sfumato.voting.voters.neighbours import NeighbourVoter
 from small_vote import CLASSES, agents, blobs, model, pool
 
 PLAN = AEDPFL(queries=20, noise_std=1.5, epochs=5, learning_rate=0.2, student_epochs=10, seed=3)
@@ -61,6 +67,18 @@ def test_answers_that_a_threshold_leaves_over_are_paid_for_all_the_same():
     assert result.statement.epsilon == guarantee(plan.event()).epsilon(result.statement.delta)
 
 
+def test_a_vote_without_answers_ends_without_a_student(tmp_path):
+    plan = replace(PLAN, threshold=100.0, threshold_noise_std=0.5)
+    with pytest.warns(UserWarning, match="no query reached the threshold"):
+        result = plan.fit(agents(), pool(), model(), student=model(1), test=pool(30, seed=2), out=tmp_path / "run")
+    assert result.finished
+    assert result.model is None
+    assert RunFolder(tmp_path / "run").has_ended()
+    with pytest.warns(UserWarning, match="no query reached the threshold"):
+        again = plan.fit(agents(), pool(), model(), student=model(1), out=tmp_path / "run", resume=True)
+    assert again.statement == result.statement
+
+
 def test_no_more_answers_are_given_than_are_paid_for():
     plan = replace(PLAN, threshold=0.5, threshold_noise_std=0.1, max_answers=7)
     result = plan.fit(agents(), pool(), model())
@@ -101,6 +119,55 @@ def test_a_run_that_died_behind_its_answers_draws_them_again_alike(seed, tmp_pat
     assert _equal(before, after)
     assert _equal(after, result.answers)
     assert Ledger.read(tmp_path / "run" / "ledger.jsonl").releases == 1
+
+
+@pytest.mark.parametrize("plan", [replace(KNN, opens="counts"), replace(KNN, publish_cost=9.0)])
+def test_copies_of_a_stopped_run_with_other_ballots_have_other_noise_and_are_two_releases(plan, tmp_path, monkeypatch):
+    """Else the difference of what they release would tell how their ballots differ, to the last digit."""
+    made, seen = {}, []
+
+    class Stops(Exception):
+        pass
+
+    class Watched(ClearTally):
+        def open(self, question, ballots, *, source, token):
+            seen.append(source.stream("tally noise").bytes(16))
+            return super().open(question, ballots, source=source, token=token)
+
+    def stopped(*_):
+        raise Stops
+
+    def other(voter, agent):
+        return np.roll(made["votes"](voter, agent), 1, axis=1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NeighbourVoter, "votes", stopped)
+        with pytest.raises(Stops):
+            plan.fit(agents(), pool(), "pixels", tally=Watched(), out=tmp_path / "one")
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    made["votes"] = NeighbourVoter.votes
+    plan.fit(agents(), pool(), "pixels", tally=Watched(), out=tmp_path / "one", resume=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(NeighbourVoter, "votes", other)
+        plan.fit(agents(), pool(), "pixels", tally=Watched(), out=tmp_path / "copy", resume=True)
+    assert seen[0] != seen[1]
+    both = merge([tmp_path / name / "ledger.jsonl" for name in ("one", "copy")], tmp_path / "both", unrelated=True)
+    assert both.event() == plan.event() * 2
+
+
+@pytest.mark.parametrize("talliers", [None, 3])
+def test_the_cost_of_the_votes_as_cast_is_for_the_noise_that_was_added(talliers):
+    """More than is accounted for: that of rounding to whole numbers, and the share of talliers who may tell theirs."""
+    plan = replace(PLAN, noise_std=0.5, publish_cost=9.0)
+    several = None if talliers is None else MultiPartyTally.local(talliers, seed=1)
+    with several or nullcontext():
+        result = plan.fit(agents(), pool(), model(), tally=several)
+    variance = (0.5**2 + 9 / 16**2) * (1 if talliers is None else 3 / 2)
+    wanted = vote_cost(result._sums, plan.answer_event(), plan.adjacency, noise_std=variance**0.5, step=1 / 16)
+    assert np.allclose(result.cost().renyi().value, wanted.renyi().value, rtol=1e-9)
+    of_accounted = vote_cost(result._sums, plan.answer_event(), plan.adjacency)
+    assert (wanted.renyi().value >= of_accounted.renyi().value).all()
+    assert wanted.epsilon(1e-3).value > of_accounted.epsilon(1e-3).value
 
 
 def test_a_run_that_stopped_among_its_agents_goes_on_with_their_ballots(tmp_path, monkeypatch):

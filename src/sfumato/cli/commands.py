@@ -59,7 +59,7 @@ class Command:
 COMMANDS = {
     **{
         each.command or name: Command(
-            module="vote" if each.records == "agents" else "train",
+            module="voting.vote" if each.records == "agents" else "train",
             function="vote" if each.records == "agents" else "train",
             options="options_of",
             summary=each.summary,
@@ -102,6 +102,25 @@ COMMANDS = {
         example="sfumato personalise runs/a ml-latest-small --top 10 --out for-each.parquet",
         matters=("out", "top", "query", "measure", "user", "item", "value", "on_unknown", "device"),
     ),
+    "labeldp randomize": Command(
+        module="labels.randomize",
+        function="randomize",
+        options="RandomizeOptions",
+        summary="a table with private labels → the same table with randomised ones, for anybody to train on",
+        example="sfumato labeldp randomize clicks.csv --label click --epsilon 1 --classes 0 1 --out noisy.csv",
+        matters=(
+            "label",
+            "epsilon",
+            "out",
+            "classes",
+            "public_classes",
+            "prior",
+            "prior_epsilon",
+            "groups",
+            "low",
+            "high",
+        ),
+    ),
     "report": Command(
         module="report",
         function="report",
@@ -117,7 +136,7 @@ COMMANDS = {
         example="sfumato close runs/a",
     ),
     "tally": Command(
-        module="tally",
+        module="voting.tally",
         function="tally",
         options="TallyOptions",
         summary="one of several parties that count votes together and see none",

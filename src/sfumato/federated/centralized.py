@@ -19,7 +19,7 @@ from sfumato.federated.local.losses import Loss, loss_of, without_head
 from sfumato.federated.local.one_by_one import ClientTrainer
 from sfumato.federated.local.work import ClientData, LocalTraining
 from sfumato.federated.tasks.by_loss import MODEL_FIELDS, task_of
-from sfumato.mechanisms import IndependentGaussian
+from sfumato.mechanisms.gaussian import IndependentGaussian
 from sfumato.sampling import Cohort, FixedSizeSampling, OwnClients
 from sfumato.training import Optimizer, PrivateSum, Rounds, Task, TrainingPlan
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from sfumato import _check
 from sfumato._random import Stream
+from sfumato.mechanisms.discrete_laplace import small_exponential, some_laplace
 
 ROUNDING_STD = 3
 """Std, in lattice units, of the rounding that turns a real Gaussian into a discrete one."""
@@ -56,7 +57,7 @@ def discrete_gaussian(stream: Stream, variance: Fraction, count: int) -> np.ndar
     found = [np.zeros(0, np.int64)]
     missing = count
     while missing:
-        proposed = _discrete_laplace(stream, scale, missing + missing // 2 + 16)
+        proposed = some_laplace(stream, scale, missing + missing // 2 + 16)
         # (|x| − v/t)² / 2v as a fraction of whole numbers of any size
         numerator = (np.abs(proposed).astype(object) * (scale * b) - a) ** 2
         kept = proposed[_falls_exponentially(stream, numerator, 2 * a * b * scale**2)][:missing]
@@ -65,42 +66,13 @@ def discrete_gaussian(stream: Stream, variance: Fraction, count: int) -> np.ndar
     return np.concatenate(found)
 
 
-def _discrete_laplace(stream: Stream, scale: int, count: int) -> np.ndarray:
-    """Draws of Pr[x] proportional to exp(−|x|/scale), at most `count` (Algorithm 2)."""
-    rest = stream.integers(scale, count)
-    rest = rest[_small_exponential(stream, rest, scale)]
-    whole = np.zeros(len(rest), np.int64)
-    going = np.arange(len(rest))
-    one = np.int64(1)
-    while len(going):
-        going = going[_small_exponential(stream, np.full(len(going), one), 1)]
-        whole[going] += 1
-    size = rest + scale * whole
-    negative = stream.integers(2, len(size)) == 1
-    return np.where(negative, -size, size)[~(negative & (size == 0))]  # or 0 would come twice
-
-
-def _small_exponential(stream: Stream, numerators: np.ndarray, denominator: int) -> np.ndarray:
-    """Coins of probability exp(−numerator/denominator), for 0 <= numerator <= denominator (Algorithm 1).
-
-    The number of the first coin of probability γ/1, γ/2, γ/3, … that falls tails is odd with probability exp(−γ).
-    """
-    odd = np.zeros(len(numerators), bool)
-    going, step = np.arange(len(numerators)), 1
-    while len(going):
-        heads = stream.integers(denominator * step, len(going)) < numerators[going]
-        odd[going[~heads]] = step % 2 == 1
-        going, step = going[heads], step + 1
-    return odd
-
-
 def _falls_exponentially(stream: Stream, numerators: np.ndarray, denominator: int) -> np.ndarray:
     """Coins of probability exp(−numerator/denominator), whole numbers >= 0 of any size; object [n] -> bool [n]."""
     whole, rest = numerators // denominator, numerators % denominator
     heads = np.ones(len(numerators), bool)
     going = np.flatnonzero(whole > 0)
     while len(going):  # exp(−1) as often as 1 is in it
-        fell = _small_exponential(stream, np.ones(len(going), np.int64), 1)
+        fell = small_exponential(stream, np.ones(len(going), np.int64), 1)
         heads[going[~fell]] = False
         whole[going] -= 1
         going = going[fell & (whole[going] > 0).astype(bool)]

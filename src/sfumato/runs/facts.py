@@ -39,8 +39,11 @@ class Facts:
         sampling, mechanism: phrases.
         attained: whether some records make the run cost as much as its events say; if not, they are upper bounds on
             what ran, and nothing is known from below.
+        covered: a sentence that says which of what was released is covered.
+        rounding: a sentence on how exact the noise is.
         assumptions: sentences that the guarantee rests on, beside those of every run.
         alternatives: the run under other conventions.
+        seeded: somebody else's noise in this run can be repeated, which is for simulation only.
         released: alternatives that the run released itself, as a statement holds them.
         disclosure: answers to the questions of `accounting.statement.disclosure` that follow from what ran, beside
             those of every run.
@@ -53,7 +56,13 @@ class Facts:
     sampling: str
     mechanism: str
     attained: bool = True
+    covered: str = (
+        "The model after every round, the ledger and the plan are covered. Metrics, evaluations on private data and "
+        "checkpoints are not."
+    )
+    rounding: str = "Sums and noise are exact up to floating-point rounding."
     assumptions: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
+    seeded: bool = False
     released: tuple[Mapping[str, Any], ...] = ()
     disclosure: dict[str, str] = field(default_factory=dict)

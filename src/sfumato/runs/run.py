@@ -380,7 +380,7 @@ class Run:
             statement = make_statement(
                 self.spent(),
                 facts,
-                noise_source=self.source.kind,
+                noise_source="seeded" if facts.seeded else self.source.kind,
                 ledger=None if ledger is None else {"entries": len(ledger), "head": ledger.head},
                 key_kept=self.folder is not None and not complete,
             )

@@ -70,10 +70,9 @@ def _assumptions(facts: Facts, noise_source: str) -> tuple[str, ...]:
         f"The number of {_word(facts.unit, several=True)}, {facts.population}, and everything in plan.json are "
         "public (where the true number is not, a public one can be declared).",
         _person(facts.unit),
-        "The model after every round, the ledger and the plan are covered. Metrics, evaluations on private data and "
-        "checkpoints are not.",
+        facts.covered,
         "One run is counted. Choosing settings by looking at other runs on the same records costs extra.",
-        "Sums and noise are exact up to floating-point rounding.",
+        facts.rounding,
     ]
     if noise_source == "seeded":
         lines.append("Seeded: simulation only. Whoever knows the seed can take the noise away, so nobody is protected.")

@@ -1,7 +1,7 @@
 """The private sum: five parts of which what runs, what is recorded and what is accounted are all made.
 
 >>> from sfumato.clipping import ConstantClipNorm
->>> from sfumato.mechanisms import IndependentGaussian
+>>> from sfumato.mechanisms.gaussian import IndependentGaussian
 >>> from sfumato.sampling import PoissonSampling
 >>> rounds = PrivateSum(
 ...     sampler=PoissonSampling(sampling_rate=0.01, population=1000), grouping=OwnClients(clients=10),
@@ -17,7 +17,7 @@ from sfumato._check import InputError
 from sfumato.accounting import ClipCount, Event, joint
 from sfumato.clipping import NormBound
 from sfumato.clipping.quantile import MOVED
-from sfumato.mechanisms import IndependentGaussian, Mechanism
+from sfumato.mechanisms.gaussian import IndependentGaussian, Mechanism
 from sfumato.sampling import OwnClients, Sampler, VirtualClients
 
 

@@ -1,12 +1,19 @@
-"""Voting: agents with private records answer public queries together, and a student learns from the answers."""
+"""Voting: agents with private records answer public queries together, and a student learns from the answers.
 
-from sfumato.voting.ae_dpfl import AEDPFL
-from sfumato.voting.knn_dpfl import KNNDPFL
-from sfumato.voting.question import Answers, Question
-from sfumato.voting.result import VotingResult
-from sfumato.voting.student import StudentTraining
-from sfumato.voting.tally import ClearTally, Tally
-from sfumato.voting.voters.dann import DANN
+Each name is imported when it is first asked for: what a tallier needs lies in this room, and it starts without torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sfumato.voting.ae_dpfl import AEDPFL
+    from sfumato.voting.knn_dpfl import KNNDPFL
+    from sfumato.voting.question import Answers, Question
+    from sfumato.voting.result import VotingResult
+    from sfumato.voting.student import StudentTraining
+    from sfumato.voting.tally import ClearTally, Tally
+    from sfumato.voting.voters.dann import DANN
 
 __all__ = [
     "AEDPFL",
@@ -19,3 +26,13 @@ __all__ = [
     "Tally",
     "VotingResult",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What this room makes public under this name."""
+    if name in __all__:
+        for module in ("question", "tally", "ae_dpfl", "knn_dpfl", "result", "student", "voters.dann"):
+            found = getattr(import_module(f"{__name__}.{module}"), name, None)
+            if found is not None:
+                return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

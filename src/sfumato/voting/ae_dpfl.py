@@ -8,7 +8,7 @@
 
 >>> plan = AEDPFL(queries=500).calibrate(epsilon=3.0, delta=1e-3, population=200)
 >>> round(plan.noise_std, 2)
-23.05
+23.19
 
 References:
     Zhu, Yu, Tsai, Pittaluga, Faraki, Chandraker, Wang: Voting-based Approaches for Differentially Private Federated
@@ -73,7 +73,7 @@ class AEDPFL(VotingPlan):
     @property
     def training(self) -> Supervised:
         """How an agent trains."""
-        names = [each.name for each in dataclasses.fields(Supervised) if each.name != "steps"]
+        names = [each.name for each in dataclasses.fields(Supervised) if hasattr(self, each.name)]
         return Supervised(**{name: getattr(self, name) for name in names})
 
     @property

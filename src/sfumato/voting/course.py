@@ -2,13 +2,17 @@
 
 Ballots are private. Until the answers are released they are kept in the run's checkpoint, so that a run that goes on
 asks the same question about the same ballots: nobody votes twice, and no query meets fresh noise. When the run ends
-they are deleted. The student starts from public weights and learns from the answers alone.
+they are deleted. The name that a tally knows the ballots by stands in the ledger, and the noise is drawn under what
+stands there: two copies of a stopped run whose agents come to vote differently (another machine, another code of the
+same model) have different noise, and are two releases where ledgers are added up. The student starts from public
+weights and learns from the answers alone.
 """
 
 import csv
 import hashlib
 import io
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -32,7 +36,7 @@ from sfumato.voting.ballots import ballot_of
 from sfumato.voting.measure import measured
 from sfumato.voting.plan import VotingSettings
 from sfumato.voting.published_cost import publish
-from sfumato.voting.question import Answers, Question
+from sfumato.voting.question import Added, Answers, Question
 from sfumato.voting.result import VotingResult
 from sfumato.voting.student import train_student
 from sfumato.voting.tally.tally import Tally
@@ -104,12 +108,12 @@ class Vote:
         ballots = None if complete else self._gathered(run, saved)
         if ballots is None and not complete:
             return self._result(run, None, None, None, {}, finished=False)
-        answers = self._answers(run, ballots)
+        answers, seeded = self._answers(run, ballots)
         sums = None if ballots is None else ballots.sum(axis=0, dtype=np.int64) / self.question.units
         del ballots
-        cost = publish(run, self.plan, sums, answers)
+        cost = publish(run, self.plan, sums, answers, self._added)
         student = self._learned(run, answers, saved)
-        return self._finish(run, answers, cost, sums, student)
+        return self._finish(run, answers, cost, sums, student, seeded=seeded)
 
     def _fingerprint(self) -> str:
         told = [
@@ -154,8 +158,8 @@ class Vote:
                     last = monotonic()
         return ballots
 
-    def _answers(self, run: Run, ballots: np.ndarray | None) -> Answers:
-        """The release; a run that goes on reads what it has released."""
+    def _answers(self, run: Run, ballots: np.ndarray | None) -> tuple[Answers, bool]:
+        """The release, and whether its noise was a seeded tally's; a run that goes on reads what it has released."""
         question = self.question
 
         def cast() -> Iterator[tuple[str, np.ndarray]]:
@@ -165,16 +169,17 @@ class Vote:
 
         def draw(source: RandomSource) -> dict[str, Tensor]:
             self.progress("tally", 0, 1)
-            answers = self.tally.open(question, cast(), source=source, token=self._token(source, ballots))
+            answers = self.tally.open(question, cast(), source=source, token=token)
             self.progress("tally", 1, 1)
-            return _tensors(answers)
+            return {**_tensors(answers), "seeded": torch.tensor(self.tally.seeded)}
 
+        token = "" if ballots is None else self._token(run.source, ballots)
         event = self.plan.answers_event()
-        return _answers(question, run.release(PHASE, event, draw, queries=question.queries, agents=question.agents))
+        found = run.release(PHASE, event, draw, queries=question.queries, agents=question.agents, ballots=token)
+        return _answers(found), bool(found["seeded"])
 
-    def _token(self, source: RandomSource, ballots: np.ndarray | None) -> str:
+    def _token(self, source: RandomSource, ballots: np.ndarray) -> str:
         """The name of this question with these ballots: nobody without the run's key learns anything from it."""
-        assert ballots is not None
         name = hashlib.blake2b(key=source.stream("tally token").bytes(32), digest_size=16)
         name.update(json.dumps(self.question.to_json(), sort_keys=True).encode())
         name.update(str(ballots.shape).encode())
@@ -185,9 +190,16 @@ class Vote:
         """The student; a run that is complete has kept it."""
         if self.student is None:
             return None
-        if saved is not None and saved.complete:
+        if saved is not None and saved.complete and answers.answered.any():
             found = {name.removeprefix(_STUDENT): value for name, value in saved.tensors.items()}
             return _loaded(self.student, found)
+        if not answers.answered.any():
+            warnings.warn(
+                "no query reached the threshold, so there is no student; what the vote cost is spent: start a new run "
+                "with a lower threshold",
+                stacklevel=2,
+            )
+            return None
         self.progress("student", 0, 1)
         student = train_student(
             self.student,
@@ -208,6 +220,8 @@ class Vote:
         cost: ReleasedCost | None,
         sums: np.ndarray | None,
         student: nn.Module | None,
+        *,
+        seeded: bool,
     ) -> VotingResult:
         tensors = {} if student is None else {name: value.cpu() for name, value in student.state_dict().items()}
         run.save({f"{_STUDENT}{name}": value for name, value in tensors.items()}, {"agents": 0}, complete=True)
@@ -216,7 +230,19 @@ class Vote:
             write_atomic(run.folder.path / FILE, self._csv(answers).encode())
             for name, row in evaluation.items():
                 run.folder.add_evaluation(name, row, self._about_test)
-        return self._result(run, answers, sums, student, evaluation, finished=True, tensors=tensors, cost=cost)
+        return self._result(
+            run, answers, sums, student, evaluation, finished=True, tensors=tensors, cost=cost, seeded=seeded
+        )
+
+    @property
+    def _added(self) -> Added:
+        question = self.question
+        confident = question.threshold is not None
+        return Added(
+            self.tally.added_noise(question.noise_units) / question.units,
+            self.tally.added_noise(question.threshold_noise_units) / question.units if confident else None,
+            1 / question.units,
+        )
 
     @cached_property
     def _about_test(self) -> dict[str, Any]:
@@ -234,8 +260,9 @@ class Vote:
         finished: bool,
         tensors: dict[str, Tensor] | None = None,
         cost: ReleasedCost | None = None,
+        seeded: bool = False,
     ) -> VotingResult:
-        facts = facts_of(self.plan, self.agents, self.pool, self.tally, finished=finished)
+        facts = replace(facts_of(self.plan, self.agents, self.pool, self.tally, finished=finished), seeded=seeded)
         if cost is not None:
             facts = replace(facts, released=(cost.alternative(facts.delta),))
         public = {name: self.about[name] for name in _PUBLIC_FIELDS if name in self.about}
@@ -251,6 +278,7 @@ class Vote:
             _plan=self.plan,
             published=cost,
             _sums=sums,
+            _added=self._added,
         )
 
     def _csv(self, answers: Answers) -> str:
@@ -301,6 +329,9 @@ def facts_of(
         attained=False,  # an answer is less than the noisy counts that the cost is of
         assumptions=(_PUBLIC, *plan.assumptions(), *tally.assumptions(), *agents.assumptions, *pool.assumptions),
         alternatives=plan.alternatives() if finished else (),
+        covered="The answers, which queries were asked, the student, the ledger and the plan are covered. The agents' "
+        "models and ballots, what is measured on private data, and checkpoints are not.",
+        rounding="Votes and noise are whole numbers: nothing is rounded where it could tell.",
         disclosure={
             "trust_model": tally.assumptions()[0],
             "released": "The answers, which queries were asked, the student, the ledger and the plan; all of them are "
@@ -308,6 +339,7 @@ def facts_of(
             "contribution": "Each agent has one ballot for each query, whose weight is bounded where it is made and "
             "again where it is counted.",
             "sampling_as_run": "Yes: nobody is sampled.",
+            "floating_point": "Yes: votes and noise are whole numbers, and the noise is sampled exactly.",
         },
     )
 
@@ -317,7 +349,7 @@ def _tensors(answers: Answers) -> dict[str, Tensor]:
     return {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in found.items() if value is not None}
 
 
-def _answers(question: Question, tensors: dict[str, Tensor]) -> Answers:
+def _answers(tensors: dict[str, Tensor]) -> Answers:
     found = {name: tensor.numpy() for name, tensor in tensors.items()}
     return Answers(found["answered"], found.get("labels"), found.get("counts"))
 

@@ -4,7 +4,8 @@
 - **Sensitivity.** sqrt(2)/k for one record: it makes way for one other neighbour, of one kind of label or another. For
   an agent 1, sqrt(2) where it is replaced. Both rest on features that are a fixed public function of one record, on
   ties that are broken by what records hold, and on distances that no other record can round in another way; see
-  `voting.voters.nearest`. A vote is divided by k, however many records an agent has.
+  `voting.voters.nearest`. A vote is divided by k, however many records an agent has. Of attributes each
+  record's row weighs tau at most, before rows are added up.
 
 >>> KNNDPFL(neighbours=8, noise_std=25.0).answer_event().sensitivity("add_remove") * 8 == 2**0.5
 True
@@ -25,7 +26,7 @@ from sfumato.accounting.events.vote import Level
 from sfumato.data import ExampleDataset, UserDataset, to_tensor
 from sfumato.models import features_of
 from sfumato.voting.fit import VotingPlan
-from sfumato.voting.voters.nearest import Distance
+from sfumato.voting.voters.nearest import ROW_PARTS, Distance
 from sfumato.voting.voters.neighbours import FewRecords, NeighbourVoter
 
 
@@ -62,6 +63,9 @@ class KNNDPFL(VotingPlan):
             "agents' records.",
         )
 
+    def units(self, *, hard: bool) -> int:
+        return super().units(hard=hard) if self.attributes is None else self.neighbours * ROW_PARTS
+
     def voter(
         self,
         agents: UserDataset,
@@ -76,6 +80,7 @@ class KNNDPFL(VotingPlan):
             pool.subset(queries),
             neighbours=self.neighbours,
             features=how,
+            attributes=self.attributes,
             distance=self.distance,
             few_records=self.few_records,
             device=device,

@@ -14,7 +14,7 @@ from sfumato._random import RandomSource
 from sfumato.accounting import ReleasedCost, VoteSensitivity, release_cost
 from sfumato.runs import Run
 from sfumato.voting.plan import VotingSettings
-from sfumato.voting.question import Answers
+from sfumato.voting.question import Added, Answers
 
 PHASE = "cost of votes"
 """What the ledger calls this release."""
@@ -23,7 +23,9 @@ _CONFIDENCE = 0.95
 _NUMBERS = ("noisy_cost", "noisy_log_sensitivity", "cost_upper", "release_cost", "worst")
 
 
-def publish(run: Run, plan: VotingSettings, sums: np.ndarray | None, answers: Answers) -> ReleasedCost | None:
+def publish(
+    run: Run, plan: VotingSettings, sums: np.ndarray | None, answers: Answers, added: Added
+) -> ReleasedCost | None:
     """Release the cost of the answers, or read what a run that goes on has released; None where the plan does not ask.
 
     Args:
@@ -31,6 +33,7 @@ def publish(run: Run, plan: VotingSettings, sums: np.ndarray | None, answers: An
         plan: the vote's.
         sums: float [queries, classes], the counts in votes before noise; None where a run that is complete goes on.
         answers: what was opened.
+        added: the noise in it.
     """
     event = plan.cost_event()
     if event is None:
@@ -39,7 +42,12 @@ def publish(run: Run, plan: VotingSettings, sums: np.ndarray | None, answers: An
     def draw(source: RandomSource) -> dict[str, torch.Tensor]:
         assert sums is not None
         sensitivity = VoteSensitivity(
-            plan.answer_event(), plan.adjacency, classes=sums.shape[1], order=plan.publish_order
+            plan.answer_event(),
+            plan.adjacency,
+            classes=sums.shape[1],
+            order=plan.publish_order,
+            noise_std=added.counts,
+            step=added.step,
         )
         found = release_cost(
             sums,

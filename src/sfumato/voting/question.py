@@ -124,6 +124,21 @@ class Question:
 
 
 @dataclass(frozen=True)
+class Added:
+    """The noise that answers hold, which is more than is accounted for; in votes.
+
+    Attributes:
+        counts: std of the noise on every count.
+        threshold: std of the noise on a highest count; None without a threshold.
+        step: what counts and noise are whole multiples of.
+    """
+
+    counts: float
+    threshold: float | None
+    step: float
+
+
+@dataclass(frozen=True)
 class Answers:
     """What a tally opened. Public.
 

@@ -11,7 +11,7 @@ from sfumato._check import InputError
 from sfumato.accounting import ReleasedCost, Statement
 from sfumato.accounting.votes import DataDependentCost, threshold_cost, vote_cost
 from sfumato.voting.plan import VotingSettings
-from sfumato.voting.question import Answers
+from sfumato.voting.question import Added, Answers
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +39,7 @@ class VotingResult:
     published: ReleasedCost | None
     _plan: VotingSettings = field(repr=False)
     _sums: np.ndarray | None = field(repr=False)
+    _added: Added = field(repr=False)
 
     def cost(self) -> DataDependentCost:
         """What the vote cost for the votes as they were cast: private itself, and never a statement's epsilon.
@@ -48,16 +49,17 @@ class VotingResult:
                 votes.
             Unknown: votes for several attributes have no such cost.
         """
-        return cost_of(self._plan, self._sums, self.answers)
+        return cost_of(self._plan, self._sums, self.answers, self._added)
 
 
-def cost_of(plan: VotingSettings, sums: np.ndarray | None, answers: Answers | None) -> DataDependentCost:
+def cost_of(plan: VotingSettings, sums: np.ndarray | None, answers: Answers | None, added: Added) -> DataDependentCost:
     """The data-dependent cost of a vote.
 
     Args:
         plan: that ran.
         sums: float [queries, classes], the counts in votes before noise; private.
         answers: what was opened.
+        added: the noise in it.
 
     Raises:
         InputError: as for `VotingResult.cost`.
@@ -71,9 +73,11 @@ def cost_of(plan: VotingSettings, sums: np.ndarray | None, answers: Answers | No
         raise InputError("all noisy counts were opened, which costs the same for all votes; read the statement")
     threshold = plan.threshold_event()
     if threshold is None:
-        return vote_cost(sums, plan.answer_event(), plan.adjacency)
+        return vote_cost(sums, plan.answer_event(), plan.adjacency, noise_std=added.counts, step=added.step)
     assert plan.threshold is not None
-    asked = threshold_cost(sums, plan.threshold, threshold, plan.adjacency)
+    asked = threshold_cost(sums, plan.threshold, threshold, plan.adjacency, noise_std=added.threshold, step=added.step)
     if not answers.answered.any():
         return asked
-    return asked + vote_cost(sums[answers.answered], plan.answer_event(), plan.adjacency)
+    return asked + vote_cost(
+        sums[answers.answered], plan.answer_event(), plan.adjacency, noise_std=added.counts, step=added.step
+    )

@@ -21,7 +21,7 @@ from sfumato.accounting import (
     joint,
 )
 from sfumato.clipping.quantile import MOVED, QuantileRule
-from sfumato.mechanisms import IndependentGaussian
+from sfumato.mechanisms.gaussian import IndependentGaussian
 
 noises = st.floats(0.05, 1e3)
 parts = st.lists(st.one_of(st.builds(Gaussian, noises), st.builds(ClipCount, noises)), min_size=2, max_size=5)

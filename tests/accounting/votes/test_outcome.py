@@ -73,3 +73,22 @@ def test_one_agent_moves_the_score_by_at_most_one_step(counts, noise_std, adjace
 def test_what_are_no_votes_is_refused(votes):
     with pytest.raises(InputError, match="votes"):
         as_votes(votes)
+
+
+@pytest.mark.parametrize("std_units", [0.2, 3.0, 40.0])
+@pytest.mark.parametrize("talliers", [1, 3])
+def test_noise_on_a_lattice_is_wrong_no_more_often_than_the_bound_for_what_was_added(std_units, talliers):
+    """Exactly, by adding up the probabilities of the difference of two discrete Gaussians."""
+    added = std_units**2 + 9.0
+    if talliers == 3:
+        added *= 3 / 2
+    grid = np.arange(-2000, 2001)
+    mass = np.exp(-(grid**2) / (2 * 2 * added))
+    mass /= mass.sum()
+    exceeds = []
+    for gap in (1, 2, 5, 16, 100):
+        votes = np.array([[200.0 + gap, 200.0]]) / 16
+        wrong = math.log(mass[grid >= gap].sum())
+        assert wrong <= log_wrong(votes, math.sqrt(added) / 16, 1 / 16)[0] + 1e-12
+        exceeds.append(wrong > log_wrong(votes, std_units / 16)[0])
+    assert any(exceeds)  # the accounted noise would promise too much

@@ -5,7 +5,7 @@ import pytest
 from sfumato import accounting as acc
 from sfumato.clipping import ConstantClipNorm
 from sfumato.federated import FedAvg
-from sfumato.mechanisms import IndependentGaussian
+from sfumato.mechanisms.gaussian import IndependentGaussian
 from sfumato.sampling import OwnClients, PoissonSampling
 from sfumato.training import PrivateSum
 from sfumato.training.told.cost_so_far import CostSoFar, before_rounds

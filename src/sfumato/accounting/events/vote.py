@@ -62,7 +62,8 @@ class NoisyVote(_VoteEvent):
         neighbours: k of kNN-DPFL: an agent's vote is the number of neighbours with a label divided by k, also where it
             has fewer than k examples; None where an agent votes for one class.
         attributes: most attributes in one vote of a multi-label task (tau of the paper): entries in [0, 1] that add up
-            to at most this, so the L2 norm is at most its root; None for a single label.
+            to at most this, so the L2 norm is at most its root; with neighbours, the attributes of each neighbour must.
+            None for a single label.
     """
 
     noise_std: float

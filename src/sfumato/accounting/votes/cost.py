@@ -110,6 +110,8 @@ def vote_cost(
     event: NoisyVote,
     adjacency: Adjacency,
     *,
+    noise_std: float | None = None,
+    step: float = 0.0,
     orders: tuple[float, ...] = ORDERS,
     bound: Bound = "best",
 ) -> DataDependentCost:
@@ -120,8 +122,10 @@ def vote_cost(
 
     Args:
         votes: float [queries, classes] or [classes]: the counts before noise, each >= 0; classes >= 2.
-        event: one query, with the noise that was added.
+        event: one query, with the noise that is accounted for.
         adjacency: "add_remove", "replace" or "zero_out".
+        noise_std: the noise that was added where it is more: it makes an answer less certain. None for the event's.
+        step: in votes, what counts and noise are whole multiples of; 0 for noise of real numbers.
         orders: k orders, each > 1.
         bound: "best", or the bound of one paper alone: "theorem6", "theorem7", "tradeoff" (see `bounds`).
 
@@ -136,7 +140,7 @@ def vote_cost(
             "a vote for several attributes has no single winner, so no cost that depends on the votes is known"
         )
     counts = as_votes(votes)
-    return _cost(log_wrong(counts, event.noise_std), event, adjacency, orders, bound)
+    return _cost(log_wrong(counts, added_std(event, noise_std), step), event, adjacency, orders, bound)
 
 
 def threshold_cost(
@@ -145,6 +149,8 @@ def threshold_cost(
     event: VoteThreshold,
     adjacency: Adjacency,
     *,
+    noise_std: float | None = None,
+    step: float = 0.0,
     orders: tuple[float, ...] = ORDERS,
     bound: Bound = "best",
 ) -> DataDependentCost:
@@ -157,6 +163,8 @@ def threshold_cost(
         threshold: public, in votes.
         event: one comparison, with its own noise.
         adjacency: as in `vote_cost`.
+        noise_std: as in `vote_cost`, of the comparison.
+        step: as in `vote_cost`.
         orders: as in `vote_cost`.
         bound: as in `vote_cost`.
 
@@ -166,8 +174,22 @@ def threshold_cost(
     if not isinstance(event, VoteThreshold):
         raise InputError(f"event must be a VoteThreshold, got {event!r}")
     between(-1e300, 1e300, threshold=threshold)
-    distance = np.abs(as_votes(votes).max(axis=1) - float(threshold)) / event.noise_std
+    distance = np.maximum(np.abs(as_votes(votes).max(axis=1) - float(threshold)) - step, 0.0)
+    distance = distance / added_std(event, noise_std)
     return _cost(scipy.special.log_ndtr(-distance), event, adjacency, orders, bound)
+
+
+def added_std(event: NoisyVote | VoteThreshold, noise_std: float | None) -> float:
+    """The noise that was added: the event's, or more.
+
+    Raises:
+        InputError: it is less than is accounted for.
+    """
+    if noise_std is None:
+        return event.noise_std
+    if not event.noise_std * (1 - 1e-12) <= noise_std < math.inf:  # but for rounding
+        raise InputError(f"noise_std must be >= the event's {event.noise_std:g}, got {noise_std:g}; account what ran")
+    return max(noise_std, event.noise_std)
 
 
 def to_epsilon(renyi: np.ndarray, orders: np.ndarray, delta: float, conversion: Conversion = "improved") -> float:

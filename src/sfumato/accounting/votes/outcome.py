@@ -32,7 +32,7 @@ def as_votes(votes: object) -> np.ndarray:
     return array
 
 
-def log_wrong(votes: np.ndarray, noise_std: float) -> np.ndarray:
+def log_wrong(votes: np.ndarray, noise_std: float, step: float = 0.0) -> np.ndarray:
     """log of a bound on Pr[the winner is not the class with the most votes].
 
     A union bound over the other classes (Papernot et al. 2018, Proposition 7), and never above 1 - 1/classes, as no
@@ -41,17 +41,23 @@ def log_wrong(votes: np.ndarray, noise_std: float) -> np.ndarray:
     Args:
         votes: float [queries, classes].
         noise_std: standard deviation of the noise on every count, in votes.
+        step: in votes, what counts and noise are whole multiples of; 0 for noise of real numbers.
 
     Returns:
         float [queries], < 0.
     """
-    return np.minimum(log_union(votes, noise_std), np.log1p(-1.0 / votes.shape[1]))
+    return np.minimum(log_union(votes, noise_std, step), np.log1p(-1.0 / votes.shape[1]))
 
 
-def log_union(votes: np.ndarray, noise_std: float) -> np.ndarray:
-    """log of the union bound itself, at most log((classes - 1) / 2); float [queries]."""
+def log_union(votes: np.ndarray, noise_std: float, step: float = 0.0) -> np.ndarray:
+    """log of the union bound itself, at most log((classes - 1) / 2) for a step of 0; float [queries].
+
+    A discrete Gaussian reaches m >= 1 steps at most as often as the Gaussian of its parameter reaches m - 1: a sum of
+    falling terms is below the integral that begins a step earlier, and what it is divided by is at least the integral
+    over all (Poisson summation). The difference of two is one again.
+    """
     ordered = np.sort(votes, axis=1)
-    gaps = ordered[:, -1:] - ordered[:, :-1]
+    gaps = ordered[:, -1:] - ordered[:, :-1] - step
     return np.asarray(scipy.special.logsumexp(scipy.special.log_ndtr(-gaps / (np.sqrt(2.0) * noise_std)), axis=1))
 
 

@@ -26,6 +26,7 @@ from sfumato.accounting.events.event import Unknown
 from sfumato.accounting.events.vote import NoisyVote
 from sfumato.accounting.votes import bounds
 from sfumato.accounting.votes.bounds import Bound
+from sfumato.accounting.votes.cost import added_std
 from sfumato.accounting.votes.outcome import as_votes, log_union, log_wrong_from_score, margin_score
 
 _CELLS = 1 << 16  # cells of the grid that are aimed at
@@ -43,13 +44,23 @@ class VoteSensitivity:
         classes: number of classes, >= 2; public.
         order: the order of the Renyi cost, > 1; public, so not chosen by looking at the votes.
         bound: which bound is stepped, see `bounds`.
+        noise_std: the noise that was added where it is more than the event's, as in `vote_cost`.
+        step: in votes, what counts and noise are whole multiples of, as in `vote_cost`.
 
     Raises:
         InputError: an argument is out of range, or the noise is so large that votes hardly matter.
     """
 
     def __init__(
-        self, event: NoisyVote, adjacency: Adjacency, *, classes: int, order: float, bound: Bound = "best"
+        self,
+        event: NoisyVote,
+        adjacency: Adjacency,
+        *,
+        classes: int,
+        order: float,
+        bound: Bound = "best",
+        noise_std: float | None = None,
+        step: float = 0.0,
     ) -> None:
         whole(at_least=2, classes=classes)
         between(1, 1e6, ends="()", order=order)
@@ -61,10 +72,11 @@ class VoteSensitivity:
         self.worst = self.order * event.rho(adjacency)
         """Most that one query can cost, whatever the votes."""
         self._weight, self._exchanged = event.moved(adjacency)
-        step = (2.0 if self._exchanged else 1.0) * self._weight / (math.sqrt(2.0) * event.noise_std)
+        self._std, self._step = added_std(event, noise_std), step
+        shift = (2.0 if self._exchanged else 1.0) * self._weight / (math.sqrt(2.0) * self._std)
         top = self._end()
-        cells = max(4, min(1024, int(_CELLS * step / top)))
-        self._width = step / cells
+        cells = max(4, min(1024, int(_CELLS * shift / top)))
+        self._width = shift / cells
         size = int(top / self._width) + 2 * cells + 2  # past the end nothing changes any more
         if size > _MOST:
             raise InputError(
@@ -79,7 +91,7 @@ class VoteSensitivity:
 
     def cost(self, votes: object) -> float:
         """f: the sum over the queries, not below `vote_cost` by more than rounding; private."""
-        return math.fsum(self._cost[self._cell(margin_score(log_union(self._counts(votes), self._std), self.classes))])
+        return math.fsum(self._cost[self._cell(self._score(self._counts(votes)))])
 
     def local(self, votes: object, distances: int) -> np.ndarray:
         """Largest change of f between neighbours, over all votes within 0, 1, …, distances - 1 units; private.
@@ -112,10 +124,6 @@ class VoteSensitivity:
             raise InputError(f"beta must be >= 3e-5, got {beta:g}; choose a smaller order")
         discounted = np.exp(-beta * np.arange(distances)) * self.local(counts, distances)
         return max(float(discounted.max()), math.exp(-beta * distances) * self.worst * len(counts))
-
-    @property
-    def _std(self) -> float:
-        return self.event.noise_std
 
     def _counts(self, votes: object) -> np.ndarray:
         counts = as_votes(votes)
@@ -162,9 +170,9 @@ class VoteSensitivity:
         return low, high
 
     def _score(self, counts: np.ndarray) -> np.ndarray:
-        """Scores of votes [queries, distances, classes]; the last class is the winner."""
+        """Scores of votes [..., classes]."""
         flat = counts.reshape(-1, counts.shape[-1])
-        return margin_score(log_union(flat, self._std), self.classes).reshape(counts.shape[:-1])
+        return margin_score(log_union(flat, self._std, self._step), self.classes).reshape(counts.shape[:-1])
 
     def _largest_between(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
         level = np.log2(high - low + 1).astype(np.int64)

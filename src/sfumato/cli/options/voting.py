@@ -51,6 +51,10 @@ class VoteRun(CommonOptions):
         dry_run: print the plan, its noise and its statement; nobody votes.
         talliers: who counts, as host:port of each of 3, 5, … tallier processes (sfumato tally). Without it, this
             process counts; or a number of them, which are started here and ended afterwards.
+        certificate: for talliers elsewhere: of whoever runs the vote, in PEM.
+        key: of the certificate.
+        authority: certificate of who signed those of all talliers.
+        without_tls: speak in the clear beyond this machine, in a network that encrypts by itself.
         owner: print what the vote cost for the votes as they were cast, too: private, for your eyes only.
         threads: agents that vote side by side; None for as many as there are cores.
         device: where to train: cpu, cuda, or cuda:1.
@@ -60,6 +64,10 @@ class VoteRun(CommonOptions):
     resume: Path | None = None
     dry_run: bool = False
     talliers: tuple[str, ...] = ()
+    certificate: Path | None = None
+    key: Path | None = None
+    authority: Path | None = None
+    without_tls: bool = False
     owner: bool = False
     threads: int | None = None
     device: str = "cpu"

@@ -35,13 +35,14 @@ def is_delimited(path: Path) -> bool:
     return path.name.lower().endswith(SUFFIXES)
 
 
-def read_rows(path: Path | str, delimiter: str | None = None) -> Iterator[RowBlock]:
+def read_rows(path: Path | str, delimiter: str | None = None, *, keep_blanks: bool = False) -> Iterator[RowBlock]:
     """The rows of a file; a header, if it has one, is the first. Blank lines are passed over.
 
     Args:
         path: UTF-8, with or without byte order mark; fields may be quoted with "; blanks behind a delimiter are
             dropped.
         delimiter: None takes the tab for .tsv, else the comma.
+        keep_blanks: take blanks behind a delimiter for a part of the field.
 
     Raises:
         InputError: the file is missing, is no text, or a row has another number of columns than the first.
@@ -56,7 +57,7 @@ def read_rows(path: Path | str, delimiter: str | None = None) -> Iterator[RowBlo
     at = 0
     try:
         with _opened(path) as file:
-            reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
+            reader = csv.reader(file, delimiter=delimiter, skipinitialspace=not keep_blanks)
             while True:
                 # The limit is the csv module's own and global: it is lifted while a block is read, and put back.
                 csv.field_size_limit(_FIELD)

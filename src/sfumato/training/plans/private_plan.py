@@ -20,7 +20,7 @@ from sfumato.clipping import (
     PerLayerClipNorm,
     QuantileRule,
 )
-from sfumato.mechanisms import CorrelatedGaussian, IndependentGaussian, Mechanism, in_words
+from sfumato.mechanisms.gaussian import CorrelatedGaussian, IndependentGaussian, Mechanism, in_words
 from sfumato.sampling import OwnClients, Sampler, VirtualClients
 from sfumato.training.fit import TrainingPlan
 from sfumato.training.plans.noise_choice import DEFAULT_PARTS, NOISE_ONLY_FOR, NoiseChoice, coefficients_of

@@ -4,6 +4,7 @@ The noise is whole numbers (`mechanisms.discrete_gaussian`), as the ballots are,
 they should to the last digit.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -33,6 +34,13 @@ class ClearTally:
             return decide(question, sums, noise)
         of_threshold = _noise(source.stream("threshold noise"), question.threshold_noise_units, question.queries)
         return decide(question, sums, noise, of_threshold)
+
+    def added_noise(self, std_units: float) -> float:
+        return math.sqrt(lattice_variance(std_units))
+
+    @property
+    def seeded(self) -> bool:
+        return False  # its noise is the run's, which knows
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "clear"}

@@ -29,6 +29,15 @@ class Tally(Protocol):
         """
         ...
 
+    def added_noise(self, std_units: float) -> float:
+        """The noise on a number that is opened, where this one is accounted for; std, both in units."""
+        ...
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the noise that it added can be repeated by others than this run's own seed: simulation only."""
+        ...
+
     def to_json(self) -> dict[str, Any]:
         """Which one it is, for plan.json; public."""
         ...

@@ -10,6 +10,9 @@ stead, at most one of the k nearest gives way to one other. Three things would b
   scale that the public queries alone give (values beyond it are clipped). B is so small that every sum of products, in
   any order, is a whole number below 2^53: doubles are then exact, and no rounding is left.
 - **Fewer than k records.** Divided by the number that was found, every weight would change. It is divided by k.
+- **Heavy rows of attributes.** A neighbour whose row may weigh more than tau moves more than √(2 tau)/k, and scaling
+  the whole vote down would move what its other neighbours say, too. So each row is scaled by itself, and to whole
+  `ROW_PARTS` of a neighbour, which a ballot holds without rounding.
 
 So a neighbour is one whole number, its key: C (|r|² − 2 q·r) + label for the euclidean distance (|q|² is the same for
 all records of a query), −C q·r + label for the cosine of directions, which have B in the place of length 1. One matrix
@@ -46,6 +49,9 @@ _LENGTHS = 1 << 20  # levels before a direction is taken, so that short vectors 
 _ROW_KINDS = 1 << 16  # most different rows of attributes in one agent's records
 _KEYS = 1 << 21  # keys at once, 16 MB
 
+ROW_PARTS = 1 << 8
+"""Parts of one neighbour's weight that attributes of a row which was scaled down are whole numbers of."""
+
 
 class NearestRecords:
     """What is public: the queries, the scale, k and the distance. One for all agents.
@@ -55,6 +61,7 @@ class NearestRecords:
         neighbours: k >= 1.
         classes: number of classes of labels, or of attributes, >= 1.
         attributes: labels are rows of attributes, of which several may be true.
+        at_most: what one row of attributes may weigh; None for all of its attributes.
         distance: "euclidean", or "cosine": one minus the cosine. A record of zeros has the cosine 0 with all.
 
     Attributes:
@@ -72,6 +79,7 @@ class NearestRecords:
         neighbours: int,
         classes: int,
         attributes: bool = False,
+        at_most: int | None = None,
         distance: Distance = "euclidean",
     ) -> None:
         whole(neighbours=neighbours, classes=classes)
@@ -80,6 +88,7 @@ class NearestRecords:
             raise InputError(f"queries must be features [queries, features], at least one of each, got {queries.shape}")
         refuse_not_finite(queries, "query")
         self.neighbours, self.classes, self.attributes, self.distance = neighbours, classes, attributes, distance
+        self._at_most = classes if at_most is None else at_most
         self.features = queries.shape[1]
         self.scale = float(np.abs(queries).max()) or 1.0
         self._codes = min(1 << min(classes, 30), _ROW_KINDS) if attributes else classes
@@ -96,7 +105,9 @@ class NearestRecords:
         self._queries = torch.cat([lattice * (factor * self._codes), torch.ones(len(queries), 1).double()], dim=1)
 
     def votes(self, features: np.ndarray, labels: np.ndarray, progress: Progress | None = None) -> np.ndarray:
-        """The votes of one agent, float32 [queries, classes]: how many of the k nearest have a label, divided by k.
+        """The votes of one agent, float64 [queries, classes]: how many of the k nearest have a label, divided by k.
+
+        In double precision, so that a ballot finds the whole number of neighbours again.
 
         Args:
             features: finite floats [records, features].
@@ -115,7 +126,7 @@ class NearestRecords:
         codes, meaning = self._coded(labels)
         records = self._own(self._lattice(features), codes)
         total = len(self._queries)
-        votes = np.zeros((total, self.classes), np.float32)
+        votes = np.zeros((total, self.classes))
         wide = min(len(records), max(_KEYS // 16, 2 * self.neighbours))
         step = max(1, _KEYS // max(wide, 1))
         for start in range(0, total if len(records) else 0, step):
@@ -135,11 +146,11 @@ class NearestRecords:
         return best
 
     def _counted(self, labelled: Tensor, meaning: Tensor | None) -> np.ndarray:
-        """How many neighbours have each class or attribute, float32 [queries, classes], whole numbers."""
+        """How many neighbours have each class or attribute, float64 [queries, classes], multiples of 1/ROW_PARTS."""
         if meaning is not None:
             return sum(meaning[column] for column in labelled.T).numpy()  # type: ignore[union-attr]  # never empty
-        counts = torch.zeros(len(labelled), self.classes)
-        return counts.scatter_add_(1, labelled, torch.ones(()).expand(labelled.shape)).numpy()
+        counts = torch.zeros(len(labelled), self.classes, dtype=torch.float64)
+        return counts.scatter_add_(1, labelled, counts.new_ones(()).expand(labelled.shape)).numpy()
 
     def _coded(self, labels: np.ndarray) -> tuple[np.ndarray, Tensor | None]:
         """A number for each label that depends on it and on the order of labels alone, and what numbers stand for."""
@@ -158,7 +169,8 @@ class NearestRecords:
                 f"an agent has {len(rows):,} different rows of attributes, more than {self._codes:,}; leave out rare "
                 "attributes"
             )
-        return codes.reshape(-1), torch.from_numpy(rows.astype(np.float32))
+        parts = self._at_most * ROW_PARTS // np.maximum(rows.sum(axis=1, keepdims=True), self._at_most)
+        return codes.reshape(-1), torch.from_numpy(rows * parts / ROW_PARTS)
 
     def _lattice(self, features: np.ndarray) -> Tensor:
         """Whole numbers −B … B as doubles [n, features]; each row by itself, one rounding of each number at a time."""

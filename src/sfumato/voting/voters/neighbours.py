@@ -7,7 +7,9 @@ of them lets one record move the features of all others, and the sensitivity is 
 a name of `sfumato.models.FEATURES`, or a frozen module whose weights are public. Records go through it one at a time
 unless `batch_size` says otherwise, because even the last bit of a network's output may depend on the rest of a batch.
 
-The features of an agent are computed when it votes, and of the queries once.
+The features of an agent are computed when it votes, by a copy of the module that stays in evaluation mode, whichever
+threads ask at once. Those of the queries are computed twice, in both orders: a module that gives others the second time
+(it counts, draws, or keeps what it saw) is refused.
 
 References:
     Zhu et al. (2020), arXiv 2010.04851, Algorithm 2.
@@ -35,6 +37,7 @@ from sfumato.data import ExampleDataset, UserDataset, to_tensor
 from sfumato.data.digest import digest_of
 from sfumato.metrics.similarities import Progress
 from sfumato.models import feature_extractor, features_of
+from sfumato.training.trainable import copied
 from sfumato.voting.voters.nearest import Distance, NearestRecords
 
 FewRecords = Literal["refuse", "share"]
@@ -49,6 +52,7 @@ class NeighbourVoter:
         neighbours: k >= 1.
         features: "pixels" (inputs of any shape as they are), another name of `sfumato.models.FEATURES`, or a module
             that maps what `to_tensor` gives to features: fixed, public, each row by itself.
+        attributes: what the attributes of one record may weigh together; None for all of them.
         distance: "euclidean" or "cosine".
         few_records: what happens to an agent with fewer than k records: "refuse" it in one line, or let it vote with
             a "share": each neighbour still weighs 1/k. An agent without records then abstains.
@@ -58,7 +62,7 @@ class NeighbourVoter:
 
     Raises:
         InputError: inputs of another shape, labels that are neither, an agent with too few records, features that are
-            not finite.
+            not finite or that depend on more than their own row.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class NeighbourVoter:
         *,
         neighbours: int,
         features: str | nn.Module = "pixels",
+        attributes: int | None = None,
         distance: Distance = "euclidean",
         few_records: FewRecords = "refuse",
         batch_size: int = 1,
@@ -87,12 +92,19 @@ class NeighbourVoter:
         self._name = features if isinstance(features, str) else type(features).__name__
         (inputs,), _ = queries.examples(np.arange(len(queries)))
         one = to_tensor(inputs[:1]).shape[1:]
-        self._module = feature_extractor(features, one) if isinstance(features, str) else features
+        self._module = copied(feature_extractor(features, one) if isinstance(features, str) else features).eval()
+        found = self._features(inputs)
+        if not np.array_equal(found, self._features(inputs[::-1].copy())[::-1], equal_nan=True):
+            raise InputError(
+                f"the features {self._name} of a query are others when queries come in another order, so one record "
+                "could move those of all others; give a module that neither draws nor keeps anything"
+            )
         self._nearest = NearestRecords(
-            self._features(inputs),
+            found,
             neighbours=neighbours,
             classes=agents.num_classes,
             attributes=agents.of_attributes,
+            at_most=attributes,
             distance=distance,
         )
 
@@ -100,8 +112,8 @@ class NeighbourVoter:
         """How the agent's nearest records are labelled.
 
         Returns:
-            float32 [queries, classes], multiples of 1/k; a row adds up to 1, or to n/k of an agent with n < k records.
-            Of attributes: entries in [0, 1].
+            float64 [queries, classes], multiples of 1/k; a row adds up to 1, or to n/k of an agent with n < k records.
+            Of attributes: entries in [0, 1], multiples of 1/(k ROW_PARTS).
 
         Raises:
             InputError: the features of a record are not finite.

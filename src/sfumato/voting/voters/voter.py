@@ -15,7 +15,7 @@ class Voter(Protocol):
             agent: its position among the agents.
 
         Returns:
-            float32 [queries, classes], >= 0: a row adds up to at most 1. For several attributes: each in [0, 1].
+            float [queries, classes], >= 0: a row adds up to at most 1. For several attributes: each in [0, 1].
 
         Raises:
             InputError: the agent's records are of no use; names the agent.

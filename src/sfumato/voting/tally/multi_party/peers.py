@@ -14,6 +14,7 @@ from sfumato.voting.tally.multi_party import frames
 from sfumato.voting.tally.multi_party.addresses import Address, Credentials, is_of, keep_alive
 from sfumato.voting.tally.multi_party.engine import Engine, Exchanger
 
+_LAST_WORD = 1.0  # seconds for others to hang up, too
 _BEAT, _SILENCE = 1.0, 30.0  # seconds between signs of life, and without them until a tallier is taken for dead
 
 
@@ -41,6 +42,7 @@ class Peers:
         self.place, self._addresses, self._credentials, self._engine = place, addresses, credentials, engine
         self._failed, self._over = failed, over
         self._writers: dict[int, asyncio.StreamWriter] = {}
+        self._ended: dict[int, asyncio.Event] = {}  # nothing more comes from there
         self._heard: dict[int, float] = {}
         self._steps: dict[tuple[int, str], asyncio.Future] = defaultdict(asyncio.get_running_loop().create_future)
         self._tasks: set[asyncio.Task] = set()
@@ -119,13 +121,15 @@ class Peers:
         keep_alive(writer.get_extra_info("socket"))
         if not answered:
             writer.write(frames.pack(ours))
-        self._writers[peer] = writer
+        self._writers[peer], self._ended[peer] = writer, asyncio.Event()
         exchanger = Exchanger(lambda head, body: self._send(peer, head, body))
         self._send(peer, {"kind": "keys", "keys": self._engine.connect(peer, exchanger)})
         try:
             await self._listen(peer, reader, exchanger)
         except InputError as error:
             self._fail(f"tallier {peer} at {self._addresses[peer - 1]}: {error}")
+        finally:
+            self._ended[peer].set()
 
     async def _listen(self, peer: int, reader: asyncio.StreamReader, exchanger: Exchanger) -> None:
         while True:
@@ -178,6 +182,12 @@ class Peers:
         for writer in self._writers.values():
             with contextlib.suppress(OSError, RuntimeError, TimeoutError):
                 await asyncio.wait_for(writer.drain(), 1)
+        # What came and is not read would reset the connection, and take our last word with it.
+        heard = [asyncio.ensure_future(ended.wait()) for ended in self._ended.values()]
+        if heard:
+            _, waiting = await asyncio.wait(heard, timeout=_LAST_WORD)
+            for each in waiting:
+                each.cancel()
 
     async def _beat(self) -> None:
         self._heard = dict.fromkeys(self._others(), time.monotonic())

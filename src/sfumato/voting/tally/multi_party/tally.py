@@ -6,9 +6,11 @@ share of the noise from a key of its own, with variance such that the shares of 
 
 **What one tallier learns**, or t = (m − 1)/2 of them together: the question, the names of the agents, in which order
 and when they voted, the answers, and its own noise. Its shares are uniform and independent of the votes, whatever it
-sees of the computation beside them: messages of the same number and lengths are exchanged for all votes, and how long
-a step takes depends on random numbers, not on votes. What is opened for a comparison is masked by at least 56 bits
-more than it has. Its own noise it can subtract from what is opened: what is left is what is accounted.
+sees of the computation beside them: messages of the same number and lengths are exchanged for all votes, and how long a
+step takes depends on random numbers, not on votes. What is opened for a comparison is masked by at least 56 bits more
+than it has. Its own noise it can subtract from what is opened: what is left is what is accounted. A cost for the votes
+as they were cast (`publish_cost`) is one for those who see the answers alone: who knows some of the noise is less
+certain of what an answer would have been.
 
 **What t + 1 learn**, two of three: everything; they can put every ballot together. So each tallier belongs to
 somebody else.
@@ -33,6 +35,7 @@ or, if the last messages were on their way, what was asked for; it is given agai
 else is.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,7 +47,7 @@ from sfumato._random import RandomSource
 from sfumato.voting.question import Answers, Question
 from sfumato.voting.tally.multi_party.addresses import Credentials, parse
 from sfumato.voting.tally.multi_party.client import Client
-from sfumato.voting.tally.multi_party.engine import compared_bits
+from sfumato.voting.tally.multi_party.engine import compared_bits, share_variance
 from sfumato.voting.tally.multi_party.local import LocalTalliers
 
 
@@ -109,6 +112,14 @@ class MultiPartyTally:
             self._disconnect()
             raise
 
+    def added_noise(self, std_units: float) -> float:
+        """That of all talliers, also of those whose shares are not accounted for."""
+        return math.sqrt(share_variance(std_units, len(self._talliers)) * len(self._talliers))
+
+    @property
+    def seeded(self) -> bool:
+        return self._seeded
+
     def to_json(self) -> dict[str, Any]:
         where = {"local": len(self._talliers)} if self._local else {"talliers": list(self._talliers)}
         return {"kind": "multi-party", **where, "tls": self._credentials.certificate is not None}
@@ -124,8 +135,6 @@ class MultiPartyTally:
         ]
         if self._local:
             told.append("All talliers run on this machine, under one user who could put their shares together.")
-        if self._seeded:
-            told.append("The talliers were seeded: simulation only.")
         return told
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from sfumato.mechanisms.correlated.combined import add_combined
+from sfumato.mechanisms.gaussian.correlated.combined import add_combined
 
 
 @dataclass(frozen=True)

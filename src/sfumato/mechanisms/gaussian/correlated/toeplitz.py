@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfumato.mechanisms.correlated.combined import add_combined, add_product
+from sfumato.mechanisms.gaussian.correlated.combined import add_combined, add_product
 
 
 @dataclass(frozen=True)

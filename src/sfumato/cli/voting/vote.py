@@ -1,6 +1,7 @@
 """`sfumato vote ae` and `sfumato vote knn`: agents answer public queries under noise, and a student learns of them."""
 
 import dataclasses
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -31,6 +32,7 @@ from sfumato.voting.course import Progress, facts_of
 from sfumato.voting.fit import VotingPlan
 from sfumato.voting.plan import VotingSettings
 
+_OF_TALLIERS = ("talliers", "certificate", "key", "authority", "without_tls")
 LINEAR, IMAGENET = "linear", "squeezenet"
 
 
@@ -58,7 +60,7 @@ def vote(name: str, argv: Sequence[str]) -> int:
     how, student = _models(options, plan, parts)
     if not run.json:
         say(f"run: {out} (go on after a stop with: sfumato {command} --resume {out})")
-    with _tally(run) as tally, _shown() as progress:
+    with _tally(run, out) as tally, _shown() as progress:
         result = plan.fit(
             parts.agents,
             parts.pool,
@@ -152,7 +154,7 @@ def _about(options: Any, parts: VoteParts) -> dict[str, Any]:
         {
             **dataclasses.asdict(options.data),
             **dataclasses.asdict(options.model),
-            "talliers": options.run.talliers,
+            **{name: getattr(options.run, name) for name in _OF_TALLIERS},
             "threads": options.run.threads,
             "device": options.run.device,
             "epsilon_wanted": options.budget.epsilon,
@@ -166,17 +168,26 @@ def _about(options: Any, parts: VoteParts) -> dict[str, Any]:
 
 
 @contextmanager
-def _tally(run: VoteRun) -> Iterator[Tally]:
+def _tally(run: VoteRun, out: Path) -> Iterator[Tally]:
     if not run.talliers:
         yield ClearTally()
         return
     from sfumato.voting.tally.multi_party import MultiPartyTally  # late: it needs mpyc
 
     if len(run.talliers) == 1 and run.talliers[0].isdigit():
-        with MultiPartyTally.local(int(run.talliers[0])) as tally:
+        folder = out.with_name(f"{out.name}-talliers")  # a vote that goes on finds them with their keys
+        with MultiPartyTally.local(int(run.talliers[0]), folder=folder) as tally:
             yield tally
+        if RunFolder(out).has_ended():
+            shutil.rmtree(folder)
         return
-    yield MultiPartyTally(run.talliers)
+    yield MultiPartyTally(
+        run.talliers,
+        certificate=run.certificate,
+        key=run.key,
+        authority=run.authority,
+        without_tls=run.without_tls,
+    )
 
 
 @contextmanager

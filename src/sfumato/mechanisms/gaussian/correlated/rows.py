@@ -18,8 +18,8 @@ from torch import Tensor
 
 from sfumato._one_thread import one_thread_each
 from sfumato._random import Stream
-from sfumato.mechanisms.correlated.recurrence import Recurrence
-from sfumato.mechanisms.drawing import add_normals
+from sfumato.mechanisms.gaussian.correlated.recurrence import Recurrence
+from sfumato.mechanisms.gaussian.drawing import add_normals
 from sfumato.per_example.full_precision import full_precision
 
 _PIECE = 1 << 17  # numbers: a piece of a vector stays in the cache

@@ -8,7 +8,7 @@ from scipy import stats
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.mechanisms import IndependentGaussian
+from sfumato.mechanisms.gaussian import IndependentGaussian
 from sfumato.sampling import FixedSizeSampling, PoissonSampling
 
 

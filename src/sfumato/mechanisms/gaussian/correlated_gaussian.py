@@ -31,12 +31,12 @@ from sfumato._random import RandomSource
 from sfumato.accounting import Event, NonPrivate, TreeAggregation
 from sfumato.accounting.events.sampled.cyclic import cyclic_poisson
 from sfumato.accounting.strategies import BandedToeplitz, BinaryTree, BufferedToeplitz, InverseBanded, Strategy
-from sfumato.mechanisms.correlated.precision import refuse_lost_digits
-from sfumato.mechanisms.correlated.recurrence import Recurrence
-from sfumato.mechanisms.correlated.rows import NoiseRows
-from sfumato.mechanisms.correlated.toeplitz import Banded, Buffered
-from sfumato.mechanisms.correlated.toeplitz import InverseBanded as InverseBandedRows
-from sfumato.mechanisms.correlated.tree import Tree
+from sfumato.mechanisms.gaussian.correlated.precision import refuse_lost_digits
+from sfumato.mechanisms.gaussian.correlated.recurrence import Recurrence
+from sfumato.mechanisms.gaussian.correlated.rows import NoiseRows
+from sfumato.mechanisms.gaussian.correlated.toeplitz import Banded, Buffered
+from sfumato.mechanisms.gaussian.correlated.toeplitz import InverseBanded as InverseBandedRows
+from sfumato.mechanisms.gaussian.correlated.tree import Tree
 from sfumato.sampling import CyclicPoissonSampling, Sampler, ShuffledEpochs
 
 

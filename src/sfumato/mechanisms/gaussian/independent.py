@@ -20,7 +20,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting import Event, Gaussian, NonPrivate
 from sfumato.accounting.events.sampled.cyclic import cyclic_poisson
-from sfumato.mechanisms.drawing import add_normals
+from sfumato.mechanisms.gaussian.drawing import add_normals
 from sfumato.sampling import CyclicPoissonSampling, Sampler
 
 

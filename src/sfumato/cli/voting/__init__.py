@@ -1,0 +1,1 @@
+"""Commands of votes: asking agents, and counting for others."""

@@ -1,0 +1,1 @@
+"""Tables that are copied with one column exchanged: Parquet, delimited text and JSON lines."""

@@ -1,0 +1,134 @@
+"""Randomised labels as a phase of a run: released once, kept in the run, free to train on in any way.
+
+A run that goes on finds the labels that it has drawn, and neither draws nor pays again. If it died before they were
+kept, it draws the same ones: the n-th label has the n-th word of the run's stream.
+
+>>> from sfumato.mechanisms.randomized_response import LabelResponse
+>>> response = LabelResponse(epsilon=2.0, classes=3)
+>>> with Run.open(None, plan={"plan": "labels"}, seed=1) as run:
+...     _ = run.start("what identifies plan and data")
+...     reports = randomized(run, response, np.array([0, 1, 2, 2, 1, 0]))
+...     statement = run.finish({}, label_facts(population=6, mechanism="randomised response"))
+>>> reports.tolist(), statement.unit, statement.epsilon, statement.delta
+([0, 1, 1, 2, 2, 0], 'label', 2.0, 0.0)
+"""
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from sfumato._random import RandomSource, Stream
+from sfumato.accounting import Event
+from sfumato.mechanisms.randomized_response import LabelResponse
+from sfumato.runs import Facts, Run
+
+PHASE = "labels"
+"""The name of the release, in a run and in its ledger."""
+
+_ROWS = 1 << 20  # labels whose words are in memory at once
+
+_ASSUMPTIONS = (
+    "Inputs, the number of rows and their order are public, and so is every column but the label: only the label of a "
+    "row is hidden, and whoever can tell it from the inputs knows it as before.",
+    "Each label is randomised once. Another draw from the same labels, to another place, costs its epsilon again.",
+    "Classes, priors, groups and the range of the labels are public, or were released by this run.",
+)
+
+_DISCLOSURE = {
+    "trust_model": "Whoever randomises the labels sees them. Who trains on what was released need not be trusted.",
+    "released": "The randomised labels, the ledger and the plan; all are covered. Inputs are published as they are.",
+    "contribution": "One report of its own; labels influence other rows only through a prior that was counted.",
+    "sampling_as_run": "Yes: every label is randomised exactly once.",
+    "floating_point": "Yes: reports are decided by thresholds on whole random numbers, whose exact ratio never exceeds "
+    "e^epsilon; a counted prior has noise that is sampled exactly.",
+}
+
+
+class Response(Protocol):
+    """What turns labels into reports, and what that costs one label."""
+
+    def event(self) -> Event: ...
+
+    def draw(self, labels: np.ndarray, words: np.ndarray) -> np.ndarray: ...
+
+
+def words_of(source: RandomSource) -> Stream:
+    """The words of a phase's labels, in the order of the rows."""
+    return source.stream("label words")
+
+
+def reports_of(
+    response: Response, labels: np.ndarray, words: Stream, prior: np.ndarray | None = None, *, threads: int = 1
+) -> np.ndarray:
+    """The reports of the next rows.
+
+    Args:
+        response: to them.
+        labels: int64 [n].
+        words: of the phase; n of them are taken.
+        prior: float [classes] or [n, classes], for a response to classes only.
+        threads: to compute on.
+    """
+    drawn = words.uint64(len(labels))
+    if isinstance(response, LabelResponse):
+        return response.draw(labels, drawn, prior, threads=threads)
+    return response.draw(labels, drawn)
+
+
+def randomized(
+    run: Run,
+    response: Response,
+    labels: np.ndarray,
+    prior: np.ndarray | None = None,
+    *,
+    threads: int = 1,
+    **public: Any,
+) -> np.ndarray:
+    """Release labels that are in memory.
+
+    Args:
+        run: an open run that has started; its ledger gets the cost.
+        response: to each label.
+        labels: int64 [rows], private.
+        prior: as for `reports_of`, public or released before.
+        threads: to compute on.
+        public: for the ledger.
+
+    Returns:
+        the reports [rows], int64 for classes, float64 for numbers; those of the first time if asked again.
+
+    Raises:
+        InputError: a label is outside the classes, or the prior is none.
+    """
+
+    def draw(source: RandomSource) -> dict[str, torch.Tensor]:
+        words, parts = words_of(source), []
+        for start in range(0, max(len(labels), 1), _ROWS):
+            rows = slice(start, start + _ROWS)
+            own = prior[rows] if prior is not None and prior.ndim == 2 else prior
+            parts.append(reports_of(response, labels[rows], words, own, threads=threads))
+        return {"labels": torch.from_numpy(np.concatenate(parts))}
+
+    return run.release(PHASE, response.event(), draw, **public)["labels"].numpy()
+
+
+def label_facts(*, population: int, mechanism: str) -> Facts:
+    """What the statement tells of labels that were randomised, beside the ledger.
+
+    Args:
+        population: how many rows there are.
+        mechanism: in words.
+    """
+    return Facts(
+        unit="label",
+        adjacency="replace",
+        population=population,
+        delta=0.0,
+        sampling="every label once",
+        mechanism=mechanism,
+        assumptions=_ASSUMPTIONS,
+        disclosure=_DISCLOSURE,
+        covered="The randomised labels, the ledger and the plan are covered. Metrics and checkpoints are not.",
+        rounding="Reports are decided by whole random numbers: no rounding makes any of them cost more than stated.",
+    )

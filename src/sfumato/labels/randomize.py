@@ -1,0 +1,156 @@
+"""A table with private labels → the same table with randomised ones, that anybody may train on.
+
+Guarantees pure label differential privacy, with replaced labels as neighbours: a report has the epsilon of the
+settings, in a ledger and a statement beside the table, in a folder `OUT.run`. Rows are read in blocks, three times at
+most, so memory does not grow with the table.
+
+- **Once.** An output that exists is refused, and so is a second run for it: two draws would average the noise away.
+- **Whole or absent.** The table appears under its name when it is complete. A run that was stopped or killed goes on
+  with its own key, draws the same reports, and refuses a table, a prior or settings that are not those of the
+  beginning.
+- **Nothing else tells the label.** A report is written alike whatever the label was; but a column that follows from the
+  label is public, like all others.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import torch
+
+from sfumato._check import InputError
+from sfumato._files import beside, write_atomic
+from sfumato._random import RandomSource
+from sfumato.accounting import Statement
+from sfumato.labels.files.label_file import Cells
+from sfumato.labels.files.open import open_label_file, refuse_other_format
+from sfumato.labels.phase import PHASE, label_facts, reports_of, words_of
+from sfumato.labels.settings import LabelSettings
+from sfumato.labels.table_work import TableWork
+from sfumato.runs import Run, RunFolder
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class RandomizedTable:
+    """What was written.
+
+    Attributes:
+        statement: what it promises.
+        rows: how many there are.
+        folder: of the run.
+    """
+
+    statement: Statement
+    rows: int
+    folder: Path
+
+
+def randomize_table(
+    table: Path,
+    out: Path,
+    settings: LabelSettings,
+    *,
+    seed: int | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> RandomizedTable:
+    """Randomise the labels of a table.
+
+    Args:
+        table: .parquet, .csv, .tsv (also .gz) or .jsonl.
+        out: the file to write, of the same format, which must not exist yet.
+        settings: how.
+        seed: repeatable randomness, for simulation only; None draws a key from the operating system.
+        resume: go on with a run for `out` that was stopped.
+        progress: is told how many rows are done, and of how many.
+
+    Raises:
+        InputError: a setting, the table, the prior or the output is of no use.
+        KeyboardInterrupt: a signal stopped it; nothing was written under the name of the output.
+    """
+    settings.require_valid()
+    file = open_label_file(table)
+    refuse_other_format(file, out)
+    folder = run_folder(out)
+    _refuse_taken(out, folder, resume=resume)
+    work = TableWork.of(file, settings)
+    settings.response(
+        work.class_count, work.prior_of_all(None)
+    )  # refuses what has no response, before any file is made
+    plan = settings.plan(work.classes)
+    fingerprint = hashlib.sha256(f"{json.dumps(plan, sort_keys=True)} {work.digest}".encode()).hexdigest()
+    plan["about"] = {"table": table.name, "out": out.name, "rows": work.rows}
+    with Run.open(folder, plan=plan, seed=seed, resume=resume) as run:
+        if resume:
+            run.saved(fingerprint)
+        run.start(fingerprint)
+        counted = None if settings.histogram is None else settings.histogram.release(run, work.counts)
+        response = settings.response(work.class_count, work.prior_of_all(counted))
+
+        def draw(source: RandomSource) -> dict[str, torch.Tensor]:
+            words, seen, written, done = words_of(source), work.new_digest(), hashlib.sha256(), 0
+            priors = work.row_priors()
+
+            def exchange(cells: Cells) -> pa.Array:
+                nonlocal done
+                if run.asked_to_stop:
+                    raise KeyboardInterrupt
+                labels, groups = work.take(cells, done)
+                prior = work.prior_of(counted, groups, priors, len(labels))
+                seen.add(labels, groups, prior if priors is not None else None)
+                reports = reports_of(response, labels, words, prior, threads=torch.get_num_threads())
+                written.update(reports.tobytes())
+                done += len(labels)
+                if progress is not None:
+                    progress(done, work.rows)
+                return work.coding.column(reports)
+
+            def write(path: Path) -> None:
+                file.copy(path, work.columns, settings.label, exchange)
+                if seen.found != work.digest:
+                    raise InputError(f"{table} or its prior was changed while it was read; take the one before")
+
+            write_atomic(out, write)
+            return {"sha256": torch.tensor(list(written.digest()), dtype=torch.uint8)}
+
+        run.release(PHASE, response.event(), draw, rows=work.rows)
+        if not out.exists():
+            raise InputError(f"{out} was written and is gone: its labels are not drawn again; take a copy of it")
+        facts = label_facts(population=work.rows, mechanism=settings.in_words(work.class_count))
+        digest = hashlib.sha256()
+        with open(out, "rb") as content:
+            while block := content.read(1 << 20):
+                digest.update(block)
+        statement = run.finish({}, facts, metadata={"table": out.name, "sha256": digest.hexdigest()})
+    return RandomizedTable(statement, work.rows, folder)
+
+
+def run_folder(out: Path) -> Path:
+    """Where ledger, statement and plan of a table are."""
+    return beside(out, after=".run")
+
+
+def _refuse_taken(out: Path, folder: Path, *, resume: bool) -> None:
+    if not out.parent.is_dir():
+        raise InputError(f"there is no folder {out.parent} for {out.name}; make it first")
+    if resume:
+        if not folder.is_dir():
+            raise InputError(f"there is no run for {out} to go on with ({folder}); leave resume out")
+        if RunFolder(folder).has_ended():
+            raise InputError(f"{out} is complete; there is nothing to go on with")
+        return
+    if folder.exists():
+        raise InputError(
+            f"{folder} holds a run for {out} already; go on with it (--resume) if it was stopped. Labels that were "
+            "drawn are not drawn again: several draws would average the noise away"
+        )
+    if out.exists():
+        raise InputError(
+            f"{out} exists; if these are randomised labels, use them: another draw would average the noise away. Else "
+            "choose another file"
+        )

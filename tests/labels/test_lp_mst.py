@@ -1,0 +1,156 @@
+"""Learning in stages: each label is randomised once, by its own stage, and nothing else is paid for."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sfumato._check import InputError
+from sfumato._random import RandomSource
+from sfumato.accounting import Budget, BudgetExceeded, Ledger
+from sfumato.data import examples_from_arrays
+from sfumato.labels import LPMST
+from sfumato.labels import lp_mst as module
+
+PLAN = LPMST(epsilon=2.0, stages=(0.5, 0.3, 0.2), epochs=4, batch_size=32, seed=1)
+CENTRES = np.array([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0]], np.float32)
+
+
+def blobs(count=300, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % 3
+    inputs = (CENTRES[labels] + 0.5 * rng.standard_normal((count, 2))).astype(np.float32)
+    return examples_from_arrays(inputs, labels, num_classes=3)
+
+
+def model(seed=0):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Linear(2, 3)
+
+
+def test_it_learns_what_the_reports_tell_and_pays_for_one_stage():
+    result = PLAN.fit(model(), blobs(), test=blobs(90, seed=1))
+    assert result.statement.epsilon == 2.0
+    assert (result.statement.unit, result.statement.adjacency, result.statement.delta) == ("label", "replace", 0.0)
+    assert result.evaluation["trained"]["accuracy"] > 0.9
+    assert set(result.evaluation) == {"untrained", "stage 1", "stage 2", "stage 3", "trained"}
+    assert ((result.reports >= 0) & (result.reports < 3)).all()
+
+
+def test_the_stages_are_disjoint_and_hold_all_rows():
+    parts = PLAN.parts(301, RandomSource.from_seed(0).stream("x").permutation(301))
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(301))
+    assert [len(part) for part in parts] == [150, 91, 60]
+
+
+@pytest.mark.parametrize("stages", [(1.0,), (0.5, 0.5), (0.4, 0.3, 0.3)])
+@pytest.mark.parametrize("clusters", [0, 4])
+def test_the_ledger_adds_up_to_epsilon_whatever_the_stages(stages, clusters, tmp_path):
+    plan = replace(PLAN, stages=stages, clusters=clusters)
+    result = plan.fit(model(), blobs(), out=tmp_path / "run")
+    event = Ledger.read(tmp_path / "run" / "ledger.jsonl").event()
+    assert event == plan.event(3)
+    assert 1.999 < result.statement.epsilon <= 2.0
+
+
+def test_another_label_changes_the_prior_of_later_stages_only_through_its_report(monkeypatch):
+    """Every report is drawn from the label of its own row and from what was released of others."""
+    drawn = []
+    reports_of = module.reports_of
+
+    def watch(response, labels, words, prior=None, **more):
+        found = reports_of(response, labels, words, prior, **more)
+        drawn.append((labels.copy(), None if prior is None else prior.copy(), found))
+        return found
+
+    monkeypatch.setattr(module, "reports_of", watch)
+    data = blobs()
+    PLAN.fit(model(), data)
+    first = drawn.copy()
+    drawn.clear()
+    part = PLAN.parts(300, RandomSource.from_seed(0).stream("stages").permutation(300))[1]
+    changed = np.asarray(data.targets).copy()
+    reports = {int(row): int(report) for row, report in zip(part, first[1][2], strict=True)}
+    for row in part.tolist():  # a row of stage 2 whose report stays when its label is another
+        changed[row] = (changed[row] + 1) % 3
+        PLAN.fit(model(), examples_from_arrays(np.asarray(data.inputs[0]), changed, num_classes=3))
+        if int(drawn[1][2][list(part).index(row)]) == reports[row]:
+            break
+        changed[row] = (changed[row] + 2) % 3
+        drawn.clear()
+    else:
+        pytest.fail("every report changed with its label")
+    assert np.array_equal(drawn[0][2], first[0][2])
+    assert np.array_equal(drawn[1][1], first[1][1])
+    assert np.array_equal(drawn[2][1], first[2][1])
+    assert np.array_equal(drawn[2][2], first[2][2])
+
+
+@pytest.mark.parametrize("seed", [1, None])
+def test_a_run_that_died_between_stages_goes_on_with_the_reports_that_it_has(seed, tmp_path):
+    plan, drawn = replace(PLAN, seed=seed), []
+
+    class Dies(Exception):
+        pass
+
+    def die(what, done, total):
+        if done == 2:
+            raise Dies
+
+    with pytest.raises(Dies):
+        plan.fit(model(), blobs(), out=tmp_path / "run", progress=die)
+    kept = Ledger.read(tmp_path / "run" / "ledger.jsonl").releases
+    result = plan.fit(model(), blobs(), out=tmp_path / "run", resume=True, progress=lambda *told: drawn.append(told))
+    assert kept == 2
+    assert Ledger.read(tmp_path / "run" / "ledger.jsonl").releases == 3
+    assert result.statement.epsilon == 2.0
+    again = plan.fit(model(), blobs(), out=tmp_path / "run", resume=True, test=blobs(30, seed=2))
+    assert np.array_equal(again.reports, result.reports)
+    assert all(torch.equal(value, again.model.state_dict()[name]) for name, value in result.model.state_dict().items())
+    if seed is not None:
+        whole = plan.fit(model(), blobs())
+        assert np.array_equal(whole.reports, result.reports)
+        assert torch.equal(whole.model.weight, result.model.weight)
+
+
+def test_other_labels_or_inputs_cannot_go_on(tmp_path):
+    PLAN.fit(model(), blobs(), out=tmp_path / "run")
+    with pytest.raises(InputError, match="another plan, model or data set"):
+        PLAN.fit(model(), blobs(seed=4), out=tmp_path / "run", resume=True)
+
+
+def test_a_budget_below_epsilon_refuses_it():
+    with pytest.raises(BudgetExceeded):
+        PLAN.fit(model(), blobs(), budget=Budget(epsilon=1.0, delta=0.0, adjacency="replace"))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"epsilon": 0.0},
+        {"epsilon": float("inf")},
+        {"stages": (0.5, 0.6)},
+        {"stages": ()},
+        {"stages": (1.2, -0.2)},
+        {"temperature": 0.0},
+        {"clusters": 5, "prior_epsilon": 3.0},
+        {"mixup": -1.0},
+    ],
+)
+def test_impossible_plans_are_refused(fields):
+    with pytest.raises(InputError):
+        replace(PLAN, **fields)
+
+
+def test_one_class_values_and_too_few_rows_are_refused():
+    inputs = np.zeros((4, 2), np.float32)
+    for data in (
+        examples_from_arrays(inputs, np.zeros(4, np.int64), num_classes=1),
+        examples_from_arrays(inputs, np.zeros(4, np.float32)),
+        examples_from_arrays(inputs[:2], np.array([0, 1]), num_classes=2),
+    ):
+        with pytest.raises(InputError):
+            replace(PLAN, stages=(0.01, 0.99)).fit(model(), data)
