@@ -25,6 +25,9 @@ COLUMNS = (
     ("within ½", "within_half"),
     ("ε among 100,000", "epsilon_100000"),
     ("ε among 1,000,000", "epsilon_1000000"),
+    ("answers right", "answers"),
+    ("ε* on these votes, not private", "epsilon_votes"),
+    ("kB an agent sends", "kilobytes"),
     ("paper", "paper"),
 )
 START, END = "<!-- results -->", "<!-- end of results -->"
@@ -47,10 +50,10 @@ def _one_table(rows: list[dict]) -> str:
         "| --- " * (2 + len(shown)) + "|",
     ]
     for row in rows:
-        figure = f"{row['mean']:.3f} ± {row['std']:.3f}"
-        lines.append("| " + " | ".join([row["method"], figure, *(number(row.get(key)) for _, key in shown)]) + " |")
+        told = [row["method"], _figure(row), *(number(row.get(key)) for _, key in shown)]
+        lines.append("| " + " | ".join(told) + " |")
     deltas = sorted({row["delta"] for row in rows if row["delta"]})
-    note = f"{rows[0]['dataset']}; mean ± standard deviation over {rows[0]['seeds']} seeds"
+    note = f"{rows[0]['dataset']}; {_over(rows)}"
     return "\n".join(lines) + f"\n\n{note}" + "".join(f"; δ = {delta:.3g}" for delta in deltas) + "."
 
 
@@ -62,9 +65,16 @@ def _by_noise(rows: list[dict]) -> str:
     for method in dict.fromkeys(row["method"] for row in rows):
         found = {row["weight_noise"]: row for row in rows if row["method"] == method}
         lines.append("| " + " | ".join([method, *(_figure(found[sigma]) for sigma in sigmas)]) + " |")
-    note = f"{rows[0]['dataset']}; mean ± standard deviation over {max(row['seeds'] for row in rows)} seeds"
-    lone = any(row["seeds"] == 1 for row in rows)
-    return "\n".join(lines) + f"\n\n{note}{', one seed where there is no ±' if lone else ''}."
+    return "\n".join(lines) + f"\n\n{rows[0]['dataset']}; {_over(rows)}."
+
+
+def _over(rows: list[dict]) -> str:
+    """What the figures are over."""
+    counts = {row["seeds"] for row in rows}
+    if counts == {1}:
+        return "one seed"
+    lone = ", one seed where there is no ±" if 1 in counts else ""
+    return f"mean ± standard deviation over {max(counts)} seeds{lone}"
 
 
 def _figure(row: dict) -> str:
