@@ -25,9 +25,10 @@ from sfumato.report.chart import COLOURS
 from sfumato.training import Cadence
 from sfumato.voting import AEDPFL, VotingResult
 from sfumato.voting.measure import measure
+from sfumato.voting.tally.multi_party.field import FIELD
 
 DELTA = 1e-3
-TALLIERS, SHARE_BYTES, WEIGHT_BYTES = 3, 8, 4
+TALLIERS, SHARE_BYTES, WEIGHT_BYTES = 3, 4 * FIELD.limbs, 4
 _MEASURED = "measured.json"
 
 
