@@ -1,8 +1,10 @@
 """Measurements of models, as a table on the terminal."""
 
+from pathlib import Path
 from typing import Any
 
-from sfumato.cli.console import say, table
+from sfumato.accounting import Statement
+from sfumato.cli.console import say, say_json, table
 from sfumato.training import Task
 from sfumato.training.told.learned import not_finite
 from sfumato.training.told.seen import SEEN
@@ -42,6 +44,20 @@ def tell_by_records(task: Task, evaluation: dict[str, Any]) -> None:
 def without_curve(row: dict[str, Any]) -> dict[str, Any]:
     """The row without what takes much room."""
     return {name: value for name, value in row.items() if name not in ("roc", "confusion")}
+
+
+def say_outcome(out: Path, page: Path, statement: Statement, evaluation: dict[str, Any], *, already: bool) -> None:
+    """What a run brought, as one JSON object.
+
+    Args:
+        out: its folder.
+        page: its page.
+        statement: its statement.
+        evaluation: what evaluation.json holds.
+        already: the run was finished before.
+    """
+    rows = {name: without_curve(row) if isinstance(row, dict) else row for name, row in evaluation.items()}
+    say_json({"run": out, "report": page, "statement": statement.to_json(), "evaluation": rows, "already": already})
 
 
 def _cell(row: dict[str, Any], key: str) -> str:

@@ -23,7 +23,7 @@ from sfumato.accounting import Statement
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import leads, notify, plain, say, say_json, table
 from sfumato.cli.decided import Decided, decided, refuse_undecided
-from sfumato.cli.measured import tell, without_curve
+from sfumato.cli.measured import say_outcome, tell
 from sfumato.cli.options.backbones import check_device
 from sfumato.cli.options.logs import open_logs
 from sfumato.cli.options.share import refuse_share
@@ -304,16 +304,7 @@ def _conclude(result: Result, out: Path, task: Task, *, as_json: bool, already: 
     except InputError as error:
         raise InputError(f"the run in {out} is whole, but not its page ({error}); sfumato report {out}") from None
     if as_json:
-        rows = {name: without_curve(row) if isinstance(row, dict) else row for name, row in evaluation.items()}
-        say_json(
-            {
-                "run": out,
-                "report": page,
-                "statement": result.statement.to_json(),
-                "evaluation": rows,
-                "already": already,
-            }
-        )
+        say_outcome(out, page, result.statement, evaluation, already=already)
         return
     tell(task, evaluation)
     if already:

@@ -20,7 +20,6 @@ from sfumato.data.readers.omniglot import omniglot_folder, omniglot_npz
 from sfumato.data.readers.part import MissingPart
 from sfumato.data.readers.table import table
 from sfumato.data.readers.text import text_csv
-from sfumato.data.readers.unlabelled import unlabelled
 from sfumato.data.readers.user_arrays import array_file
 from sfumato.data.store.examples import open_examples, write_examples
 from sfumato.data.store.pack import pack
@@ -31,6 +30,7 @@ from sfumato.data.text.encoding import Encoding
 from sfumato.data.text.uncounted import UncountedTexts, uncounted_texts
 from sfumato.data.text.users import text_users
 from sfumato.data.transforms import to_tensor
+from sfumato.data.unlabelled_examples import unlabelled
 from sfumato.data.users.arrays import from_arrays
 from sfumato.data.users.dataset import UserDataset
 from sfumato.data.users.glyphs import glyphs

@@ -164,7 +164,7 @@ def _measured(
         if rounds:
             told = f"{each.name}, validation" if len(runs) == 1 else each.name
             lines.append(Series(told, rounds, watched_values, each.colour, each.colour, dots=len(rounds) < 40))
-        if evaluation:
+        if evaluation and each.run.counted != "queries":  # a student is trained after the queries, not by them
             ends = ((0, evaluation.untrained), (each.run.ledger.rounds, evaluation.trained))
             points = [(at, value) for at, score in ends if score and (value := tested(score)) is not None]
             if points:

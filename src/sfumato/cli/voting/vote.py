@@ -16,7 +16,7 @@ from sfumato._files import read_json
 from sfumato._random import RandomSource
 from sfumato.algorithms import ALGORITHMS, command_of
 from sfumato.cli.console import bar, leads, notify, plain, say, say_json, table
-from sfumato.cli.measured import without_curve
+from sfumato.cli.measured import say_outcome
 from sfumato.cli.options.backbones import check_device
 from sfumato.cli.options.classifiers import ClassifierOptions, build_classifier
 from sfumato.cli.options.training import training_options
@@ -228,16 +228,7 @@ def _conclude(result: VotingResult, out: Path, plan: VotingSettings, options: An
 
     page = write_report([out])
     if options.run.json:
-        rows = {name: without_curve(row) if isinstance(row, dict) else row for name, row in evaluation.items()}
-        say_json(
-            {
-                "run": out,
-                "report": page,
-                "statement": result.statement.to_json(),
-                "evaluation": rows,
-                "already": already,
-            }
-        )
+        say_outcome(out, page, result.statement, evaluation, already=already)
         return
     _tell(result, evaluation)
     _tell_published(result)

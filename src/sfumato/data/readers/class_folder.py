@@ -12,13 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from sfumato._check import InputError, non_negative, one_of
-from sfumato.data.digest import row_digest
 from sfumato.data.examples.dataset import ExampleDataset
-from sfumato.data.examples.from_users import GatheredRows
 from sfumato.data.examples.targets import name_assumption
-from sfumato.data.image_files import BadImage, OnError, Picture, decode, image_size, refuse_difference, user_folder
-from sfumato.data.readers.image_folder import LazyImages
+from sfumato.data.image_files import OnError, image_size, user_folder
 from sfumato.data.readers.part import MissingPart, Part
+from sfumato.data.readers.pictures import checked_pictures
 from sfumato.data.store.pack import refusal
 from sfumato.data.strings import Strings
 
@@ -80,34 +78,20 @@ def class_folder(
             raise InputError(refusal(root / listed.strays[0][0], listed.strays[0][1]))
         bad += [f"{place} ({reason})" for place, reason in listed.strays]
         files += [(number[name], file) for _, file in listed.files]
-    labels: list[int] = []
-    kept: list[str] = []
-    digests = bytearray()
-    first: tuple[str, Picture] | None = None
-    for done, (label, file) in enumerate(files, 1):
-        try:
-            picture = decode(root / file, fit, channels)
-        except BadImage as error:
-            if on_error == "refuse":
-                raise InputError(refusal(root / file, str(error))) from None
-            bad.append(f"{file} ({error})")
-        else:
-            first = first or (file, picture)
-            refuse_difference((root / first[0], first[1].pixels.shape), (root / file, picture.pixels.shape))
-            labels.append(label)
-            kept.append(file)
-            digests += row_digest(picture.pixels)
-        if progress is not None:
-            progress(done, len(files))
-    if first is None:
-        raise InputError(f"{root} has no readable pictures; it needs {_LAYOUT}")
-    height, width, depth = first[1].pixels.shape
-    known = np.frombuffer(digests, np.uint8).reshape(-1, 32)
-    paths, shape = Strings.from_list(kept), (height, width, depth)
-    rows = LazyImages(root, paths, shape, (fit, channels), False, int(cache_bytes), known)
+    pictures = checked_pictures(
+        root,
+        [file for _, file in files],
+        fit=fit,
+        channels=channels,
+        on_error=on_error,
+        cache_bytes=int(cache_bytes),
+        layout=_LAYOUT,
+        progress=progress,
+    )
+    bad += pictures.bad
     return ExampleDataset(
-        inputs=(GatheredRows(rows),),
-        targets=np.array(labels, np.int64),
+        inputs=(pictures.rows,),
+        targets=np.array([files[place][0] for place in pictures.places], np.int64),
         num_classes=len(names),
         label_names=Strings.from_list(names),
         assumptions=() if label_names is not None else (name_assumption(len(names), "the folders' names"),),

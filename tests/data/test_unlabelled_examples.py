@@ -33,7 +33,7 @@ def test_a_file_that_is_no_picture_is_named_or_skipped_and_counted(tmp_path):
         unlabelled(tmp_path)
     found = unlabelled(tmp_path, on_error="skip")
     assert len(found) == 1
-    assert "1 files skipped" in found.notes[0]
+    assert "1 files were skipped" in found.notes[0]
 
 
 @pytest.mark.parametrize("name", ["nothing.npz", "words.txt", "empty", "odd.npz"])
