@@ -124,8 +124,5 @@ def world(server: str, kept: Path, *, scaling: Scaling, records: int) -> World:
     names = [f"class {c}" for c in range(CLASSES)]
     return World(
         from_arrays(np.concatenate(inputs), np.concatenate(labels), owners, label_names=names),
-        *(
-            examples_from_arrays(scaled(rows[part], scaling, pool), classes[part], num_classes=CLASSES)
-            for part in parts
-        ),
+        *(examples_from_arrays(scaled(rows[part], scaling, pool), classes[part], label_names=names) for part in parts),
     )

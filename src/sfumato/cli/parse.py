@@ -29,6 +29,7 @@ _RULE = re.compile(r"[─-]{4,}")
 _NO_VALUE = re.compile(r"Error parsing (--[a-z-]+)( \(.*?\))?: (.*)")
 _NO_CHOICE = re.compile(r"invalid choice (.*) for argument '?(--[a-z-]+).*Expected one of \((.*)\)")
 _SHOWN = 60  # characters of a wrong value
+_LONGEST = 200  # characters of a library's words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,7 +281,8 @@ def _wrong_value(flag: str, reason: str, words: Sequence[str], known: Mapping[st
         return None
     kind, read = ("a number", float) if "float" in expected else ("a whole number", int)
     many = [word for word in values_of(words, flag[2:]) if not _reads(read, word)]
-    return f"{flag} must be {kind}, got {shortened(many[0]) if many else reason}"
+    told = reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}…"
+    return f"{flag} must be {kind}, got {shortened(many[0]) if many else told}"
 
 
 def _reads(kind: Callable[[str], object], word: str) -> bool:

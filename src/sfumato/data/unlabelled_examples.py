@@ -1,6 +1,7 @@
 """Public examples without labels: pictures in one folder, arrays, or a column of a table.
 
 >>> import tempfile
+>>> import numpy as np
 >>> with tempfile.TemporaryDirectory() as folder:
 ...     np.savez(Path(folder) / "pool.npz", x=np.zeros((5, 8, 8), np.uint8))
 ...     unlabelled(Path(folder) / "pool.npz")

@@ -68,7 +68,7 @@ def ratings(
     one_of(("refuse", "last", "mean"), duplicates=duplicates)
     one_of(("refuse", "skip"), on_unknown=on_unknown)
     if low is not None and high is not None and not low < high:
-        raise InputError(f"low must be below high, got {low} and {high}")
+        raise InputError(f"low must be below high, got {low:g} and {high:g}")
     parts = parts_of(source)
     wanted = [columns_of(part, user=user, item=item, value=value, time=time) for part in parts]
     known = None if items is None else catalogue_of(items)
