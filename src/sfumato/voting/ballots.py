@@ -3,8 +3,9 @@
 Unit: the agent; or one of its examples, which may change all of an agent's ballot (AE-DPFL), or 1/k of its weight for
 each query (kNN-DPFL, whose units are a multiple of k, so that nothing is rounded).
 Sensitivity: entries in [0, 1] that add up to at most 1 have an L2 norm of at most 1, and two such ballots lie at most
-sqrt(2) apart. Votes for several attributes are scaled down to add up to tau at most, so both grow by sqrt(tau). Votes
-are rounded down to units, which keeps every one of these bounds.
+sqrt(2) apart. Votes for several attributes are scaled down to add up to tau at most, so both grow by sqrt(tau); those
+of neighbours come with each neighbour's row scaled by itself, as one example needs. Votes are rounded down to units,
+which keeps every one of these bounds.
 
 >>> question = Question(queries=1, classes=3, agents=4, units=10, opens="counts", noise_std=1.0, attributes=2)
 >>> ballot_of(question, "ward 3", np.array([[1.0, 1.0, 1.0]]))           # three attributes, of which two are paid for

@@ -14,7 +14,7 @@ from sfumato.voting.tally.multi_party import frames
 from sfumato.voting.tally.multi_party.addresses import Address, Credentials, is_of, keep_alive
 from sfumato.voting.tally.multi_party.engine import Engine, Exchanger
 
-_LAST_WORD = 1.0  # seconds for others to hang up, too
+LAST_WORD = 1.0  # seconds for others to hang up, too
 _BEAT, _SILENCE = 1.0, 30.0  # seconds between signs of life, and without them until a tallier is taken for dead
 
 
@@ -185,7 +185,7 @@ class Peers:
         # What came and is not read would reset the connection, and take our last word with it.
         heard = [asyncio.ensure_future(ended.wait()) for ended in self._ended.values()]
         if heard:
-            _, waiting = await asyncio.wait(heard, timeout=_LAST_WORD)
+            _, waiting = await asyncio.wait(heard, timeout=LAST_WORD)
             for each in waiting:
                 each.cancel()
 

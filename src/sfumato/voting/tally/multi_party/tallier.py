@@ -29,7 +29,7 @@ from sfumato.voting.tally.multi_party.box import Box
 from sfumato.voting.tally.multi_party.engine import Engine, compared_bits, share_variance
 from sfumato.voting.tally.multi_party.memory import Memory
 from sfumato.voting.tally.multi_party.opening import open_answers
-from sfumato.voting.tally.multi_party.peers import Peers
+from sfumato.voting.tally.multi_party.peers import LAST_WORD, Peers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,6 +213,8 @@ class _Tallier:
             else:
                 raise InputError(f"a client sent {head['kind']!r} where no question is open; ask one first")
         if asked is not None and asked is self._asked:
+            # A client goes when it hears that a tallier is gone: that is the reason to tell, if it arrives soon.
+            await asyncio.wait({self._failed}, timeout=LAST_WORD)
             raise InputError("a client went away before the answers were there; ask again under the same token")
         if self._settings.once:
             raise _Over
