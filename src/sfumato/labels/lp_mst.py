@@ -35,9 +35,9 @@ from sfumato.labels.clusters import clusters, label_counts
 from sfumato.labels.phase import label_facts, reports_of, words_of
 from sfumato.labels.stages import StagesSettings
 from sfumato.mechanisms.randomized_response.priors import ranked
-from sfumato.metrics import ClassificationCounts
 from sfumato.runs import Run
 from sfumato.runs.checkpoint import digest
+from sfumato.training.scores import measure
 from sfumato.training.supervised import outputs
 from sfumato.training.trainable import copied
 
@@ -103,6 +103,8 @@ class LPMST(StagesSettings):
             InputError: a mistake in plan, data, model or folder; nothing is lost.
         """
         labels = _labels(data)
+        if test is not None and test.targets is None:
+            raise InputError("the test has no labels to measure against; give some, or leave the test out")
         order = RandomSource.from_seed(0).stream("stages").permutation(len(data))
         parts = self.parts(len(data), order)
         groups = self._groups(data, features)
@@ -168,7 +170,7 @@ class _Stages:
 
     def go(self, model: nn.Module, test: ExampleDataset | None) -> tuple[nn.Module, np.ndarray, dict[str, Any]]:
         """The last model, all reports, and what was measured."""
-        rows = {} if test is None else {"untrained": _measured(model, test, self.device)}
+        rows = {} if test is None else {"untrained": measure(model, test, device=self.device)}
         reports = np.full(len(self.data), -1, np.int64)
         trained = copied(model).eval()
         for stage, part in enumerate(self.parts):
@@ -176,14 +178,15 @@ class _Stages:
             prior = self._prior(trained, part, stage)
             reports[part] = self._reported(part, prior, stage)
             known = np.sort(np.concatenate(self.parts[: stage + 1]))
-            kept = known if not stage or not self.plan.drop_unlikely else self._likely(trained, known, part, reports)
+            drops = bool(stage) and self.plan.drop_unlikely
+            kept = self._likely(trained, known, part, prior, reports) if drops and prior is not None else known
             start = trained if self.plan.warm_start else model
             (inputs,), _ = self.data.examples(kept)
             trained = self.plan.training.fit(
                 start, inputs, reports[kept], source=self.run.source.within(f"stage {stage}"), device=self.device
             )
             if test is not None:
-                rows[f"stage {stage + 1}"] = _measured(trained, test, self.device)
+                rows[f"stage {stage + 1}"] = measure(trained, test, device=self.device)
         self.progress("stages", len(self.parts), len(self.parts))
         if test is not None:
             rows["trained"] = rows[f"stage {len(self.parts)}"]
@@ -218,10 +221,12 @@ class _Stages:
         phase = f"labels of stage {stage + 1}"
         return self.run.release(phase, event, draw, rows=len(part), parallel=bool(stage))["labels"].numpy()
 
-    def _likely(self, model: nn.Module, known: np.ndarray, part: np.ndarray, reports: np.ndarray) -> np.ndarray:
+    def _likely(
+        self, model: nn.Module, known: np.ndarray, part: np.ndarray, prior: np.ndarray, reports: np.ndarray
+    ) -> np.ndarray:
         """Of these rows, those of this stage and those whose report is among the classes that the model holds likely:
         as many of them as the priors of this stage keep in the mean."""
-        _, sizes = ranked(self._expected(model, part), self.plan.label_epsilon)
+        _, sizes = ranked(prior, self.plan.label_epsilon)
         keep = max(1, round(float(sizes.mean())))
         expected = self._expected(model, known)
         own = np.take_along_axis(expected, reports[known][:, None], axis=1)
@@ -248,16 +253,6 @@ def _labels(data: ExampleDataset) -> np.ndarray:
     if len(data.inputs) != 1:
         raise InputError(f"examples must have one input, got {len(data.inputs)}")
     return np.asarray(data.targets, np.int64)
-
-
-def _measured(model: nn.Module, test: ExampleDataset, device: str) -> dict[str, Any]:
-    (inputs,), targets = test.examples(np.arange(len(test)))
-    logits = outputs(model, inputs, device=device)
-    if targets is None:
-        raise InputError("the test has no labels to measure against; give some, or leave the test out")
-    counts = ClassificationCounts(logits.shape[1])
-    counts.add(logits, targets)
-    return dict(counts.report().summary())
 
 
 def _silent(what: str, done: int, total: int) -> None:

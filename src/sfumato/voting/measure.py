@@ -9,10 +9,11 @@ import numpy as np
 from torch import nn
 
 from sfumato.data import ExampleDataset
-from sfumato.metrics import ClassificationCounts
-from sfumato.metrics.attributes import attribute_scores, f1
-from sfumato.training.supervised import outputs
+from sfumato.metrics.attributes import f1
+from sfumato.training.scores import measure
 from sfumato.voting.question import Answers
+
+__all__ = ["measure", "measured"]
 
 
 def measured(
@@ -42,18 +43,6 @@ def measured(
             if model is not None:
                 found[name] = measure(model, test, device=device)
     return found
-
-
-def measure(model: nn.Module, data: ExampleDataset, *, device: str = "cpu") -> dict[str, Any]:
-    """Accuracy and log loss of a model of classes; of attributes micro and macro F1 and mean average precision."""
-    (inputs,), targets = data.examples(np.arange(len(data)))
-    assert targets is not None
-    logits = outputs(model, inputs, device=device)
-    if targets.ndim == 2:
-        return dict(attribute_scores(targets > 0, logits))
-    counts = ClassificationCounts(logits.shape[1])
-    counts.add(logits, targets)
-    return dict(counts.report().summary())
 
 
 def _of_answers(answers: Answers, pool: ExampleDataset, queries: np.ndarray) -> dict[str, Any]:
