@@ -59,6 +59,10 @@ EXAMPLES = {
         "# what would this cost? nothing is trained",
         "$ sfumato dpsgd --data glyphs --epsilon 3 --delta 1e-5 --epochs 5 --dry-run",
     ],
+    "labeldp pro": [
+        "# what would this cost a label? nothing is trained",
+        "$ sfumato labeldp pro --data glyphs --epsilon 0.5 --delta 1e-5 --epochs 5 --dry-run",
+    ],
     "check-model": [
         "# on records, as a run would; nothing is trained",
         "$ sfumato check-model lenet5 --data glyphs",
@@ -72,6 +76,20 @@ EXAMPLES = {
         ">     --clients-per-round 2 --out runs/a",
         "$ sfumato embed runs/a glyphs.store --out embeddings.parquet",
     ],
+    "labeldp train": [
+        "# what would this state? no label is drawn",
+        "$ sfumato labeldp train --data digits.npz --model lenet300_100 --epsilon 2 --dry-run",
+        "# a hundredth of the budget finds which digits look alike, before any of them is reported",
+        "$ sfumato labeldp train --data digits.npz --model lenet300_100 --epsilon 2 --clusters 20 --features hog \\",
+        ">     --prior-epsilon 0.02 --epochs 10 --batch-size 64 --out runs/digits",
+    ],
+    "labeldp regress": [
+        *_RATED,
+        "# what would this state? no label is drawn",
+        "$ sfumato labeldp regress --data ml-latest-small --model matrix_factorization --low 0.5 --high 5 \\",
+        ">     --values 10 --epsilon 2 --dry-run",
+        "$ sfumato labeldp regress --data ml-latest-small --model neural --low 0.5 --high 5 --values 10 --epsilon 2",
+    ],
     "labeldp randomize": [
         "# a small table of clicks, to try it on",
         "$ echo advert,hour,click > clicks.csv",
@@ -83,6 +101,9 @@ EXAMPLES = {
         "# labels that are numbers, in the bins that are best for them",
         "$ sfumato labeldp randomize clicks.csv --label hour --epsilon 3 --low 0 --high 23 --values 24 \\",
         ">     --prior-epsilon 0.1 --out hours.csv",
+    ],
+    "ehr evaluate": [
+        "$ sfumato ehr evaluate --real train --holdout held-out --synthetic made --out records.html",
     ],
     "report": [
         "$ sfumato data glyphs glyphs.store --identities 40 --images 6",
@@ -175,7 +196,38 @@ _AGENTS = [
     'np.savez("pool.npz", x_train=x[1200:1700], y_train=y[1200:1700], x_test=x[1700:], y_test=y[1700:])',
 ]
 
+_PATIENTS = [
+    "# made-up patients in three folders, to try it on",
+    "from pathlib import Path",
+    "",
+    "import numpy as np",
+    "import pandas as pd",
+    "from sfumato import data",
+    "",
+    "rng = np.random.default_rng(0)",
+    'for place, name in enumerate(("train", "held-out", "made")):',
+    "    visits = np.arange(120)",
+    '    table = {"patient": visits // 3 + 1000 * place, "day": visits % 3 * 30.0, "bili": rng.normal(3, 1, 120)}',
+    '    table["sex"] = np.where(visits // 3 % 2, "f", "m")',
+    '    records = data.ehr_from_tables(pd.DataFrame(table), id="patient", time="day")',
+    "    Path(name).mkdir()",
+    '    data.write_ehr_tables(records, f"{name}/visits.csv", f"{name}/static.csv")',
+    '    records.schema.save(f"{name}/schema.yaml")',
+]
+
+_DIGITS = [
+    "# scikit-learn's digits, as pictures",
+    "import numpy as np",
+    "from sklearn.datasets import load_digits",
+    "",
+    "x, y = load_digits(return_X_y=True)",
+    "x = np.kron(x.reshape(-1, 8, 8) * 15, np.ones((2, 2))).astype(np.uint8)",
+    'np.savez("digits.npz", x_train=x[:1400], y_train=y[:1400], x_test=x[1400:], y_test=y[1400:])',
+]
+
 PREPARE = {
+    "ehr evaluate": _PATIENTS,
+    "labeldp train": _DIGITS,
     "vote ae": _AGENTS,
     "vote knn": _AGENTS,
     "ledger show": _LEDGER,
@@ -213,10 +265,17 @@ SEE = {
     "centralized": "[How to choose](../../how-to/choose.md).",
     "dpsgd": "[Train a private classifier](../../how-to/dpsgd.md), "
     "[read a statement](../../how-to/read-a-statement.md).",
+    "labeldp pro": "[Publish labels that are private](../../how-to/label-privacy.md), "
+    "[label privacy](../../explanation/label-privacy.md).",
     "check-model": "[Train a private classifier](../../how-to/dpsgd.md).",
     "embed": "[Tutorial](../../tutorials/embeddings.md).",
+    "labeldp train": "[Publish labels that are private](../../how-to/label-privacy.md), "
+    "[label privacy](../../explanation/label-privacy.md).",
+    "labeldp regress": "[Publish labels that are private](../../how-to/label-privacy.md), "
+    "[label privacy](../../explanation/label-privacy.md).",
     "labeldp randomize": "[Publish labels that are private](../../how-to/label-privacy.md), "
     "[label privacy](../../explanation/label-privacy.md).",
+    "ehr evaluate": "[Judge synthetic health records](../../how-to/synthetic-records.md).",
     "report": "[Read a statement](../../how-to/read-a-statement.md).",
     "tally": "[A private tally](../../how-to/private-tally.md), [noisy votes](../../explanation/votes.md).",
     "close": "[Stop and resume](../../how-to/resume.md), [randomness](../../explanation/randomness.md).",

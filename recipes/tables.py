@@ -30,6 +30,8 @@ COLUMNS = (
     ("kB an agent sends", "kilobytes"),
     ("paper", "paper"),
 )
+GRIDS = {"epsilon_wanted": "ε", "weight_noise": "σ", "label_epsilon": "ε", "clusters": "clusters"}
+"""Fields of rows that make a column each, and how the column calls them."""
 START, END = "<!-- results -->", "<!-- end of results -->"
 
 
@@ -38,7 +40,7 @@ def table(rows: list[dict]) -> str:
     groups: dict[tuple[str, str], list[dict]] = {}
     for row in rows:
         groups.setdefault((row["dataset"], row["metric"]), []).append(row)
-    return "\n\n".join((_by_noise if "weight_noise" in group[0] else _one_table)(group) for group in groups.values())
+    return "\n\n".join((_grid if GRIDS.keys() & group[0].keys() else _one_table)(group) for group in groups.values())
 
 
 def _one_table(rows: list[dict]) -> str:
@@ -52,20 +54,28 @@ def _one_table(rows: list[dict]) -> str:
     for row in rows:
         told = [row["method"], _figure(row), *(number(row.get(key)) for _, key in shown)]
         lines.append("| " + " | ".join(told) + " |")
-    deltas = sorted({row["delta"] for row in rows if row["delta"]})
-    note = f"{rows[0]['dataset']}; {_over(rows)}"
-    return "\n".join(lines) + f"\n\n{note}" + "".join(f"; δ = {delta:.3g}" for delta in deltas) + "."
+    return "\n".join(lines) + f"\n\n{rows[0]['dataset']}; {_over(rows)}{_deltas(rows)}."
 
 
-def _by_noise(rows: list[dict]) -> str:
-    """A row for each method, a column for each standard deviation of the weights' noise."""
-    sigmas = sorted({row["weight_noise"] for row in rows})
-    lines = [f"| {rows[0]['metric']} | " + " | ".join(f"σ = {sigma:g}" for sigma in sigmas) + " |"]
-    lines.append("| --- " * (1 + len(sigmas)) + "|")
+def _grid(rows: list[dict]) -> str:
+    """A row for each method, and one for its paper; a column for each value of the field that the rows differ in."""
+    key = next(key for key in GRIDS if key in rows[0])
+    columns = sorted({row[key] for row in rows}, key=lambda value: (value is None, value or 0))  # None: without it
+    titles = [f"without {GRIDS[key]}" if column is None else f"{GRIDS[key]} = {column:g}" for column in columns]
+    lines = [f"| {rows[0]['metric']} | " + " | ".join(titles) + " |"]
+    lines.append("| --- " * (1 + len(columns)) + "|")
     for method in dict.fromkeys(row["method"] for row in rows):
-        found = {row["weight_noise"]: row for row in rows if row["method"] == method}
-        lines.append("| " + " | ".join([method, *(_figure(found[sigma]) for sigma in sigmas)]) + " |")
-    return "\n".join(lines) + f"\n\n{rows[0]['dataset']}; {_over(rows)}."
+        found = {row[key]: row for row in rows if row["method"] == method}
+        told = [_figure(found[column]) if column in found else "–" for column in columns]
+        lines.append("| " + " | ".join([method, *told]) + " |")
+        papers = [found.get(column, {}).get("paper") for column in columns]
+        if any(paper is not None for paper in papers):
+            lines.append("| " + " | ".join([f"{method}, paper", *map(number, papers)]) + " |")
+    return "\n".join(lines) + f"\n\n{rows[0]['dataset']}; {_over(rows)}{_deltas(rows)}."
+
+
+def _deltas(rows: list[dict]) -> str:
+    return "".join(f"; δ = {delta:.3g}" for delta in sorted({row["delta"] for row in rows if row.get("delta")}))
 
 
 def _over(rows: list[dict]) -> str:

@@ -22,6 +22,8 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `augmentation` | round | seed: what is drawn while examples are read | `central.gradients` |
 | `witness` | round | the key of a step's word, in a loop of one's own | `central.own.witness` |
 | `statistics` | round | seed: what the model draws for public inputs | `central.gradients` |
+| `public batch` | round | which rows' inputs a noisy mean is projected by | `central.projected` |
+| `public draws` | round, place | seed: what is drawn for these inputs, and by the model | `central.projected` |
 | `local` | round, slot | seed: a client's order and draws | `federated.deltas`, `federated.centralized` |
 | `initial head` | | seed: the first weights of a shared head | `training.course` |
 | `supervised order` | which rows, epoch | the order of an epoch of plain training | `training.supervised` |
@@ -41,7 +43,18 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `tally token` | | the name of a question, for the tally | `voting.course` |
 | `cost of votes` | | the noise on what the answers cost | `voting.published_cost` |
 | `stages` | | which rows are in which stage, by a public seed | `labels.lp_mst` |
+| `made-up numbers` | | what a training is rehearsed on, by a public seed | `labels.rr_on_bins` |
 | `queries` | | which of the pool is asked about, by a public seed | `voting.queries` |
+| `ehr categories` | step | seed: which rows of categories are learned from | `synthesis.ehr_safe.stages` |
+| `ehr order` | epoch | the order of an epoch of health records | `synthesis.ehr_safe.records` |
+| `ehr scores` | epoch | seed: where in its interval each number lies | `synthesis.ehr_safe.stages` |
+| `ehr latent noise` | step | seed: what is added to latent vectors | `synthesis.ehr_safe.stages` |
+| `ehr encoded` | draw | seed: the numbers that latent vectors are made of | `synthesis.ehr_safe.stages` |
+| `ehr gan` | step | seed: all draws of a step of the generator | `synthesis.ehr_safe.stages` |
+| `ehr weights` | | seed: the first weights | `synthesis.ehr_safe.course` |
+| `ehr calibration` | pass | seed: records to calibrate on | `synthesis.ehr_safe.synthesizer` |
+| `ehr records` | block | seed: new records | `synthesis.ehr_safe.synthesizer` |
+| `evaluation` | part | seed: what is drawn to measure synthetic records | `audit.ehr.evaluate` |
 | `initial model` | | seed: the first weights | `cli.own_model`, `cli.options.classifiers`, `cli.options.backbones` |
 | `examples` | `test` | which positions are kept for the test, by a public seed | `data.parts` |
 | `glyphs` | `identities` | which characters are chosen, by a public seed | `data.users.glyphs` |

@@ -17,8 +17,8 @@ class Algorithm:
 
     Attributes:
         package, plan: where the plan's class is: `from {package} import {plan}`.
-        records: what it trains on: data sets by "users", or of "examples"; or who votes: "agents". Says which reader
-            and models a command has.
+        records: what it trains on in rounds: data sets by "users", or of "examples"; who votes: "agents"; or what is
+            randomised before anything is trained: "labels". Says which reader and models a command has.
         title: its name in headings; a guarantee puts "DP-" in front, unless it is in the name.
         summary: one line for the overview of commands.
         about: the first paragraph of the command's help.
@@ -29,7 +29,7 @@ class Algorithm:
 
     package: str
     plan: str
-    records: Literal["users", "examples", "agents"]
+    records: Literal["users", "examples", "agents", "labels"]
     title: str
     summary: str
     about: str
@@ -53,6 +53,8 @@ _FEDERATED = (
     "resume",
     "dry_run",
 )
+
+_LABELS = ("data", "model", "epsilon", "epochs", "batch_size", "learning_rate", "out", "resume", "dry_run")
 
 _VOTE = ("agents", "pool", "epsilon", "queries", "talliers", "out", "resume", "dry_run")
 
@@ -131,6 +133,29 @@ ALGORITHMS: dict[str, Algorithm] = {
             "dry_run",
         ),
     ),
+    "labeldp_pro": Algorithm(
+        package="sfumato.central",
+        plan="LabelDPPro",
+        records="examples",
+        title="LabelDP-Pro",
+        summary="train a model where labels alone are private, below epsilon 1 (LabelDP-Pro)",
+        about="Train a classifier where inputs are public and labels are not (LabelDP-Pro): each step adds noise to a "
+        "sum of clipped gradients, and takes the nearest mean gradient that any labels could have given.",
+        example="sfumato labeldp pro --data glyphs --epsilon 0.5 --delta 1e-5 --epochs 5 --dry-run",
+        matters=(
+            "data",
+            "model",
+            "epsilon",
+            "epochs",
+            "batch_size",
+            "learning_rate",
+            "public_batch",
+            "out",
+            "resume",
+            "dry_run",
+        ),
+        command="labeldp pro",
+    ),
     "ae_dpfl": Algorithm(
         package="sfumato.voting",
         plan="AEDPFL",
@@ -155,10 +180,35 @@ ALGORITHMS: dict[str, Algorithm] = {
         matters=(*_VOTE, "features", "neighbours"),
         command="vote knn",
     ),
+    "lp_mst": Algorithm(
+        package="sfumato.labels",
+        plan="LPMST",
+        records="labels",
+        title="LP-MST",
+        summary="train a model of public inputs whose labels are private (label DP)",
+        about="Randomise private labels of public inputs, each once, and train on the reports (LP-MST): the labels of "
+        "a first part of the rows by what is known before, those of the next part by what the model says of them.",
+        example="sfumato labeldp train --data glyphs --epsilon 2 --dry-run",
+        matters=(*_LABELS, "stages"),
+        command="labeldp train",
+    ),
+    "rr_on_bins": Algorithm(
+        package="sfumato.labels",
+        plan="RROnBins",
+        records="labels",
+        title="RR on bins",
+        summary="train a regression on public inputs whose numbers are private (label DP)",
+        about="Randomise private numbers of public inputs, each once, and train on the reports: numbers of a few bins "
+        "that are best for a noisy histogram of all (RR on bins), numbers with Laplace noise, or one of all values.",
+        example="sfumato labeldp regress --data ml-latest-small --model neural --low 0.5 --high 5 --values 10 "
+        "--epsilon 2",
+        matters=("data", "model", "epsilon", "low", "high", "values", "method", "out", "resume", "dry_run"),
+        command="labeldp regress",
+    ),
 }
 """By the name of the plan, which is also the command's unless it has one of its own."""
 
-TRAINED = {name: each for name, each in ALGORITHMS.items() if each.records != "agents"}
+TRAINED = {name: each for name, each in ALGORITHMS.items() if each.records in ("users", "examples")}
 """Those that train in rounds on the records themselves."""
 
 

@@ -33,6 +33,8 @@ class Specimen:
         variants: fields that change how contributions are computed.
         command: words of a command that trains for a moment on data that it writes into a folder.
         guarantee: whether it adds noise. What needs noise or a bound is not asked of one that does not.
+        bare: fields that leave the noisy mean as it is, where a plan works on it with what is public.
+        limited: whether it takes samplings that limit how often a unit takes part.
     """
 
     records: Callable[..., Any]
@@ -42,6 +44,8 @@ class Specimen:
     rounds: str = "rounds"
     variants: tuple[dict[str, Any], ...] = ({},)
     guarantee: bool = True
+    bare: dict[str, Any] = field(default_factory=dict)
+    limited: bool = True
 
 
 def users(seed: int = 0, *, wild: float = 1.0, last: int = 0, each: int = CLASSES) -> data.UserDataset:
@@ -149,6 +153,16 @@ SPECIMENS: dict[str, Specimen] = {
         variants=({}, {"micro_batch": 1}, {"micro_batch": 16}),
         command=_example_command,
     ),
+    "labeldp_pro": Specimen(
+        records=examples,
+        fields={**_PRIVATE, "micro_batch": 3, "public_batch": 4, "projection_steps": 3},
+        rounds="steps",
+        cohort=lambda units: {"batch_size": units},
+        variants=({}, {"micro_batch": 16, "averaging": 0.9, "projection": "hull"}),
+        command=_example_command,
+        bare={"public_batch": 0, "averaging": 0.0},
+        limited=False,
+    ),
 }
 
 _SEPARATED = {"sampling": "min_separation"}
@@ -164,6 +178,7 @@ CORRELATED = ["dpsgd+tree", "fedavg+banded", "fedemb+blt", "fedsgd+bisr", "fedav
 
 NAMES = list(TRAINED)
 PRIVATE = [name for name in NAMES if name not in SPECIMENS or SPECIMENS[name].guarantee]
+LIMITABLE = [name for name in PRIVATE if name not in SPECIMENS or SPECIMENS[name].limited]
 
 
 def plan_of(name: str, *, units: int = 4, rounds: int = ROUNDS, **changes: Any) -> Any:

@@ -7,13 +7,13 @@ import re
 import pytest
 
 from contract.specimens import NAMES, PRIVATE, SPECIMENS
-from sfumato.algorithms import TRAINED
+from sfumato.algorithms import TRAINED, command_of
 from sfumato.cli.main import main
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_help_tells_every_field_of_the_plan_once(name, capsys):
-    assert main([name, "--help-all"]) == 0
+    assert main([*command_of(name).split(), "--help-all"]) == 0
     told = capsys.readouterr().out
     options = re.findall(r"^[│ ] --([a-z0-9-]+)", told, re.MULTILINE)
     for field in dataclasses.fields(TRAINED[name].load()):
@@ -26,7 +26,15 @@ def test_a_dry_run_writes_nothing_and_promises_what_the_run_states(name, tmp_pat
     specimen = SPECIMENS[name]
     (tmp_path / "data").mkdir()
     (tmp_path / "here").mkdir()
-    words = [name, *specimen.command(tmp_path / "data"), f"--{specimen.rounds}", 2, "--seed", 1, "--json"]
+    words = [
+        *command_of(name).split(),
+        *specimen.command(tmp_path / "data"),
+        f"--{specimen.rounds}",
+        2,
+        "--seed",
+        1,
+        "--json",
+    ]
     for option, value in specimen.cohort(4).items():
         words += [f"--{option.replace('_', '-')}", value]
     if name in PRIVATE:

@@ -16,7 +16,7 @@ from contract.battery import (
     ledger_of,
     run_rounds,
 )
-from contract.specimens import CORRELATED, NAMES, PRIVATE, ROUNDS, SPECIMENS, UNITS, fit, network, plan_of
+from contract.specimens import CORRELATED, LIMITABLE, NAMES, PRIVATE, ROUNDS, SPECIMENS, UNITS, fit, network, plan_of
 from contract.test_bounds import CLIPPINGS, LIMITED, SAMPLINGS
 from sfumato._check import InputError
 from sfumato._random import RandomSource
@@ -31,7 +31,7 @@ ADAPTIVE_ONLY = {"adaptive": {"adaptive_clip_rounds": 2}}
 
 
 def parts_and_contribution(name, **changes):
-    plan = plan_of(name, **changes)
+    plan = plan_of(name, **SPECIMENS[name].bare, **changes)
     contribution = plan.contribution(network(), SPECIMENS[name].records(), "cpu", 0)
     return plan.private_sum(contribution.population), contribution
 
@@ -94,6 +94,7 @@ def test_the_sampling_that_is_accounted_is_the_sampling_that_ran(name, sampling,
     """Counts of draws, in all and unit by unit; two-sided at a level of 1e-6 each, and the seed is fixed."""
     population, cohort, rounds, z = 2000, 500, 40, 0.8
     fields = {"units": cohort, "rounds": rounds, "sampling": sampling, "population": population}
+    fields |= SPECIMENS[name].bare
     plan, watched = plan_of(name, **fields), []
 
     def contribution(*arguments):
@@ -118,7 +119,7 @@ def test_the_sampling_that_is_accounted_is_the_sampling_that_ran(name, sampling,
 
 
 @pytest.mark.parametrize("sampling", LIMITED)
-@pytest.mark.parametrize("name", PRIVATE)
+@pytest.mark.parametrize("name", LIMITABLE)
 def test_the_limits_that_are_accounted_are_those_that_ran(name, sampling, tmp_path):
     """Every unit's rounds, over the whole run, are a pattern that the accounted limits allow."""
     population, rounds = 400, 30
@@ -255,9 +256,10 @@ def test_a_budget_for_other_neighbours_is_refused_before_anything_is_written(nam
 @pytest.mark.parametrize("name", PRIVATE)
 def test_a_round_beyond_the_budget_is_refused_before_it_is_released(name, kept, tmp_path):
     plan, steps = plan_of(name), []
-    budget = Budget(
-        epsilon=guarantee(plan.private_sum(UNITS).event(3)).epsilon(1e-3) * 1.001, delta=1e-3, fixed_plan=True
-    )
+    parts = plan.private_sum(UNITS)
+    adjacency = parts.sampler.adjacency
+    cost = guarantee(parts.event(3), adjacency).epsilon(1e-3)
+    budget = Budget(epsilon=cost * 1.001, delta=1e-3, adjacency=adjacency, fixed_plan=True)
 
     def contribution(*arguments):
         made = plan.contribution(*arguments)
@@ -270,7 +272,7 @@ def test_a_round_beyond_the_budget_is_refused_before_it_is_released(name, kept, 
 
 
 @pytest.mark.parametrize("sampling", ["shuffled", "min_separation"])
-@pytest.mark.parametrize("name", PRIVATE)
+@pytest.mark.parametrize("name", LIMITABLE)
 def test_a_schedule_for_other_units_is_refused_before_a_folder_is_there(name, sampling, tmp_path):
     with pytest.raises(InputError, match=rf"was planned for {UNITS + 4} units but {UNITS} are present"):
         fit(name, tmp_path / "run", sampling=sampling, population=UNITS + 4)

@@ -93,7 +93,7 @@ def test_what_nobody_contributed_to_is_the_same_whatever_the_records_hold(name, 
     for seed in (0, 1):
         folder = tmp_path / str(seed)
         records = SPECIMENS[name].records(seed, wild=10.0**seed)
-        fit(name, folder, records=records, rounds=3, population=10**6, clipping=clipping)
+        fit(name, folder, records=records, rounds=3, population=10**6, clipping=clipping, **SPECIMENS[name].bare)
         bundles.append(published(folder))
         metrics.append([json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()])
         assert {path.name for path in folder.iterdir()} <= {*PUBLISHED, *NOT_PUBLISHED}

@@ -5,6 +5,7 @@ import pytest
 
 from sfumato._check import InputError
 from sfumato.labels import clusters, label_counts
+from sfumato.labels.clusters import FileClusters
 from sfumato.labels.histogram import prior_of
 
 
@@ -36,3 +37,15 @@ def test_a_cluster_without_rows_is_counted_as_empty_and_has_a_uniform_prior():
 def test_bad_input_is_refused(inputs, count, told):
     with pytest.raises(InputError, match=told):
         clusters(inputs, count=count, seed=0)
+
+
+def test_clusters_of_a_file_are_those_of_its_rows_however_many_are_asked_for(tmp_path):
+    rng = np.random.default_rng(0)
+    kinds = rng.integers(0, 3, 10_000)
+    np.save(tmp_path / "rows.npy", 10.0 * np.eye(3)[kinds] + rng.normal(size=(10_000, 3)))
+    found = FileClusters(tmp_path / "rows.npy", count=3, seed=0)
+    whole = found.of(0, 10_000)
+    assert len(set(zip(kinds.tolist(), whole.tolist(), strict=True))) == 3
+    assert np.array_equal(np.concatenate([found.of(0, 4097), found.of(4097, 5903)]), whole)
+    with pytest.raises(InputError, match="has 10,000 rows, and the table more"):
+        found.of(9_999, 2)

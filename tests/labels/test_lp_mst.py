@@ -12,7 +12,7 @@ from sfumato._random import RandomSource
 from sfumato.accounting import Budget, BudgetExceeded, Ledger
 from sfumato.data import examples_from_arrays
 from sfumato.labels import LPMST
-from sfumato.labels import lp_mst as module
+from sfumato.labels import learning as module
 
 PLAN = LPMST(epsilon=2.0, stages=(0.5, 0.3, 0.2), epochs=4, batch_size=32, seed=1)
 CENTRES = np.array([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0]], np.float32)
@@ -52,7 +52,7 @@ def test_the_ledger_adds_up_to_epsilon_whatever_the_stages(stages, clusters, tmp
     plan = replace(PLAN, stages=stages, clusters=clusters)
     result = plan.fit(model(), blobs(), out=tmp_path / "run")
     event = Ledger.read(tmp_path / "run" / "ledger.jsonl").event()
-    assert event == plan.event(3)
+    assert event == sum(plan.events(3)[1:], plan.events(3)[0])
     assert 1.999 < result.statement.epsilon <= 2.0
 
 
@@ -97,7 +97,7 @@ def test_a_run_that_died_between_stages_goes_on_with_the_reports_that_it_has(see
         pass
 
     def die(what, done, total):
-        if done == 2:
+        if (what, done) == ("stages", 2):
             raise Dies
 
     with pytest.raises(Dies):
@@ -154,3 +154,57 @@ def test_one_class_values_and_too_few_rows_are_refused():
     ):
         with pytest.raises(InputError):
             replace(PLAN, stages=(0.01, 0.99)).fit(model(), data)
+
+
+@pytest.mark.parametrize("clusters", [0, 4])
+def test_what_the_budget_does_not_allow_is_refused_before_anything_is_counted(clusters, tmp_path):
+    plan, budget = replace(PLAN, clusters=clusters), Budget(epsilon=1.0, delta=0.0, adjacency="replace")
+    with pytest.raises(BudgetExceeded, match="the prior and the labels"):
+        plan.fit(model(), blobs(), out=tmp_path / "run", budget=budget)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"model": nn.Linear(2, 4)}, "must give 3 outputs for an example"),
+        ({"model": nn.Linear(3, 3)}, "the model cannot read an example of the data"),
+        ({"test": examples_from_arrays(np.zeros((9, 3), np.float32), np.arange(9) % 3, num_classes=3)}, "one shape"),
+        ({"test": examples_from_arrays(np.zeros((9, 2), np.float32), np.arange(9) % 4, num_classes=4)}, "4 classes"),
+        ({"features": np.zeros((300, 2))}, "features are for clusters"),
+    ],
+    ids=["outputs", "inputs", "test shape", "test classes", "features"],
+)
+def test_what_does_not_fit_is_refused_before_a_label_is_drawn(changed, told, tmp_path):
+    given = {"model": model(), "data": blobs(), **changed}
+    for way in (PLAN.try_out, lambda *parts, **more: PLAN.fit(*parts, out=tmp_path / "run", **more)):
+        with pytest.raises(InputError, match=told):
+            way(given["model"], given["data"], **{name: given[name] for name in changed if name != "model"})
+    assert not (tmp_path / "run").exists()
+
+
+def test_it_says_beforehand_what_it_states_at_its_end():
+    plan = replace(PLAN, clusters=4)
+    said, stated = plan.try_out(model(), blobs()).to_json(), plan.fit(model(), blobs()).statement.to_json()
+    said["disclosure"].pop("verification"), stated["disclosure"].pop("verification")
+    assert said == stated
+
+
+def test_where_the_model_diverges_labels_are_reported_as_without_a_prior():
+    def broken():
+        made = model()
+        with torch.no_grad():
+            made.weight.fill_(float("inf"))
+        return made
+
+    plan = replace(PLAN, stages=(0.5, 0.5), warm_start=False, learning_rate=1e-9)
+    with pytest.warns(UserWarning, match="the model gives no finite outputs for 150 of 150 rows"):
+        result = plan.fit(broken(), blobs())
+    assert ((result.reports >= 0) & (result.reports < 3)).all()
+
+
+def test_the_released_model_does_not_tell_where_the_data_were(tmp_path):
+    PLAN.fit(model(), blobs(), out=tmp_path / "run", about={"data": "somewhere/secret.npz", "model": "mine:net"})
+    header = (tmp_path / "run" / "model.safetensors").read_bytes()
+    assert b"mine:net" in header
+    assert b"secret" not in header

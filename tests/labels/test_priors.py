@@ -49,12 +49,12 @@ def test_smoothing_spreads_a_share_evenly(tmp_path: Path):
     [
         (
             ("class,probability", "a,1", "b,0"),
-            "is 0 for the class 'b', which would hardly ever be reported; give a smoo",
+            "is 0 for the class 'b', so it is hardly ever reported; give a smoo",
         ),
         (("class,probability", "a,0.5", "b,0.4"), "must sum to 1, got 0.9"),
         (("class,probability", "a,1.5", "b,-0.5"), r"must hold numbers in \[0, 1\], got -0.5"),
-        (("class,probability", "a,1"), "the class 'b', which has no probability there"),
-        (("class,probability", "a,.5", "b,.3", "c,.2"), "the class 'c', which is none of the classes"),
+        (("class,probability", "a,1"), "the class 'b' has no probability there"),
+        (("class,probability", "a,.5", "b,.3", "c,.2"), "the class 'c' is none of the classes"),
         (("class,probability", "a,.5", "b,.3", "a,.2"), "has the class 'a' twice"),
         (("class,probability", "a,.5", "b,much"), "must be numbers"),
         (("a,c", "1,0"), "has no column 'b'; a prior has the columns class and probability"),

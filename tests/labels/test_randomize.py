@@ -91,6 +91,25 @@ def test_a_counted_prior_helps_where_most_labels_are_alike(parquet: Path, table:
     assert share("prior.parquet", prior_epsilon=0.3) > share("plain.parquet", method="rr") + 0.1
 
 
+def test_clusters_of_public_features_have_priors_of_their_own_and_may_stay_empty(tmp_path: Path):
+    kinds = np.arange(4000) % 2
+    pq.write_table(pa.table({"y": pa.array(kinds)}), tmp_path / "t.parquet")
+    np.save(tmp_path / "f.npy", np.eye(2)[kinds])
+    chosen = settings(
+        classes=("0", "1"), epsilon=0.4, prior_epsilon=0.2, clusters=3, features=tmp_path / "f.npy", groups=None
+    )
+    randomize_table(tmp_path / "t.parquet", tmp_path / "o.parquet", chosen, seed=1)
+    reports = pq.read_table(tmp_path / "o.parquet")["y"].to_numpy()
+    assert reports.tolist() == kinds.tolist()  # each cluster has one class, so nothing else is reported in it
+    np.save(tmp_path / "f.npy", np.eye(2)[kinds][:3999])
+    with pytest.raises(InputError, match="3,999 rows, and the table more"):
+        randomize_table(tmp_path / "t.parquet", tmp_path / "p.parquet", chosen, seed=1)
+    np.save(tmp_path / "f.npy", np.eye(2)[np.append(kinds, 0)])
+    with pytest.raises(InputError, match="4,001 rows for 4,000 labels"):
+        randomize_table(tmp_path / "t.parquet", tmp_path / "p.parquet", chosen, seed=1)
+    assert not (tmp_path / "p.parquet").exists()
+
+
 def test_groups_have_priors_of_their_own(tmp_path: Path):
     groups = np.arange(4000) % 2
     pq.write_table(pa.table({"y": pa.array(groups), "g": pa.array(groups)}), tmp_path / "t.parquet")
@@ -275,6 +294,12 @@ def test_blocks_change_nothing(parquet: Path, tmp_path: Path, monkeypatch: pytes
         ({"prior": Path("p.csv"), "prior_epsilon": 0.1}, "not both"),
         ({"groups": "g"}, "give prior_epsilon, too"),
         ({"groups": "y", "prior_epsilon": 0.1}, "groups must be a public column"),
+        ({"clusters": 3, "prior_epsilon": 0.1}, "give clusters and features"),
+        ({"features": Path("f.npy"), "prior_epsilon": 0.1}, "give clusters and features"),
+        ({"clusters": 3, "features": Path("f.npy")}, "give prior_epsilon, too"),
+        ({"clusters": 3, "features": Path("f.npy"), "groups": "g", "prior_epsilon": 0.1}, "groups or clusters"),
+        ({"clusters": 0, "features": Path("f.npy"), "prior_epsilon": 0.1}, "clusters must be a whole number >= 1"),
+        ({"clusters": 3, "features": Path("f.npy"), "prior_epsilon": 0.1}, "f.npy does not exist"),
         ({"groups": "h", "prior_epsilon": 0.1}, "has no column 'h'"),
         ({"smoothing": 0.1}, "smoothing is for a prior"),
         ({"smoothing": 2.0}, "smoothing must be in"),

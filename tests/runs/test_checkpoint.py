@@ -34,6 +34,19 @@ def test_what_is_saved_comes_back(tmp_path):
     assert torch.equal(loaded.tensors["theta"], torch.arange(3.0))
 
 
+def test_a_tensor_without_elements_comes_back(tmp_path):
+    state = Checkpoint(
+        ledger_entries=0,
+        ledger_head="",
+        metrics_lines=0,
+        fingerprint="f",
+        tensors={"none": torch.zeros(0, dtype=torch.float64), "no columns": torch.zeros(3, 0)},
+    )
+    checkpoint.save(tmp_path, state)
+    found = checkpoint.load(tmp_path).tensors
+    assert {name: tuple(value.shape) for name, value in found.items()} == {"none": (0,), "no columns": (3, 0)}
+
+
 def test_a_release_is_kept_beside_the_state(tmp_path):
     checkpoint.save_release(tmp_path, "histogram", {"n": torch.tensor([1.5, 2.5])})
     assert checkpoint.load_release(tmp_path, "histogram")["n"].tolist() == [1.5, 2.5]

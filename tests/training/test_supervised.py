@@ -118,6 +118,46 @@ def test_attributes_are_learned_each_on_its_own():
     assert ((outputs(model, inputs) > 0) == attributes).mean() > 0.95
 
 
+def skewed(examples: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of one kind of example, whose mean and median lie apart."""
+    return np.ones((examples, 1), np.float32), np.random.default_rng(0).exponential(2.0, examples)
+
+
+@pytest.mark.parametrize(
+    ("loss", "best"), [("squared", np.mean), ("absolute", np.median), ("poisson", lambda y: np.log(y.mean()))]
+)
+def test_numbers_are_learned_as_what_their_loss_is_lowest_for(loss, best):
+    inputs, numbers = skewed()
+    settings = Supervised(epochs=60, batch_size=100, learning_rate=0.1, schedule="cosine", loss=loss)
+    model = settings.fit(nn.Linear(1, 1), inputs, numbers, source=source())
+    np.testing.assert_allclose(outputs(model, inputs[:1])[0, 0], best(numbers), atol=0.03)
+
+
+def test_one_step_on_numbers_is_the_gradient_of_the_mean_squared_error_whatever_the_outputs_shape():
+    inputs, numbers = skewed(8)
+    start = nn.Linear(1, 1)
+    settings = Supervised(steps=1, batch_size=8, learning_rate=0.1, momentum=0, loss="squared")
+    column = settings.fit(start, inputs, numbers, source=source())
+    flat = settings.fit(nn.Sequential(start, nn.Flatten(0)), inputs, numbers, source=source())
+    (start(torch.ones(8, 1))[:, 0] - torch.from_numpy(numbers).float()).square().mean().backward()
+    torch.testing.assert_close(column.weight, start.weight - 0.1 * start.weight.grad)
+    torch.testing.assert_close(flat[0].weight, column.weight)
+
+
+@pytest.mark.parametrize(
+    ("loss", "targets", "model", "told"),
+    [
+        ("squared", np.zeros((3, 1), np.float32), network(classes=1), "a number \\[n\\]"),
+        ("squared", np.array([0.0, np.nan, 1.0]), network(classes=1), "finite"),
+        ("poisson", np.array([0.0, -1.0, 1.0]), network(classes=1), ">= 0, got -1"),
+        ("squared", np.zeros(3), network(classes=3), "one output"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused(loss, targets, model, told):
+    with pytest.raises(InputError, match=told):
+        Supervised(loss=loss).fit(model, blobs(3)[0], targets, source=source())
+
+
 def test_label_smoothing_keeps_a_model_from_being_certain():
     inputs, classes = blobs()
     plain, smooth = (
@@ -185,7 +225,15 @@ def test_targets_that_do_not_fit_are_refused(targets, told):
 
 @pytest.mark.parametrize(
     "field",
-    [{"epochs": 0}, {"steps": 0}, {"batch_size": 0}, {"learning_rate": 0}, {"label_smoothing": 1}, {"schedule": "up"}],
+    [
+        {"epochs": 0},
+        {"steps": 0},
+        {"batch_size": 0},
+        {"learning_rate": 0},
+        {"label_smoothing": 1},
+        {"schedule": "up"},
+        {"loss": "log"},
+    ],
 )
 def test_settings_out_of_range_are_refused_by_name(field):
     with pytest.raises(InputError, match=next(iter(field))):
@@ -209,3 +257,38 @@ def test_mixing_teaches_values_between_the_classes():
         model = settings.fit(nn.Linear(1, 2), inputs, targets, source=RandomSource.from_seed(1))
         found[mixup] = torch.softmax(torch.from_numpy(outputs(model, np.array([[0.3]], np.float32))), 1)[0, 1].item()
     assert 0.5 < found[1.0] < found[0.0] - 0.05
+
+
+class Joined(nn.Module):
+    """A network that is called with its input in two parts."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return self.network(torch.cat([left, right], dim=1))
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, dataclasses.replace(SETTINGS, mixup=0.5)], ids=["plain", "mixup"])
+def test_an_input_in_two_parts_trains_the_same_model(settings):
+    inputs, classes = blobs()
+    parts = inputs[:, :1], inputs[:, 1:]
+    whole = settings.fit(network(dropout=0.2), inputs, classes, source=source())
+    divided = settings.fit(Joined(network(dropout=0.2)), parts, classes, source=source())
+    assert weights(divided) == weights(whole)
+    assert np.array_equal(outputs(divided, parts), outputs(whole, inputs))
+
+
+def test_whoever_watches_is_told_every_step_and_can_end_the_training():
+    inputs, classes = blobs()
+    seen = []
+    SETTINGS.fit(network(), inputs, classes, source=source(), watch=lambda *step: seen.append(step))
+    assert seen == [(step + 1, 48) for step in range(48)]
+
+    def stop(step: int, steps: int) -> None:
+        if step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        SETTINGS.fit(network(), inputs, classes, source=source(), watch=stop)

@@ -3,6 +3,7 @@
 from sfumato.central.classification import Classification
 from sfumato.central.dpsgd import DPSGD
 from sfumato.central.examples import ExampleContribution
+from sfumato.central.labeldp_pro import LabelDPPro
 from sfumato.central.losses import (
     IGNORED,
     LossPerExample,
@@ -22,6 +23,7 @@ __all__ = [
     "Classification",
     "Counts",
     "ExampleContribution",
+    "LabelDPPro",
     "LossPerExample",
     "OwnLoss",
     "Regression",

@@ -231,18 +231,18 @@ class DPSGD(PrivatePlan):
             if self.task == "own":
                 OwnLoss().check(data)  # tells what to do
             loss = _TASKS[self.task][1]
-        return ExampleContribution(
-            model=model,
-            data=data,
-            loss=loss,
-            trainable=self.trainable,
-            augmentation=self.augmentation,
-            copies=self.augmentations,
-            micro_batch=self.micro_batch,
-            memory_budget=None if self.memory_budget is None else self.memory_budget << 20,
-            bfloat16=self.precision == "bfloat16",
-            device=device,
-        )
+        return ExampleContribution(model=model, data=data, loss=loss, device=device, **self.of_examples())
+
+    def of_examples(self) -> dict[str, Any]:
+        """How examples go through the model, in the words of `ExampleContribution`."""
+        return {
+            "trainable": self.trainable,
+            "augmentation": self.augmentation,
+            "copies": self.augmentations,
+            "micro_batch": self.micro_batch,
+            "memory_budget": None if self.memory_budget is None else self.memory_budget << 20,
+            "bfloat16": self.precision == "bfloat16",
+        }
 
     def fit(
         self, model: nn.Module, data: ExampleDataset, *, loss: LossPerExample | None = None, **options: Any

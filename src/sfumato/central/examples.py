@@ -124,6 +124,16 @@ class ExampleContribution(GradientSum):
         return (augmented(inputs[0], examples, kind=self._augmentation, key=key, copy=number),)
 
     def _losses(self, inputs: tuple[Tensor, ...], targets: Tensor | None, model: nn.Module | None = None) -> Tensor:
+        losses = self._loss(self._outputs(inputs, model), targets)
+        if losses.shape != inputs[0].shape[:1]:
+            raise InputError(
+                f"the loss must give one number for each of {len(inputs[0])} examples, got shape "
+                f"{tuple(losses.shape)}; use reduction='none'"
+            )
+        return losses
+
+    def _outputs(self, inputs: tuple[Tensor, ...], model: nn.Module | None = None) -> Any:
+        """What the model gives, in single precision or more."""
         half = torch.autocast(self._device.type, torch.bfloat16) if self._bfloat16 else nullcontext()
         try:
             with half:
@@ -132,13 +142,7 @@ class ExampleContribution(GradientSum):
             raise InputError(
                 f"an example holds an id that the model has no row for ({error}); build the model for all ids"
             ) from None
-        losses = self._loss(tree_map(_single, outputs) if self._bfloat16 else outputs, targets)
-        if losses.shape != inputs[0].shape[:1]:
-            raise InputError(
-                f"the loss must give one number for each of {len(inputs[0])} examples, got shape "
-                f"{tuple(losses.shape)}; use reduction='none'"
-            )
-        return losses
+        return tree_map(_single, outputs) if self._bfloat16 else outputs
 
 
 def _single(value: Any) -> Any:

@@ -11,6 +11,9 @@ from typing import Any
 
 from sfumato.algorithms import ALGORITHMS
 
+_PLACES = {"agents": "voting.vote", "labels": "labels.train"}
+"""The modules of plans that do not train in rounds, by their kind of records."""
+
 _FEW = 10
 """Options that the short help shows, at most."""
 
@@ -59,8 +62,8 @@ class Command:
 COMMANDS = {
     **{
         each.command or name: Command(
-            module="voting.vote" if each.records == "agents" else "train",
-            function="vote" if each.records == "agents" else "train",
+            module=_PLACES.get(each.records, "train"),
+            function="train",
             options="options_of",
             summary=each.summary,
             example=each.example,
@@ -120,6 +123,14 @@ COMMANDS = {
             "low",
             "high",
         ),
+    ),
+    "ehr evaluate": Command(
+        module="ehr.evaluate",
+        function="ehr_evaluate",
+        options="EvaluateOptions",
+        summary="synthetic health records beside real ones: how faithful, how useful, what attacks find",
+        example="sfumato ehr evaluate --real train --holdout held-out --synthetic made --out records.html",
+        matters=("real", "holdout", "synthetic", "out", "schema", "sensitive", "most", "seed"),
     ),
     "report": Command(
         module="report",

@@ -123,3 +123,25 @@ def bar(title: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=Console(stderr=True), disable=not watched(), transient=True) as progress:
         task = progress.add_task("", total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@contextmanager
+def told_bar(begins: str | None, what: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar of one of several things that go on, and a line when they begin: what is refused before leaves no run.
+
+    Args:
+        begins: the line; None for none.
+        what: the thing that the bar is of; the function inside takes (what, done, total).
+    """
+    with bar(what) as step:
+        said = begins is None
+
+        def show(told: str, done: int, total: int) -> None:
+            nonlocal said
+            if not said and begins is not None:
+                say(begins)
+                said = True
+            if told == what:
+                step(done, total)
+
+        yield show

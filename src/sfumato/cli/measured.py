@@ -16,6 +16,8 @@ def tell(task: Task, evaluation: dict[str, Any]) -> None:
     if not models:
         say("no test data, so nothing was measured")
         return
+    stages = [f"stage {number}" for number in range(1, len(evaluation)) if f"stage {number}" in evaluation]
+    models[1:1] = stages[:-1]  # the model of the last one is the trained one
     models += [SEEN] if SEEN in evaluation else []
     names, keys, told = task.table(evaluation)
     table(["model", *names], [[name, *(_cell(evaluation[name], key) for key in keys)] for name in models])

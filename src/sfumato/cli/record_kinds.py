@@ -67,7 +67,10 @@ def _build_classifier(options: Any, plan: Any, data: ExampleDataset, seed: int |
 
 
 def _read_examples(options: Any, *, quiet: bool) -> ExampleParts:
-    return read_example_parts(options.data, classes=options.plan.task == "classes", quiet=quiet)
+    plan = options.plan
+    return read_example_parts(
+        options.data, classes=plan.task == "classes", labels_alone=plan.unit == "label", quiet=quiet
+    )
 
 
 def _about_users(options: Any, plan: Any, data: UserDataset) -> dict[str, Any]:

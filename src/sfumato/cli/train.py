@@ -37,7 +37,7 @@ from sfumato.federated.vocabulary import FILE as VOCABULARY_FILE
 from sfumato.logs import Log
 from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
-from sfumato.training import Cadence, ModelBuilder, Opening, PrivatePlan, Result, Task, TrainingPlan
+from sfumato.training import Cadence, ModelBuilder, Opening, PrivatePlan, Task, TrainingPlan
 from sfumato.training.facts import facts_of
 
 _MOST_THREADS = 1024
@@ -58,9 +58,7 @@ def train(name: str, argv: Sequence[str]) -> int:
     options, given = training_options(plan_class, options_of(name), argv, about=algorithm.about)
     run: RunOptions = options.run
     _check(run)
-    if run.threads is not None:
-        os.environ["OMP_NUM_THREADS"] = str(run.threads)  # also tells a team of processes not to divide the cores
-        torch.set_num_threads(run.threads)
+    use_threads(run.threads)
     out = free_folder(name, run)
     logs = open_logs(run.log, out, private=run.log_private, public_evaluation=run.public_evaluation)
     if run.dry_run and options.data.data is None and getattr(options.plan, "population", None):
@@ -92,10 +90,21 @@ def train(name: str, argv: Sequence[str]) -> int:
     return _fit(chosen, model, task, parts, out, options, kind, logs, already=already)
 
 
+def use_threads(threads: int | None) -> None:
+    """Compute on so many threads; None leaves it to torch.
+
+    Raises:
+        InputError: it is no number of threads.
+    """
+    if threads is None:
+        return
+    whole(threads=threads)
+    between(1, _MOST_THREADS, threads=threads)
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # also tells a team of processes not to divide the cores
+    torch.set_num_threads(threads)
+
+
 def _check(run: RunOptions) -> None:
-    if run.threads is not None:
-        whole(threads=run.threads)
-        between(1, _MOST_THREADS, threads=run.threads)
     if run.evaluate_every is not None:
         whole(at_least=0, evaluate_every=run.evaluate_every)
     whole(at_least=0, checkpoint_every=run.checkpoint_every)
@@ -217,7 +226,7 @@ def _fit(
     if opening is not None and leads() and not run.json:
         words = len((out / VOCABULARY_FILE).read_text("utf-8").splitlines())
         say(f"vocabulary: {words:,} words, counted under noise, in {out / VOCABULARY_FILE}")
-    _conclude(result, out, task, as_json=run.json, already=already)
+    conclude(result.statement, out, task, as_json=run.json, already=already)
     return 0
 
 
@@ -291,7 +300,7 @@ def _promise(
     return make_statement(event, facts, noise_source="os" if plan.seed is None else "seeded")
 
 
-def _conclude(result: Result, out: Path, task: Task, *, as_json: bool, already: bool) -> None:
+def conclude(statement: Statement, out: Path, task: Task, *, as_json: bool, already: bool) -> None:
     """What the run brought: measurements, statement, where all is. The leader has written it, so the leader tells."""
     if not leads():
         return
@@ -304,7 +313,7 @@ def _conclude(result: Result, out: Path, task: Task, *, as_json: bool, already: 
     except InputError as error:
         raise InputError(f"the run in {out} is whole, but not its page ({error}); sfumato report {out}") from None
     if as_json:
-        say_outcome(out, page, result.statement, evaluation, already=already)
+        say_outcome(out, page, statement, evaluation, already=already)
         return
     tell(task, evaluation)
     if already:

@@ -1,13 +1,22 @@
-"""Data sets divided by user or of single examples: read from files, kept in stores, split."""
+"""Data sets by user, of single examples or of health records: read from files, kept in stores, split."""
 
+from sfumato.data.ehr.dataset import EHRDataset
+from sfumato.data.ehr.mimic_iv import mimic_iv
+from sfumato.data.ehr.physionet2012 import physionet2012
+from sfumato.data.ehr.read_events import ehr_from_events
+from sfumato.data.ehr.read_meds import read_meds
+from sfumato.data.ehr.read_tables import ehr_from_tables
+from sfumato.data.ehr.write_meds import write_meds
+from sfumato.data.ehr.write_tables import write_ehr_events, write_ehr_tables
 from sfumato.data.examples.arrays import examples_from_arrays
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.from_users import examples_from_users
 from sfumato.data.examples.schema import Schema, read_schema
-from sfumato.data.examples.split import ExampleSplit, split_examples
+from sfumato.data.examples.split import ExampleSplit, order_of_content, split_examples
 from sfumato.data.examples.tokens import Tokenizer
 from sfumato.data.load_examples import load_examples
 from sfumato.data.load_users import load
+from sfumato.data.ratings.examples import examples_from_ratings
 from sfumato.data.ratings.read import ratings
 from sfumato.data.ratings.user_column import with_user_column
 from sfumato.data.readers.class_folder import class_folder
@@ -37,6 +46,7 @@ from sfumato.data.users.glyphs import glyphs
 from sfumato.data.users.split import Split, split_groups, split_labels, split_users
 
 __all__ = [
+    "EHRDataset",
     "Encoding",
     "ExampleDataset",
     "ExampleSplit",
@@ -49,9 +59,12 @@ __all__ = [
     "array_file",
     "class_folder",
     "digiface",
+    "ehr_from_events",
+    "ehr_from_tables",
     "emnist_leaf",
     "emnist_tff",
     "examples_from_arrays",
+    "examples_from_ratings",
     "examples_from_table",
     "examples_from_users",
     "from_arrays",
@@ -61,14 +74,18 @@ __all__ = [
     "image_folder",
     "load",
     "load_examples",
+    "mimic_iv",
     "npy_examples",
     "npz_examples",
     "omniglot_folder",
     "omniglot_npz",
     "open_examples",
     "open_store",
+    "order_of_content",
     "pack",
+    "physionet2012",
     "ratings",
+    "read_meds",
     "read_schema",
     "split_examples",
     "split_groups",
@@ -81,7 +98,10 @@ __all__ = [
     "uncounted_texts",
     "unlabelled",
     "with_user_column",
+    "write_ehr_events",
+    "write_ehr_tables",
     "write_examples",
+    "write_meds",
     "write_store",
     "write_users",
 ]

@@ -10,6 +10,9 @@ from sfumato.data.examples.from_users import examples_from_users
 from sfumato.data.examples.tokens import Tokenizer
 from sfumato.data.image_files import OnError
 from sfumato.data.load_users import load
+from sfumato.data.ratings.examples import examples_from_ratings
+from sfumato.data.ratings.read import ratings
+from sfumato.data.ratings.records import is_movielens
 from sfumato.data.readers.class_folder import class_folder
 from sfumato.data.readers.example_arrays import npy_examples, npz_examples
 from sfumato.data.readers.idx import idx_images, is_idx_folder
@@ -25,7 +28,7 @@ from sfumato.data.tars.shards import is_tars
 UNDERSTOOD = (
     "a folder of pictures FOLDER/<class>/<picture>, a packed store, MNIST's idx files, .npz or a folder of .npy with "
     "x_train and y_train (or x, y or inputs, labels), .csv or .tsv of class and text, .csv or .parquet with a schema, "
-    "a table (.parquet, .csv, .jsonl, .tar) with input and label, "
+    "a table (.parquet, .csv, .jsonl, .tar) with input and label, ratings of MovieLens (folder, zip or file), "
     "or the word glyphs"
 )
 
@@ -58,7 +61,8 @@ def load_examples(
         on_error: for pictures in folders and tables: "refuse" or "skip" files that are not readable.
         classes: for arrays: whether whole numbers are classes; False takes them as numbers.
         num_classes: for arrays and idx files: number of classes, declared.
-        label_values: for texts and folders: the classes, declared.
+        label_values: for texts and folders: the classes, declared. For ratings: numbers that they are brought to, each
+            of which is a class.
         vocabulary: for texts: number of ids to hash into, or a public file of tokens.
         length: for texts: ids a text.
         schema: for tables: what is public about the columns.
@@ -96,6 +100,10 @@ def load_examples(
             store=store,
             progress=progress,
         )
+    if schema is None and is_movielens(place):
+        if part != "train":
+            raise MissingPart(f"{path} is not divided into train and test; use part='train' and divide it by a seed")
+        return examples_from_ratings(ratings(place, progress=progress), classes=label_values)
     if not place.exists():
         raise InputError(f"there is nothing at {path}; give {UNDERSTOOD}")
     for name, value in (("input", input), ("label", label)):

@@ -95,10 +95,16 @@ class GridCoding:
             values = cells.cast(pa.float64(), safe=False).to_numpy()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             said = " ".join(str(error).split())[:200]
-            raise InputError(f"{told} must be numbers where low and high are given: {said}") from None
+            raise InputError(
+                f"{told} must be numbers where low and high are given: {said}; for classes give classes instead"
+            ) from None
         if np.isnan(values).any():
             row = start + int(np.isnan(values).argmax())
             raise InputError(f"{told} at position {row} is nan; fill it in or drop the row")
+        return self.places(values)
+
+    def places(self, values: np.ndarray) -> np.ndarray:
+        """The places on the grid of finite numbers, int64 of their shape."""
         return np.clip(np.rint((values - self._low) / self._step), 0, self._most).astype(np.int64)
 
     def column(self, reports: np.ndarray) -> pa.Array:

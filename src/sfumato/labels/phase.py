@@ -13,6 +13,7 @@ kept, it draws the same ones: the n-th label has the n-th word of the run's stre
 ([0, 1, 1, 2, 2, 0], 'label', 2.0, 0.0)
 """
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,13 +32,15 @@ _ROWS = 1 << 20  # labels whose words are in memory at once
 _ASSUMPTIONS = (
     "Inputs, the number of rows and their order are public, and so is every column but the label: only the label of a "
     "row is hidden, and whoever can tell it from the inputs knows it as before.",
+    "Which rows there are, and in which order they stand, does not follow from their labels.",
     "Each label is randomised once. Another draw from the same labels, to another place, costs its epsilon again.",
     "Classes, priors, groups and the range of the labels are public, or were released by this run.",
 )
 
+_RELEASED = "The randomised labels, the ledger and the plan"
+
 _DISCLOSURE = {
     "trust_model": "Whoever randomises the labels sees them. Who trains on what was released need not be trusted.",
-    "released": "The randomised labels, the ledger and the plan; all are covered. Inputs are published as they are.",
     "contribution": "One report of its own; labels influence other rows only through a prior that was counted.",
     "sampling_as_run": "Yes: every label is randomised exactly once.",
     "floating_point": "Yes: reports are decided by thresholds on whole random numbers, whose exact ratio never exceeds "
@@ -113,13 +116,16 @@ def randomized(
     return run.release(PHASE, response.event(), draw, **public)["labels"].numpy()
 
 
-def label_facts(*, population: int, mechanism: str) -> Facts:
+def label_facts(*, population: int, mechanism: str, assumptions: Sequence[str] = (), trained: bool = False) -> Facts:
     """What the statement tells of labels that were randomised, beside the ledger.
 
     Args:
         population: how many rows there are.
         mechanism: in words.
+        assumptions: more of them, as those of the data.
+        trained: whether the run releases a model, too.
     """
+    released = "The model, the randomised labels, the ledger and the plan" if trained else _RELEASED
     return Facts(
         unit="label",
         adjacency="replace",
@@ -127,8 +133,11 @@ def label_facts(*, population: int, mechanism: str) -> Facts:
         delta=0.0,
         sampling="every label once",
         mechanism=mechanism,
-        assumptions=_ASSUMPTIONS,
-        disclosure=_DISCLOSURE,
-        covered="The randomised labels, the ledger and the plan are covered. Metrics and checkpoints are not.",
+        assumptions=(*_ASSUMPTIONS, *assumptions),
+        disclosure={
+            **_DISCLOSURE,
+            "released": f"{released}; all are covered. Inputs are published as they are.",
+        },
+        covered=f"{released} are covered. Metrics and checkpoints are not.",
         rounding="Reports are decided by whole random numbers: no rounding makes any of them cost more than stated.",
     )

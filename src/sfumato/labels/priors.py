@@ -99,8 +99,8 @@ class PublicPrior:
                 found[str(name)] = value
         odd = sorted(set(found) ^ set(self._classes))
         if odd:
-            there = "which is none of the classes" if odd[0] in found else "which has no probability there"
-            raise InputError(f"{self._source.told}: the class {odd[0]!r}, {there}; give one row for each class")
+            there = "is none of the classes" if odd[0] in found else "has no probability there"
+            raise InputError(f"{self._source.told}: the class {odd[0]!r} {there}; give one row for each class")
         return self._fit(np.array([found[name] for name in self._classes]), f"the prior in {self._source.told}")
 
     def _fit(self, prior: np.ndarray, told: str) -> np.ndarray:
@@ -108,7 +108,7 @@ class PublicPrior:
         if self._smoothing == 0 and (prior == 0).any():
             name = self._classes[int(np.argwhere(prior == 0)[0][-1])]
             raise InputError(
-                f"{told} is 0 for the class {name!r}, which would hardly ever be reported; give a smoothing"
+                f"{told} is 0 for the class {name!r}, so it is hardly ever reported; give a smoothing, such as 0.01"
             )
         return smoothed(prior, self._smoothing)
 

@@ -34,6 +34,8 @@ class LabelSettings:
         prior_epsilon: count the labels first, under noise, and take that for the prior; a part of epsilon, 0.05 or less
             is often enough.
         groups: with --prior-epsilon: a public column; the labels of each of its values are counted alone.
+        clusters: with --prior-epsilon: so many clusters of public features, and the labels of each are counted alone.
+        features: of these clusters, a .npy of numbers with a row for each row of the table; public.
         smoothing: share of the prior that is spread over all classes evenly, in [0, 1].
         low: labels are numbers from this one on, public; those below count as it.
         high: and up to this one, public; those above count as it.
@@ -50,6 +52,8 @@ class LabelSettings:
     prior: Path | None = None
     prior_epsilon: float | None = None
     groups: str | None = None
+    clusters: int | None = None
+    features: Path | None = None
     smoothing: float = 0.0
     low: float | None = None
     high: float | None = None
@@ -65,6 +69,7 @@ class LabelSettings:
         """
         require_epsilon(self.epsilon)
         _check.between(0, 1, smoothing=self.smoothing)
+        _check.one_of(("best", "rr", "laplace"), method=self.method)
         if self.of_numbers:
             self._require_range()
         else:
@@ -78,10 +83,22 @@ class LabelSettings:
             raise InputError("smoothing is for a prior; give prior or prior_epsilon, or leave it out")
         if self.groups is not None and self.prior_epsilon is None:
             raise InputError("groups are counted under noise; give prior_epsilon, too, or leave groups out")
+        self._require_clusters()
         if self.groups == self.label:
             raise InputError(f"groups must be a public column, got the label {self.label!r}")
         if self.method != "best" and (self.prior is not None or self.prior_epsilon is not None):
             raise InputError(f"method {self.method} uses no prior; leave the prior out, or take the method best")
+
+    def _require_clusters(self) -> None:
+        if (self.clusters is None) != (self.features is None):
+            raise InputError("clusters are of public features: give clusters and features, or leave both out")
+        if self.clusters is None:
+            return
+        _check.whole(clusters=self.clusters)
+        if self.prior_epsilon is None:
+            raise InputError("clusters are counted under noise; give prior_epsilon, too, or leave clusters out")
+        if self.groups is not None:
+            raise InputError("give groups or clusters, not both")
 
     def _require_range(self) -> None:
         if self.low is None or self.high is None:
@@ -92,8 +109,8 @@ class LabelSettings:
         _check.between(2, MOST_VALUES, values=self.count)
         if self.classes is not None or self.public_classes:
             raise InputError("labels are classes or numbers: leave classes out, or low and high")
-        if self.groups is not None:
-            raise InputError("bins are the same for all numbers; leave groups out")
+        if self.groups is not None or self.clusters is not None:
+            raise InputError("bins are the same for all numbers; leave groups out, and clusters")
 
     def _require_classes(self) -> None:
         asked = {"values": self.values is not None, "method laplace": self.method == "laplace"}
@@ -172,9 +189,9 @@ class LabelSettings:
 
     def plan(self, classes: tuple[str, ...] | None) -> dict[str, Any]:
         """What plan.json holds; all of it is public."""
-        prior = None if self.prior is None else self.prior.name
         settings = {each.name: getattr(self, each.name) for each in fields(LabelSettings)}
-        return {"plan": "labeldp randomize", **settings, "prior": prior, "classes": classes}
+        names = {name: file.name for name, file in settings.items() if isinstance(file, Path)}
+        return {"plan": "labeldp randomize", **settings, **names, "classes": classes}
 
 
 def left_for_labels(epsilon: float, histogram: NoisyHistogram | None) -> float:

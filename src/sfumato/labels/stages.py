@@ -41,7 +41,7 @@ class StagesSettings:
     """Fields of the plan.
 
     Attributes:
-        epsilon: of one label, all that is released of it together.
+        epsilon: of one label, all that is released of it together, in [1e-6, 500].
         stages: the share of the rows in each stage, adding up to 1; one number is LP-1ST.
         temperature: by which the model's logits are divided before they are a prior, > 0.
         clusters: so many clusters of public features have a prior of their own in the first stage; 0 starts from a
@@ -60,7 +60,7 @@ class StagesSettings:
         seed: repeatable randomness, for tests and simulation only; None draws from the operating system.
     """
 
-    epsilon: float = 2.0
+    epsilon: float
     stages: tuple[float, ...] = (0.65, 0.35)
     temperature: float = 0.5
     clusters: int = 0
@@ -78,12 +78,13 @@ class StagesSettings:
     seed: int | None = None
 
     name: ClassVar[str] = "lp_mst"
+    of_classes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_epsilon(self.epsilon)
         _check.positive(temperature=self.temperature)
         _check.whole(at_least=0, clusters=self.clusters)
-        if not self.stages or abs(sum(self.stages) - 1) > _OFF or min(self.stages) <= 0:
+        if not (self.stages and abs(sum(self.stages) - 1) <= _OFF and min(self.stages) > 0):  # NaN, too
             raise InputError(f"stages must be shares > 0 that add up to 1, got {self.stages}; 0.65 0.35, for example")
         if self.seed is not None:
             _check.whole(at_least=0, seed=self.seed)
@@ -117,10 +118,10 @@ class StagesSettings:
         """What randomises a label: RRWithPrior."""
         return LabelResponse(epsilon=self.label_epsilon, classes=classes)
 
-    def event(self, classes: int) -> Event:
-        """What all stages cost one label."""
-        reports = self.response(classes).event()
-        return reports if self.histogram is None else self.histogram.event() + reports
+    def events(self, classes: int) -> list[Event]:
+        """What is paid for, in this order: the counts of the clusters, and the labels."""
+        counted = [] if self.histogram is None else [self.histogram.event()]
+        return [*counted, self.response(classes).event()]
 
     def parts(self, rows: int, order: np.ndarray) -> list[np.ndarray]:
         """The rows of each stage, int64, disjoint.

@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from sfumato._check import InputError
 from sfumato.data.tables.cells import refuse_missing
-from sfumato.labels.clusters import label_counts
+from sfumato.labels.clusters import FileClusters, label_counts
 from sfumato.labels.coding import ClassCoding, Coding, GridCoding
 from sfumato.labels.files.label_file import Cells, LabelFile
 from sfumato.labels.priors import PublicPrior, RowPriors
+from sfumato.labels.row_order import RowOrder
 from sfumato.labels.settings import LabelSettings
 
 _MOST_GROUPS = 100_000
@@ -54,6 +55,7 @@ class TableWork:
         counts: int64 [groups, classes], private; empty where nothing is counted.
         digest: of all rows.
         groups: the number of each group, by its value.
+        clusters: the groups of rows, where they are clusters; None elsewhere.
     """
 
     settings: LabelSettings
@@ -66,6 +68,7 @@ class TableWork:
     counts: np.ndarray = field(default_factory=lambda: np.zeros((1, 0), np.int64))
     digest: str = ""
     groups: dict[str, int] = field(default_factory=dict)
+    clusters: FileClusters | None = None
 
     @classmethod
     def of(cls, file: LabelFile, settings: LabelSettings) -> "TableWork":
@@ -87,6 +90,8 @@ class TableWork:
         work = cls(settings=settings, coding=coding, classes=classes, class_count=len(names), prior=prior, told=told)
         if settings.groups is not None:
             file.kind(settings.groups)
+        if settings.clusters is not None and settings.features is not None:
+            work.clusters = FileClusters(settings.features, count=settings.clusters, seed=0)
         work._look(file)
         return work
 
@@ -109,6 +114,8 @@ class TableWork:
     def take(self, cells: Cells, start: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Labels and groups of some rows, int64."""
         labels = self.coding.numbers(cells[self.settings.label], self.told, start)
+        if self.clusters is not None:
+            return labels, self.clusters.of(start, len(labels))
         if self.settings.groups is None:
             return labels, None
         column = cells[self.settings.groups]
@@ -137,26 +144,36 @@ class TableWork:
             return counted[groups]
         return self.prior_of_all(counted) if rows is None else rows.take(count)
 
+    @property
+    def _group_count(self) -> int:
+        return max(len(self.groups), 1) if self.clusters is None else self.clusters.count
+
     def _look(self, file: LabelFile) -> None:
         digest, priors, counted = self.new_digest(), self.row_priors(), self.settings.histogram is not None
         counts: dict[int, np.ndarray] = {}
+        order = RowOrder(self.class_count)
         for cells in file.cells(self.columns):
             labels, groups = self.take(cells, self.rows)
             self.rows += len(labels)
+            order.add(labels)
             if priors is not None and self.prior is not None and self.rows > self.prior.count:
                 continue  # refused below, by how many rows there are
             digest.add(labels, groups, None if priors is None else priors.take(len(labels)))
             if counted:
                 places = np.zeros(len(labels), np.int64) if groups is None else groups
-                found = label_counts(places, labels, groups_count=max(len(self.groups), 1), classes=self.class_count)
+                found = label_counts(places, labels, groups_count=self._group_count, classes=self.class_count)
                 for place in np.flatnonzero(found.any(axis=1)).tolist():
                     counts[place] = counts.get(place, 0) + found[place]
         if self.rows == 0:
             raise InputError(f"{file.path} has no rows; there is nothing to randomise")
+        order.refuse_telling(self.told)
         if self.prior is not None:
             self.prior.require_rows(self.rows)
+        if self.clusters is not None and len(self.clusters) != self.rows:
+            raise InputError(f"{self.settings.features} has {len(self.clusters):,} rows for {self.rows:,} labels")
         if counted:
-            self.counts = np.stack([counts[place] for place in range(len(counts))])
+            nothing = np.zeros(self.class_count, np.int64)
+            self.counts = np.stack([counts.get(place, nothing) for place in range(self._group_count)])
         self.digest = digest.found
 
 

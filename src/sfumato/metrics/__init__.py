@@ -1,8 +1,20 @@
-"""Measures on held-out data: embeddings (recall at a false accept rate, ROC), classes, numbers, counts."""
+"""Measures on held-out data: embeddings, classes, numbers, counts, tables of synthetic records."""
 
 from sfumato.metrics.classification import ClassificationCounts, ClassificationReport, classification_report, roc_auc
 from sfumato.metrics.counts import CountsReport, CountsSums, counts_report
 from sfumato.metrics.regression import RegressionReport, RegressionSums, regression_report
+from sfumato.metrics.tabular import (
+    AssociationGap,
+    CategoricalFit,
+    Interval,
+    NumericFit,
+    category_association_gap,
+    compare_categories,
+    compare_numbers,
+    detector_auc,
+    kolmogorov_smirnov,
+    rank_correlation_gap,
+)
 from sfumato.metrics.verification import (
     RecallAtFar,
     Roc,
@@ -14,18 +26,28 @@ from sfumato.metrics.verification import (
 )
 
 __all__ = [
+    "AssociationGap",
+    "CategoricalFit",
     "ClassificationCounts",
     "ClassificationReport",
     "CountsReport",
     "CountsSums",
+    "Interval",
+    "NumericFit",
     "RecallAtFar",
     "RegressionReport",
     "RegressionSums",
     "Roc",
     "SimilarityHistogram",
+    "category_association_gap",
     "classification_report",
+    "compare_categories",
+    "compare_numbers",
     "counts_report",
+    "detector_auc",
     "in_batch_recall_at_far",
+    "kolmogorov_smirnov",
+    "rank_correlation_gap",
     "recall_at_far",
     "regression_report",
     "roc",

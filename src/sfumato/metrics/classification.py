@@ -174,6 +174,6 @@ def roc_auc(scores: np.ndarray, positive: np.ndarray) -> float:
         raise InputError("AUC needs finite scores; one is NaN or infinite: the model has diverged")
     if positive.all() or not positive.any():
         raise InputError("AUC compares positive with negative examples and needs both; all are of one class")
-    from sklearn.metrics import roc_auc_score  # late: it takes a second to import
-
-    return float(roc_auc_score(positive, scores))
+    above, below = scores[positive], np.sort(scores[~positive])  # a bootstrap asks thousands of times
+    beaten = sum(np.searchsorted(below, above, side).sum() for side in ("left", "right"))
+    return float(beaten / (2 * len(above) * len(below)))

@@ -97,6 +97,7 @@ class Series:
         dash: index of a dash.
         dots: mark each point, for figures that were taken now and then.
         loose: points only, hollow: figures that no line should join.
+        fine: of loose points: small ones, for a cloud of hundreds.
     """
 
     label: str
@@ -106,6 +107,7 @@ class Series:
     dash: int = 0
     dots: bool = False
     loose: bool = False
+    fine: bool = False
 
     @property
     def hue(self) -> str:
@@ -210,8 +212,8 @@ def _draw(axes: Axes, line: Series, x_axis: Axis, y_axis: Axis, gid: str) -> Non
         linewidth=2,
         linestyle=dashes if joined else "none",  # dashes count in line widths
         marker="o" if line.dots or not joined else "none",
-        markersize=8 if line.loose else 6,
-        markeredgewidth=2 if line.loose else 0,
+        markersize=4 if line.fine else 8 if line.loose else 6,
+        markeredgewidth=(1 if line.fine else 2) if line.loose else 0,
         markerfacecolor=_GROUND if line.loose else line.hue,
         clip_on=False,
         zorder=3,

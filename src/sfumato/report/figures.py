@@ -135,7 +135,10 @@ def recall_figure(name: str, runs: Sequence[Named]) -> Figure | None:
 def accuracy_figure(name: str, runs: Sequence[Named]) -> Figure | None:
     """Accuracy of classifiers against rounds: on validation data during the run, on test data before and after it."""
     lines = _measured(runs, lambda metrics: metrics.accuracy, lambda score: score.accuracy)
-    return _figure(name, "Accuracy against rounds", _ROUNDS, Axis("accuracy", low=0, high=1), lines) if lines else None
+    if not lines:
+        return None
+    axis = _counted(runs)
+    return _figure(name, f"Accuracy against {axis.label}", axis, Axis("accuracy", low=0, high=1), lines)
 
 
 def error_figure(name: str, runs: Sequence[Named]) -> Figure | None:
@@ -147,7 +150,8 @@ def error_figure(name: str, runs: Sequence[Named]) -> Figure | None:
             lambda score, measure=measure: score.numbers.get(measure),
         )
         if lines:
-            return _figure(name, f"{NUMBERS[measure]} against rounds", _ROUNDS, Axis(NUMBERS[measure]), lines)
+            axis = _counted(runs)
+            return _figure(name, f"{NUMBERS[measure]} against {axis.label}", axis, Axis(NUMBERS[measure]), lines)
     return None
 
 
@@ -166,12 +170,19 @@ def _measured(
             lines.append(Series(told, rounds, watched_values, each.colour, each.colour, dots=len(rounds) < 40))
         if evaluation and each.run.counted != "queries":  # a student is trained after the queries, not by them
             ends = ((0, evaluation.untrained), (each.run.ledger.rounds, evaluation.trained))
-            points = [(at, value) for at, score in ends if score and (value := tested(score)) is not None]
+            between = tuple(enumerate(evaluation.stages[:-1], start=1))  # the last one's model is the trained one
+            tests = (*ends[:1], *between, *ends[1:])
+            points = [(at, value) for at, score in tests if score and (value := tested(score)) is not None]
             if points:
                 told = f"{each.name}, test" if len(runs) == 1 or not lines else ""
                 at, values = [at for at, _ in points], [value for _, value in points]
                 lines.append(Series(told, at, values, each.colour, each.colour, loose=True))
     return lines
+
+
+def _counted(runs: Sequence[Named]) -> Axis:
+    """The axis of stages where all runs have some, else that of rounds."""
+    return Axis("stages", low=0) if all(each.run.counted == "stages" for each in runs) else _ROUNDS
 
 
 _ROUNDS = Axis("rounds", low=0)

@@ -11,16 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
-from sfumato import __version__
 from sfumato._check import InputError
-from sfumato._files import write_atomic
 from sfumato.metrics.shown import FIRST, NUMBERS
 from sfumato.report import numbers, words
 from sfumato.report.by_records import ByRecords, by_records
-from sfumato.report.chart import Series, palette, swatch
+from sfumato.report.chart import Series, swatch
 from sfumato.report.figures import (
     Figure,
     Named,
@@ -38,6 +33,7 @@ from sfumato.report.figures import (
 from sfumato.report.learned import trouble, unmeasured
 from sfumato.report.record import RunRecord, Score, read_run
 from sfumato.report.reproduce import Reproduction, reproduction
+from sfumato.report.template import fill, refuse_folder, write_page
 
 _FEW_PAIRS = 10  # a recall that rests on fewer impostor pairs jumps with each of them
 
@@ -104,14 +100,10 @@ def write_report(
         raise InputError("no run to report; give the folder of at least one")
     name = "report.html" if len(paths) == 1 else "comparison.html"
     out = paths[0] / name if out is None else Path(out)
-    if out.is_dir():
-        raise InputError(f"{out} is a folder; give a file name, {out / name} for example")
+    refuse_folder(out, name)
     records = [read_run(path) for path in paths]
     text = render(records, public=public, public_evaluation=public_evaluation)
-    try:
-        write_atomic(out, text.encode(), private=not public)
-    except OSError as error:
-        raise InputError(f"cannot write {out}: {error.strerror}; choose another place") from None
+    write_page(out, text, private=not public)
     return out
 
 
@@ -122,19 +114,8 @@ def render(records: Sequence[RunRecord], *, public: bool = False, public_evaluat
     views = [_view(each, f"r{i}", private=not public, measured=show_evaluation) for i, each in enumerate(runs)]
     several = len(runs) > 1
     charts = _charts("all", runs, measured=show_evaluation) if several else []
-    environment = Environment(
-        loader=PackageLoader("sfumato.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=_unbroken,
-    )
-    environment.filters["drawing"] = Markup  # charts escape their own text
-    style = environment.loader.get_source(environment, "style.css")[0] if environment.loader else ""
-    return environment.get_template("page.html").render(
-        style=Markup(f"{style}{palette()}"),
+    return fill(
+        "page.html",
         scale=words.SCALE,
         views=views,
         title=f"{len(views)} runs compared" if several else f"{views[0].name}: {views[0].title}",
@@ -146,15 +127,8 @@ def render(records: Sequence[RunRecord], *, public: bool = False, public_evaluat
         caution=_caution(records) if several else "",
         charts=charts,
         private_charts=private_figures("all", runs) if several and not public else [],
-        version=__version__,
-        count=numbers.count,
         up=numbers.up,
     )
-
-
-def _unbroken(item: Any) -> Any:
-    """No line ends between a number and its percent sign."""
-    return item.replace(" %", "\N{NO-BREAK SPACE}%") if isinstance(item, str) else item
 
 
 def _charts(name: str, runs: Sequence[Named], *, measured: bool) -> list[Figure]:
@@ -347,7 +321,9 @@ def _noise(run: RunRecord) -> str:
     """Its noise multiplier; of a vote the noise on a count, in votes."""
     if run.plan.get("noise_std"):
         return f"{numbers.near(run.plan['noise_std'], 3)} votes"
-    return numbers.near(run.plan["noise_multiplier"], 3) if run.plan.get("noise_multiplier") else "none"
+    if run.plan.get("noise_multiplier"):
+        return numbers.near(run.plan["noise_multiplier"], 3)
+    return "in the labels" if run.statement.unit == "label" else "none"
 
 
 def _whom(run: RunRecord) -> str:
@@ -356,10 +332,13 @@ def _whom(run: RunRecord) -> str:
     return "nobody: simulation only" if run.seeded else words.unit_name(run.statement.unit)
 
 
+_SEVERAL = {"example": "examples", "label": "labels"}
+
+
 def _population(run: RunRecord) -> str:
     if not run.statement.population:
         return "–"
-    return f"{numbers.count(run.statement.population)} {'examples' if run.statement.unit == 'example' else 'users'}"
+    return f"{numbers.count(run.statement.population)} {_SEVERAL.get(run.statement.unit, 'users')}"
 
 
 def _before_and_after(run: RunRecord, far: str) -> str:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -144,12 +145,14 @@ class Evaluation:
         about: counts of images, users, classes and pairs, those that are known.
         untrained, trained: None if not measured.
         seen: the trained model on people who took part, which is private; None if not measured.
+        stages: the models of the first, second, … stage, of a run that has some.
     """
 
     about: dict[str, int]
     untrained: Score | None
     trained: Score | None
     seen: Score | None = None
+    stages: tuple[Score, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -179,12 +182,13 @@ class RunRecord:
     @property
     def rounds_planned(self) -> int:
         """Rounds or steps that the plan has as a number; else those that the ledger counts."""
-        return int(self.plan.get("rounds") or self.plan.get("steps") or self.ledger.rounds)
+        stages = len(self.plan.get("stages") or ())
+        return int(self.plan.get("rounds") or self.plan.get("steps") or stages or self.ledger.rounds)
 
     @property
     def counted(self) -> str:
-        """What a run is made of, several: rounds, steps, or the queries of a vote."""
-        return next((name for name in ("queries", "steps") if name in self.plan), "rounds")
+        """What a run is made of, several: rounds, steps, stages, or the queries of a vote."""
+        return next((name for name in ("queries", "steps", "stages") if name in self.plan), "rounds")
 
     @property
     def finished(self) -> bool:
@@ -281,7 +285,9 @@ def _ledger(path: Path, statement: Statement) -> LedgerCheck:
     except InputError:
         cost, epsilon = promised(statement.epsilon, statement.delta, adjacency), None
     whole = "rounds" in totals.last
-    rounds = totals.last["rounds"] if whole else totals.last.get("round", totals.last.get("queries", totals.releases))
+    rounds = next(
+        (totals.last[name] for name in ("rounds", "round", "stage", "queries") if name in totals.last), totals.releases
+    )
     if not isinstance(rounds, int):
         raise InputError(f"{path}, its last release is in round {rounds!r:.80}, which is no number; take a whole copy")
     head = totals.head if totals.entries else ""
@@ -313,7 +319,8 @@ def _evaluation(value: Any) -> Evaluation:
     untrained, trained, seen = (
         _score(value[name]) if name in value else None for name in ("untrained", "trained", SEEN)
     )
-    return Evaluation(about, untrained, trained, seen)
+    stages = takewhile(value.__contains__, (f"stage {number}" for number in count(1)))
+    return Evaluation(about, untrained, trained, seen, tuple(_score(value[name]) for name in stages))
 
 
 def _score(value: Any) -> Score:

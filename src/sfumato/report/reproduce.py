@@ -80,6 +80,7 @@ _GIVEN = {
     "users": "model, users",
     "examples": "model, examples",
     "agents": "agents, pool, model, student=student",
+    "labels": "model, examples",
 }
 """What a plan is given, by its kind of records."""
 

@@ -35,6 +35,7 @@ _TOOK_PART = {
     "replace": "whether {unit} took part or another one in its place",
     "zero_out": "whether {unit} contributed or contributed nothing",
 }
+_WHICH = "which of two values a label has"
 _FPRS = (0.001, FPR, 0.1)
 SCALE = (
     "The words for the protection follow from what a test finds that suspects 1 % of the outsiders: "
@@ -92,7 +93,7 @@ def promise(run: RunRecord) -> list[str]:
     if not run.guaranteed:
         return [run.verdict.void]
     unit, explained = _UNITS[statement.unit]
-    hidden = _TOOK_PART[statement.adjacency].format(unit=unit)
+    hidden = _WHICH if statement.unit == "label" else _TOOK_PART[statement.adjacency].format(unit=unit)
     would = "would hide" if run.seeded else "hides"
     told = (
         f"The released model {would} {hidden}. A test of this that is wrong in one case with probability p is right in "
@@ -108,10 +109,11 @@ def meaning(run: RunRecord) -> list[tuple[str, str]]:
     if not run.guaranteed:
         return []
     unit = unit_name(statement.unit)
+    guessed = _WHICH if statement.unit == "label" else f"that {unit} took part"
     right = percent((1 + cost.advantage()) / 2)
     rows = [
         (
-            f"Somebody thinks it even odds that {unit} took part. How often can they be right, with the model?",
+            f"Somebody thinks it even odds {guessed}. How often can they be right, with the model?",
             f"at most {right} of the time; without it, 50 %",
         )
     ]
@@ -174,14 +176,17 @@ def not_covered(run: RunRecord) -> list[str]:
         return ["Nothing is covered: neither the model, nor anything else that was computed from the records."]
     unit = unit_name(run.statement.unit)
     epsilon = run.statement.epsilon
+    leaves, kept = "what was released", "what was measured"
+    if run.counted in ("rounds", "steps"):
+        leaves = "the model after any round, the ledger and the plan"
+        kept = "the losses, the clipping figures and the timings in metrics.jsonl"
+    more = ", and with a larger δ" if run.statement.delta else ""
     lines = [
-        "Whoever ran the training. They saw the records. The promise is about what leaves: the model after any round, "
-        "the ledger and the plan.",
-        "What was computed without noise: the losses, the clipping figures and the timings in metrics.jsonl, and the "
-        "folder checkpoint/.",
+        f"Whoever ran it. They saw the records. The promise is about what leaves: {leaves}.",
+        f"What was computed without noise: {kept}, and the folder checkpoint/.",
         "What can be learned about everybody. A model may tell something of a person who never took part.",
         f"Several together. Where {unit} is covered with ε = {up(epsilon)}, two that always come together "
-        f"are covered with {up(2 * epsilon)}, and with a larger δ.",
+        f"are covered with {up(2 * epsilon)}{more}.",
         "Other releases from the same records. Their costs add up, those of runs that were thrown away included.",
     ]
     if run.evaluation or (run.metrics and run.metrics.measured):

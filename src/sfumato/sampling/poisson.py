@@ -1,7 +1,8 @@
 """Poisson sampling: every unit takes part on its own coin, and nobody's coin depends on another.
 
 Unit: whatever is indexed (a user in the federated plans). Guarantees that the cohort's size is random, that it can
-be empty, and that amplification by sampling holds for adding or removing a unit (Mironov, Talwar, Zhang 2019).
+be empty, and that amplification by sampling holds for adding or removing a unit (Mironov, Talwar, Zhang 2019). Coins
+depend on no record, so it also holds for what replaces one: a unit whose place is public, such as a label.
 
 >>> from sfumato._random import RandomSource
 >>> sampling = PoissonSampling(sampling_rate=0.01, population=1000)
@@ -28,19 +29,18 @@ class PoissonSampling:
     Attributes:
         sampling_rate: probability that a unit takes part in a round, in (0, 1].
         population: the public number of units that the rate was computed from.
+        adjacency: "add_remove", since the rate does not depend on who is present; or "replace", where who is present
+            is public.
     """
 
     sampling_rate: float
     population: int
+    adjacency: Adjacency = "add_remove"
 
     def __post_init__(self) -> None:
         _check.between(0.0, 1.0, ends="(]", sampling_rate=self.sampling_rate)
         _check.whole(population=self.population)
-
-    @property
-    def adjacency(self) -> Adjacency:
-        """Adding or removing one unit; the rate does not depend on who is present."""
-        return "add_remove"
+        _check.one_of(("add_remove", "replace"), adjacency=self.adjacency)
 
     def draw(self, present: int, round: int, source: RandomSource) -> np.ndarray:
         """Toss one coin for each of the `present` units; int64 indices, sorted, possibly none."""

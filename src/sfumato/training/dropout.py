@@ -11,12 +11,13 @@ def seed_dropout(seed: int, device: torch.device) -> None:
         torch.cuda.manual_seed(seed)
 
 
-def draws(model: nn.Module, inputs: Tensor) -> bool:
+def draws(model: nn.Module, *inputs: Tensor) -> bool:
     """Whether a forward pass takes random numbers; they are taken back."""
-    with torch.random.fork_rng([inputs.device] if inputs.is_cuda else [], device_type="cuda"), torch.no_grad():
-        before = _states(inputs.device)
-        model(inputs)
-        return not all(torch.equal(*pair) for pair in zip(before, _states(inputs.device), strict=True))
+    device = inputs[0].device
+    with torch.random.fork_rng([device] if device.type == "cuda" else [], device_type="cuda"), torch.no_grad():
+        before = _states(device)
+        model(*inputs)
+        return not all(torch.equal(*pair) for pair in zip(before, _states(device), strict=True))
 
 
 def _states(device: torch.device) -> list[Tensor]:

@@ -85,7 +85,7 @@ _CLIENTS = (
 
 
 def _assumptions(plan: Plan, private_sum: PrivateSum, rounds: int) -> list[str]:
-    lines = [not_seen(rounds) if plan.unit == "example" else _CLIENTS, _GIVEN, _SPLIT]
+    lines = [not_seen(rounds) if plan.unit in ("example", "label") else _CLIENTS, _GIVEN, _SPLIT]
     if isinstance(private_sum.grouping, VirtualClients):
         lines.append(
             "Sampled users are assigned to virtual clients independently and uniformly, and one user can move the "

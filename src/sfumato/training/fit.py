@@ -175,7 +175,7 @@ def _refuse_arrays(given: Any, name: str, unit: str) -> None:
     """Refuse what other libraries train on: it does not say what one unit is, or how often a loader shows it."""
     if not isinstance(given, tuple | list | dict | np.ndarray | Tensor | DataLoader | Dataset):
         return
-    if unit == "example":
+    if unit in ("example", "label"):
         remedy = (
             "make a data set with sfumato.data.examples_from_arrays(x, y, num_classes=…), or train in a loop of your "
             "own with plan.open(model, optimizer, dataset)"

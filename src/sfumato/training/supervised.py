@@ -29,6 +29,7 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.data import to_tensor
+from sfumato.data.singles import as_singles
 from sfumato.models import refuse_no_values
 from sfumato.training.dropout import draws, seed_dropout
 from sfumato.training.optimizers.optimizer import Optimizer, OptimizerName
@@ -37,6 +38,14 @@ from sfumato.training.trainable import copied
 
 _AT_ONCE = 512  # rows of which outputs are computed together
 _OFF_ONE = 1e-4  # by which a row of soft labels may miss the sum of 1, which single precision does
+
+Loss = Literal["cross_entropy", "squared", "absolute", "poisson"]
+
+_OF_NUMBERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "squared": functional.mse_loss,
+    "absolute": functional.l1_loss,
+    "poisson": functional.poisson_nll_loss,  # of logarithms, without log y!
+}
 
 _GENERATOR = threading.Lock()
 """Held by whoever draws from torch's generator, of which a process has one."""
@@ -55,6 +64,9 @@ class AddedLoss:
     parameters: Sequence[nn.Parameter]
     loss: Callable[[float], Tensor]
 
+
+Inputs = np.ndarray | tuple[np.ndarray, ...]
+"""Rows [n, …] of what a model is called with: one array, or one for each of its arguments."""
 
 LossAdder = Callable[[nn.Module, RandomSource, torch.device], AbstractContextManager[AddedLoss]]
 """Builds a term for the copy that is trained; what it hung into the copy is gone when it is left."""
@@ -77,6 +89,9 @@ class Supervised:
             attributes.
         mixup: alpha > 0 mixes each batch with itself in another order, inputs and losses, by a share from
             Beta(alpha, alpha) (Zhang et al. 2018, arXiv 1710.09412); 0 does not.
+        loss: what a step lowers: the cross-entropy of classes, soft labels or attributes; or of numbers, for which the
+            model has one output: the squared or the absolute error, or Poisson's exp(s) - y s with an output s that is
+            the logarithm of a rate.
     """
 
     epochs: int = 20
@@ -89,6 +104,7 @@ class Supervised:
     schedule: Literal["constant", "cosine"] = "constant"
     label_smoothing: float = 0.0
     mixup: float = 0.0
+    loss: Loss = "cross_entropy"
 
     def __post_init__(self) -> None:
         _check.whole(epochs=self.epochs, batch_size=self.batch_size)
@@ -96,17 +112,21 @@ class Supervised:
             _check.whole(steps=self.steps)
         _check.between(0.0, 1.0, ends="[)", label_smoothing=self.label_smoothing)
         _check.non_negative(mixup=self.mixup)
+        _check.one_of(("cross_entropy", *_OF_NUMBERS), loss=self.loss)
+        if self.label_smoothing and self.loss in _OF_NUMBERS:
+            raise InputError(f"label_smoothing is for classes, got loss={self.loss}; leave it out")
         _ = self._optimizer, self._schedule(1)  # both check their fields
 
     def fit(
         self,
         model: nn.Module,
-        inputs: np.ndarray,
+        inputs: Inputs,
         targets: np.ndarray,
         *,
         source: RandomSource,
         device: str = "cpu",
         added: LossAdder | None = None,
+        watch: Callable[[int, int], None] | None = None,
     ) -> nn.Module:
         """Train a copy of a module.
 
@@ -114,12 +134,14 @@ class Supervised:
 
         Args:
             model: where the training starts; it stays as it is. Parameters without `requires_grad` stay, too.
-            inputs: rows [n, …] as a data set stores them; `to_tensor` turns them into what the model takes.
+            inputs: rows [n, …] as a data set stores them, of each of the model's arguments; `to_tensor` turns them into
+                what the model takes.
             targets: classes, int64 [n]; or soft labels, float [n, C], each row a distribution; or attributes,
-                bool [n, A].
+                bool [n, A]; with a loss of numbers, numbers [n].
             source: of the order and of what the model draws; it must be of this training alone.
             device: where to train.
             added: a term of the loss beside that of the targets; None for none.
+            watch: is told after each step how many are done, and of how many; what it raises ends the training.
 
         Returns:
             the trained copy on that device, in evaluation mode.
@@ -128,31 +150,33 @@ class Supervised:
             InputError: no examples, or targets that fit neither these kinds nor the model.
         """
         refuse_no_values(model)
-        targets = checked_targets(targets, len(inputs))
+        given = each_of(inputs)
+        targets = checked_targets(targets, len(given[0]), self.loss)
         trained = copied(model).to(device).train()
-        where, few = torch.device(device), inputs[:2]
+        where, few = torch.device(device), tuple(rows[:2] for rows in given)
         with ExitStack() as stack:
             if _draws(model, few, where):
                 stack.enter_context(_drawing(source.seed64("supervised draws"), where))
             term = None if added is None else stack.enter_context(added(trained, source, where))
-            self._steps(trained, inputs, targets, source, where, term)
+            self._steps(trained, given, targets, source, where, term, watch)
         return trained.eval()
 
     def _steps(
         self,
         trained: nn.Module,
-        inputs: np.ndarray,
+        inputs: tuple[np.ndarray, ...],
         targets: np.ndarray,
         source: RandomSource,
         device: torch.device,
         added: AddedLoss | None,
+        watch: Callable[[int, int], None] | None,
     ) -> None:
         """All steps, in place."""
-        loss_of = loss_for(targets, self.label_smoothing)
+        loss_of = loss_for(targets, self.label_smoothing, self.loss)
         parameters = [parameter for parameter in trained.parameters() if parameter.requires_grad]
         optimizer = self._optimizer([*parameters, *(() if added is None else added.parameters)])
-        batches = -(-len(targets) // self.batch_size)
-        steps = self.steps or self.epochs * batches
+        batches = self._batches(len(targets))
+        steps = self.steps_for(len(targets))
         schedule = self._schedule(steps)
         norms = [layer for layer in trained.modules() if isinstance(layer, _BatchNorm) and layer.training]
         order = batches_in_order(source, "supervised", len(targets), batches)
@@ -162,12 +186,13 @@ class Supervised:
                 norm.train(len(rows) > 1)
             for group in optimizer.param_groups:
                 group["lr"] = self.learning_rate * schedule.factor(step)
-            given, wanted = to_tensor(inputs[rows]).to(device), torch.from_numpy(targets[rows]).to(device)
+            given = [to_tensor(each[rows]).to(device) for each in inputs]
+            wanted = torch.from_numpy(targets[rows]).to(device)
             mixed = self._mixed(len(rows), source, step) if self.mixup else None
             if mixed is not None:
                 share, other = mixed
-                given = share * given + (1 - share) * given[other]
-            outputs = trained(given)
+                given = [share * each + (1 - share) * each[other] for each in given]
+            outputs = trained(*given)
             if not step:
                 _refuse_outputs(outputs, targets)
             loss = loss_of(outputs, wanted)
@@ -178,6 +203,16 @@ class Supervised:
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
+            if watch is not None:
+                watch(step + 1, steps)
+
+    def steps_for(self, examples: int) -> int:
+        """How many steps the training of so many examples takes."""
+        return self.steps or self.epochs * self._batches(examples)
+
+    def _batches(self, examples: int) -> int:
+        """Into which an epoch is cut."""
+        return -(-examples // self.batch_size)
 
     def _mixed(self, count: int, source: RandomSource, step: int) -> tuple[float, Tensor]:
         """The share of a batch's own inputs, and the order of those that are mixed in."""
@@ -213,29 +248,40 @@ def batches_in_order(source: RandomSource, name: str, examples: int, batches: in
         epoch += 1
 
 
-def outputs(model: nn.Module, inputs: np.ndarray, *, device: str = "cpu") -> np.ndarray:
+def each_of(inputs: Inputs) -> tuple[np.ndarray, ...]:
+    """The rows of each of the model's arguments."""
+    return inputs if isinstance(inputs, tuple) else (inputs,)
+
+
+def outputs(model: nn.Module, inputs: Inputs, *, device: str = "cpu") -> np.ndarray:
     """What a module in evaluation mode gives for rows as a data set stores them, float32 [n, …], in bounded memory."""
-    was_training = model.training
+    was_training, rows = model.training, each_of(inputs)
     model.eval()
     found = []
     try:
         with torch.inference_mode():
-            for start in range(0, max(1, len(inputs)), _AT_ONCE):
-                batch = to_tensor(inputs[start : start + _AT_ONCE])
-                found.append(model(batch.to(device)).float().cpu().numpy())
+            for start in range(0, max(1, len(rows[0])), _AT_ONCE):
+                batch = [to_tensor(each[start : start + _AT_ONCE]).to(device) for each in rows]
+                found.append(model(*batch).float().cpu().numpy())
     finally:
         model.train(was_training)
     return np.concatenate(found)
 
 
-def checked_targets(targets: np.ndarray, examples: int) -> np.ndarray:
-    """Targets as `Supervised.fit` takes them: int64 [n], float32 [n, C] or bool [n, A].
+def checked_targets(targets: np.ndarray, examples: int, loss: Loss = "cross_entropy") -> np.ndarray:
+    """Targets as `Supervised.fit` takes them: int64 [n], float32 [n, C] or bool [n, A]; numbers float32 [n].
 
     Raises:
-        InputError: they are of another kind, not one for each example, or no distributions.
+        InputError: they are of another kind, not one for each example, no distributions, or not finite.
     """
     if not examples or len(targets) != examples:
         raise InputError(f"training needs examples with a target each, got {examples} and {len(targets)} targets")
+    if loss in _OF_NUMBERS:
+        if targets.ndim != 1 or targets.dtype.kind not in "iuf":
+            raise InputError(f"loss={loss} needs a number [n] for each example, got {targets.dtype} {targets.shape}")
+        if loss == "poisson" and (targets < 0).any():
+            raise InputError(f"loss=poisson needs numbers >= 0, got {targets[targets < 0][0]:g}; take another loss")
+        return as_singles(targets, "targets")
     if targets.ndim == 1 and targets.dtype.kind in "iu":
         return targets.astype(np.int64, copy=False)
     if targets.ndim == 2 and targets.dtype.kind == "b":
@@ -250,14 +296,22 @@ def checked_targets(targets: np.ndarray, examples: int) -> np.ndarray:
     return targets.astype(np.float32, copy=False)
 
 
-def loss_for(targets: np.ndarray, label_smoothing: float = 0.0) -> Callable[[Tensor, Tensor], Tensor]:
-    """The mean loss that goes with targets of this kind: binary cross-entropy for attributes, else cross-entropy."""
+def loss_for(
+    targets: np.ndarray, label_smoothing: float = 0.0, loss: Loss = "cross_entropy"
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """The mean loss that goes with targets of this kind; cross-entropy is binary for attributes."""
+    if loss in _OF_NUMBERS:
+        return lambda outputs, wanted: _OF_NUMBERS[loss](outputs.reshape(wanted.shape), wanted)
     if targets.dtype.kind == "b":
         return lambda logits, wanted: functional.binary_cross_entropy_with_logits(logits, wanted.to(logits.dtype))
     return lambda logits, wanted: functional.cross_entropy(logits, wanted, label_smoothing=label_smoothing)
 
 
 def _refuse_outputs(outputs: Tensor, targets: np.ndarray) -> None:
+    if targets.dtype.kind == "f" and targets.ndim == 1:
+        if outputs.shape[1:].numel() != 1:
+            raise InputError(f"numbers need one output an example, the model gives {tuple(outputs.shape[1:])}")
+        return
     if targets.ndim == 2 and outputs.dim() == 2 and outputs.shape[1] == targets.shape[1]:
         return
     needed = targets.shape[1] if targets.ndim == 2 else int(targets.max()) + 1
@@ -268,14 +322,14 @@ def _refuse_outputs(outputs: Tensor, targets: np.ndarray) -> None:
         raise InputError(f"classes must be >= 0, got {int(targets.min())}; number them from 0")
 
 
-def _draws(model: nn.Module, inputs: np.ndarray, device: torch.device) -> bool:
+def _draws(model: nn.Module, inputs: tuple[np.ndarray, ...], device: torch.device) -> bool:
     """Whether the model takes random numbers, tried with a copy: a pass may write into batch norm and the like."""
     tried = copied(model).to(device).train()
     for layer in tried.modules():
         if isinstance(layer, _BatchNorm):
             layer.eval()  # a single row has no statistics
     with _GENERATOR:
-        return draws(tried, to_tensor(inputs).to(device))
+        return draws(tried, *(to_tensor(rows).to(device) for rows in inputs))
 
 
 @contextmanager

@@ -26,8 +26,9 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.data import ExampleDataset, UserDataset
 from sfumato.training import OptimizerName
+from sfumato.training.scores import require_outputs
 from sfumato.training.supervised import Supervised
-from sfumato.voting.fit import VotingPlan, refuse_outputs
+from sfumato.voting.fit import VotingPlan
 from sfumato.voting.voters.dann import DANN
 from sfumato.voting.voters.trained import TrainedVoter
 
@@ -103,7 +104,7 @@ class AEDPFL(VotingPlan):
         source: RandomSource,
         device: str,
     ) -> TrainedVoter:
-        refuse_outputs(how, pool, agents.num_classes, "model", device)
+        require_outputs(how, pool, classes=agents.num_classes, whose="model", device=device, where="the pool")
         return TrainedVoter(
             agents,
             pool,

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from sfumato._check import InputError, first_line, whole
+from sfumato._check import InputError, whole
 from sfumato._random import RandomSource
 from sfumato.accounting import Budget
 from sfumato.data import ExampleDataset, UserDataset
 from sfumato.runs import Run, share_cores
-from sfumato.training.supervised import outputs
+from sfumato.training.scores import require_outputs
 from sfumato.voting.classes import numbered_alike
 from sfumato.voting.course import Progress, Vote, silent
 from sfumato.voting.plan import VotingSettings
@@ -176,7 +176,9 @@ class VotingPlan(VotingSettings):
                 )
         lesson = pool if student is None else plan.lesson(pool, how, device)
         if student is not None:
-            refuse_outputs(student, lesson, agents.num_classes, "student", device)
+            require_outputs(
+                student, lesson, classes=agents.num_classes, whose="student", device=device, where="the pool"
+            )
             test = None if test is None else plan.lesson(test, how, device)
         return _Ready(plan, pool, places, question, lesson, test)
 
@@ -248,16 +250,3 @@ def _refuse_not_finite(inputs: np.ndarray, whose: str) -> None:
             f"{whose} has records with NaN or infinity, {int(wrong.sum())} of {len(inputs)}, the first at its place "
             f"{int(np.argmax(wrong))}; fill them in or leave them out"
         )
-
-
-def refuse_outputs(model: nn.Module, pool: ExampleDataset, classes: int, whose: str, device: str) -> None:
-    """Refuse a model that does not give one output a class for an example of the pool."""
-    if not isinstance(model, nn.Module):
-        raise InputError(f"the {whose} must be a torch module, got {type(model).__name__}")
-    (inputs,), _ = pool.examples(np.arange(1))
-    try:
-        given = outputs(model, inputs, device=device)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        raise InputError(f"the {whose} cannot read an example of the pool: {first_line(error)}") from None
-    if given.shape != (1, classes):
-        raise InputError(f"the {whose} must give {classes} outputs for an example, one a class, got {given.shape[1:]}")

@@ -141,7 +141,9 @@ def test_which_column_is_the_input_is_asked_where_it_is_not_clear(album: dict[st
         two, user="person"
     )
     none = pa.table({"x": X, "who": WHO})
-    assert "no column has pictures, so name the input" in _refusal(none, user="who")
+    said = _refusal(none, user="who")
+    assert "no column has pictures, so name the input" in said
+    assert "several columns by a schema (--schema FILE)" in said
     only = pa.table({"a": album["image"]})
     assert "the pictures of a are the user or the label, and no other column has any" in _refusal(only, user="a")
     assert "a user's examples have one input, got a, b" in _refusal(two, input=("a", "b"), user="person")

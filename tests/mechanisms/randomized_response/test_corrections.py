@@ -10,6 +10,7 @@ from sfumato.mechanisms.randomized_response import (
     LabelResponse,
     backward_loss,
     forward_loss,
+    unbiased_numbers,
     unbiased_targets,
 )
 
@@ -66,3 +67,16 @@ def test_without_noise_the_forward_loss_is_the_cross_entropy():
     logits, reports = torch.randn(6, 3, generator=torch.Generator().manual_seed(1)), torch.arange(6) % 3
     found = forward_loss(logits, torch.eye(3)[reports])
     assert torch.allclose(found, torch.nn.functional.cross_entropy(logits, reports, reduction="none"))
+
+
+def test_unbiased_numbers_of_a_response_that_tells_labels_apart_are_those_of_its_inverse():
+    table = LabelResponse(epsilon=1.0, classes=4, size=4).probabilities()
+    values = np.array([0.0, 1.0, 5.0, 20.0])
+    for prior in (np.full(4, 0.25), np.array([0.7, 0.3, 0.0, 0.0])):
+        np.testing.assert_allclose(unbiased_numbers(table, values, prior), unbiased_targets(table) @ values, atol=1e-6)
+
+
+def test_labels_that_no_report_tells_apart_get_their_mean_under_the_prior():
+    table = np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9]])
+    found = table @ unbiased_numbers(table, np.array([1.0, 4.0, 7.0]), np.array([0.6, 0.2, 0.2]))
+    np.testing.assert_allclose(found, [1.75, 1.75, 7.0])

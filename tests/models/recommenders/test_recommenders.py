@@ -11,8 +11,16 @@ from sfumato.models import RECOMMENDERS, linear_head, matrix_factorization, reco
 
 ITEMS, USERS = 12, 5
 OPTIONS = {
-    "matrix_factorization": ({"factors": 4}, {"factors": 4, "biases": True, "offset": 3.5}),
-    "neural": ({"factors": 4, "hidden": (6, 3)}, {"factors": 3, "hidden": (5,), "offset": 3.5}),
+    "matrix_factorization": (
+        {"factors": 4},
+        {"factors": 4, "biases": True, "offset": 3.5},
+        {"factors": 4, "biases": True, "classes": 3},
+    ),
+    "neural": (
+        {"factors": 4, "hidden": (6, 3)},
+        {"factors": 3, "hidden": (5,), "offset": 3.5},
+        {"factors": 3, "hidden": (5,), "classes": 3},
+    ),
 }
 EVERY = [(name, options) for name in RECOMMENDERS for options in OPTIONS[name]]
 
@@ -129,8 +137,10 @@ def test_a_user_that_the_server_does_not_know_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("name", "options"), EVERY)
-def test_nothing_to_tell_is_no_value(name: str, options: dict) -> None:
-    assert _build(name, options)(torch.zeros(0, 1, dtype=torch.int64)).shape == (0,)
+def test_a_model_tells_a_value_or_a_logit_of_each_class_and_nothing_of_nothing(name: str, options: dict) -> None:
+    each = (options["classes"],) if "classes" in options else ()
+    for rows in (0, 2):
+        assert _build(name, options)(torch.zeros(rows, 1, dtype=torch.int64)).shape == (rows, *each)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +153,8 @@ def test_nothing_to_tell_is_no_value(name: str, options: dict) -> None:
         (lambda: matrix_factorization(3, factors=0), "factors must be"),
         (lambda: matrix_factorization(3, users=0), "users must be"),
         (lambda: matrix_factorization(3, offset=float("nan")), "offset must be a finite number"),
+        (lambda: matrix_factorization(3, classes=1), "classes must be"),
+        (lambda: matrix_factorization(3, classes=5, offset=3.5), "offset=3.5 is for values"),
         (lambda: linear_head(0, 2), "features must be"),
     ],
 )

@@ -3,6 +3,9 @@
 >>> from sfumato.accounting import Gaussian
 >>> in_words(Gaussian(1.1).poisson(0.01) * 1000)
 '1,000 × gaussian (noise multiplier 1.1), Poisson sample 0.01'
+>>> from sfumato.accounting import NoisyVote
+>>> in_words(NoisyVote(noise_std=2.0))  # what was left out is not told
+'1 × noisy vote (noise std 2, level agent)'
 """
 
 from dataclasses import fields
@@ -27,7 +30,7 @@ def single_in_words(event: Event) -> str:
     if isinstance(event, WithoutReplacement):
         return f"{single_in_words(event.event)}, {event.sample_size:,} of {event.population:,}"
     values = [(field.name, getattr(event, field.name)) for field in fields(event)]  # pyright: ignore[reportArgumentType]
-    inside = ", ".join(f"{name.replace('_', ' ')} {_value(value)}" for name, value in values if value != "")
+    inside = ", ".join(f"{name.replace('_', ' ')} {_value(value)}" for name, value in values if value not in ("", None))
     name = event.kind.replace("_", " ")
     return f"{name} ({inside})" if inside else name
 

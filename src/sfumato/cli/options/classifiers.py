@@ -12,7 +12,7 @@ from sfumato import models
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.cli.console import say
-from sfumato.cli.options.examples import ExampleDataOptions, read_examples
+from sfumato.cli.options.examples import LabelledDataOptions, read_examples
 from sfumato.cli.options.named_values import named_values
 from sfumato.cli.own_model import is_own, own_model
 from sfumato.data import ExampleDataset, to_tensor
@@ -27,9 +27,9 @@ class ClassifierOptions:
 
     Attributes:
         model: lenet5, lenet300_100, vgg, resnet18, resnet20, wrn16_4 or scatternet for pictures, bilstm or transformer
-            for texts, ctr for tables, lenet300_100 for numbers alone. It gets an output for each class, or for each
-            number of a target. Or package.module:factory, an importable class or function without arguments that gives
-            a torch module; the folder that you are in is searched too.
+            for texts, ctr for tables, lenet300_100 for numbers alone, matrix_factorization or neural for ratings. It
+            gets an output for each class, or for each number of a target. Or package.module:factory, an importable
+            class or function without arguments that gives a torch module; the folder that you are in is searched too.
         normalisation: none, layer, group or public_batch, where the model has the choice; None for its own.
         model_options: more of the model's own settings as name=value, for example hidden=64.
         public_inputs: for public_batch: data whose first 128 examples are public; they are never private records.
@@ -51,7 +51,7 @@ def build_classifier(
     *,
     load: bool,
     quiet: bool,
-    reading: ExampleDataOptions | None = None,
+    reading: LabelledDataOptions | None = None,
 ) -> nn.Module:
     """The classifier at the start of a run.
 
@@ -90,14 +90,16 @@ def _own(options: ClassifierOptions, source: RandomSource) -> nn.Module:
 
 
 def _of_the_catalogue(
-    options: ClassifierOptions, data: ExampleDataset, source: RandomSource, *, reading: ExampleDataOptions | None
+    options: ClassifierOptions, data: ExampleDataset, source: RandomSource, *, reading: LabelledDataOptions | None
 ) -> nn.Module:
     generator = torch.Generator().manual_seed(source.seed64("initial model"))
     chosen = named_values(options.model_options)
+    if options.model in models.RECOMMENDERS:
+        return _recommender(options, data, chosen, generator)
     if options.normalisation is not None:
         chosen["normalisation"] = options.normalisation
     if options.public_inputs is not None:
-        public = read_examples(options.public_inputs, reading or ExampleDataOptions())
+        public = read_examples(options.public_inputs, reading or LabelledDataOptions())
         chosen["public_inputs"] = to_tensor(public.examples(range(min(128, len(public))))[0][0])
     elif options.normalisation == "public_batch":
         raise InputError("normalisation public_batch needs public data for its statistics; give --public-inputs PATH")
@@ -105,6 +107,24 @@ def _of_the_catalogue(
     _refuse_unlike_pictures(options.model, data)
     _refuse_ids(options.model, data)
     return models.classifier(options.model, _outputs(data), data.input_shapes, generator=generator, **chosen)
+
+
+def _recommender(
+    options: ClassifierOptions, data: ExampleDataset, chosen: dict[str, Any], generator: torch.Generator
+) -> nn.Module:
+    """A model of an item and a user, of each of which the data tell how many there are."""
+    for flag, value in (("--normalisation", options.normalisation), ("--public-inputs", options.public_inputs)):
+        if value is not None:
+            raise InputError(f"{flag} is for other models, {options.model} has no such layer; leave it out")
+    if data.columns != (("item", "user"),):
+        raise InputError(
+            f"{options.model} reads ratings, the numbers of an item and a user, got {data}; give ratings as --data, "
+            "or another --model"
+        )
+    items, users = data.vocabulary_sizes
+    return models.recommender(
+        options.model, items, generator=generator, **{"users": users, "classes": data.num_classes, **chosen}
+    )
 
 
 def _outputs(data: ExampleDataset) -> int:

@@ -1,21 +1,24 @@
 """Options that say which examples are read, and which of them are kept out of training to test on."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import tyro
 
 from sfumato import data as datasets
 from sfumato._check import InputError, whole
 from sfumato.cli.console import bar, say
+from sfumato.cli.options.ratings import RatingOptions
 from sfumato.cli.options.share import refuse_share
 from sfumato.data import ExampleDataset
+from sfumato.data.ratings.records import is_movielens
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExampleDataOptions:
+class LabelledDataOptions:
     """The records.
 
     Attributes:
@@ -40,7 +43,6 @@ class ExampleDataOptions:
         test: test data from a place of their own.
         test_share: the share kept for the test, below 1: each example goes there with this probability, so the number
             is near the share. Without it, the test part that the data come with, else 0.2; 0 for no test.
-        validation_share: the same for the validation data, which are measured during the run.
         split_seed: public; chooses which examples go where.
     """
 
@@ -57,22 +59,71 @@ class ExampleDataOptions:
     store: Path | None = None
     test: str | None = None
     test_share: float | None = None
-    validation_share: float = 0.0
     split_seed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
+class RatedDataOptions(RatingOptions, LabelledDataOptions):
+    """The records, which may be ratings: who rated what is public, and the value is the label.
+
+    Attributes:
+        user: for ratings in a table: the column of users.
+        rating_classes: for ratings: public numbers, ascending, each of which is a class: 1 2 3 4 5, for example. Every
+            value goes to the nearest one. Without them values are numbers.
+    """
+
+    user: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    rating_classes: tuple[float, ...] = ()
+
+    def rated(self, path: str) -> bool:
+        """Whether a place holds ratings."""
+        if self.item is not None or self.value is not None:
+            return True
+        return self.input is None and self.label is None and self.schema is None and is_movielens(Path(path))
+
+    def refuse_rules(self, path: str) -> None:
+        """Refuse what would not be read of other data.
+
+        Raises:
+            InputError: names the first such option.
+        """
+        given = {"user": self.user, **self.of_ratings(), "rating_classes": self.rating_classes or None}
+        for name, value in given.items():
+            if value is not None:
+                flag = name.replace("_", "-")
+                raise InputError(f"--{flag} is for ratings, which {path} has not; name --user, --item and --value, too")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleDataOptions(LabelledDataOptions):
+    """The records, of which some are watched.
+
+    Attributes:
+        validation_share: the share kept for the validation data, which are measured during the run; as --test-share.
+    """
+
+    validation_share: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExampleParts:
-    """What to train on, to watch and to test on; None for a part that is not wanted."""
+    """What to train on, to watch and to test on; None for a part that is not wanted.
+
+    Attributes:
+        places: of what to train on among the records that were read, int64.
+        count: of those records.
+    """
 
     train: ExampleDataset
     validation: ExampleDataset | None
     test: ExampleDataset | None
+    places: np.ndarray
+    count: int
 
 
 def read_examples(
     path: str,
-    options: ExampleDataOptions,
+    options: LabelledDataOptions,
     part: Literal["train", "test"] = "train",
     label_values: Sequence[str] | None = None,
     *,
@@ -91,6 +142,10 @@ def read_examples(
         InputError: it is not there, not understood, or holds something that is refused.
     """
     with bar("reading") as progress:
+        if isinstance(options, RatedDataOptions):
+            if options.rated(path):
+                return _ratings(path, options, part, progress)
+            options.refuse_rules(path)
         return datasets.load_examples(
             path,
             part,
@@ -110,12 +165,26 @@ def read_examples(
         )
 
 
-def read_example_parts(options: ExampleDataOptions, *, classes: bool = True, quiet: bool) -> ExampleParts:
+def _ratings(
+    path: str, options: RatedDataOptions, part: Literal["train", "test"], progress: Callable[[int, int], None]
+) -> ExampleDataset:
+    """Each rating as an example."""
+    if part != "train":
+        raise datasets.MissingPart(f"{path} is not divided into train and test; give a --test-share")
+    found = datasets.load(path, user=options.user, **options.of_ratings(), progress=progress)
+    return datasets.examples_from_ratings(found, classes=options.rating_classes or None)
+
+
+def read_example_parts(
+    options: LabelledDataOptions, *, classes: bool = True, labels_alone: bool = False, quiet: bool
+) -> ExampleParts:
     """Open the records and split them.
 
     Args:
         options: what to read and how to split it.
         classes: whether whole numbers in arrays are classes.
+        labels_alone: only labels are private: then pictures in one folder a class are put into an order, and divided,
+            by what they show, since a picture's folder tells its label.
         quiet: tell nothing on stdout.
 
     Raises:
@@ -127,6 +196,8 @@ def read_example_parts(options: ExampleDataOptions, *, classes: bool = True, qui
     if options.test is not None and options.test_share:
         raise InputError("give --test or --test-share, not both")
     whole_data = read_examples(options.data, options, classes=classes)
+    order = datasets.order_of_content(whole_data) if labels_alone else None
+    whole_data = whole_data if order is None else whole_data.subset(order)
     test, share = None, options.test_share
     if options.test is not None:
         part, names = _part_of(options.test, options, classes), whole_data.label_names
@@ -134,9 +205,10 @@ def read_example_parts(options: ExampleDataOptions, *, classes: bool = True, qui
     elif share is None:
         test = _own_test(options, classes)
         share = 0.2 if test is None else 0
-    refuse_share(test_share=share, validation_share=options.validation_share)
+    watched = options.validation_share if isinstance(options, ExampleDataOptions) else 0.0
+    refuse_share(test_share=share, validation_share=watched)
     split = datasets.split_examples(
-        whole_data, test=share, validation=options.validation_share, seed=options.split_seed
+        whole_data, test=share, validation=watched, seed=options.split_seed, by_names=not labels_alone
     )
     validation = split.validation if len(split.validation) else None
     test = test if test is not None else split.test if len(split.test) else None
@@ -149,7 +221,8 @@ def read_example_parts(options: ExampleDataOptions, *, classes: bool = True, qui
         _refuse_other_targets(whole_data, test)
     if not quiet:
         _describe(whole_data, split.train, validation, test)
-    return ExampleParts(train=split.train, validation=validation, test=test)
+    places = split.places if order is None else order[split.places]
+    return ExampleParts(train=split.train, validation=validation, test=test, places=places, count=len(whole_data))
 
 
 def _refuse_other_targets(train: ExampleDataset, test: ExampleDataset) -> None:
@@ -171,7 +244,7 @@ def _refuse_other_targets(train: ExampleDataset, test: ExampleDataset) -> None:
         )
 
 
-def _own_test(options: ExampleDataOptions, classes: bool) -> ExampleDataset | None:
+def _own_test(options: LabelledDataOptions, classes: bool) -> ExampleDataset | None:
     """The test part that the data come with, if they do."""
     assert options.data is not None
     try:
@@ -180,7 +253,7 @@ def _own_test(options: ExampleDataOptions, classes: bool) -> ExampleDataset | No
         return None
 
 
-def _part_of(path: str, options: ExampleDataOptions, classes: bool) -> Literal["train", "test"]:
+def _part_of(path: str, options: LabelledDataOptions, classes: bool) -> Literal["train", "test"]:
     """The part to test on of a place that may be divided itself."""
     try:
         read_examples(path, options, "test", classes=classes)

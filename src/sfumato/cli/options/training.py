@@ -79,8 +79,8 @@ class BudgetOptions:
     """The budget; or say how much noise with --noise-multiplier.
 
     Attributes:
-        epsilon: the budget of the whole run for one user (dpsgd: for one example); the noise is calibrated to it.
-            Beside it, --delta.
+        epsilon: the budget of the whole run for one user (dpsgd: for one example; labeldp pro: for one label); the
+            noise is calibrated to it. Beside it, --delta.
     """
 
     epsilon: float | None = None

@@ -13,27 +13,26 @@ from torch import nn
 
 from sfumato._check import InputError
 from sfumato._files import read_json
-from sfumato._random import RandomSource
 from sfumato.algorithms import ALGORITHMS, command_of
-from sfumato.cli.console import bar, leads, notify, plain, say, say_json, table
+from sfumato.cli.console import leads, notify, plain, say, say_json, table, told_bar
 from sfumato.cli.measured import say_outcome
 from sfumato.cli.options.backbones import check_device
 from sfumato.cli.options.classifiers import ClassifierOptions, build_classifier
+from sfumato.cli.options.public_features import public_features
 from sfumato.cli.options.training import training_options
-from sfumato.cli.options.voting import FeatureModel, VoteParts, VoteRun, public_shape, read_vote, sources
-from sfumato.cli.own_model import is_own, own_model
+from sfumato.cli.options.voting import VoteParts, VoteRun, public_shape, read_vote, sources
 from sfumato.cli.train import free_folder
 from sfumato.data import to_tensor
-from sfumato.models import features_of, imagenet_features
+from sfumato.models import features_of
 from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
 from sfumato.voting import ClearTally, Tally, VotingResult
-from sfumato.voting.course import Progress, facts_of
+from sfumato.voting.course import facts_of
 from sfumato.voting.fit import VotingPlan
 from sfumato.voting.plan import VotingSettings
 
 _OF_TALLIERS = ("talliers", "certificate", "key", "authority", "without_tls")
-LINEAR, IMAGENET = "linear", "squeezenet"
+LINEAR = "linear"
 
 
 def options_of(name: str) -> Any:
@@ -41,7 +40,7 @@ def options_of(name: str) -> Any:
     return sources(ALGORITHMS[name].load())
 
 
-def vote(name: str, argv: Sequence[str]) -> int:
+def train(name: str, argv: Sequence[str]) -> int:
     """Run the command of a plan of the registry."""
     algorithm = ALGORITHMS[name]
     options, _ = training_options(algorithm.load(), options_of(name), argv, about=algorithm.about)
@@ -60,7 +59,7 @@ def vote(name: str, argv: Sequence[str]) -> int:
         plan.try_out(parts.agents, parts.pool, how, student=student, test=parts.test, device=run.device)
         return _dry_run(plan, parts, options)
     begins = None if run.json else f"run: {out} (go on after a stop with: sfumato {command} --resume {out})"
-    with _tally(run, out) as tally, _shown(begins) as progress:
+    with _tally(run, out) as tally, told_bar(begins, "agents") as progress:
         result = plan.fit(
             parts.agents,
             parts.pool,
@@ -113,7 +112,7 @@ def _models(options: Any, plan: VotingPlan, parts: VoteParts) -> tuple[Any, nn.M
             return model, build_classifier(chosen, shape, seed, load=True, quiet=True)
         student = ClassifierOptions(model=chosen.student_model)
         return model, build_classifier(student, shape, seed, load=True, quiet=quiet)
-    how = _features(chosen, parts, quiet=quiet)
+    how = public_features(chosen.features, chosen.pretrained, chosen.model_seed, flag="--pretrained")
     if options.plan.student_inputs == "inputs":
         named = ClassifierOptions(model="lenet5" if chosen.student_model == LINEAR else chosen.student_model)
         return how, build_classifier(named, shape, seed, load=True, quiet=quiet)
@@ -125,19 +124,6 @@ def _models(options: Any, plan: VotingPlan, parts: VoteParts) -> tuple[Any, nn.M
     (first,), _ = parts.pool.examples(range(1))
     width = features_of(how, to_tensor(first), device=options.run.device).shape[1]
     return how, _linear(width, parts.agents.num_classes)
-
-
-def _features(chosen: FeatureModel, parts: VoteParts, *, quiet: bool) -> str | nn.Module:
-    """A name of ours, or a frozen module with public weights."""
-    if chosen.features == IMAGENET:
-        if chosen.pretrained is None:
-            raise InputError(f"--features {IMAGENET} needs public weights: give --pretrained FILE")
-        return imagenet_features(chosen.pretrained)
-    if chosen.pretrained is not None:
-        raise InputError(f"--pretrained is for --features {IMAGENET}, got {chosen.features}; leave it out")
-    if is_own(chosen.features):
-        return own_model(chosen.features, RandomSource.from_seed(chosen.model_seed))
-    return chosen.features
 
 
 def _linear(width: int, classes: int) -> nn.Module:
@@ -188,23 +174,6 @@ def _tally(run: VoteRun, out: Path) -> Iterator[Tally]:
         authority=run.authority,
         without_tls=run.without_tls,
     )
-
-
-@contextmanager
-def _shown(begins: str | None) -> Iterator[Progress]:
-    """A bar while agents vote; and a line when they begin, because what is refused before leaves no run."""
-    with bar("agents") as agents:
-        said = begins is None
-
-        def show(what: str, done: int, total: int) -> None:
-            nonlocal said
-            if not said and begins is not None:
-                say(begins)
-                said = True
-            if what == "agents":
-                agents(done, total)
-
-        yield show
 
 
 def _dry_run(plan: VotingSettings, parts: VoteParts, options: Any) -> int:

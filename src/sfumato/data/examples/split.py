@@ -16,6 +16,8 @@ that one record, in the middle it moves others, and the training part says so in
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.parts import Selection, divide
 
@@ -28,11 +30,13 @@ class ExampleSplit:
         train: what may be learned from.
         validation: for choosing settings.
         test: for the numbers that are reported.
+        places: of the training part in the whole, int64.
     """
 
     train: ExampleDataset
     validation: ExampleDataset
     test: ExampleDataset
+    places: np.ndarray
 
     def __iter__(self) -> Iterator[ExampleDataset]:
         """Train, validation, test."""
@@ -40,7 +44,12 @@ class ExampleSplit:
 
 
 def split_examples(
-    dataset: ExampleDataset, *, test: Selection = 0.2, validation: Selection = 0, seed: int = 0
+    dataset: ExampleDataset,
+    *,
+    test: Selection = 0.2,
+    validation: Selection = 0,
+    seed: int = 0,
+    by_names: bool = True,
 ) -> ExampleSplit:
     """Divide examples at random; each part keeps the order of the whole.
 
@@ -50,17 +59,29 @@ def split_examples(
             positions.
         validation: the same for validation.
         seed: public; not the seed of the training.
+        by_names: shares go by the examples' names where they have some; False goes by position, for names that tell
+            what is to be hidden.
 
     Raises:
         InputError: a share is out of range, an example is in two parts, or nothing is left to train on.
     """
-    names = names_of(dataset)
+    names = names_of(dataset) if by_names else None
     division = divide(len(dataset), names, "example", test=test, validation=validation, seed=seed)
     train, validation_part, test_part = (
         replace(view, assumptions=(*view.assumptions, *division.assumptions))
         for view in map(dataset.subset, division.parts)
     )
-    return ExampleSplit(train=train, validation=validation_part, test=test_part)
+    return ExampleSplit(train=train, validation=validation_part, test=test_part, places=division.parts[0])
+
+
+def order_of_content(dataset: ExampleDataset) -> np.ndarray | None:
+    """An order of pictures that their folders do not decide, int64 [N]; None where nothing but positions is known.
+
+    In one folder a class, order and names tell the label. This order follows from the pictures; only exact copies of
+    one picture keep theirs.
+    """
+    digests = getattr(dataset.inputs[0], "digests", None)
+    return None if digests is None else np.lexsort(np.asarray(digests).T[::-1])
 
 
 def names_of(dataset: ExampleDataset) -> Sequence[str] | None:

@@ -41,8 +41,12 @@ class Layout:
     quoted: bool
 
 
-def layout_of(place: Place) -> Layout:
+def layout_of(place: Place, *, headed: bool = False) -> Layout:
     """The layout of a delimited file.
+
+    Args:
+        place: the file.
+        headed: whether the first line has the names of the columns, whatever they look like.
 
     Raises:
         InputError: the file is empty, is no text or has no header where it needs one.
@@ -54,22 +58,22 @@ def layout_of(place: Place) -> Layout:
         raise InputError(f"{place.told} cannot be read: {' '.join(str(error).split())}") from None
     line = raw.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")
     if not raw:
-        raise InputError(f"{place.told} is empty; needed are rows of user, item and value")
-    if _COLONS.fullmatch(line):
+        raise InputError(f"{place.told} is empty; needed are the names of its columns and rows")
+    if not headed and _COLONS.fullmatch(line):
         width = line.count(b"::") + 1
         names = [name for column in COLUMNS[:width] for name in (column, "")][:-1]
         return Layout(":", tuple(names), 0, False)
-    if _TABS.fullmatch(line):
+    if not headed and _TABS.fullmatch(line):
         return Layout("\t", COLUMNS[: line.count(b"\t") + 1], 0, False)
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError:
-        raise InputError(f"{place.told} is no text in UTF-8; give a table of ratings") from None
+        raise InputError(f"{place.told} is no text in UTF-8; give a table") from None
     delimiter = "\t" if place.name.lower().endswith(".tsv") or ("\t" in text and "," not in text) else ","
     names = [name.strip() for name in next(csv.reader([text], delimiter=delimiter, skipinitialspace=True), [])]
     if not names or "\0" in text:
         raise InputError(f"{place.told} has no names of columns in its first line; write them there")
-    if any(_NUMBER.fullmatch(name) for name in names):
+    if not headed and any(_NUMBER.fullmatch(name) for name in names):
         raise InputError(
             f"{place.told} has no header: its first line is {text[:60]!r}; write the names of the columns there, as "
             f"{delimiter.join(COLUMNS[: len(names)])!r}"

@@ -59,15 +59,19 @@ def is_movielens(path: Path) -> bool:
         return False
 
 
-def records_of(place: Place) -> Records:
+def records_of(place: Place, *, headed: bool = False) -> Records:
     """The rows of a file.
+
+    Args:
+        place: the file.
+        headed: whether a delimited file's first line has the names of its columns, whatever they look like.
 
     Raises:
         InputError: it is none that is understood.
     """
     if place.path is not None and place.path.suffix.lower() in (*PARQUET, *LINES):
         return records_of_table(place.path)
-    layout = layout_of(place)
+    layout = layout_of(place, headed=headed)
     return Records(
         told=place.told,
         names=tuple(name for name in layout.names if name),

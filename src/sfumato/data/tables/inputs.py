@@ -57,7 +57,11 @@ def input_columns(
             kinds = f"{len(found)} columns have pictures" if found else "no column has pictures"
             if taken and not found:
                 kinds = f"the pictures of {taken[0]} are the user or the label, and no other column has any"
-            raise InputError(f"{source.told}: {kinds}, so name the input: --input COLUMN or input=, of {source.has}")
+            several = "; rows that stand alone can have several columns by a schema (--schema FILE)"
+            raise InputError(
+                f"{source.told}: {kinds}, so name the input: --input COLUMN or input=, of {source.has}"
+                f"{'' if found or taken else several}"
+            )
         return [found]
     names = [given] if isinstance(given, str) else list(given)
     if not names:

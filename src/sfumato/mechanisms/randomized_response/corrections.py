@@ -23,6 +23,7 @@ from torch import Tensor
 
 from sfumato._check import InputError
 
+_LEAST = 1e-6  # a label's weight where the prior has none
 _LARGEST = 1e8  # a condition number beyond which the inverse is noise
 
 
@@ -47,6 +48,27 @@ def unbiased_targets(probabilities: np.ndarray) -> np.ndarray:
             "response that reports all classes"
         )
     return np.linalg.inv(table)
+
+
+def unbiased_numbers(probabilities: np.ndarray, values: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """Numbers for reports whose mean, for each label, is what the label stands for, or as near to it as can be.
+
+    Labels that no report tells apart, as those of one bin, get their mean under the prior.
+
+    Args:
+        probabilities: float [labels, reports]; rows add up to 1.
+        values: float [labels], what labels stand for.
+        prior: float [labels], by which labels weigh where not all means can be right; zeros count as a millionth.
+
+    Returns:
+        float64 [reports].
+
+    >>> noisy = np.array([[0.75, 0.25], [0.25, 0.75]])
+    >>> unbiased_numbers(noisy, np.array([1.0, 5.0]), np.array([0.5, 0.5])).round(6).tolist()
+    [-1.0, 7.0]
+    """
+    weights = np.sqrt(np.maximum(prior, _LEAST))
+    return np.linalg.lstsq(probabilities * weights[:, None], values * weights, rcond=None)[0]
 
 
 def backward_loss(losses: Tensor, reports: Tensor, targets: Tensor) -> Tensor:

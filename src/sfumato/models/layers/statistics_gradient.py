@@ -11,6 +11,7 @@ noisy sum. It reads nothing but weights, public inputs and the noisy gradient: p
 under any unit or adjacency and leaves the sensitivity (the clip norm) as it is. With flat clipping the result is the
 noisy sum of the clip-weighted exact gradients. docs/explanation/public-batch-norm.md derives it.
 
+>>> _ = torch.manual_seed(0)  # a tiny weight would have a large gradient, and a large rounding error
 >>> model = nn.Sequential(nn.Linear(1, 1, bias=False), PublicBatchNorm(1, eps=0.0))
 >>> handle = use_public_batch(model, torch.tensor([[1.0], [5.0]]))
 >>> model(torch.tensor([[4.0]])).sum().backward()

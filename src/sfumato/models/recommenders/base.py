@@ -22,19 +22,24 @@ class Recommender(nn.Module):
     Attributes:
         items: how many can be rated.
         users: of a baseline on a server; None for one user.
-        offset: added to every prediction.
+        offset: added to every value.
+        classes: how many the model tells logits of; None where it tells a value.
         local_parameters: fullmatches the names of what is a user's own; "" matches none.
         row_tables: the name of each table's weight, and the column of the inputs that alone chooses its rows.
     """
 
-    def __init__(self, *, items: int, users: int | None, offset: float) -> None:
+    def __init__(self, *, items: int, users: int | None, offset: float, classes: int | None = None) -> None:
         super().__init__()
         whole(items=items)
+        if classes is not None:
+            whole(at_least=2, classes=classes)
+            if offset:
+                raise InputError(f"offset={offset:g} is for values, and with classes there are none; leave it out")
         if users is not None:
             whole(users=users)
         if not abs(offset) < float("inf"):
             raise InputError(f"offset must be a finite number, got {offset}; it is the public middle of the values")
-        self.items, self.users, self.offset = items, users, float(offset)
+        self.items, self.users, self.offset, self.classes = items, users, float(offset), classes
         self.local_parameters = ""
         self.row_tables: dict[str, int] = {}
 

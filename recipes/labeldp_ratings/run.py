@@ -1,0 +1,198 @@
+"""Ratings of films whose values alone are private, against epsilon. See README.md.
+
+Who rated what is public. Each value, one of ten from 0.5 to 5, is randomised once: by bins that are best for a noisy
+histogram of all values (RR on bins), by Laplace noise, or by randomised response on all ten. Matrix factorisation with
+biases learns from the reports, or from numbers with the right mean in place of them.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import cells
+
+from sfumato._files import read_json, write_json
+from sfumato._random import RandomSource
+from sfumato.cli.accounting.figure import save
+from sfumato.data import ExampleDataset, ExampleSplit, load_examples, split_examples
+from sfumato.labels import RROnBins
+from sfumato.models import matrix_factorization
+from sfumato.report.chart import COLOURS
+from sfumato.training.supervised import outputs
+
+FOLDER = Path(__file__).resolve().parent
+DATASET = "MovieLens latest-small, a tenth of the ratings"
+EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+LOW, HIGH, VALUES = 0.5, 5.0, 10
+CENTRE = 3.5
+FACTORS = 8
+PLAIN, CONSTANT, MEANS = "without privacy", "always the mean", "the person's and the film's mean"
+
+# Chosen once for all rows by choose.py.
+PLAN = RROnBins(
+    epsilon=1.0,
+    low=LOW,
+    high=HIGH,
+    values=VALUES,
+    epochs=8,
+    batch_size=1000,
+    optimizer="adam",
+    learning_rate=0.01,
+    weight_decay=3e-4,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """What is reported, and what the model is trained on."""
+
+    method: Literal["best", "rr", "laplace"]
+    unbiased: bool = False
+
+
+METHODS = {
+    "RR on bins": Method(method="best"),
+    "Laplace": Method(method="laplace"),
+    "RR": Method(method="rr"),
+    "RR on bins, unbiased": Method(method="best", unbiased=True),
+    "Laplace, unbiased": Method(method="laplace", unbiased=True),
+    "RR, unbiased": Method(method="rr", unbiased=True),
+}
+
+
+@cache
+def parts() -> ExampleSplit:
+    """A tenth to measure on, a tenth to choose settings by; neither is trained on."""
+    return split_examples(load_examples(cells.SHARED / "movielens_latest_small"), test=0.1, validation=0.1)
+
+
+def model(data: ExampleDataset, seed: int) -> nn.Module:
+    """Fresh vectors and biases."""
+    items, users = data.vocabulary_sizes
+    generator = torch.Generator().manual_seed(seed)
+    return matrix_factorization(items, users=users, factors=FACTORS, biases=True, offset=CENTRE, generator=generator)
+
+
+def trained(plan: RROnBins, method: Method | None, epsilon: float, data: ExampleDataset) -> tuple[nn.Module, Any]:
+    """A model and its statement; without a method one that sees the values, and none."""
+    assert plan.seed is not None
+    start = model(data, plan.seed)
+    if method is None:
+        (inputs,), values = data.examples(np.arange(len(data)))
+        assert values is not None
+        return plan.training.fit(start, inputs, values, source=RandomSource.from_seed(plan.seed)), None
+    plan = replace(plan, epsilon=epsilon, method=method.method, unbiased=method.unbiased)
+    result = plan.fit(start, data)
+    return result.model, result.statement
+
+
+def rmse(found: np.ndarray, data: ExampleDataset) -> float:
+    """Of predictions that are moved into the public range."""
+    assert data.targets is not None
+    return float(np.sqrt(np.mean((np.clip(found, LOW, HIGH) - np.asarray(data.targets)) ** 2)))
+
+
+def error(network: nn.Module, data: ExampleDataset) -> float:
+    """The same of a model."""
+    (inputs,), _ = data.examples(np.arange(len(data)))
+    return rmse(outputs(network, inputs), data)
+
+
+def means(data: ExampleDataset, wanted: ExampleDataset) -> tuple[np.ndarray, np.ndarray]:
+    """What two tables without a model tell: the mean of all values, and the person's plus the film's less that."""
+    (inputs,), values = data.examples(np.arange(len(data)))
+    (asked,), _ = wanted.examples(np.arange(len(wanted)))
+    assert values is not None
+    overall, told = float(values.mean()), np.full(len(wanted), -float(values.mean()))
+    for column, size in enumerate(data.vocabulary_sizes):
+        count = np.bincount(inputs[:, column], minlength=size)
+        total = np.bincount(inputs[:, column], values, minlength=size)
+        told += np.where(count > 0, total / np.maximum(count, 1), overall)[asked[:, column]]
+    return np.full(len(wanted), overall), told
+
+
+def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> None:
+    """One row with one seed, at every epsilon."""
+    place = folder / "measured.json"
+    if place.exists():
+        return
+    plan, data = replace(PLAN, seed=seed), parts().train
+    if quick:
+        plan, data = replace(plan, epochs=1), data.subset(np.arange(0, len(data), 20))
+    found = []
+    for epsilon in (None,) if name == PLAIN else EPSILONS:
+        network, statement = trained(plan, METHODS.get(name), epsilon or 0.0, data)
+        told = statement and {"epsilon": statement.epsilon, "unit": statement.unit}
+        found.append({"rmse": error(network, parts().test), "wanted": epsilon, **(told or {})})
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(place, found)
+
+
+def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[dict[str, Any]]:
+    """Root mean squared error of each row at each epsilon; draws the figure."""
+    split, rows = parts(), []
+    for name, told in zip((CONSTANT, MEANS), means(split.train, split.test), strict=True):
+        rows.append(_row(name, [rmse(told, split.test)] * seeds, {}))
+    for name in (PLAIN, *METHODS):
+        measured = [read_json(place(name, seed) / "measured.json") for seed in range(seeds)]
+        for each in zip(*measured, strict=True):
+            rows.append(_row(name, [one["rmse"] for one in each], each[0]))
+    draw(rows, place(PLAIN, 0).parent if quick else FOLDER)
+    return rows
+
+
+def _row(name: str, found: list[float], told: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "method": name,
+        "dataset": DATASET,
+        "metric": "RMSE",
+        **cells.mean_and_std(found),
+        "seeds": len(found),
+        "epsilon_wanted": told.get("wanted"),
+        "epsilon": told.get("epsilon"),
+        "delta": None,
+        "unit": told.get("unit"),
+        "paper": None,
+    }
+
+
+def draw(rows: list[dict[str, Any]], folder: Path) -> None:
+    """The error against epsilon, with and without numbers of the right mean."""
+
+    def fill(figure: Any) -> None:
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, title, ending in zip(panels, ("trained on reports", "unbiased"), ("", ", unbiased"), strict=True):
+            for colour, name in enumerate(("RR on bins", "Laplace", "RR")):
+                own = [row for row in rows if row["method"] == name + ending]
+                axes.errorbar(
+                    [row["epsilon_wanted"] for row in own],
+                    [row["mean"] for row in own],
+                    [row["std"] for row in own],
+                    color=COLOURS[colour],
+                    marker="o",
+                    markersize=3,
+                    capsize=2,
+                    label=name,
+                )
+            for row, dashes in zip(rows, (":", "--", "-"), strict=False):
+                axes.axhline(row["mean"], color=COLOURS[6], linewidth=0.8, linestyle=dashes, label=row["method"])
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
+            axes.set_xlabel("ε for one rating")
+            axes.set_title(f"RMSE, {title}", loc="left", fontsize=10)
+            axes.spines[["top", "right"]].set_visible(False)
+        panels[1].legend(frameon=False, fontsize=8)
+
+    save(folder / "error.svg", (9.6, 4.2), fill)
+
+
+if __name__ == "__main__":
+    cells.main(FOLDER, [PLAIN, *METHODS], cell, table)

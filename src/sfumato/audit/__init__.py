@@ -1,0 +1,1 @@
+"""Attacks on what was released, and measurements of what it is worth."""

@@ -1,0 +1,124 @@
+"""LabelDP-Pro: DP-SGD for private labels, whose noisy gradients are projected onto what labels could have given.
+
+Each step draws every row with the same probability, clips the gradient of each one's loss, adds the gradients up, adds
+Gaussian noise and divides by the planned batch size. The mean is then replaced by the nearest combination of gradients
+that labels could have given on another batch of inputs, which are public. Most of the noise points elsewhere, and is
+gone.
+
+Unit: the label of one row, replaced by any other label; the rows, their inputs and their number are public. A label
+moves the sum by at most 2·C in the rounds that draw its row, and not at all in others. Who is drawn is secret: rows
+take part by coins of their own at the rate batch_size / rows, the sum is divided by batch_size whoever came, and an
+empty draw releases noise and takes a step. So a step is a Gaussian of noise multiplier z on a Poisson sample under
+replacement, the mixture (1−q)·N(0, z²) + q·N(1, z²) against (1−q)·N(0, z²) + q·N(−1, z²). The projection reads the
+noisy mean, the model and inputs, and costs nothing. Released are the models after all steps.
+
+>>> plan = LabelDPPro(steps=100, batch_size=64, noise_multiplier=1.0)
+>>> rounds = plan.private_sum(population=6400)
+>>> rounds.event(1), rounds.sampler.adjacency, rounds.record(0, 1.0)["sensitivity"]
+(Poisson(event=Gaussian(noise_multiplier=1.0), sampling_rate=0.01), 'replace', 2.0)
+
+References:
+    Ghazi, Huang, Kamath, Kumar, Manurangsi, Zhang: LabelDP-Pro: Learning with Label Differential Privacy via
+    Projections. ICLR 2024 (there: AltConv for the hull of an independent batch).
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NoReturn
+
+from torch import nn
+
+from sfumato import _check
+from sfumato._check import InputError
+from sfumato._types import Unit
+from sfumato.central.dpsgd import DPSGD
+from sfumato.central.losses import LossPerExample, cross_entropy
+from sfumato.central.projected import ProjectedContribution
+from sfumato.data import ExampleDataset
+from sfumato.sampling import PoissonSampling, Sampler
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelDPPro(DPSGD):
+    """DP-SGD that hides labels alone, with a projection; fields beside those of `DPSGD`.
+
+    Attributes:
+        projection: onto the "span" of the gradients that labels could have given, or onto their convex "hull", which is
+            smaller; the hull wants an average of several noisy means.
+        public_batch: rows, drawn anew in each step and apart from the private batch, whose inputs say which mean
+            gradients are possible; all rows where there are fewer, 0 for no projection.
+        averaging: what is projected is a moving average of the noisy means with this decay, in [0, 1): it has less
+            noise, and lags behind the model; 0 projects each one by itself.
+        projection_steps: steps of the search for the nearest one, at most.
+        projection_tolerance: share, in (0, 1), of what was there at the start at which the search ends: of the slopes
+            (span), of the distance to the noisy mean by which it may miss the nearest point (hull).
+    """
+
+    projection: Literal["span", "hull"] = "span"
+    public_batch: int = 256
+    averaging: float = 0.0
+    projection_steps: int = 20
+    projection_tolerance: float = 0.05
+
+    name: ClassVar[str] = "labeldp_pro"
+    unit: ClassVar[Unit] = "label"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check.one_of(("span", "hull"), projection=self.projection)
+        _check.whole(at_least=0, public_batch=self.public_batch)
+        _check.between(0.0, 1.0, ends="[)", averaging=self.averaging)
+        _check.whole(projection_steps=self.projection_steps)
+        _check.between(0.0, 1.0, ends="()", projection_tolerance=self.projection_tolerance)
+        if self.task != "classes":
+            raise InputError(
+                f"task={self.task} has no classes that a label could be one of; use task=classes, or for numbers "
+                "sfumato dpsgd or labels that are randomised"
+            )
+        if self.sampling not in ("poisson", "fixed"):
+            raise InputError(
+                f"sampling={self.sampling} is not known for a label that is replaced; use sampling=poisson, or fixed"
+            )
+
+    def sampler(self, population: int) -> Sampler:
+        """Who takes part: rows, whose presence is public."""
+        found = super().sampler(population)
+        return dataclasses.replace(found, adjacency="replace") if isinstance(found, PoissonSampling) else found
+
+    def contribution(
+        self, model: nn.Module, data: ExampleDataset, device: str, head_seed: int, *, loss: LossPerExample | None = None
+    ) -> ProjectedContribution:
+        """Clipped gradients of examples, and the projection of their noisy mean.
+
+        Raises:
+            InputError: another loss than cross entropy.
+        """
+        if loss not in (None, cross_entropy):
+            raise InputError("labeldp_pro knows the gradients of cross entropy only; leave the loss out, or use dpsgd")
+        return ProjectedContribution(
+            public_batch=self.public_batch,
+            onto=self.projection,
+            averaging=self.averaging,
+            projection_steps=self.projection_steps,
+            projection_tolerance=self.projection_tolerance,
+            model=model,
+            data=data,
+            device=device,
+            **self.of_examples(),
+        )
+
+    def open(self, *given: Any, **options: Any) -> NoReturn:
+        """Not for a loop of one's own, whose loss is not known.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError("labeldp_pro has no loop of your own: it knows the gradients of cross entropy only; use dpsgd")
+
+    def assumptions(self) -> list[str]:
+        """What is public beside the model."""
+        return [
+            *super().assumptions(),
+            "Inputs and their order are public, and so is every column but the label: only the label of a row is "
+            "hidden, and whoever can tell it from the inputs knows it as before.",
+        ]

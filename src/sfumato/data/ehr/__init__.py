@@ -1,0 +1,1 @@
+"""Health records: patients and their visits, read, checked and written."""

@@ -1,0 +1,168 @@
+"""The PhysioNet/CinC Challenge 2012: stays in intensive care, their first 48 hours, and who died in hospital.
+
+Its columns are those of the challenge's description, which is public. Age, Gender, Height, ICUType and Weight at minute
+0 describe the stay, and −1 there means missing; Weight later on is measured again. Values are taken as they were
+recorded, mistakes as a pH of 735 included.
+
+References:
+    Silva et al. 2012, Predicting in-hospital mortality of ICU patients: the PhysioNet/Computing in Cardiology
+    Challenge 2012.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from sfumato._check import InputError
+from sfumato.data.ehr.arrange import assumption
+from sfumato.data.ehr.assemble import Making, records_of_events
+from sfumato.data.ehr.cells import Where
+from sfumato.data.ehr.dataset import EHRDataset
+from sfumato.data.ehr.events import Events, Roles
+from sfumato.data.ehr.read_tables import read_static
+from sfumato.data.ehr.rows import blocks_of, rows_of, told_of
+from sfumato.data.ehr.schema import Schema, categorical, numeric
+from sfumato.data.ratings.columns import Codes
+from sfumato.data.ratings.duplicates import Duplicates
+from sfumato.data.ratings.records import Records
+from sfumato.data.readers.csv_rows import read_rows
+from sfumato.data.tables.source import refuse_absent
+
+DESCRIPTORS = ("Age", "Gender", "Height", "ICUType", "Weight")
+"""What describes a stay, at minute 0."""
+
+ADMISSION_WEIGHT = "AdmissionWeight"
+"""The static column of the weight at minute 0, beside the temporal Weight."""
+
+DEATH = "In-hospital_death"
+
+WHOLE = ("GCS",)
+MEASURED = (
+    *("ALP", "ALT", "AST", "Albumin", "BUN", "Bilirubin", "Cholesterol", "Creatinine", "DiasABP", "FiO2", "GCS"),
+    *("Glucose", "HCO3", "HCT", "HR", "K", "Lactate", "MAP", "Mg", "NIDiasABP", "NIMAP", "NISysABP", "Na", "PaCO2"),
+    *("PaO2", "Platelets", "RespRate", "SaO2", "SysABP", "Temp", "TroponinI", "TroponinT", "Urine", "WBC", "Weight"),
+    "pH",
+)
+"""Numeric time series; MechVent is a flag that is there or not."""
+
+SCHEMA = Schema(
+    id="RecordID",
+    time="minute",
+    time_unit="minutes",
+    static=(
+        numeric("Age", whole=True),
+        categorical("Gender", ["0", "1"]),
+        numeric("Height"),
+        categorical("ICUType", ["1", "2", "3", "4"]),
+        numeric(ADMISSION_WEIGHT),
+        categorical(DEATH, ["0", "1"]),
+    ),
+    temporal=(*(numeric(name, whole=name in WHOLE) for name in MEASURED), categorical("MechVent", ["1"])),
+    outcome=DEATH,
+)
+
+_ROLES = Roles(id="RecordID", time="minute", code="Parameter", values=("Value",))
+
+
+def physionet2012(path: Path | str, outcomes: Path | str, *, duplicates: Duplicates = "last") -> EHRDataset:
+    """Read a set of the challenge; stays without any measurement are left out and counted.
+
+    Args:
+        path: the folder of a file a stay as downloaded (set-a/132539.txt), or one table with the columns RecordID,
+            minute, Parameter and Value.
+        outcomes: the file of outcomes, Outcomes-a.txt.
+        duplicates: what becomes of several values of one stay, minute and parameter.
+
+    Raises:
+        InputError: a file is missing or damaged, a parameter is unknown, or a stay has no outcome.
+    """
+    events = Events()
+    path = Path(path)
+    if path.is_dir() and not any(path.glob("*.parquet")):
+        where = _read_folder(path, events)
+    else:
+        table = rows_of(path)
+        for role, name in zip(("id", "time", "code", "value"), _ROLES.names, strict=True):
+            refuse_absent(table.told, table.names, role, name)
+        for block, of_block in blocks_of(table, _ROLES.names):
+            events.add(block, _ROLES, of_block)
+        where = told_of([table], [events.seen])
+    gathered = events.gathered()
+    known = {*DESCRIPTORS, *(column.name for column in SCHEMA.temporal), *_RECORD_ID}
+    if unknown := [name for name in events.codes.names if name not in known]:
+        row = int((gathered.codes == events.codes.names.index(unknown[0])).argmax())
+        raise InputError(f"{where(int(gathered.rows[row]))} has the unknown parameter {unknown[0]!r}; correct it")
+    at_start = gathered.times == 0
+    names = np.array(events.codes.names)[gathered.codes]
+    descriptors = np.isin(names, DESCRIPTORS) & at_start
+    weight = int(events.codes.add(pa.array([ADMISSION_WEIGHT]), str)[0])
+    gathered = replace(
+        gathered,
+        codes=np.where(descriptors & (names == "Weight"), np.int32(weight), gathered.codes),
+        numbers=np.where(descriptors & (gathered.numbers == -1), np.nan, gathered.numbers),
+    ).taken(~np.isin(names, _RECORD_ID))
+    making = Making(events=events, all=gathered, where=where, duplicates=duplicates, without_visits="skip")
+    records = records_of_events(making, SCHEMA, {DEATH: _outcomes(rows_of(outcomes), events.ids.names)})
+    return replace(records, assumptions=(assumption(SCHEMA, False),))
+
+
+_RECORD_ID = ("RecordID",)
+"""The parameter that repeats the stay's own number in the files of the challenge."""
+
+
+def _read_folder(folder: Path, events: Events) -> Where:
+    """Read the files of the stays; gives what tells of a row."""
+    files = sorted(folder.glob("*.txt"))
+    if not files:
+        raise InputError(f"{folder} has no .txt files; give the folder of a file a stay, as set-a")
+    tables, ends = [], []
+    for file in files:
+        rows = [(line, row) for block in read_rows(file) for line, row in zip(block.lines, block.rows, strict=True)]
+        if rows[:1] and rows[0][1] != ["Time", "Parameter", "Value"]:
+            raise InputError(f"{file} begins with {','.join(rows[0][1])!r}, must be 'Time,Parameter,Value'")
+        lines, cells = [line for line, _ in rows[1:]], [row for _, row in rows[1:]]
+        if not cells:
+            raise InputError(f"{file} has no events; download it again")
+
+        def where(row: int, file: Path = file, lines: Sequence[int] = lines) -> str:
+            return f"{file} line {lines[row]}"
+
+        minutes = [_minute(row[0], f"{file} line {line}") for line, row in rows[1:]]
+        block = {
+            "RecordID": pa.array([file.stem] * len(cells)),
+            "minute": pa.array(minutes, pa.float64()),
+            "Parameter": pa.array([row[1] for row in cells]),
+            "Value": pa.array([row[2] for row in cells]),
+        }
+        events.add(block, _ROLES, where)
+        tables.append((file, lines))
+        ends.append(events.seen)
+
+    def told(row: int) -> str:
+        number = int(np.searchsorted(ends, row, side="right"))
+        file, lines = tables[number]
+        return f"{file} line {lines[row - (ends[number - 1] if number else 0)]}"
+
+    return told
+
+
+def _minute(text: str, where: str) -> int:
+    """Hours and minutes as minutes: 07:30 is 450."""
+    hours, _, minutes = text.partition(":")
+    if not (hours.isdigit() and minutes.isdigit() and int(minutes) < 60):
+        raise InputError(f"the time at {where} is {text!r}, must be hours and minutes as 07:30; correct it")
+    return 60 * int(hours) + int(minutes)
+
+
+def _outcomes(table: Records, stays: Sequence[str]) -> np.ndarray:
+    """The outcome of each stay, int32 [stays]."""
+    (column,) = (column for column in SCHEMA.static if column.name == DEATH)
+    ids = Codes("patient")
+    found = read_static(table, ids, SCHEMA.id, [column]).values[DEATH]
+    values = dict(zip(ids.names, found.tolist(), strict=True))
+    if missing := [stay for stay in stays if values.get(stay, -1) < 0]:
+        raise InputError(f"{table.told} has no {DEATH} of the stay {missing[0]!r}; give the outcomes of the same set")
+    return np.array([values[stay] for stay in stays], np.int32)

@@ -1,0 +1,254 @@
+"""Health records from a table with a row a visit, and one with a row a patient if there is one.
+
+>>> import pandas as pd
+>>> visits = pd.DataFrame(
+...     {"who": ["bo", "bo", "al"], "day": [0, 9, 0], "bili": [1, None, 2], "edema": [0, 1, 0], "sex": ["m", "m", "f"]}
+... )
+>>> data = ehr_from_tables(visits, id="who", time="day")
+>>> data, [column.name for column in data.schema.static], data.ids, data.times.tolist()
+(EHRDataset(2 patients, 3 visits, 1 static and 2 temporal columns), ['sex'], ('bo', 'al'), [0.0, 9.0, 0.0])
+>>> ehr_from_tables(visits.assign(day=[9, 9, 0]), id="who", time="day")
+Traceback (most recent call last):
+...
+sfumato._check.InputError: patient 'bo' has two visits at one time, the table position 0 and the table position 1; merge
+them, or drop one
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from sfumato._check import InputError, one_of
+from sfumato.data.ehr.arrange import TableRows, arranged, assumption, dataset_of, first_and_other, never_changes
+from sfumato.data.ehr.cells import codes_of, numbers_of, times_of
+from sfumato.data.ehr.dataset import EHRDataset
+from sfumato.data.ehr.infer import Profile
+from sfumato.data.ehr.rows import blocks_of, rows_of
+from sfumato.data.ehr.schema import Column, Schema, TimeUnit
+from sfumato.data.ehr.unlearnable import refuse_unlearnable
+from sfumato.data.ratings.columns import Codes
+from sfumato.data.ratings.records import Records
+from sfumato.data.tables.source import refuse_absent
+
+
+def ehr_from_tables(
+    visits: Any,
+    static: Any = None,
+    *,
+    schema: Schema | Path | str | None = None,
+    id: str | None = None,
+    time: str | None = None,
+    time_unit: TimeUnit = "days",
+    outcome: str | None = None,
+    categorical: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    unsorted: Literal["refuse", "sort"] = "refuse",
+) -> EHRDataset:
+    """Read health records from tables.
+
+    Args:
+        visits: a row a visit, in any order of patients: a pandas or polars DataFrame, a pyarrow Table, or a path to
+            .csv, .tsv (also .gz), .parquet (or a folder of them) or .jsonl.
+        static: a row a patient, in a table of any of these kinds. None takes static columns from the visits, where
+            each patient has one value in them.
+        schema: the columns, or a file of YAML that `Schema.save` wrote; the fields below are then left out. None infers
+            it from the records, which the statement says, with those columns of visits static that never change.
+        id: the column of patients, in both tables.
+        time: the column of times in the visits: numbers ≥ 0 since the patient's origin, or dates, which become times
+            since the patient's first visit.
+        time_unit: what times are counted in; dates are turned into it.
+        outcome: the static column with two categories that is to be predicted.
+        categorical: columns of categories that look like numbers.
+        drop: columns that are not read.
+        unsorted: whether visits that are not in the order of time are refused, or sorted and counted in the notes.
+
+    Raises:
+        InputError: a file is missing or damaged, a column is not there, or a row is wrong; it names the row.
+    """
+    one_of(("refuse", "sort"), unsorted=unsorted)
+    of_visits, of_static = rows_of(visits), None if static is None else rows_of(static)
+    if schema is None:
+        inferred = True
+        if id is None or time is None:
+            raise InputError("which columns are the patient and the time? give id= and time=, or a schema")
+        found = _inferred(of_visits, of_static, id, time, time_unit, outcome, categorical, drop)
+    else:
+        inferred = False
+        if (id, time, outcome) != (None, None, None) or categorical or drop:
+            raise InputError(
+                "the schema says what id, time, outcome, categorical and drop would; give one or the other"
+            )
+        found = schema if isinstance(schema, Schema) else Schema.load(schema)
+    if of_static is None:
+        records = _read_one(of_visits, found, unsorted, inferred)
+    else:
+        records = _read_two(of_visits, of_static, found, unsorted)
+    records = replace(records, assumptions=(assumption(records.schema, inferred),))
+    if inferred:
+        refuse_unlearnable(records)
+    return records
+
+
+def _inferred(
+    visits: Records,
+    static: Records | None,
+    id: str,
+    time: str,
+    time_unit: TimeUnit,
+    outcome: str | None,
+    categorical: Sequence[str],
+    drop: Sequence[str],
+) -> Schema:
+    """The schema; without a static table all columns are temporal, apart from the outcome."""
+    tables = [visits] if static is None else [visits, static]
+    refuse_absent(visits.told, visits.names, "time", time)
+    for table in tables:
+        refuse_absent(table.told, table.names, "id", id)
+    everywhere = [name for table in tables for name in table.names]
+    for role, names in (("categorical", categorical), ("drop", drop), ("outcome", [outcome] if outcome else [])):
+        if isinstance(names, str):
+            raise InputError(f"{role} must be a list of columns, got {names!r}; write [{names!r}]")
+        for name in names:
+            refuse_absent("the table", list(dict.fromkeys(everywhere)), role, name)
+    temporal = profiled(visits, (id, time, *drop), categorical, outcome)
+    if static is not None:
+        return Schema(
+            id=id,
+            time=time,
+            time_unit=time_unit,
+            static=profiled(static, (id, time, *drop), categorical, outcome),
+            temporal=temporal,
+            outcome=outcome,
+        )
+    return Schema(
+        id=id,
+        time=time,
+        time_unit=time_unit,
+        static=tuple(column for column in temporal if column.name == outcome),
+        temporal=tuple(column for column in temporal if column.name != outcome),
+        outcome=outcome,
+    )
+
+
+def profiled(table: Records, but: Sequence[str], categorical: Sequence[str], outcome: str | None) -> tuple[Column, ...]:
+    """The columns of a table but some, as they are found to be.
+
+    Raises:
+        InputError: a column is of mixed kinds, has no value or one, or too many categories.
+    """
+    names = [name for name in table.names if name not in but]
+    profiles = {
+        name: Profile(name, categorical=name in (*categorical, outcome), constant=name == outcome) for name in names
+    }
+    rows = 0
+    for block, where in blocks_of(table, names) if names else ():
+        for name in names:
+            profiles[name].add(block[name], where)
+        rows += len(block[names[0]])
+    if names and not rows:
+        raise InputError(f"{table.told} has no rows; needed is a row for each visit, or for each patient")
+    return tuple(profile.column() for profile in profiles.values())
+
+
+def _read(table: Records, ids: Codes, id: str, time: str | None, columns: Sequence[Column]) -> TableRows:
+    """Read some columns of a table."""
+    refuse_absent(table.told, table.names, "id", id)
+    if time is not None:
+        refuse_absent(table.told, table.names, "time", time)
+    for column in columns:
+        refuse_absent(table.told, table.names, "schema", column.name)
+    owners, times, kinds = [], [], set[bool]()
+    values: dict[str, list[np.ndarray]] = {column.name: [] for column in columns}
+    for block, where in blocks_of(table, [id, *([] if time is None else [time]), *values]):
+        owners.append(ids.add(block[id], where))
+        if time is not None:
+            found, dates = times_of(block[time], time, where)
+            if np.isnan(found).any():
+                row = int(np.isnan(found).argmax())
+                raise InputError(f"the time {time!r} is missing at {where(row)}; fill it in or drop the row")
+            kinds |= {dates} if dates is not None else set()
+            if len(kinds) > 1:
+                raise InputError(f"the times are dates and numbers from {where(0)} on; write them in one way")
+            times.append(found)
+        for column in columns:
+            cells = block[column.name]
+            values[column.name].append(
+                numbers_of(cells, column.name, where) if column.kind == "numeric" else codes_of(cells, column, where)
+            )
+    if not owners:
+        raise InputError(f"{table.told} has no rows; needed is one a {'visit' if time is not None else 'patient'}")
+    return TableRows(
+        owners=np.concatenate(owners),
+        times=np.concatenate(times) if times else None,
+        dates=True in kinds,
+        values={name: np.concatenate(blocks) for name, blocks in values.items()},
+        where=lambda row: f"{table.told} {table.place(row)}",
+    )
+
+
+def _read_one(table: Records, schema: Schema, unsorted: str, inferred: bool) -> EHRDataset:
+    """Everything from the table of visits."""
+    ids = Codes("patient")
+    read = _read(table, ids, schema.id, schema.time, schema.columns)
+    order, offsets, times, notes = arranged(read, ids.names, schema, unsorted)
+    values = read.taken(order)
+    if inferred:
+        still = [column.name for column in schema.temporal if never_changes(values[column.name], offsets)]
+        schema = replace(
+            schema,
+            static=tuple(c for c in schema.columns if c in schema.static or c.name in still),
+            temporal=tuple(c for c in schema.temporal if c.name not in still),
+        )
+    for column in schema.static:
+        first, wrong = first_and_other(values[column.name], offsets)
+        if wrong is not None:
+            owner, other = wrong
+            raise InputError(
+                f"patient {ids.names[owner]!r} has two values of the static {column.name!r}, at "
+                f"{read.where(int(order[first[owner]]))} and {read.where(int(order[other]))}; correct one, or make the "
+                "column temporal"
+            )
+        values[column.name] = values[column.name][first]
+    return dataset_of(schema, ids.names, values, values, offsets, times, notes)
+
+
+def _read_two(visits: Records, static: Records, schema: Schema, unsorted: str) -> EHRDataset:
+    """Static columns from their own table, which has every patient once."""
+    ids = Codes("patient")
+    facts = read_static(static, ids, schema.id, schema.static)
+    count = len(ids.names)
+    read = _read(visits, ids, schema.id, schema.time, schema.temporal)
+    if len(ids.names) > count:
+        row = int((read.owners >= count).argmax())
+        raise InputError(
+            f"patient {ids.names[count]!r} at {read.where(row)} is not in {static.told}; add the patient there, or "
+            "drop the visits"
+        )
+    lengths = np.bincount(read.owners, minlength=count)
+    if not lengths.all():
+        owner = int(lengths.argmin())
+        raise InputError(
+            f"patient {ids.names[owner]!r} at {facts.where(owner)} has no visit in {visits.told}; add the visits, or "
+            "leave the patient out"
+        )
+    order, offsets, times, notes = arranged(read, ids.names, schema, unsorted)
+    return dataset_of(schema, ids.names, facts.values, read.taken(order), offsets, times, notes)
+
+
+def read_static(table: Records, ids: Codes, id: str, columns: Sequence[Column]) -> TableRows:
+    """A table that has every patient once; the patients are numbered as they come.
+
+    Raises:
+        InputError: a patient is there twice, or a cell is not of its column's kind.
+    """
+    facts = _read(table, ids, id, None, columns)
+    if len(ids.names) < len(facts.owners):
+        twice = int((np.bincount(facts.owners) > 1).argmax())
+        first, second = np.flatnonzero(facts.owners == twice)[:2].tolist()
+        raise InputError(
+            f"patient {ids.names[twice]!r} is there twice, at {facts.where(first)} and {facts.where(second)}; drop one"
+        )
+    return facts

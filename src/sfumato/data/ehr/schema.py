@@ -1,0 +1,287 @@
+"""The schema of health records: which columns there are, what they hold, and where patients and times stand.
+
+A schema is public: its categories are released with every synthetic data set. It can be written down as YAML, edited by
+hand and given to a reader in place of what that would infer.
+
+>>> sex = Column(name="sex", kind="categorical", categories=("f", "m"))
+>>> schema = Schema(id="patient", time="day", time_unit="days", static=(sex,), temporal=(numeric("bili"),))
+>>> print("\\n".join(line for line in schema.to_yaml().splitlines() if line[:1] != "#"))
+id: patient
+time: day
+time_unit: days
+outcome: null
+static:
+- {name: sex, kind: categorical, categories: [f, m]}
+temporal:
+- {name: bili, kind: numeric, whole: false}
+>>> Schema.from_yaml(schema.to_yaml()) == schema
+True
+>>> sex.code("m"), sex.code("x")
+(1, None)
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from sfumato._check import InputError, one_of
+from sfumato._files import write_atomic
+from sfumato.data.ehr.texts import canonical, is_missing
+from sfumato.data.examples.schema import as_text
+
+TimeUnit = Literal["minutes", "hours", "days"]
+
+MICROSECONDS: dict[str, int] = {"minutes": 60_000_000, "hours": 3_600_000_000, "days": 86_400_000_000}
+"""What a unit of time lasts."""
+
+MOST_CATEGORIES = 1000
+"""What a column may have: a model has a row of weights for each, and each is released."""
+
+_ABOUT = """\
+# The columns of health records. Edit by hand and give the file to a reader as its schema.
+#   id, time     the columns of patients (or stays) and of times; time_unit: minutes, hours or days
+#   outcome      a static categorical column with two categories, or null
+#   static       columns with one value a patient; temporal: columns with a value a visit
+#   kind         numeric (whole: true where all values are whole numbers) or categorical (categories: all that there
+#                are; every other value is refused). Categories are public: they are released with synthetic records.
+# A column that is left out here is not read.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of values.
+
+    Attributes:
+        name: as tables have it.
+        kind: what its values are.
+        categories: of a categorical column: all that there are, in the order of their codes; public.
+        whole: of a numeric column: all values are whole numbers.
+
+    Raises:
+        InputError: a name or a category cannot be told from another one, or from a missing value.
+    """
+
+    name: str
+    kind: Literal["numeric", "categorical"]
+    categories: tuple[str, ...] = ()
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        refuse_name(self.name)
+        one_of(("numeric", "categorical"), **{f"the kind of column {self.name!r}": self.kind})
+        if self.kind == "numeric":
+            if self.categories:
+                raise InputError(f"column {self.name!r} is numeric and has categories; make it categorical")
+            return
+        if self.whole:
+            raise InputError(f"column {self.name!r} is categorical, of which whole says nothing; drop it there")
+        if not 1 <= len(self.categories) <= MOST_CATEGORIES:
+            raise InputError(
+                f"column {self.name!r} must have 1 to {MOST_CATEGORIES:,} categories, got {len(self.categories):,}; "
+                "group them, make it numeric or leave it out"
+            )
+        for category in self.categories:
+            if is_missing(category) or category != category.strip():
+                raise InputError(
+                    f"column {self.name!r} has the category {category!r}, which a file shows as a missing value or "
+                    "with blanks around it; rename it"
+                )
+        alike = Counter(map(canonical, self.categories))
+        if len(alike) < len(self.categories):
+            twice = next(category for category in self.categories if alike[canonical(category)] > 1)
+            raise InputError(
+                f"column {self.name!r} has the category {twice!r} twice, perhaps as a number; name it once"
+            )
+
+    @cached_property
+    def _codes(self) -> dict[str, int]:
+        codes = {canonical(category): code for code, category in enumerate(self.categories)}
+        return codes | {category: code for code, category in enumerate(self.categories)}
+
+    def code(self, value: str) -> int | None:
+        """The place of a value among the categories, None if it is none of them; 1.0 is 1."""
+        found = self._codes.get(value)
+        return self._codes.get(canonical(value)) if found is None else found
+
+
+def numeric(name: str, *, whole: bool = False) -> Column:
+    """A numeric column."""
+    return Column(name=name, kind="numeric", whole=whole)
+
+
+def categorical(name: str, categories: Iterable[str]) -> Column:
+    """A categorical column."""
+    return Column(name=name, kind="categorical", categories=tuple(categories))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """The columns of health records.
+
+    Attributes:
+        id: the column of patients, or of stays: whose a row is.
+        time: the column of times.
+        time_unit: what times are counted in.
+        static: columns with one value a patient.
+        temporal: columns with a value a visit; at least one.
+        outcome: the name of a static categorical column with two categories; the second is the event.
+
+    Raises:
+        InputError: a name is there twice, or the outcome is no such column.
+    """
+
+    id: str
+    time: str
+    time_unit: TimeUnit
+    static: tuple[Column, ...]
+    temporal: tuple[Column, ...]
+    outcome: str | None = None
+
+    def __post_init__(self) -> None:
+        refuse_name(self.id)
+        refuse_name(self.time)
+        one_of(tuple(MICROSECONDS), time_unit=self.time_unit)
+        if not self.temporal:
+            raise InputError("a schema needs at least one temporal column, got none; name one that changes with time")
+        counts = Counter([self.id, self.time, *(column.name for column in self.columns)])
+        if twice := [name for name, count in counts.items() if count > 1]:
+            raise InputError(f"the schema has the column {twice[0]!r} twice; rename one or leave it out")
+        if self.outcome is not None:
+            found = [column for column in self.static if column.name == self.outcome]
+            if not found or len(found[0].categories) != 2:
+                given = f"it has {len(found[0].categories)}" if found else "there is no such static column"
+                raise InputError(
+                    f"the outcome {self.outcome!r} must be a static categorical column with two categories, {given}; "
+                    "name another, or none"
+                )
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns of values, static ones first."""
+        return (*self.static, *self.temporal)
+
+    @property
+    def static_numeric(self) -> tuple[Column, ...]:
+        """The columns of `EHRDataset.static_numbers`."""
+        return tuple(column for column in self.static if column.kind == "numeric")
+
+    @property
+    def static_categorical(self) -> tuple[Column, ...]:
+        """The columns of `EHRDataset.static_codes`."""
+        return tuple(column for column in self.static if column.kind == "categorical")
+
+    @property
+    def temporal_numeric(self) -> tuple[Column, ...]:
+        """The columns of `EHRDataset.numbers`."""
+        return tuple(column for column in self.temporal if column.kind == "numeric")
+
+    @property
+    def temporal_categorical(self) -> tuple[Column, ...]:
+        """The columns of `EHRDataset.codes`."""
+        return tuple(column for column in self.temporal if column.kind == "categorical")
+
+    def to_yaml(self) -> str:
+        """The schema as text to edit, a line a column."""
+        lines = [_ABOUT.rstrip("\n")]
+        lines += [f"{field}: {_inline(getattr(self, field))}" for field in ("id", "time", "time_unit", "outcome")]
+        for part, columns in (("static", self.static), ("temporal", self.temporal)):
+            lines.append(f"{part}:" if columns else f"{part}: []")
+            lines += [f"- {_inline(_facts(column))}" for column in columns]
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def from_yaml(cls, text: str) -> "Schema":
+        """The schema that a text of YAML tells.
+
+        Raises:
+            InputError: it is not YAML, or a field is unknown, missing or of another kind.
+        """
+        try:
+            content = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise InputError(f"the schema is not YAML: {' '.join(str(error).split())[:300]}") from None
+        facts = _fields("the schema", content, {"id", "time", "time_unit", "static", "temporal"}, {"outcome"})
+        parts = {}
+        for part in ("static", "temporal"):
+            listed = facts[part] or []
+            if not isinstance(listed, list):
+                raise InputError(f"{part} in the schema must be a list of columns, got {type(listed).__name__}")
+            parts[part] = tuple(_column(part, each) for each in listed)
+        for field in ("id", "time", "time_unit", *(["outcome"] if facts.get("outcome") is not None else [])):
+            if not isinstance(facts[field], str):
+                raise InputError(f"{field} in the schema must be text, got {facts[field]!r}; put it in quotes")
+        return cls(
+            id=facts["id"], time=facts["time"], time_unit=facts["time_unit"], outcome=facts.get("outcome"), **parts
+        )
+
+    def save(self, path: Path | str) -> None:
+        """Write the schema to a file of YAML."""
+        write_atomic(Path(path), self.to_yaml().encode("utf-8"))
+
+    @classmethod
+    def load(cls, path: Path | str) -> "Schema":
+        """The schema in a file of YAML.
+
+        Raises:
+            InputError: the file is not there, or holds no schema.
+        """
+        try:
+            text = Path(path).read_text("utf-8")
+        except (OSError, ValueError) as error:
+            raise InputError(f"the schema {path} cannot be read: {' '.join(str(error).split())}") from None
+        try:
+            return cls.from_yaml(text)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+
+
+def refuse_name(name: object) -> None:
+    """Refuse the name of a column that a file cannot hold."""
+    if not isinstance(name, str) or not name or name != name.strip() or any(sign in name for sign in "\r\n\0"):
+        raise InputError(f"a column's name must be text of one line without blanks around it, got {name!r}; rename it")
+
+
+def _inline(value: object) -> str:
+    text = yaml.safe_dump(
+        value, default_flow_style=True, width=sys.maxsize, allow_unicode=True, sort_keys=False, explicit_end=False
+    )
+    return text.removesuffix("...\n").strip()
+
+
+def _facts(column: Column) -> dict[str, Any]:
+    facts: dict[str, Any] = {"name": column.name, "kind": column.kind}
+    if column.kind == "numeric":
+        return facts | {"whole": column.whole}
+    return facts | {"categories": list(column.categories)}
+
+
+def _column(part: str, content: object) -> Column:
+    facts = _fields(f"a {part} column", content, {"name", "kind"}, {"categories", "whole"})
+    name, categories, whole = facts["name"], facts.get("categories", []), facts.get("whole", False)
+    if not isinstance(whole, bool):
+        raise InputError(f"column {name!r} needs whole to be true or false, got {whole!r}")
+    if not isinstance(categories, list):
+        raise InputError(f"column {name!r} needs a list of categories, got {categories!r}")
+    for category in categories:
+        if isinstance(category, bool) or not isinstance(category, str | int | float):
+            raise InputError(f"column {name!r} has the category {category!r}; write it in quotes, as the table has it")
+    return Column(name=name, kind=facts["kind"], categories=tuple(map(as_text, categories)), whole=whole)
+
+
+def _fields(told: str, content: object, needed: set[str], further: set[str]) -> Mapping[str, Any]:
+    if not isinstance(content, Mapping):
+        raise InputError(f"{told} must be fields with values, got {type(content).__name__}; see Schema.to_yaml")
+    if missing := sorted(needed - set(content)):
+        raise InputError(f"{told} has no {missing[0]!r}; add it")
+    if unknown := sorted(map(str, set(content) - needed - further)):
+        raise InputError(
+            f"{told} has the unknown field {unknown[0]!r}; understood are {', '.join(sorted(needed | further))}"
+        )
+    return content

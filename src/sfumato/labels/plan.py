@@ -1,0 +1,152 @@
+"""What plans of private labels share: a run that randomises all labels once, and a model that learns from the reports.
+
+All is checked before a label is drawn, and a budget refuses the whole cost before the run begins. A subclass says what
+labels it takes, what their reports cost, and how it learns from them.
+"""
+
+import functools
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from torch import nn
+
+from sfumato._check import InputError
+from sfumato.accounting import Budget, Event, Statement
+from sfumato.data import ExampleDataset
+from sfumato.labels.fitting import LabelsResult, fingerprint_of, public_part, silent
+from sfumato.labels.learning import Progress
+from sfumato.labels.phase import label_facts
+from sfumato.runs import Checkpoint, Facts, Run
+from sfumato.runs.statement import make_statement
+
+Ready = TypeVar("Ready")
+"""What a plan made of what it was given, before anything is drawn."""
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What there is to learn from; see `LabelPlan.fit`."""
+
+    model: nn.Module
+    data: ExampleDataset
+    features: np.ndarray | None
+    test: ExampleDataset | None
+    device: str
+
+
+class LabelPlan(Generic[Ready]):
+    """A plan that can run. Its settings have `seed` and `to_json`."""
+
+    seed: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, with the plan's name."""
+        raise NotImplementedError
+
+    def ready(self, given: Given) -> Ready:
+        """What fits together, before anything is drawn or written.
+
+        Raises:
+            InputError: something does not.
+        """
+        raise NotImplementedError
+
+    def costs(self, ready: Ready) -> Sequence[Event]:
+        """What one label is charged, in this order."""
+        raise NotImplementedError
+
+    def mechanism(self, ready: Ready) -> str:
+        """For the statement."""
+        raise NotImplementedError
+
+    def learn(
+        self, ready: Ready, given: Given, run: Run, saved: Checkpoint | None, progress: Progress
+    ) -> tuple[nn.Module, np.ndarray, dict[str, Any]]:
+        """The model on the device, all reports, and what was measured on the test data.
+
+        Args:
+            ready: of `ready`.
+            given: likewise.
+            run: open, and started; every release is its own.
+            saved: of a run that goes on.
+            progress: is told how far it is.
+        """
+        raise NotImplementedError
+
+    def fit(
+        self,
+        model: nn.Module,
+        data: ExampleDataset,
+        *,
+        features: np.ndarray | None = None,
+        test: ExampleDataset | None = None,
+        out: Path | str | None = None,
+        resume: bool = False,
+        budget: Budget | None = None,
+        about: dict[str, Any] | None = None,
+        device: str = "cpu",
+        progress: Progress | None = None,
+    ) -> LabelsResult:
+        """Randomise all labels once, and train on the reports.
+
+        Args:
+            model: where training starts, with one output a class, or one for numbers; its weights are public. It stays
+                as it is.
+            data: public inputs, and private labels [rows].
+            features: float [rows, d], public, to find clusters by; None takes the inputs as they are.
+            test: labelled examples that are not covered, to measure on.
+            out: the run's folder; None keeps all in memory.
+            resume: go on with the run in `out`.
+            budget: what the run may cost.
+            about: JSON for plan.json and the model's file; public.
+            device: where to train.
+            progress: is told how far the run is.
+
+        Raises:
+            InputError: a mistake in plan, data, model or folder; nothing is lost.
+            KeyboardInterrupt: a signal stopped it; the run in `out` can go on.
+        """
+        given = Given(model, data, features, test, device)
+        ready = self.ready(given)
+        told = {**self.to_json(), "about": about or {}}
+        with Run.open(out, plan=told, seed=self.seed, resume=resume, budget=budget) as run:
+            if run.team.size > 1:
+                raise InputError("labels are randomised in one process, got several (torchrun); start it alone")
+            run.between("replace")
+            fingerprint = fingerprint_of(self.to_json(), model, data, features)
+            saved = run.saved(fingerprint) if resume else None
+            if saved is None:
+                run.refuse_unaffordable("the prior and the labels", *self.costs(ready))
+            run.start(fingerprint)
+            trained, reports, rows = self.learn(ready, given, run, saved, progress or silent)
+            state = {name: value.cpu() for name, value in trained.state_dict().items()}
+            statement = run.finish(state, self._facts(ready, data), metadata=public_part(about))
+            folder = None if run.folder is None else run.folder.path
+        return LabelsResult(trained, statement, reports, rows, folder)
+
+    def try_out(
+        self,
+        model: nn.Module,
+        data: ExampleDataset,
+        *,
+        features: np.ndarray | None = None,
+        test: ExampleDataset | None = None,
+        device: str = "cpu",
+    ) -> Statement:
+        """What `fit` would state at its end; no label is drawn, and nothing is written. The arguments are its own.
+
+        Raises:
+            InputError: as `fit`, for a mistake in the plan, the data or the model.
+        """
+        ready = self.ready(Given(model, data, features, test, device))
+        event = functools.reduce(operator.add, self.costs(ready))
+        source = "os" if self.seed is None else "seeded"
+        return make_statement(event, self._facts(ready, data), noise_source=source)
+
+    def _facts(self, ready: Ready, data: ExampleDataset) -> Facts:
+        told = self.mechanism(ready)
+        return label_facts(population=len(data), mechanism=told, assumptions=data.assumptions, trained=True)

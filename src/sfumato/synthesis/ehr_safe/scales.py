@@ -1,0 +1,186 @@
+"""What is known of columns before anything is learned: scales of numbers, shares of categories and of what is there.
+
+Two numbers are added to the static ones of each patient: how many visits there are, and when the first one is. So both
+are generated like any other number, and come from no patient. Between visits there are gaps, which are positive.
+
+On a stochastic scale numbers are uniform on [0, 1]; networks get them as normal scores, Φ⁻¹(u), on which squared errors
+are errors of a normal distribution. Numbers of a min-max scale are only centred.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+from scipy.special import ndtr, ndtri
+from torch import Tensor
+
+from sfumato.data.ehr.dataset import EHRDataset
+from sfumato.data.ehr.schema import Column, Schema
+from sfumato.synthesis.ehr_safe.min_max import MinMax
+from sfumato.synthesis.ehr_safe.normalise import Normaliser
+
+ADDED = 2
+VISITS, START = -2, -1
+"""How many numbers are added, and where they stand among the static ones."""
+
+_EDGE = 1e-4  # normal scores end here, at ±3.72
+_WIDTH = 12**0.5  # 1 / std of uniform numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Scales:
+    """Scales and shares of all columns.
+
+    Attributes:
+        schema: of the records.
+        static: of the numeric static columns, then of the number of visits and of the first visit's time.
+        temporal: of the numeric temporal columns.
+        gap: of the time between visits.
+        stochastic: whether the scales are stochastic.
+        horizon: the latest time of a visit.
+        pace: the mean gap, > 0.
+        visits: mean number of visits.
+        static_rates: float64, share of patients with a value: numeric columns with the two added ones, categorical.
+        rates: float64, share of visits with a value: numeric columns, then categorical ones.
+        static_shares, shares: float64, of the categories among observed values, the columns side by side.
+        empty: whether there are visits at which nothing was observed.
+    """
+
+    schema: Schema
+    static: tuple[Normaliser | MinMax, ...]
+    temporal: tuple[Normaliser | MinMax, ...]
+    gap: Normaliser | MinMax
+    stochastic: bool
+    horizon: float
+    pace: float
+    visits: float
+    static_rates: np.ndarray
+    rates: np.ndarray
+    static_shares: np.ndarray
+    shares: np.ndarray
+    empty: bool
+
+    @classmethod
+    def fit(
+        cls, data: EHRDataset, *, stochastic: bool = True, rounding: float | None = None, min_count: int = 1
+    ) -> Self:
+        """Look at all records.
+
+        Args:
+            data: the records.
+            stochastic: stochastic normalisation; False for min-max.
+            rounding, min_count: as for `Normaliser.fit`, of every stochastic scale; columns of whole numbers, visits
+                and times are not rounded.
+        """
+
+        def scale(column: np.ndarray, whole: bool, coarse: float | None = None) -> Normaliser | MinMax:
+            if not stochastic:
+                return MinMax.fit(column, whole=whole)
+            return Normaliser.fit(column, whole=whole, rounding=coarse, min_count=min_count)
+
+        def scales(columns: Sequence[Column], values: np.ndarray) -> list[Normaliser | MinMax]:
+            return [
+                scale(values[:, place], column.whole, None if column.whole else rounding)
+                for place, column in enumerate(columns)
+            ]
+
+        schema, first = data.schema, data.times[data.offsets[:-1]]
+        gaps = np.delete(np.diff(data.times, prepend=0.0), data.offsets[:-1])
+        whole = bool((data.times == np.floor(data.times)).all())
+        added = [scale(data.lengths.astype(np.float64), True), scale(first, whole)]
+        seen = _observed(data.numbers, data.codes)
+        return cls(
+            schema=schema,
+            static=(*scales(schema.static_numeric, data.static_numbers), *added),
+            temporal=tuple(scales(schema.temporal_numeric, data.numbers)),
+            gap=scale(gaps, whole),
+            stochastic=stochastic,
+            horizon=float(data.times.max()),
+            pace=float(gaps.mean()) if len(gaps) else 1.0,
+            visits=float(data.lengths.mean()),
+            static_rates=_observed(static_numbers(data), data.static_codes).mean(axis=0),
+            rates=seen.mean(axis=0),
+            static_shares=_shares(schema.static_categorical, data.static_codes),
+            shares=_shares(schema.temporal_categorical, data.codes),
+            empty=not bool(seen.any(axis=1).all()),
+        )
+
+    def scores(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers in [0, 1] as networks see them."""
+        if self.stochastic:
+            return ndtri(np.clip(numbers, _EDGE, 1 - _EDGE))
+        return (numbers - 0.5) * _WIDTH
+
+    def numbers(self, scores: np.ndarray) -> np.ndarray:
+        """Scores as numbers in [0, 1]."""
+        if self.stochastic:
+            return ndtr(scores.astype(np.float64))
+        return np.clip(scores.astype(np.float64) / _WIDTH + 0.5, 0.0, 1.0)
+
+    def gaps(self, scores: np.ndarray) -> np.ndarray:
+        """Scores [n] as times between visits, > 0."""
+        found = self.gap.inverse(self.numbers(scores))
+        return np.where(found > 0, found, self._least_gap)  # rounded to zero, or nothing known of gaps
+
+    @cached_property
+    def _least_gap(self) -> float:
+        if isinstance(self.gap, Normaliser) and len(self.gap.values) and self.gap.values[0] > 0:
+            return float(self.gap.values[0])
+        return float(self.gap.low) if isinstance(self.gap, MinMax) and self.gap.low > 0 else self.pace
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and numbers, without the schema."""
+        tensors, plain = {}, {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in ("static", "temporal", "gap"):
+                for place, scale in enumerate(value if isinstance(value, tuple) else (value,)):
+                    tensors |= {f"{field.name}.{place}.{name}": part for name, part in scale.state().items()}
+            elif isinstance(value, np.ndarray):
+                tensors[field.name] = torch.tensor(value)
+            elif field.name != "schema":
+                plain[field.name] = value
+        return tensors, plain
+
+    @classmethod
+    def of(cls, schema: Schema, tensors: dict[str, Tensor], plain: dict[str, Any]) -> Self:
+        """The scales of a `state`."""
+        kind = Normaliser if plain["stochastic"] else MinMax
+        parts: dict[str, dict[str, dict[str, Tensor]]] = {"static": {}, "temporal": {}, "gap": {}}
+        arrays = {}
+        for name, value in tensors.items():
+            group, _, rest = name.partition(".")
+            if rest:
+                place, _, part = rest.partition(".")
+                parts[group].setdefault(place, {})[part] = value
+            else:
+                arrays[name] = value.numpy()
+        found = {
+            group: tuple(kind.of(scales[place]) for place in sorted(scales, key=int)) for group, scales in parts.items()
+        }
+        return cls(
+            schema=schema, static=found["static"], temporal=found["temporal"], gap=found["gap"][0], **arrays, **plain
+        )
+
+
+def static_numbers(data: EHRDataset) -> np.ndarray:
+    """The numeric static columns, the number of visits and the first visit's time, float64 [n, static numbers]."""
+    return np.column_stack([data.static_numbers, data.lengths, data.times[data.offsets[:-1]]])
+
+
+def _observed(numbers: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Whether there is a value, bool [n, columns]."""
+    return np.concatenate([~np.isnan(numbers), codes >= 0], axis=1)
+
+
+def _shares(columns: Sequence[Column], codes: np.ndarray) -> np.ndarray:
+    """The share of each category among the observed ones, even where none was observed."""
+    found = [np.zeros(0)]
+    for place, column in enumerate(columns):
+        size = len(column.categories)
+        counts = np.bincount(codes[:, place] + 1, minlength=size + 1)[1:]
+        found.append(counts / counts.sum() if counts.sum() else np.full(size, 1.0 / size))
+    return np.concatenate(found)

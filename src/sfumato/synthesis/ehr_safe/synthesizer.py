@@ -1,0 +1,274 @@
+"""A model that has learned, and the records that it generates.
+
+Records come in blocks, so that as many as are asked for fit into memory. The same seed gives the same records, and more
+of them begin with those of fewer as long as whole blocks are asked for.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sfumato import _check
+from sfumato._check import InputError
+from sfumato._one_thread import one_thread_each
+from sfumato._random import RandomSource
+from sfumato.data.ehr.dataset import EHRDataset
+from sfumato.data.ehr.schema import Schema
+from sfumato.models.weights.files import read_metadata, read_tensors
+from sfumato.synthesis.ehr_safe.calibration import EVEN, RowCalibration, knots_of
+from sfumato.synthesis.ehr_safe.given import Given
+from sfumato.synthesis.ehr_safe.networks import Networks
+from sfumato.synthesis.ehr_safe.scales import ADDED, Scales
+from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
+from sfumato.synthesis.ehr_safe.teller import RowsDrawn, Teller, VisitsDrawn
+
+BLOCK = 2_000
+"""Patients that are generated side by side."""
+
+_PASSES = 12  # of the calibration
+_STRIDE = 0.3  # of shifts that move what follows; with 1 they swing
+_RAREST = 1_000  # a record is drawn at most so many times to meet conditions
+
+
+@dataclass(frozen=True, eq=False)
+class Synthesizer:
+    """Generates records.
+
+    Attributes:
+        settings: of the plan.
+        scales: of the records that were learned from, with their schema.
+        networks: that learned.
+        teller: which draws by them.
+    """
+
+    settings: EHRSafeSettings
+    scales: Scales
+    networks: Networks
+    teller: Teller
+
+    @classmethod
+    def calibrated(
+        cls,
+        settings: EHRSafeSettings,
+        scales: Scales,
+        networks: Networks,
+        source: RandomSource,
+        progress: Callable[[int, int], None],
+    ) -> Self:
+        """From networks that have learned.
+
+        Args:
+            settings, scales, networks: of the plan and the records.
+            source: of what is generated to calibrate on.
+            progress: is told how much is done, and of how much.
+        """
+        teller = Teller(
+            codec=networks.codec,
+            static=networks.static,
+            temporal=networks.temporal,
+            scales=scales,
+            masks=settings.masks,
+            static_calibration=RowCalibration.none(networks.codec.static_columns, networks.static.total),
+            calibration=RowCalibration.none(len(scales.rates), networks.temporal.total),
+            gap_knots=None,
+        )
+        best, least = teller, float("inf")
+        for turn in range(_PASSES + 1):
+            progress(turn, _PASSES + 1)
+            generator = torch.Generator().manual_seed(source.seed64("ehr calibration", turn))
+            last = turn == _PASSES
+            tried = best if last else teller
+            statics, visits = _trial(tried, networks, generator, settings.calibrated_on * (3 if last else 1))
+            improved = _improved(tried, statics, visits)
+            if last:  # of what was the best, and only what moves nothing
+                maps = replace(best.calibration, knots=improved.calibration.knots)
+                teller = replace(best, static_calibration=improved.static_calibration, calibration=maps)
+                break
+            if (error := _error(tried, visits)) < least:
+                best, least = tried, error
+            teller = improved
+        progress(_PASSES + 1, _PASSES + 1)
+        return cls(settings, scales, networks, teller)
+
+    def sample(
+        self,
+        count: int,
+        *,
+        given: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        block: int = BLOCK,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Iterator[EHRDataset]:
+        """New records, block by block.
+
+        Args:
+            count: of patients.
+            given: conditions on static columns, the outcome among them: a category, or (lowest, highest) of a number.
+            seed: the same records again; None draws from the operating system.
+            block: patients in a block, the last one apart.
+            progress: is told how many there are, and of how many.
+
+        Raises:
+            InputError: a condition names no column or category, or next to no record meets it.
+        """
+        _check.whole(count=count, block=block)
+        conditions = Given(self.scales.schema, given or {})
+        source = RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
+        return self._blocks(count, conditions, source, block, progress)
+
+    def _blocks(
+        self,
+        count: int,
+        given: Given,
+        source: RandomSource,
+        block: int,
+        progress: Callable[[int, int], None] | None,
+    ) -> Iterator[EHRDataset]:
+        def made(first: int) -> EHRDataset:
+            generator = torch.Generator().manual_seed(source.seed64("ehr records", first // block))
+            with torch.inference_mode():
+                latent, statics = self._statics(min(block, count - first), given, generator)
+                return self._records(latent, statics, generator, first)
+
+        firsts, threads = range(0, count, block), torch.get_num_threads()
+        with ThreadPoolExecutor(threads) as workers:
+            for start in range(0, len(firsts), threads):
+                if progress is not None:
+                    progress(firsts[start], count)
+                with one_thread_each():
+                    blocks = list(workers.map(made, firsts[start : start + threads]))
+                yield from blocks
+        if progress is not None:
+            progress(count, count)
+
+    def _statics(self, count: int, given: Given, generator: torch.Generator) -> tuple[Tensor, RowsDrawn]:
+        """Latent vectors and static columns that meet the conditions."""
+        found: list[tuple[Tensor, RowsDrawn]] = []
+        tried = met = 0
+        while met < count:
+            latent = self.networks.generator.drawn(max(count, 256), generator)
+            statics = self.teller.statics(latent, generator)
+            places = torch.from_numpy(np.flatnonzero(given.met(*self._static_columns(statics))))[: count - met]
+            found.append((latent[places], statics.at(places)))
+            tried, met = tried + len(latent), met + len(places)
+            if met < count and tried > _RAREST * (count + 1) and met * _RAREST < tried:
+                raise InputError(
+                    f"{met} of {tried:,} generated records meet {given.words}: too few to draw {count:,} of them; "
+                    "ask for something more common, or drop a condition"
+                )
+        return torch.cat([latent for latent, _ in found]), RowsDrawn.together([statics for _, statics in found])
+
+    def _static_columns(self, statics: RowsDrawn) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers and codes of the static columns, NaN and -1 for missing."""
+        return self.teller.static_values(statics)[:, :-ADDED], statics.codes.numpy()
+
+    def _records(self, latent: Tensor, statics: RowsDrawn, generator: torch.Generator, first: int) -> EHRDataset:
+        visits = self.teller.visits(latent, statics, generator)
+        numbers, codes = self._static_columns(statics)
+        return EHRDataset(
+            schema=self.scales.schema,
+            ids=tuple(f"synthetic-{first + place + 1:06}" for place in range(len(latent))),
+            static_numbers=numbers,
+            static_codes=codes,
+            offsets=np.concatenate([[0], np.cumsum(visits.lengths)]),
+            times=visits.times,
+            numbers=self.teller.values(visits.rows),
+            codes=visits.rows.codes.numpy(),
+        )
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and facts of a file that holds all of it."""
+        scales, plain = self.scales.state()
+        tensors = {
+            **{f"network.{name}": value for name, value in self.networks.state().items()},
+            **{f"scale.{name}": value for name, value in scales.items()},
+            **{f"static calibration.{name}": part for name, part in self.teller.static_calibration.state().items()},
+            **{f"calibration.{name}": part for name, part in self.teller.calibration.state().items()},
+        }
+        if self.teller.gap_knots is not None:
+            tensors["gap.knots"] = self.teller.gap_knots
+        return tensors, {"settings": self.settings.to_json(), "schema": self.scales.schema.to_yaml(), "scales": plain}
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Self:
+        """The synthesizer of a `state`."""
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            part, _, rest = name.partition(".")
+            parts.setdefault(part, {})[rest] = value
+        fields = {name: value for name, value in facts["settings"].items() if name != "plan"}
+        settings, schema = EHRSafeSettings(**fields), Schema.from_yaml(facts["schema"])
+        networks = Networks(settings, schema)
+        networks.load(parts["network"])
+        scales = Scales.of(schema, parts["scale"], dict(facts["scales"]))
+        teller = Teller(
+            codec=networks.codec,
+            static=networks.static,
+            temporal=networks.temporal,
+            scales=scales,
+            masks=settings.masks,
+            static_calibration=RowCalibration.of(parts["static calibration"]),
+            calibration=RowCalibration.of(parts["calibration"]),
+            gap_knots=parts["gap"]["knots"] if "gap" in parts else None,
+        )
+        return cls(settings, scales, networks, teller)
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """The synthesizer of a run that has ended.
+
+        Args:
+            path: the run's folder, or the `model.safetensors` in it.
+
+        Raises:
+            InputError: there is none, or it is of another kind.
+        """
+        file = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
+        facts = read_metadata(file)
+        if facts.keys() < {"settings", "schema", "scales"}:
+            raise InputError(f"{file} holds no synthesizer; take the folder of a run of EHR-Safe that has ended")
+        return cls.of(read_tensors(file), facts)
+
+
+def _trial(teller: Teller, networks: Networks, generator: torch.Generator, count: int) -> tuple[RowsDrawn, VisitsDrawn]:
+    """Records to calibrate on."""
+    with torch.inference_mode():
+        latent = networks.generator.drawn(count, generator)
+        statics = teller.statics(latent, generator)
+        return statics, teller.visits(latent, statics, generator)
+
+
+def _error(teller: Teller, visits: VisitsDrawn) -> float:
+    """How far shares of what is observed, and the mean number of visits, are from those of real records."""
+    rates = visits.rows.seen.double().mean(0).numpy()
+    wrong = float(np.abs(rates - teller.scales.rates).max()) if teller.masks else 0.0
+    return wrong + abs(float(visits.lengths.mean()) / teller.scales.visits - 1.0)
+
+
+def _improved(teller: Teller, statics: RowsDrawn, visits: VisitsDrawn) -> Teller:
+    """A teller whose shares are nearer to those in its scales."""
+    scales, found = teller.scales, []
+    for calibration, rows, codec, rates, shares, stride in (
+        (teller.static_calibration, statics, teller.static, scales.static_rates, scales.static_shares, 1.0),
+        (teller.calibration, visits.rows, teller.temporal, scales.rates, scales.shares, _STRIDE),
+    ):
+        improved = calibration.improved(
+            raw=rows.raw if scales.stochastic else None,
+            seen=rows.seen,
+            codes=rows.codes,
+            sizes=codec.sizes,
+            rates=rates if teller.masks else np.ones_like(rates),
+            shares=shares,
+            stride=stride,
+        )
+        found.append(improved)
+    gaps = teller.gap_knots
+    if scales.stochastic:
+        gaps = torch.lerp(EVEN if gaps is None else gaps, knots_of(visits.raw_gaps), _STRIDE)
+    return replace(teller, static_calibration=found[0], calibration=found[1], gap_knots=gaps)

@@ -1,0 +1,254 @@
+"""From latent vectors to records: static columns first, then visit after visit, all patients side by side.
+
+Times ascend because gaps are positive, and a record ends after as many visits as were drawn for it, or where the next
+visit would be later than any real one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sfumato.synthesis.ehr_safe.calibration import RowCalibration, mapped
+from sfumato.synthesis.ehr_safe.categories import CategoryCodec
+from sfumato.synthesis.ehr_safe.min_max import MinMax
+from sfumato.synthesis.ehr_safe.normalise import Normaliser
+from sfumato.synthesis.ehr_safe.records import Before, clock
+from sfumato.synthesis.ehr_safe.scales import START, VISITS, Scales
+from sfumato.synthesis.ehr_safe.sequences import Rows, SequenceCodec
+
+_REDRAWN = 8  # times that a visit without any value is drawn anew
+
+
+@dataclass(frozen=True, eq=False)
+class RowsDrawn:
+    """Rows as they were drawn.
+
+    Attributes:
+        raw: float [n, numbers], what the decoder gave; 0 where missing.
+        codes: int64 [n, categorical columns], -1 where missing.
+        seen: float [n, columns].
+    """
+
+    raw: Tensor
+    codes: Tensor
+    seen: Tensor
+
+    def at(self, places: Tensor) -> "RowsDrawn":
+        """Some of them, by int64 [m]."""
+        return RowsDrawn(self.raw[places], self.codes[places], self.seen[places])
+
+    @classmethod
+    def together(cls, parts: "Sequence[RowsDrawn]") -> "RowsDrawn":
+        """One below the other."""
+        names = ("raw", "codes", "seen")
+        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+
+
+@dataclass(frozen=True, eq=False)
+class VisitsDrawn:
+    """Visits as they were drawn, those of a patient together.
+
+    Attributes:
+        lengths: int64 [patients], visits of each, >= 1.
+        times: float64 [visits].
+        rows: of the visits.
+        raw_gaps: float [gaps], what the decoder gave.
+    """
+
+    lengths: np.ndarray
+    times: np.ndarray
+    rows: RowsDrawn
+    raw_gaps: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Teller:
+    """A decoder that draws.
+
+    Attributes:
+        codec: the sequential autoencoder.
+        static, temporal: the codecs of categories.
+        scales: of the records.
+        masks: False where nothing is ever missing.
+        static_calibration, calibration: of static rows and of visits.
+        gap_knots: float [KNOTS], as of `RowCalibration`, or None.
+    """
+
+    codec: SequenceCodec
+    static: CategoryCodec
+    temporal: CategoryCodec
+    scales: Scales
+    masks: bool
+    static_calibration: RowCalibration
+    calibration: RowCalibration
+    gap_knots: Tensor | None
+
+    def statics(self, latent: Tensor, generator: torch.Generator) -> RowsDrawn:
+        """The static columns of latent vectors [n, latent]."""
+        body, _, _ = self.codec.opened(latent)
+        return self._rows(
+            self.codec.static_rows, body, self.static, self.static_calibration, generator, may_be_empty=True
+        )
+
+    def visits(self, latent: Tensor, statics: RowsDrawn, generator: torch.Generator) -> VisitsDrawn:
+        """All visits of latent vectors [n, latent] whose static columns were drawn."""
+        values = self.static_values(statics)
+        planned = np.maximum(np.nan_to_num(np.round(values[:, VISITS]), nan=1.0), 1.0).astype(np.int64)
+        start = np.maximum(np.nan_to_num(values[:, START]), 0.0)
+        order = np.argsort(-planned, kind="stable")
+        told = _Telling(self, latent[torch.from_numpy(order)], planned[order], start[order])
+        for step in range(int(planned.max())):
+            told.step(step, generator)
+        return told.gathered(order)
+
+    def static_values(self, statics: RowsDrawn) -> np.ndarray:
+        """Numbers in their columns' units, float64 [n, static numbers], NaN for missing."""
+        return self._values(self.scales.static, self.static_calibration, statics)
+
+    def values(self, visits: RowsDrawn) -> np.ndarray:
+        """Numbers in their columns' units, float64 [visits, temporal numbers], NaN for missing."""
+        return self._values(self.scales.temporal, self.calibration, visits)
+
+    def _values(
+        self, scales: Sequence[Normaliser | MinMax], calibration: RowCalibration, rows: RowsDrawn
+    ) -> np.ndarray:
+        found = np.full(rows.raw.shape, np.nan)
+        for place, scale in enumerate(scales):
+            there = torch.nonzero(rows.seen[:, place]).squeeze(1)
+            scores = calibration.mapped(rows.raw[there, place], place)
+            found[there.numpy(), place] = scale.inverse(self.scales.numbers(scores.numpy()))
+        return found
+
+    def _rows(
+        self,
+        heads: Rows,
+        x: Tensor,
+        categories: CategoryCodec,
+        calibration: RowCalibration,
+        generator: torch.Generator,
+        *,
+        may_be_empty: bool,
+    ) -> RowsDrawn:
+        """One row each: what is observed, categories, numbers."""
+        seen = self._seen(heads, x, calibration, generator, may_be_empty=may_be_empty)
+        columns = heads.number_chain.weight.shape[0]
+        found = heads.embedding(torch.cat([x, seen], dim=1))
+        codes = categories.drawn(categories.logits(found) + calibration.categories, generator)
+        codes = torch.where(seen[:, columns:] > 0, codes, -1)
+        mean, spread = heads.number_parts(x, seen, categories.encode(codes))
+        # column by column in memory, as they are drawn
+        moved = (spread * torch.randn(mean.shape, generator=generator)).T.contiguous()
+        there = seen[:, :columns].T.contiguous()
+        raw = heads.number_chain.drawn(mean, lambda place, told: (told + moved[place]) * there[place])
+        return RowsDrawn(raw, codes, seen)
+
+    def _seen(
+        self, heads: Rows, x: Tensor, calibration: RowCalibration, generator: torch.Generator, *, may_be_empty: bool
+    ) -> Tensor:
+        """What is observed, float [n, columns]."""
+        if not self.masks:
+            return torch.ones(len(x), heads.mask_chain.weight.shape[0])
+        base = heads.masks(x) + calibration.masks
+
+        def drawn(part: Tensor) -> Tensor:
+            coins = torch.rand(part.shape[1], part.shape[0], generator=generator)
+            return heads.mask_chain.drawn(part, lambda place, told: (coins[place] < torch.sigmoid(told)).float())
+
+        seen = drawn(base)
+        if may_be_empty:
+            return seen
+        for _ in range(_REDRAWN):
+            empty = torch.nonzero(seen.sum(1) == 0).squeeze(1)
+            if not len(empty):
+                return seen
+            seen = seen.index_copy(0, empty, drawn(base[empty]))
+        empty = torch.nonzero(seen.sum(1) == 0).squeeze(1)
+        return seen.index_put((empty, base[empty].argmax(1)), torch.ones(len(empty)))
+
+
+class _Telling:
+    """The visits of some patients, those with most visits first, while they are drawn."""
+
+    def __init__(self, teller: Teller, latent: Tensor, planned: np.ndarray, start: np.ndarray) -> None:
+        self._teller, self._scales = teller, teller.scales
+        self._planned, self._lengths = planned, planned.copy()
+        _, self._state, self._context = teller.codec.opened(latent)
+        count, numbers = len(latent), teller.codec.sizes.numbers
+        categories = len(teller.temporal.sizes)
+        self._elapsed = np.minimum(start, self._scales.horizon)
+        self._last_scores = torch.zeros(count, numbers)
+        self._last_codes = torch.full((count, categories), -1)
+        self._last_times = torch.zeros(count, numbers + categories, dtype=torch.float64)
+        self._known = torch.zeros(count, numbers + categories)
+        self._seen = torch.zeros(count, numbers + categories)
+        self._gap = torch.zeros(count)
+        self._found: list[tuple[np.ndarray, np.ndarray, RowsDrawn, Tensor]] = []
+
+    def step(self, step: int, generator: torch.Generator) -> None:
+        """The next visit of everybody who has one; they are the first ones."""
+        teller, codec = self._teller, self._teller.codec
+        now = int((self._planned > step).sum())
+        told = codec.told(self._before(now, step), self._context[:now])
+        states, self._state = codec.teller(told[:, None], self._state[:, :now].contiguous())
+        x = torch.cat([states[:, 0], told], dim=1)
+        raw, gap = torch.zeros(now), torch.zeros(now)
+        if step:
+            mean, spread = codec.gap_parts(x)
+            raw = mean + spread * torch.randn(now, generator=generator)
+            gap = raw if teller.gap_knots is None else mapped(raw, teller.gap_knots)
+            times = self._elapsed[:now] + self._scales.gaps(gap.numpy())
+            ended = (times > self._scales.horizon) & (self._lengths[:now] > step)
+            self._lengths[:now][ended] = step
+            self._elapsed[:now] = np.minimum(times, self._scales.horizon)
+        x = torch.cat([x, gap[:, None]], dim=1)
+        rows = teller._rows(
+            codec.visit_rows, x, teller.temporal, teller.calibration, generator, may_be_empty=self._scales.empty
+        )
+        self._remember(rows, gap)
+        there = np.flatnonzero(self._lengths[:now] > step)
+        places = torch.from_numpy(there)
+        self._found.append((there, self._elapsed[there].copy(), rows.at(places), raw[places]))
+
+    def _before(self, now: int, step: int) -> Before:
+        elapsed = torch.from_numpy(self._elapsed[:now].copy())
+        left = torch.from_numpy(self._planned[:now] - step).float()
+        waited = ((elapsed[:, None] - self._last_times[:now]) / self._scales.pace).clamp_min(0.0).log1p().float()
+        return Before(
+            scores=self._last_scores[:now],
+            codes=self._last_codes[:now],
+            known=self._known[:now],
+            waited=waited * self._known[:now],
+            seen=self._seen[:now],
+            gap=self._gap[:now],
+            clock=clock(elapsed.float(), left, torch.full((now,), float(step == 0)), self._scales),
+        )
+
+    def _remember(self, rows: RowsDrawn, gap: Tensor) -> None:
+        now, numbers = len(gap), rows.raw.shape[1]
+        there = rows.seen > 0
+        self._last_scores[:now] = torch.where(there[:, :numbers], rows.raw, self._last_scores[:now])
+        self._last_codes[:now] = torch.where(there[:, numbers:], rows.codes, self._last_codes[:now])
+        times = torch.from_numpy(self._elapsed[:now].copy())[:, None]
+        self._last_times[:now] = torch.where(there, times, self._last_times[:now])
+        self._known[:now] = torch.maximum(self._known[:now], rows.seen)
+        self._seen[:now], self._gap[:now] = rows.seen, gap
+
+    def gathered(self, order: np.ndarray) -> VisitsDrawn:
+        """All visits, each patient's together, the patients as they were given."""
+        count = len(order)
+        lengths = np.empty(count, np.int64)
+        lengths[order] = self._lengths
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        # where the visits lie that were drawn step by step
+        target = np.concatenate([offsets[order[there]] + step for step, (there, *_) in enumerate(self._found)])
+        place = np.empty(len(target), np.int64)
+        place[target] = np.arange(len(target))
+        return VisitsDrawn(
+            lengths=lengths,
+            times=np.concatenate([times for _, times, _, _ in self._found])[place],
+            rows=RowsDrawn.together([rows for _, _, rows, _ in self._found]).at(torch.from_numpy(place)),
+            raw_gaps=torch.cat([raw for _, _, _, raw in self._found[1:]] or [torch.zeros(0)]),
+        )

@@ -1,0 +1,122 @@
+"""Each attack catches a generator that memorises, and is at the ideal for fresh patients."""
+
+import numpy as np
+import pytest
+
+from made_up_patients import copied, records, shuffled
+from sfumato._check import InputError
+from sfumato.audit.ehr.attribute import attribute_inference
+from sfumato.audit.ehr.flatten import flatten, pooled
+from sfumato.audit.ehr.membership import accuracy_at, best_threshold, ideal_tpr, membership_inference, tpr_at_fpr
+from sfumato.audit.ehr.reidentification import agreement, reidentification
+from sfumato.audit.ehr.scale import Placed, Scale
+
+TRAIN, HOLDOUT = records(400, 1), records(200, 2)
+
+
+def attacks(made, seed: int = 0):
+    sides = [flatten(side) for side in (TRAIN, HOLDOUT, made)]
+    scale = Scale(pooled(*sides[:2]))
+    placed = [scale.place(side) for side in sides]
+    rng = np.random.default_rng(seed)
+    return (
+        membership_inference(*placed, rng),
+        reidentification(*sides, rng),
+        attribute_inference(*sides, ["clinic", "sex", "age"], rng),
+    )
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+def test_each_attack_catches_a_generator_that_memorises(noise):
+    membership, again, attribute = attacks(copied(TRAIN, 400, 3, noise))
+    assert membership.measures[0].found.low > 0.9
+    assert membership.measures[1].found.low > 0.9
+    assert again.measures[0].found.low > 0.9
+    assert again.measures[0].ideal.high < 0.1
+    assert attribute.measures[0].excess.low > 0.1
+    clinic = next(measure for measure in attribute.measures if measure.name == "clinic")
+    assert clinic.ideal.value == pytest.approx(1 / 3, abs=0.1)  # nothing else tells it
+    assert clinic.found.value > 0.6
+    assert all(attack.above for attack in (membership, again, attribute))
+
+
+@pytest.mark.parametrize("seed", [10, 11, 12])
+def test_fresh_patients_are_at_the_ideal(seed):
+    """Three seeds of seven measures: 1 in 40 is above by chance. The seeds are fixed."""
+    for attack in attacks(records(400, seed), seed):
+        for measure in attack.measures:
+            assert measure.excess.low <= 0 <= measure.excess.high, (attack.name, measure)
+
+
+def test_columns_by_themselves_leak_less_than_copies():
+    membership, again, _ = attacks(shuffled(TRAIN, 5))
+    assert membership.measures[0].found.value < 0.65
+    assert again.measures[0].found.value < 0.1
+
+
+def test_a_few_remembered_patients_show_at_a_low_false_positive_rate():
+    made = records(400, 20)
+    few = copied(TRAIN.take(np.arange(40)), 40, 3)
+    sides = [flatten(side) for side in (TRAIN, HOLDOUT)]
+    scale = Scale(pooled(*sides))
+    mixed = pooled(flatten(made), flatten(few))
+    found = membership_inference(*(scale.place(s) for s in (*sides, mixed)), np.random.default_rng(0))
+    assert not found.measures[0].found.low > 0.55
+    assert found.measures[1].found.value > 0.08
+    assert found.measures[1].above
+
+
+def test_the_same_seed_gives_the_same_attacks():
+    made = records(100, 9)
+    assert attacks(made, 4) == attacks(made, 4)
+    assert attacks(made, 4) != attacks(made, 5)
+
+
+def test_the_threshold_is_the_best_of_all():
+    rng = np.random.default_rng(0)
+    inside, outside = rng.integers(0, 9, 40).astype(float), rng.integers(2, 12, 30).astype(float)
+    best = accuracy_at(best_threshold(inside, outside), inside, outside)
+    assert best == max(accuracy_at(each, inside, outside) for each in (-np.inf, *range(-1, 13)))
+    assert best_threshold(outside + 100, inside) == -np.inf
+
+
+def test_the_ideal_share_at_a_low_false_positive_rate_is_that_of_strangers():
+    """Mean and 97.5 % point of 4,000 draws; the mean's standard error is 0.0004."""
+    rng = np.random.default_rng(0)
+    found = [tpr_at_fpr(rng.normal(size=60), rng.normal(size=150)) for _ in range(4000)]
+    ideal = ideal_tpr(60, 150)
+    assert np.mean(found) == pytest.approx(ideal.value, abs=0.0015)
+    assert np.mean(np.array(found) > ideal.high) < 0.03
+    assert np.mean(np.array(found) >= ideal.high) > 0.02
+
+
+def test_equally_near_records_share_the_agreement():
+    """By the first half records 0 and 1 are nearest, by the second 1, 2 and 3: 1 draw in 6 agrees."""
+    codes = np.array([[0, 9], [0, 5], [1, 5], [1, 5]])
+    halves = [Placed(np.zeros((4, 0)), codes[:, [side]]) for side in (0, 1)]
+    query = [Placed(np.zeros((1, 0)), np.array([[code]])) for code in (0, 5)]
+    assert agreement(query, halves) == pytest.approx([1 / 6])
+
+
+def test_a_column_that_is_not_static_is_refused():
+    sides = [flatten(side) for side in (TRAIN, HOLDOUT, HOLDOUT)]
+    with pytest.raises(InputError, match="no static column 'bili'; sensitive ones may be sex, died, clinic, age"):
+        attribute_inference(*sides, ["bili"], np.random.default_rng(0))
+
+
+def test_one_column_has_no_halves():
+    sides = [flatten(side).where(lambda each: each.column == "age") for side in (TRAIN, HOLDOUT, HOLDOUT)]
+    with pytest.raises(InputError, match="two columns at least, got 1"):
+        reidentification(*sides, np.random.default_rng(0))
+
+
+def test_a_generator_that_leaves_the_sensitive_column_out_tells_nothing():
+    made = records(200, 8)
+    codes = made.static_codes.copy()
+    codes[:, 2] = -1
+    from dataclasses import replace
+
+    sides = [flatten(side) for side in (TRAIN, HOLDOUT, replace(made, static_codes=codes))]
+    (measure,) = attribute_inference(*sides, ["clinic"], np.random.default_rng(0)).measures
+    assert measure.found.value == 0
+    assert not measure.above

@@ -1,0 +1,241 @@
+"""Regression on randomised numbers: each label pays once, and the model sees nothing else of it."""
+
+import re
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sfumato._check import InputError
+from sfumato.accounting import Budget, BudgetExceeded, Ledger
+from sfumato.data import ExampleDataset, examples_from_arrays
+from sfumato.labels import RROnBins
+from sfumato.mechanisms.randomized_response import BinnedResponse
+from sfumato.mechanisms.randomized_response.words import WORDS
+
+PLAN = RROnBins(epsilon=3.0, low=0.0, high=10.0, values=21, epochs=4, batch_size=64, learning_rate=0.1, seed=1)
+METHODS = ("best", "rr", "laplace")
+
+
+def line(count=1500, seed=0):
+    """Numbers from 2 to 8 that follow from the input."""
+    inputs = np.random.default_rng(seed).uniform(-1, 1, (count, 1)).astype(np.float32)
+    return examples_from_arrays(inputs, 5 + 3 * inputs[:, 0])
+
+
+def model(outputs=1):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Linear(1, outputs)
+
+
+def ledger_of(folder):
+    return Ledger.read(folder / "ledger.jsonl")
+
+
+def test_it_learns_what_the_reports_tell_and_states_what_a_label_paid():
+    result = PLAN.fit(model(), line(), test=line(200, seed=1))
+    assert (result.statement.unit, result.statement.adjacency, result.statement.delta) == ("label", "replace", 0.0)
+    assert result.evaluation["trained"]["rmse"] < 0.7 < 1.8 < result.evaluation["untrained"]["rmse"]
+    assert 2 <= len(np.unique(result.reports)) < 21
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("prior_epsilon", [0.0, 0.05])
+def test_the_ledger_adds_up_to_epsilon_whatever_the_method(method, prior_epsilon, tmp_path):
+    plan = replace(PLAN, method=method, prior_epsilon=prior_epsilon)
+    tried = plan.try_out(model(), line())
+    result = plan.fit(model(), line(), out=tmp_path / "run")
+    assert ledger_of(tmp_path / "run").event() == sum(plan.events()[1:], plan.events()[0])
+    assert len(plan.events()) == (2 if prior_epsilon and method == "best" else 1)
+    assert 2.999 < result.statement.epsilon <= 3.0
+    assert tried.epsilon == result.statement.epsilon
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_another_label_changes_its_own_report_and_no_other(method):
+    plan = replace(PLAN, epsilon=8.0, method=method, prior_epsilon=0.0)
+    data = line()
+    targets = np.asarray(data.targets).copy()
+    before = plan.fit(model(), data).reports
+    targets[7] = 10.0 - targets[7]
+    after = plan.fit(model(), examples_from_arrays(np.asarray(data.inputs[0]), targets)).reports
+    assert np.flatnonzero(before != after).tolist() == [7]
+
+
+def test_labels_beyond_the_range_count_as_its_ends():
+    inputs, inside = np.zeros((400, 1), np.float32), np.tile([0.0, 10.0], 200)
+    beyond = np.where(inside > 5, 1e6, -3.0)
+    reports = [PLAN.fit(model(), examples_from_arrays(inputs, labels)).reports for labels in (inside, beyond)]
+    assert np.array_equal(*reports)
+
+
+@pytest.mark.parametrize("seed", [1, None])
+def test_a_run_that_died_while_it_trained_goes_on_with_the_reports_that_it_has(seed, tmp_path):
+    plan, run = replace(PLAN, seed=seed), tmp_path / "run"
+
+    class Dies(Exception):
+        pass
+
+    def die(what, done, total):
+        if what == "steps" and done == 3:
+            raise Dies
+
+    with pytest.raises(Dies):
+        plan.fit(model(), line(), out=run, progress=die)
+    kept = ledger_of(run).releases
+    result = plan.fit(model(), line(), out=run, resume=True, test=line(50, seed=1))
+    assert kept == ledger_of(run).releases == 2
+    again = plan.fit(model(), line(), out=run, resume=True)
+    assert np.array_equal(again.reports, result.reports)
+    assert torch.equal(again.model.weight, result.model.weight)
+    assert again.evaluation == result.evaluation
+    if seed is not None:
+        whole = plan.fit(model(), line())
+        assert np.array_equal(whole.reports, result.reports)
+        assert torch.equal(whole.model.weight, result.model.weight)
+
+
+def test_other_labels_cannot_go_on(tmp_path):
+    PLAN.fit(model(), line(), out=tmp_path / "run")
+    with pytest.raises(InputError, match="another plan, model or data set"):
+        PLAN.fit(model(), line(seed=4), out=tmp_path / "run", resume=True)
+
+
+def test_a_budget_below_epsilon_refuses_it_before_anything_is_counted(tmp_path):
+    with pytest.raises(BudgetExceeded):
+        PLAN.fit(model(), line(), out=tmp_path / "run", budget=Budget(epsilon=1.0, delta=0.0, adjacency="replace"))
+    assert not (tmp_path / "run" / "ledger.jsonl").exists()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("epsilon", [0.5, 3.0])
+def test_unbiased_numbers_have_the_mean_of_the_labels_bin(method, epsilon):
+    plan = replace(PLAN, method=method, epsilon=epsilon, unbiased=True)
+    prior = np.random.default_rng(0).dirichlet(np.ones(21))
+    response = plan.labels.response(21, prior)
+    shown = response.outputs if isinstance(response, BinnedResponse) else response.values
+    chances = (response.weights() / WORDS).astype(np.float64)
+    means = chances @ plan.with_right_mean(response, shown, prior)
+    if method == "best":
+        bins = response.bins
+        mass = np.bincount(bins, prior)
+        expected = (np.bincount(bins, prior * plan.labels.grid) / mass)[bins]
+    else:
+        expected = plan.labels.grid
+    np.testing.assert_allclose(means, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rows_that_look_alike_are_shrunken_but_for_unbiased_numbers(method):
+    """8.0 in [0, 10] for 20,000 rows, whose mean unbiased number is off by less than 0.4 at four deviations."""
+    data = examples_from_arrays(np.ones((20_000, 1), np.float32), np.full(20_000, 8.0))
+    plan = replace(PLAN, epsilon=1.0, method=method, prior_epsilon=0.0, batch_size=2000, epochs=30)
+    shrunken, right = (
+        replace(plan, unbiased=unbiased).fit(model(), data).model(torch.ones(1, 1)).item() for unbiased in (False, True)
+    )
+    assert shrunken < 7.2
+    assert abs(right - _known_as(plan)) < 0.4
+
+
+def _known_as(plan):
+    """What can be known of 8.0: the middle of its bin, or itself."""
+    response = plan.labels.response(21, None)
+    if plan.method != "best":
+        return 8.0
+    bins = response.bins
+    return float(plan.labels.grid[bins == bins[16]].mean())
+
+
+@pytest.mark.parametrize(("loss", "key"), [("absolute", "mae"), ("poisson", "deviance_explained")])
+def test_other_losses_are_learned_and_measured_in_their_own_way(loss, key):
+    plan = replace(PLAN, loss=loss, epsilon=8.0, learning_rate=0.02, epochs=10)
+    evaluation = plan.fit(model(), line(), test=line(200, seed=1)).evaluation
+    better = evaluation["trained"][key] - evaluation["untrained"][key]
+    assert better > 1 if loss == "poisson" else better < -1
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"epsilon": float("inf")}, "epsilon"),
+        ({"low": 10.0}, "low must be below high"),
+        ({"high": float("inf")}, "finite"),
+        ({"values": 1}, "values"),
+        ({"values": 4096}, "values"),
+        ({"method": "staircase"}, "method"),
+        ({"loss": "log"}, "loss"),
+        ({"loss": "poisson", "low": -1.0}, "low=-1"),
+        ({"loss": "absolute", "unbiased": True}, "unbiased"),
+        ({"prior_epsilon": 3.0}, "prior_epsilon"),
+        ({"prior_epsilon": -0.1}, "prior_epsilon"),
+        ({"epsilon": 41.0, "method": "laplace"}, "tails"),
+        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_impossible_plans_are_refused(fields, told):
+    with pytest.raises(InputError, match=told):
+        replace(PLAN, **fields)
+
+
+ONES = np.ones((4, 1), np.float32)
+LABELS = np.arange(4, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"data": examples_from_arrays(ONES, np.arange(4), num_classes=4)}, "classes are for sfumato labeldp train"),
+        ({"data": examples_from_arrays(ONES, np.ones((4, 2)))}, "one number for each"),
+        ({"data": examples_from_arrays(ONES)}, "one number for each"),
+        ({"data": examples_from_arrays((ONES, ONES), LABELS)}, "cannot read an example"),
+        ({"data": examples_from_arrays({"x": ONES}, LABELS)}, "inputs by position"),
+        ({"data": ExampleDataset(inputs=(ONES,), targets=np.array([1.0, np.nan, 1.0, 1.0]))}, "labels must be finite"),
+        ({"data": examples_from_arrays(np.full((4, 1), np.nan, np.float32), LABELS)}, "inputs must be finite"),
+        ({"data": np.ones(4)}, "ExampleDataset"),
+        ({"model": nn.Linear(1, 3)}, "one output for an example"),
+        ({"model": nn.Linear(2, 1)}, "cannot read an example"),
+        ({"test": examples_from_arrays(ONES)}, "no labels to measure"),
+        ({"test": examples_from_arrays(ONES, np.arange(4), num_classes=4)}, "no labels to measure"),
+        ({"test": examples_from_arrays(np.ones((4, 2), np.float32), LABELS)}, "one shape"),
+        ({"features": ONES}, "features are for clusters"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_a_run_is_made(given, told, tmp_path):
+    usual = {"model": model(), "data": examples_from_arrays(ONES, LABELS)}
+    with pytest.raises(InputError, match=told):
+        PLAN.fit(**{**usual, **given}, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_whole_numbers_are_labels_like_others():
+    whole = examples_from_arrays(np.asarray(line().inputs[0]), np.arange(1500) % 7, classes=False)
+    reports = PLAN.fit(model(), whole).reports
+    assert np.array_equal(reports, PLAN.fit(model(), replace(whole, targets=np.arange(1500) % 7 * 1.0)).reports)
+
+
+@pytest.mark.parametrize("rate", [5.0, 1e6])  # numbers that are huge, or none at all
+def test_a_training_that_diverges_is_refused_before_labels_are_drawn(rate, tmp_path):
+    plan, said = replace(PLAN, learning_rate=rate, epochs=2), re.escape(f"learning_rate {rate:g} is too high")
+    for call in (lambda: plan.fit(model(), line(), out=tmp_path / "run"), lambda: plan.try_out(model(), line())):
+        with pytest.raises(InputError, match=f"{said}.* No label was drawn"):
+            call()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_diverges_later_is_told_of_with_what_to_change(monkeypatch):
+    monkeypatch.setattr(RROnBins, "_rehearse", lambda *_: None)
+    with pytest.warns(UserWarning, match=r"it diverged.* lower learning_rate \(5\)"):
+        replace(PLAN, learning_rate=5.0, epochs=2).fit(model(), line())
+
+
+@pytest.mark.parametrize("loss", ["squared", "absolute", "poisson"])
+def test_a_model_that_learned_is_not_told_to_diverge(loss):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        replace(PLAN, loss=loss, learning_rate=0.01).fit(model(), line())

@@ -1,0 +1,132 @@
+"""A whole run: what it says, how it stops and goes on, and what it refuses."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from sfumato._check import InputError
+from sfumato.synthesis import Synthesizer
+
+SAVED = ("model.safetensors", "statement.json", "metrics.jsonl")
+
+
+class StopAt:
+    """Progress that presses Ctrl-C once."""
+
+    def __init__(self, stage: str, step: int) -> None:
+        self._at = (stage, step)
+
+    def __call__(self, what: str, done: int, of: int) -> None:
+        if (what, done) == self._at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_without_noise_the_statement_says_that_there_is_no_guarantee(patients, small, tmp_path: Path):
+    result = small().fit(patients(40), out=tmp_path / "run")
+    assert result.finished
+    assert result.statement.epsilon == float("inf")
+    assert "no differential privacy guarantee" in result.statement.assumptions[0]
+    assert json.loads((tmp_path / "run" / "statement.json").read_text())["unit"] == "example"
+
+
+@pytest.mark.parametrize(
+    ("stage", "step"), [("categories", 4), ("sequences", 0), ("sequences", 5), ("gan", 0), ("gan", 11)]
+)
+def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(
+    patients, small, tmp_path: Path, sigint, stage: str, step: int
+):
+    data, plan = patients(40), small()
+    plan.fit(data, out=tmp_path / "whole")
+    stopped = plan.fit(data, out=tmp_path / "stopped", progress=StopAt(stage, step))
+    assert not stopped.finished
+    assert stopped.synthesizer is None
+    result = plan.fit(data, out=tmp_path / "stopped", resume=True)
+    assert result.finished
+    for name in SAVED:
+        assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(patients, small, tmp_path: Path):
+    data, plan = patients(40), small()
+    plan.fit(data, out=tmp_path / "whole")
+
+    def die(what: str, done: int, of: int) -> None:
+        if (what, done) == ("gan", 13):
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        plan.fit(data, out=tmp_path / "killed", progress=die, save_every=0.0)
+    seen = []
+    plan.fit(data, out=tmp_path / "killed", resume=True, progress=lambda *told: seen.append(told))
+    assert seen[0] == ("gan", 13, 20)
+    for name in SAVED:
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_a_run_that_has_ended_learns_nothing_again(patients, small, tmp_path: Path):
+    data, plan = patients(30), small()
+    plan.fit(data, out=tmp_path / "run")
+    before = (tmp_path / "run" / "model.safetensors").read_bytes()
+
+    def refuse(what: str, done: int, of: int) -> None:
+        raise AssertionError(what)
+
+    again = plan.fit(data, out=tmp_path / "run", resume=True, progress=refuse)
+    assert again.synthesizer is not None
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
+
+
+def test_other_records_do_not_go_on_with_a_run(patients, small, tmp_path: Path):
+    small().fit(patients(30), out=tmp_path / "run")
+    with pytest.raises(InputError, match="another plan, model or data set"):
+        small().fit(patients(30, seed=1), out=tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("stage", "settings"), [("sequences", {"learning_rate": 1e30}), ("gan", {"gan_learning_rate": 1e30})]
+)
+def test_a_stage_that_diverges_says_so_and_keeps_the_checkpoint_before_it(
+    patients, small, tmp_path: Path, stage: str, settings: dict
+):
+    with pytest.raises(InputError, match=f"{stage!r} diverged in step .* lower {next(iter(settings))}") as refusal:
+        small(**settings, category_encoder=False).fit(patients(40), out=tmp_path / "run", save_every=0.0)
+    assert "\n" not in str(refusal.value)
+    assert (tmp_path / "run" / "checkpoint" / "state.safetensors").exists()
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_a_stage_reports_how_far_it_is(patients, small):
+    told: dict[str, list[tuple[int, int]]] = {}
+    small().fit(patients(40), progress=lambda what, done, of: told.setdefault(what, []).append((done, of)))
+    assert list(told) == ["categories", "sequences", "gan", "calibration"]
+    for steps in told.values():
+        assert [done for done, _ in steps] == list(range(steps[-1][1] + 1))
+
+
+def test_the_file_of_a_run_draws_the_same_records_as_the_run(patients, small, tmp_path: Path):
+    result = small().fit(patients(40), out=tmp_path / "run")
+    (ours,) = result.synthesizer.sample(50, seed=3)
+    (theirs,) = Synthesizer.load(tmp_path / "run").sample(50, seed=3)
+    assert ours.fingerprint() == theirs.fingerprint()
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path):
+    save_file({"x": np.zeros(1)}, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match="holds no synthesizer"):
+        Synthesizer.load(tmp_path)
+
+
+def test_other_data_than_health_records_are_refused(small):
+    with pytest.raises(InputError, match="EHRDataset"):
+        small().fit(np.zeros((3, 3)))
+
+
+@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"latent_noise": -1.0}, {"rounding": 0.0}, {"gan_optimizer": "sgd"}])
+def test_settings_out_of_range_are_refused(small, wrong: dict):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        small(**wrong)
