@@ -12,6 +12,7 @@ import pytest
 from sfumato._check import InputError
 from sfumato.cli.main import main
 from sfumato.voting.tally.multi_party import MultiPartyTally, frames
+from sfumato.voting.tally.multi_party.addresses import keep_alive
 from sfumato.voting.tally.multi_party.field import FIELD
 from sfumato.voting.tally.multi_party.memory import Memory
 from talliers import SOURCE, after, expected, group, one_hot, question, same
@@ -210,3 +211,14 @@ def test_a_port_in_use_a_folder_in_use_and_far_hosts_without_tls_are_refused(tmp
         MultiPartyTally(["example.org:1", *ADDRESSES[1:]])
     with pytest.raises(InputError, match="odd number of at least 3, got 4"):
         MultiPartyTally.local(4)
+
+
+def test_a_connection_that_is_closed_already_is_no_error():
+    closed = socket.socket()
+    closed.close()
+    keep_alive(closed)
+    keep_alive(None)  # what asyncio gives for a transport whose other end hung up
+    with socket.socket() as connection:
+        keep_alive(connection)
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

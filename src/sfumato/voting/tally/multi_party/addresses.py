@@ -4,6 +4,7 @@
 Address(host='::1', port=7003)
 """
 
+import contextlib
 import ipaddress
 import re
 import socket
@@ -111,13 +112,20 @@ class Credentials:
         return found
 
 
-def keep_alive(connection: socket.socket) -> None:
-    """Have the system find out within half a minute that the machine at the other end is gone."""
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
-        if hasattr(socket, name):
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+def keep_alive(connection: socket.socket | None) -> None:
+    """Have the system find out within half a minute that the machine at the other end is gone.
+
+    A connection that was closed meanwhile has no socket (asyncio forgets it) or one that takes no options: nothing is
+    done to it, and who reads from it next finds its end.
+    """
+    if connection is None:
+        return
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
+            if hasattr(socket, name):
+                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def is_of(certificate: dict | None, host: str) -> bool:
