@@ -59,6 +59,6 @@ def _range(name: str, value: str) -> tuple[float, float]:
         ends = (math.nan, math.nan)
     if not ends[0] <= ends[1]:
         raise InputError(
-            f"--given {name} must be a number or LOWEST..HIGHEST, the lowest first, got {value!r}; such as {name}=60..80"
+            f"--given {name} must be a number or LOWEST..HIGHEST, the lowest first, got {value!r}; such as 60..80"
         )
     return ends
