@@ -146,8 +146,8 @@ def _behind(answer: str, mark: str, told: str) -> str:
 
 
 _BESIDE = (
-    "they were measured beside real ones that were held out. The figures have no noise and are not covered; they are in "
-    "evaluation.json and not here."
+    "they were measured beside real ones that were held out. The figures have no noise and are not covered; they are "
+    "in evaluation.json and not here."
 )
 
 

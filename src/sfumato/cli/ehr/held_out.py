@@ -26,7 +26,7 @@ def records_of_run(run: Path) -> tuple[EHRDataset, EHRDataset]:
     """Who was learned from, and who was held out.
 
     Raises:
-        InputError: it is no run of `sfumato ehr fit`, nobody was held out, or the records are not there or not the same.
+        InputError: it is no run of `sfumato ehr fit`, nobody was held out, or the records are gone or are others.
     """
     about: dict[str, Any] = RunFolder(run).read_plan().get("about") or {}
     known = fields(PatientOptions)
@@ -40,9 +40,8 @@ def records_of_run(run: Path) -> tuple[EHRDataset, EHRDataset]:
     try:
         learned, held_out = options.parts()
     except InputError as error:
-        raise InputError(
-            f"the records of {run} are not read as they were ({error}); or give --real and --holdout"
-        ) from None
+        told = f"the records of {run} are not read as they were ({error}); or give --real and --holdout"
+        raise InputError(told) from None
     assert held_out is not None
     file = run / _FILE
     try:

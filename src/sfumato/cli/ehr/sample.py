@@ -25,7 +25,7 @@ class SampleOptions(CommonOptions):
         model: folder of the run that learned (`sfumato ehr fit`), or the model.safetensors of one.
         count: how many patients.
         to: a new folder, which appears when it is whole.
-        format: visits.parquet and static.parquet, the same as .csv, both with schema.yaml; a data set of MEDS 0.4, whose
+        format: visits.parquet and static.parquet, or the same as .csv, with schema.yaml; a data set of MEDS 0.4, whose
             events say that they are synthetic; or events.parquet with schema.yaml.
         given: conditions on static columns, several if need be: NAME=CATEGORY, NAME=LOWEST..HIGHEST of a number.
         seed: the same records again; without it nobody can draw them again.
@@ -85,7 +85,8 @@ def load_synthesizer(model: Path) -> Any:
         name = RunFolder(model).read_plan().get("plan")
         if name in SYNTHETIC and not file.exists():
             raise InputError(
-                f"{model} holds no model.safetensors: the run has not ended; go on with: sfumato ehr fit --resume {model}"
+                f"{model} holds no model.safetensors: the run has not ended; go on with: sfumato ehr fit "
+                f"--resume {model}"
             )
     else:
         settings = read_metadata(file).get("settings")
