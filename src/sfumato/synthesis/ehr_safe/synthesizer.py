@@ -94,6 +94,11 @@ class Synthesizer:
         progress(_PASSES + 1, _PASSES + 1)
         return cls(settings, scales, networks, teller)
 
+    @property
+    def schema(self) -> Schema:
+        """The columns of the records."""
+        return self.scales.schema
+
     def sample(
         self,
         count: int,
