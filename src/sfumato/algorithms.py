@@ -8,6 +8,8 @@ Nothing of an algorithm is imported before it is asked for, so that the overview
 
 import importlib
 from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
 from typing import Any, Literal
 
 
@@ -27,8 +29,9 @@ class Algorithm:
         matters: the options that the short help shows, by field name; --help-all shows the others, too.
         command: the words of the command, where they are not the plan's name. Plans that share one have the option
             behind them that chooses the plan; the first of them is chosen where nobody does.
-        synthesizer: of health records: where the class of what the plan learns is, in the same package. Its `load`
-            takes the folder of a run, its `sample` gives blocks of records, and `schema` tells their columns.
+        reader: of health records: what reads that which the plan has learned, in the same package. It takes the folder
+            of a run or its model's file, and gives something whose `sample` draws records block by block and whose
+            `schema` tells their columns.
     """
 
     package: str
@@ -40,19 +43,19 @@ class Algorithm:
     example: str
     matters: tuple[str, ...]
     command: str | None = None
-    synthesizer: str | None = None
+    reader: str | None = None
 
     def load(self) -> Any:
         """The plan's class."""
         return self._found(self.plan)
 
-    def load_synthesizer(self) -> Any:
-        """The class of what the plan learns."""
-        assert self.synthesizer is not None
-        return self._found(self.synthesizer)
+    def read(self, path: Path) -> Any:
+        """What the plan has learned in a run that has ended."""
+        assert self.reader is not None
+        return self._found(self.reader)(path)
 
     def _found(self, name: str) -> Any:
-        return getattr(importlib.import_module(self.package), name)
+        return attrgetter(name)(importlib.import_module(self.package))
 
 
 _FEDERATED = (
@@ -232,7 +235,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         example="sfumato ehr fit --data patients --out runs/patients",
         matters=(*_EHR, "epochs", "gan_steps"),
         command="ehr fit",
-        synthesizer="Synthesizer",
+        reader="Synthesizer.load",
     ),
 }
 """By the name of the plan, which is also the command's unless it has one of its own."""

@@ -92,7 +92,7 @@ def load_synthesizer(model: Path) -> Any:
         name = settings.get("plan") if isinstance(settings, dict) else None
     if name not in SYNTHETIC:
         raise InputError(f"{model} did not learn from health records; give the folder of a run of sfumato ehr fit")
-    return SYNTHETIC[name].load_synthesizer().load(model)
+    return SYNTHETIC[name].read(model)
 
 
 def _note(options: SampleOptions) -> None:
