@@ -18,7 +18,9 @@ from sfumato._types import Adjacency
 from sfumato.accounting import Event, Guarantee, Ledger, Statement, guarantee
 from sfumato.accounting.ledger import binding
 from sfumato.accounting.statement.verdict import Verdict, promised
+from sfumato.algorithms import SYNTHETIC
 from sfumato.metrics.shown import FIRST, NUMBERS
+from sfumato.models.weights.files import read_metadata
 from sfumato.training.told.seen import SEEN
 
 T = TypeVar("T")
@@ -192,8 +194,12 @@ class RunRecord:
         """What a run is made of, several: rounds, steps, stages, or the queries of a vote."""
         return next((name for name in ("queries", "steps", "stages") if name in self.plan), "rounds")
 
-    @property
+    @cached_property
     def finished(self) -> bool:
+        """Whether all that was planned has run; what makes records is written when it has."""
+        if self.plan_name in SYNTHETIC:
+            model = self.path / "model.safetensors"
+            return not model.exists() or bool(read_metadata(model))
         return self.ledger.rounds >= self.rounds_planned
 
     @property

@@ -1,7 +1,9 @@
 """`sfumato ehr fit`: it learns as the library does, stops and goes on, holds patients out, and refuses in one line."""
 
+import dataclasses
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from ehr_records import assert_same
 from sfumato import data
+from sfumato.algorithms import SYNTHETIC
 from sfumato.cli.ehr.folder import read_folder, write_folder
 from sfumato.synthesis import EHRSafe
 
@@ -29,6 +32,14 @@ def test_the_command_learns_as_the_library_does_from_those_who_are_not_held_out(
     (theirs,) = type(ours).load(learned).sample(30, seed=1)
     assert made.fingerprint() == theirs.fingerprint()
     assert held_out.ids
+
+
+def test_help_tells_every_field_of_each_plan_once(sfumato):
+    for name, algorithm in SYNTHETIC.items():
+        told = sfumato("ehr", "fit", "--model", name, "--help-all").out
+        options = re.findall(r"^[│ ] --([a-z0-9-]+)", told, re.MULTILINE)
+        for field in dataclasses.fields(algorithm.load()):
+            assert options.count(field.name.replace("_", "-")) == 1, field.name
 
 
 def test_a_dry_run_promises_what_the_run_states_and_writes_nothing(sfumato, patients, learned, small, tmp_path):
@@ -68,6 +79,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(sfumato, process, pati
     if stop == signal.SIGINT:
         assert code == 130
         assert f"stopped; go on with: sfumato ehr fit --resume {out}" in child.errors
+        assert "Stopped before it could make records." in sfumato("report", out).out
         assert "the run has not ended" in sfumato("ehr", "sample", "--model", out, "--count", 1, "--to", "x").line
     assert sfumato("ehr", "fit", "--resume", out).code == 0
     assert sfumato(*words, "--out", tmp_path / "undisturbed").code == 0
