@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from sfumato.accounting.statement.brief import brief
-from sfumato.algorithms import SYNTHETIC
 from sfumato.report.learned import trouble
 from sfumato.report.record import RunRecord, read_run
 from sfumato.runs.checkpoint import KEY
@@ -29,7 +28,7 @@ def _stopped(record: RunRecord) -> str:
     if record.finished:
         return ""
     said = f"Stopped after {record.ledger.rounds:,} of {record.rounds_planned:,} {record.counted}"
-    if record.plan_name in SYNTHETIC:  # its stages have steps of their own, and no rounds
+    if record.makes_records:
         said = "Stopped before it could make records"
     if (record.path / "checkpoint" / KEY).exists():
         return f"{said}; its key is still in checkpoint/, and sfumato close deletes it."

@@ -110,7 +110,12 @@ def test_a_run_is_measured_with_its_own_records_and_its_statement_tells_the_atta
     assert sfumato("ledger", "verify", run).code == 0
     for private in ("evaluation.json", "records.html"):
         assert (run / private).stat().st_mode & 0o077 == 0
-    assert "membership inference, accuracy" in (run / "report.html").read_text()
+    page = (run / "report.html").read_text()
+    assert "membership inference, accuracy" in page
+    assert f"{sum(attack['above'] for attack in found['attacks'])} of 3" in page
+    assert "Attacks on the synthetic records" in page
+    assert sfumato("report", run, "--public", "--out", evaluated / "public.html").code == 0
+    assert "Attacks on the synthetic records" not in (evaluated / "public.html").read_text()
 
 
 def test_the_same_measures_come_from_folders(sfumato, patients, evaluated, tmp_path):
