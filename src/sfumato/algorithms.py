@@ -244,7 +244,8 @@ TRAINED = {name: each for name, each in ALGORITHMS.items() if each.records in ("
 """Those that train in rounds on the records themselves."""
 
 SYNTHETIC = {name: each for name, each in ALGORITHMS.items() if each.records == "ehr"}
-"""Those that learn from health records, to make new ones."""
+"""Those that learn from health records, to make new ones, in stages of their own: what is asked of sums in rounds does not
+apply to them."""
 
 
 def command_of(plan: str) -> str:
