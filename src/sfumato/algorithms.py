@@ -74,7 +74,7 @@ _LABELS = ("data", "model", "epsilon", "epochs", "batch_size", "learning_rate", 
 
 _VOTE = ("agents", "pool", "epsilon", "queries", "talliers", "out", "resume", "dry_run")
 
-_EHR = ("data", "events", "physionet2012", "mimic_iv", "schema", "holdout_share", "out", "resume", "dry_run")
+_EHR = ("data", "events", "physionet2012", "mimic_iv", "holdout_share", "out", "resume", "dry_run")
 
 ALGORITHMS: dict[str, Algorithm] = {
     "fedemb": Algorithm(
@@ -232,7 +232,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         about="Learn from health records, to make new ones like them: visits at irregular times, what is missing, and "
         "what does not change about a patient. Some patients are held out to measure by. Synthetic is not private: "
         "without noise there is no guarantee, and the statement says so.",
-        example="sfumato ehr fit --data patients --out runs/patients",
+        example="sfumato ehr fit --data patients --dry-run",
         matters=(*_EHR, "epochs", "gan_steps"),
         command="ehr fit",
         reader="Synthesizer.load",
@@ -244,8 +244,8 @@ TRAINED = {name: each for name, each in ALGORITHMS.items() if each.records in ("
 """Those that train in rounds on the records themselves."""
 
 SYNTHETIC = {name: each for name, each in ALGORITHMS.items() if each.records == "ehr"}
-"""Those that learn from health records, to make new ones, in stages of their own: what is asked of sums in rounds does not
-apply to them."""
+"""Those that learn from health records, to make new ones, in stages of their own: what is asked of sums in rounds
+does not apply to them."""
 
 
 def command_of(plan: str) -> str:
