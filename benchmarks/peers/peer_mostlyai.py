@@ -33,8 +33,7 @@ def main() -> None:
     visits = visits.sort_values([key, clock], kind="stable").reset_index(drop=True)
     static = static.merge(visits.groupby(key)[clock].first().rename(START).reset_index(), on=key)
     visits[GAP] = visits.groupby(key)[clock].diff().fillna(0.0)
-    ours = {name: name for name in kinds}
-    encodings = {name: CATEGORICAL if kinds[name]["categories"] else NUMERIC for name in ours}
+    encodings = {name: CATEGORICAL if kind["categories"] else NUMERIC for name, kind in kinds.items()}
     for table in (visits, static):
         for name in set(table.columns) & set(kinds):
             if kinds[name]["categories"]:
