@@ -119,7 +119,12 @@ class Course:
             if not self._taken(run, networks, stage, saved if place == begin else None):
                 return None
         return Synthesizer.calibrated(
-            settings, scales, networks, source, lambda done, of: self.progress("calibration", done, of)
+            settings,
+            scales,
+            networks,
+            source,
+            lambda done, of: self.progress("calibration", done, of),
+            lambda: run.asked_to_stop,
         )
 
     def _taken(self, run: Run, networks: Networks, stage: Stage, saved: Checkpoint | None) -> bool:

@@ -54,13 +54,15 @@ class Synthesizer:
         networks: Networks,
         source: RandomSource,
         progress: Callable[[int, int], None],
-    ) -> Self:
-        """From networks that have learned.
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Self | None:
+        """From networks that have learned; None where it was stopped.
 
         Args:
             settings, scales, networks: of the plan and the records.
             source: of what is generated to calibrate on.
             progress: is told how much is done, and of how much.
+            stopped: is asked between passes whether to stop.
         """
         teller = Teller(
             codec=networks.codec,
@@ -75,6 +77,8 @@ class Synthesizer:
         best, least = teller, float("inf")
         for turn in range(_PASSES + 1):
             progress(turn, _PASSES + 1)
+            if stopped():
+                return None
             generator = torch.Generator().manual_seed(source.seed64("ehr calibration", turn))
             last = turn == _PASSES
             tried = best if last else teller
@@ -89,6 +93,11 @@ class Synthesizer:
             teller = improved
         progress(_PASSES + 1, _PASSES + 1)
         return cls(settings, scales, networks, teller)
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of the records."""
+        return self.scales.schema
 
     def sample(
         self,
