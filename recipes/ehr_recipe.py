@@ -95,8 +95,8 @@ def main(recipe: Recipe) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_json(path, found)
                 print(f"{name}, seed {seed}: fitted in {found['fit_seconds']:.0f} s", flush=True)
+            write_json(kept / "results.json", rows(recipe, kept))
             gc.collect()
-    write_json(kept / "results.json", rows(recipe, kept))
 
 
 def place(folder: Path, method: str, seed: int) -> Path:

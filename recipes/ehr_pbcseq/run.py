@@ -11,7 +11,7 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import ehr_recipe
-from cells import SHARED
+from cells import SHARED  # pyright: ignore[reportAttributeAccessIssue]
 from ehr_recipe import CONTROLS, Recipe
 
 from sfumato import data

@@ -18,7 +18,7 @@ def recipe(monkeypatch):
     """What the recipes share, as a module."""
     monkeypatch.syspath_prepend(str(ROOT))
     monkeypatch.delitem(sys.modules, "cells", raising=False)
-    import ehr_recipe
+    import ehr_recipe  # pyright: ignore[reportMissingImports]
 
     yield ehr_recipe
     for name in ("ehr_recipe", "cells"):

@@ -92,7 +92,7 @@ class Frames:
         return sum(self._widths)
 
     def of(self, data: EHRDataset) -> Tensor:
-        """Records as frames, float [n, steps, width] in [0, 1]."""
+        """Records as frames, float [n, steps, width] in [0, 1]; all of them are in memory, 4 bytes a number."""
         static_codec, temporal_codec = self._codecs
         lengths = np.minimum(data.lengths, self.steps)
         rows = np.concatenate([np.arange(start, start + n) for start, n in zip(data.offsets, lengths, strict=False)])
