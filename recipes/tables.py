@@ -85,7 +85,8 @@ def _over(rows: list[dict]) -> str:
     """What the figures are over."""
     counts = {row["seeds"] for row in rows}
     if all("low" in row for row in rows):
-        return f"with intervals of 95 %, both as means over {max(counts)} seeds"
+        lone = ", one seed of some methods" if 1 in counts and len(counts) > 1 else ""
+        return f"with intervals of 95 %, both as means over {max(counts)} seeds{lone}"
     if counts == {1}:
         return "one seed"
     lone = ", one seed where there is no ±" if 1 in counts else ""
