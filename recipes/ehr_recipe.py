@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cells
 
 from sfumato._files import read_json, write_json
-from sfumato.audit.ehr import Evaluation, evaluate
+from sfumato.audit.ehr import Evaluation, evaluate, utility
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.synthesis import Copies, EHRSafe, IndependentColumns
 from sfumato.synthesis.baselines.plan import BaselinePlan
@@ -60,7 +60,7 @@ class Recipe:
         dataset: its name, for the table.
         parts: gives the patients to learn from and those held out.
         methods: by name, in order.
-        most: patients of a side that are measured, at most.
+        most: patients that classifiers are trained on, at most; of more, so many by chance. All else looks at all.
     """
 
     folder: Path
@@ -121,15 +121,26 @@ def cell(
     fitted = perf_counter()
     synthetic = joined(list(made.sample(len(train), seed=1000 + seed)))
     sampled = perf_counter()
-    found = evaluate(train, holdout, synthetic, seed=seed, most=recipe.most)
+    found = evaluation(train, holdout, synthetic, seed, recipe.most)
     return {
         "method": name,
         "seed": seed,
-        "patients": {"learned from": len(train), "held out": len(holdout), "measured at most": recipe.most},
+        "patients": {"learned from": len(train), "held out": len(holdout), "classifiers": min(len(train), recipe.most)},
         "fit_seconds": round(fitted - started, 1),
         "sample_seconds": round(sampled - fitted, 1),
         **measured(found),
     }
+
+
+def evaluation(train: EHRDataset, holdout: EHRDataset, synthetic: EHRDataset, seed: int, most: int) -> Evaluation:
+    """All that is measured; with classifiers of at most so many patients, since a GRU takes its time."""
+    if len(train) <= most:
+        return evaluate(train, holdout, synthetic, seed=seed)
+    bare = [dataclasses.replace(side, schema=dataclasses.replace(side.schema, outcome=None)) for side in
+            (train, holdout, synthetic)]  # fmt: skip
+    rng = np.random.default_rng(seed)
+    some = [side.take(np.sort(rng.permutation(len(side))[:most])) for side in (train, synthetic)]
+    return dataclasses.replace(evaluate(*bare, seed=seed), utility=utility(some[0], holdout, some[1], seed))
 
 
 def measured(found: Evaluation) -> dict[str, Any]:
@@ -147,14 +158,14 @@ def measured(found: Evaluation) -> dict[str, Any]:
         "found": mine.detector.value if mine.detector else None,
         "ideal": ideal.detector.value if ideal.detector else None,
     }
-    utility = {}
+    classifiers = {}
     if found.utility is not None:
         for model in found.utility.models:
             made = None if model.synthetic is None else model.synthetic.value
-            utility[model.model] = {"found": made, "ideal": model.real.value}
-        known = [each["found"] for each in utility.values() if each["found"] is not None]
-        real = max(each["ideal"] for each in utility.values())
-        utility["the best of them"] = {"found": max(known, default=None), "ideal": real}
+            classifiers[model.model] = {"found": made, "ideal": model.real.value}
+        known = [each["found"] for each in classifiers.values() if each["found"] is not None]
+        real = max(each["ideal"] for each in classifiers.values())
+        classifiers["the best of them"] = {"found": max(known, default=None), "ideal": real}
     attacks = {}
     for attack in found.attacks:
         for measure in attack.measures[: 2 if attack.name == "membership inference" else 1]:
@@ -163,7 +174,7 @@ def measured(found: Evaluation) -> dict[str, Any]:
                 "ideal": measure.ideal.value,
                 "excess": measure.excess.to_json(),
             }
-    return {"fidelity": fidelity, "utility": utility, "attacks": attacks}
+    return {"fidelity": fidelity, "utility": classifiers, "attacks": attacks}
 
 
 METRICS = {"fidelity": "fidelity", "utility": "AUC on held-out patients", "attacks": "attack finds"}
