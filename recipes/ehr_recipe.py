@@ -94,7 +94,7 @@ def main(recipe: Recipe) -> None:
                 found = cell(recipe, name, seed, parts, out / "runs" / path.stem, quick=options.quick)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_json(path, found)
-                print(f"{name}, seed {seed}: fitted in {found['fit_seconds']:.0f} s", flush=True)
+                print(f"{name}, seed {seed}: measured", flush=True)
             write_json(kept / "results.json", rows(recipe, kept))
             gc.collect()
 
@@ -109,13 +109,13 @@ def cell(
 ) -> dict[str, Any]:
     """Learn, generate, measure."""
     train, holdout = parts
-    generator, started = recipe.methods[name], perf_counter()
+    generator, resumed, started = recipe.methods[name], (folder / "plan.json").exists(), perf_counter()
     if isinstance(generator, type):
         made = generator(train)
     else:
         few = {field.name: _FEW[field.name] for field in dataclasses.fields(generator) if field.name in _FEW}
         plan = dataclasses.replace(generator, seed=seed, **(few if quick else {}))
-        made = plan.fit(train, out=folder, resume=(folder / "plan.json").exists()).synthesizer
+        made = plan.fit(train, out=folder, resume=resumed).synthesizer
         if made is None:
             sys.exit("stopped; start again to go on")
     fitted = perf_counter()
@@ -126,7 +126,7 @@ def cell(
         "method": name,
         "seed": seed,
         "patients": {"learned from": len(train), "held out": len(holdout), "classifiers": min(len(train), recipe.most)},
-        "fit_seconds": round(fitted - started, 1),
+        "fit_seconds": None if resumed else round(fitted - started, 1),
         "sample_seconds": round(sampled - fitted, 1),
         **measured(found),
     }
