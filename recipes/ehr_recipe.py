@@ -119,7 +119,7 @@ def cell(
         if made is None:
             sys.exit("stopped; start again to go on")
     fitted = perf_counter()
-    synthetic = joined(list(made.sample(len(train), seed=1000 + seed)))
+    synthetic = joined(list(made.sample(len(train), seed=1000 + seed, block=len(train))))
     sampled = perf_counter()
     found = evaluation(train, holdout, synthetic, seed, recipe.most)
     return {
