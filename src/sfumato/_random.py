@@ -58,9 +58,10 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `private categories` | | seed: the made-up categories that it learns from | `synthesis.ehr_safe.private.course` |
 | `private encoded` | draw | seed: the numbers that its latent vectors have | `synthesis.ehr_safe.private.course` |
 | `private scores` | epoch | seed: where in its interval each number lies | `synthesis.ehr_safe.private.autoencoder` |
-| `private latent noise` | round | seed: what is added to latent vectors | `synthesis.ehr_safe.private.autoencoder` |
-| `private gan` | round | seed: all draws of a round but its noise | `synthesis.ehr_safe.private.critic` |
-| `private gan end` | | seed: the generator's last step | `synthesis.ehr_safe.private.critic` |
+| `private latent noise` | round | what is added to a latent vector | `synthesis.ehr_safe.private.autoencoder` |
+| `private gan` | round | made vectors, by patient | `synthesis.ehr_safe.private.critic` |
+| `private generator` | round | seed: what the generator's step is drawn from | `synthesis.ehr_safe.private.critic` |
+| `private generator end` | | seed: the same for its last step | `synthesis.ehr_safe.private.critic` |
 | `evaluation` | part | seed: what is drawn to measure synthetic records | `audit.ehr.evaluate` |
 | `initial model` | | seed: the first weights | `cli.own_model`, `cli.options.classifiers`, `cli.options.backbones` |
 | `examples` | `test` | which positions are kept for the test, by a public seed | `data.parts` |

@@ -243,8 +243,8 @@ class Run:
         """
         if self._rounds_taken and (phase is None or {None, phase} & set(self._rounds_taken)):
             raise InputError(
-                "one run holds one loop of a phase: a second one would draw the first one's cohorts and noise again; give "
-                "it a phase of its own, or a run in another folder, and add up the two statements"
+                "one run holds one loop of a phase: a second one would draw the first one's cohorts and noise again; "
+                "give it a phase of its own, or a run in another folder, and add up the two statements"
             )
         self._rounds_taken.append(phase)
 

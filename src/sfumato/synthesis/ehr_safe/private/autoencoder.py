@@ -5,9 +5,10 @@ and of the noisy tables: the sum over visits is divided by the noisy mean number
 Padding to the longest record that is read together adds visits that count in no loss and that no state before them
 sees. So a patient who comes or goes adds or takes one gradient of at most the clip norm.
 
-Where in its interval a number lies, and what is added to latent vectors, is drawn independently for each patient. Who
-else is present decides which draw a patient meets, and not how it is distributed, so two neighbouring sets of records
-can be drawn for alike: the bound holds for each outcome of the draws, which are not released.
+What is added to a latent vector is drawn for each patient by itself. Where in its interval a number lies is drawn
+independently for each number, in the order of the records: who else is present decides which draw a patient meets,
+and not how it is distributed, so two neighbouring sets of records can be drawn for alike. The bound holds for each
+outcome of these draws, which are not released.
 """
 
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from sfumato._random import RandomSource
 from sfumato.clipping import ClippedSum, NormBound
 from sfumato.per_example import Recording, covered
 from sfumato.sampling import Cohort
+from sfumato.synthesis.ehr_safe.private.own_draws import own_draws
 from sfumato.synthesis.ehr_safe.records import Drawn, Records
 from sfumato.synthesis.ehr_safe.sequences import SequenceCodec
 from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
@@ -62,8 +64,8 @@ class SequenceGradients(Contribution):
         share = ClippedSum(bound, clip_norm, self.trained.layout, out=out)
         patients = cohort.units
         drawn = self._drawn(source, round // self._per_epoch)
-        generator = torch.Generator().manual_seed(source.seed64("private latent noise", round))
-        noise = self._settings.latent_noise * torch.randn(len(patients), self._settings.latent, generator=generator)
+        words = source.stream("private latent noise", round).words_at(patients)
+        noise = self._settings.latent_noise * own_draws(words, self._settings.latent)[0]
         for places in self._together(patients):
             recording, losses = self.recorded(patients[places], drawn, noise[torch.from_numpy(places)])
             weights, parts = share.weigh(recording.squared_norms().sqrt()[None]), share.parts()

@@ -35,7 +35,7 @@ MOST = 8
 SEEN = "seen"
 """The last block."""
 
-_SEEN_WEIGHT = 2.0  # of the last block, whose norm is at most this
+_SEEN_WEIGHT = 4.0  # of the last block, whose norm is at most this
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,6 +25,7 @@ from sfumato.sampling import Cohort
 from sfumato.synthesis.ehr_safe.critic import Critic
 from sfumato.synthesis.ehr_safe.generator import Generator
 from sfumato.synthesis.ehr_safe.learner import Diverged, Learner
+from sfumato.synthesis.ehr_safe.private.own_draws import own_draws
 from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
 from sfumato.training import Contribution, Trainable
 from sfumato.training.server import OptimizerFactory
@@ -77,15 +78,14 @@ class CriticGradients(Contribution):
     ) -> ClippedSum:
         """The sum of the patients' bounded gradients; before it, the generator's step where one is due."""
         self.trained.load(theta)
-        random = torch.Generator().manual_seed(source.seed64("private gan", round))
         if round and round % self._settings.critic_steps == 0:
-            self._make_step(round // self._settings.critic_steps - 1, random)
+            self._make_step(round // self._settings.critic_steps - 1, source.seed64("private generator", round))
         share = ClippedSum(bound, clip_norm, self.trained.layout, out=out)
         patients = torch.from_numpy(cohort.units)
         real = self._latents[round % len(self._latents), patients]
+        z, between = own_draws(source.stream("private gan", round).words_at(cohort.units), self._generator.noise)
         with torch.no_grad():
-            made = self._generator.drawn(len(patients), random)
-        between = torch.rand(len(patients), 1, generator=random)
+            made = self._generator(z)
         for rows in torch.arange(len(patients)).split(_TOGETHER):
             if len(rows):
                 share.add_rows(self.gradients(real[rows], made[rows], between[rows]))
@@ -102,7 +102,7 @@ class CriticGradients(Contribution):
         """After the last round: the generator's last step, and its average in place of its parameters."""
         self.trained.load(theta)
         steps = self._settings.gan_steps
-        self._make_step(steps - 1, torch.Generator().manual_seed(source.seed64("private gan end")))
+        self._make_step(steps - 1, source.seed64("private generator end"))
         self._makes.settle()
 
     def tensors(self) -> dict[str, Tensor]:
@@ -123,8 +123,8 @@ class CriticGradients(Contribution):
         """Digest of plan and records."""
         return self._fingerprint
 
-    def _make_step(self, index: int, random: torch.Generator) -> None:
-        made = self._generator.drawn(self._settings.gan_batch_size, random)
+    def _make_step(self, index: int, seed: int) -> None:
+        made = self._generator.drawn(self._settings.gan_batch_size, torch.Generator().manual_seed(seed))
         try:
             self._makes.step(-self._critic(made).mean(), index)
         except Diverged:
