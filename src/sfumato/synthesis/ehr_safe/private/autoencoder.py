@@ -44,6 +44,8 @@ class SequenceGradients(Contribution):
     def __init__(self, codec: SequenceCodec, records: Records, settings: EHRSafeSettings, fingerprint: str) -> None:
         self.trained, self.population = Trainable(codec), len(records)
         self._codec: SequenceCodec = self.trained.model  # pyright: ignore[reportAttributeAccessIssue, reportAssignmentType]
+        for parameter in self.trained.parameters:
+            parameter.requires_grad_(parameter.numel() > 0)  # where there are no columns of a kind
         self._layers = covered(self._codec)
         self._records, self._settings, self._fingerprint = records, settings, fingerprint
         self._per_epoch = -(-len(records) // settings.batch_size)
