@@ -53,7 +53,7 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `ehr gan` | step | seed: all draws of a step of the generator | `synthesis.ehr_safe.stages` |
 | `ehr weights` | | seed: the first weights | `synthesis.ehr_safe.course` |
 | `ehr calibration` | pass | seed: records to calibrate on | `synthesis.ehr_safe.synthesizer` |
-| `ehr records` | block | seed: new records | `synthesis.ehr_safe.synthesizer` |
+| `ehr records` | block | seed: new records | `synthesis.blocks` |
 | `private weights` | | seed: the first weights of a private run | `synthesis.ehr_safe.private.course` |
 | `private categories` | | seed: the made-up categories that it learns from | `synthesis.ehr_safe.private.course` |
 | `private encoded` | draw | seed: the numbers that its latent vectors have | `synthesis.ehr_safe.private.course` |

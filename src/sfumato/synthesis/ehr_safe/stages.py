@@ -30,36 +30,6 @@ _DRAWS = 4  # latent vectors of each patient, from different draws of the stocha
 _ENCODED = 256  # patients that are encoded at once
 
 
-class Stage(Protocol):
-    """One thing to learn.
-
-    Attributes:
-        name: for messages, metrics and checkpoints.
-        rate: the setting that is lower for a stage that diverged.
-        steps: how many.
-    """
-
-    name: str
-    rate: str
-    steps: int
-
-    def step(self, index: int) -> dict[str, float]:
-        """Take a step; gives losses.
-
-        Raises:
-            Diverged: a loss is not finite.
-        """
-        ...
-
-    def learners(self) -> dict[str, Learner]:
-        """Whose states are the stage's state."""
-        ...
-
-    def settle(self) -> None:
-        """After the last step."""
-        ...
-
-
 class Codes(Protocol):
     """Rows of categories to learn from.
 

@@ -172,7 +172,7 @@ def test_without_noise_the_scales_are_those_of_the_records(ranged):
     np.testing.assert_array_equal(scales.temporal[0].values, np.arange(60, 67))
     there = np.column_stack([~np.isnan(pulse), data.codes >= 0])
     np.testing.assert_allclose(scales.rates, there.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(scales.static_rates, [1.0, 1.0, (data.static_codes >= 0).mean()], rtol=1e-12)
+    np.testing.assert_allclose(scales.static_rates, [1.0, 1.0, 1.0, (data.static_codes >= 0).mean()], rtol=1e-12)
     known = data.codes[data.codes >= 0]
     np.testing.assert_allclose(scales.shares, np.bincount(known) / len(known), rtol=1e-12)
     assert scales.visits == 2.0
@@ -256,6 +256,6 @@ def test_every_cell_has_a_number_of_its_own():
         assert len(grid.edges) == len(grid) - 1
     schema = Schema(id="i", time="t", time_unit="days", static=(), temporal=(numeric("x", range=(0.0, 1.0)),))
     grids = Grids.of(schema, cells=16, max_visits=100, horizon=365.0)
-    for grid in (grids.visits, grids.start, grids.gap):
+    for grid in (grids.visits, grids.start, grids.end, grids.gap):
         assert grid.cell(grid.values).tolist() == list(range(len(grid)))
     assert SEEN in Counting(schema, grids, 100).sizes()

@@ -1,10 +1,10 @@
 """One vector of counts for each patient: all that tables and shares of columns are made of.
 
-The vector has blocks. What is counted once a patient (static columns, the number of visits, the first time) gives a 1
-to one cell. What is counted at visits (numbers, categories, gaps) gives counts of a column's cells, divided by `MOST`
-or, where a patient has more observations than that, by their number: a block weighs 1 at most, whoever has it. The
-last block says at how many visits each column was observed, and how many visits there are, by the public number of
-visits.
+The vector has blocks. What is counted once a patient (static columns, the number of visits, the first and the last
+time) gives a 1 to one cell. What is counted at visits (numbers, categories, gaps) gives counts of a column's cells,
+divided by `MOST` or, where a patient has more observations than that, by their number: a block weighs 1 at most,
+whoever has it. The last block says at how many visits each column was observed, and how many visits there are, by the
+public number of visits.
 
 So a patient's whole vector has an L2 norm of at most √blocks plus the last block's, and is cut to a norm that is
 smaller than that and public. Nothing here depends on two patients.
@@ -13,7 +13,8 @@ smaller than that and public. Nothing here depends on two patients.
 | --- | --- | --- |
 | `static.0` … | cells | table of a numeric static column, and how often it is there |
 | `static category.0` … | categories | shares of a static category, and how often it is there |
-| `visits`, `start` | cells | tables of the number of visits and of the first time; its total counts all patients |
+| `visits` | cells | table of the number of visits, and the mean; its total counts all patients |
+| `start`, `end` | cells | tables of the first and of the last time |
 | `gap` | cells | table of the gaps, and their mean |
 | `number.0` … | cells | table of a number of visits |
 | `category.0` … | categories | shares of a visit's category |
@@ -57,7 +58,7 @@ class Counting:
         grids, schema = self.grids, self.schema
         found = {f"static.{place}": len(grid) for place, grid in enumerate(grids.static)}
         found |= {f"static category.{p}": len(c.categories) for p, c in enumerate(schema.static_categorical)}
-        found |= {"visits": len(grids.visits), "start": len(grids.start), "gap": len(grids.gap)}
+        found |= {"visits": len(grids.visits), "start": len(grids.start), "end": len(grids.end), "gap": len(grids.gap)}
         found |= {f"number.{place}": len(grid) for place, grid in enumerate(grids.temporal)}
         found |= {f"category.{place}": len(c.categories) for place, c in enumerate(schema.temporal_categorical)}
         return found | {SEEN: len(schema.temporal) + 2}
@@ -97,6 +98,7 @@ class Counting:
             yield _counts(codes, everybody, n, len(column.categories))
         yield _counts(grids.visits.cell(data.lengths.astype(np.float64)), everybody, n, len(grids.visits))
         yield _counts(grids.start.cell(data.times[first]), everybody, n, len(grids.start))
+        yield _counts(grids.end.cell(data.times[data.offsets[1:] - 1]), everybody, n, len(grids.end))
         gaps = np.diff(data.times, prepend=0.0)
         gaps[first] = np.nan
         yield _evened(_counts(grids.gap.cell(gaps), owners, n, len(grids.gap)))

@@ -18,7 +18,7 @@ from sfumato._random import RandomSource
 from sfumato.accounting import Statement
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.runs import Checkpoint, Run
-from sfumato.synthesis.ehr_safe.course import EHRSafeResult, Progress
+from sfumato.synthesis.ehr_safe.course import EHRSafeResult
 from sfumato.synthesis.ehr_safe.networks import Networks
 from sfumato.synthesis.ehr_safe.private.autoencoder import SequenceGradients
 from sfumato.synthesis.ehr_safe.private.critic import CriticGradients, codec_of
@@ -30,6 +30,7 @@ from sfumato.synthesis.ehr_safe.records import Records
 from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
 from sfumato.synthesis.ehr_safe.stages import Categories, gan_optimizer
 from sfumato.synthesis.ehr_safe.synthesizer import Synthesizer
+from sfumato.synthesis.steps import Progress
 from sfumato.training import Cadence, Callback, Contribution, Optimizer
 from sfumato.training.loop import Loop
 from sfumato.training.private_sum import PrivateSum
@@ -115,7 +116,12 @@ class PrivateCourse:
         second.settle(theta, source)
         torch.nn.utils.vector_to_parameters(theta, networks.critic.parameters())
         return Synthesizer.calibrated(
-            settings, scales, networks, source, lambda done, of: self.progress("calibration", done, of)
+            settings,
+            scales,
+            networks,
+            source,
+            lambda done, of: self.progress("calibration", done, of),
+            lambda: run.asked_to_stop,
         )
 
     def _learn_categories(self, networks: Networks, source: RandomSource) -> None:

@@ -24,9 +24,10 @@ from sfumato.clipping import ClippedSum, NormBound
 from sfumato.sampling import Cohort
 from sfumato.synthesis.ehr_safe.critic import Critic
 from sfumato.synthesis.ehr_safe.generator import Generator
-from sfumato.synthesis.ehr_safe.learner import Diverged, Learner
+from sfumato.synthesis.ehr_safe.learner import Learner
 from sfumato.synthesis.ehr_safe.private.own_draws import own_draws
 from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
+from sfumato.synthesis.steps import Diverged
 from sfumato.training import Contribution, Trainable
 from sfumato.training.server import OptimizerFactory
 

@@ -53,13 +53,15 @@ class Grids:
     Attributes:
         static, temporal: of the numeric columns.
         visits: of the number of visits.
-        start, gap: of the first visit's time, and of the time between visits.
+        start, end: of the first and of the last visit's time.
+        gap: of the time between visits.
     """
 
     static: tuple[Grid, ...]
     temporal: tuple[Grid, ...]
     visits: Grid
     start: Grid
+    end: Grid
     gap: Grid
 
     @classmethod
@@ -90,6 +92,7 @@ class Grids:
             # rounded where they are told, so between the values of wide cells, too
             visits=replace(even(1.0, float(max_visits), cells=cells, whole=True), continuous=max_visits > cells),
             start=starts,
+            end=even(0.0, horizon, cells=cells),
             gap=times,
         )
 

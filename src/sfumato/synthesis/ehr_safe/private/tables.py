@@ -37,7 +37,7 @@ from sfumato.synthesis.ehr_safe.normalise import Normaliser
 from sfumato.synthesis.ehr_safe.private.counting import SEEN, Counting
 from sfumato.synthesis.ehr_safe.private.grids import Grid
 from sfumato.synthesis.ehr_safe.private.projection import shares_of
-from sfumato.synthesis.ehr_safe.scales import Scales
+from sfumato.synthesis.ehr_safe.scales import ADDED, Scales
 
 PHASE = "tables"
 """The name of the release, in a run and in its ledger."""
@@ -120,14 +120,17 @@ class Tables:
         seen, empty, visits = blocks[SEEN][:-2], blocks[SEEN][-2], max(blocks[SEEN][-1], 1.0)
         return Scales(
             schema=schema,
-            static=(*tables("static", grids.static), table("visits", grids.visits), table("start", grids.start)),
+            static=(
+                *tables("static", grids.static),
+                *(table(name, getattr(grids, name)) for name in ("visits", "start", "end")),
+            ),
             temporal=tuple(tables("number", grids.temporal)),
             gap=table("gap", grids.gap),
             stochastic=True,
             horizon=self.horizon,
             pace=float(shares_of(blocks["gap"]) @ grids.gap.values),
             visits=float(shares_of(blocks["visits"]) @ grids.visits.values),
-            static_rates=np.clip(np.array([*there, 1.0, 1.0, *known]), 0.0, 1.0),
+            static_rates=np.clip(np.array([*there, *(1.0,) * ADDED, *known]), 0.0, 1.0),
             rates=np.clip(seen / visits, 0.0, 1.0),
             static_shares=shares("static category", categories),
             shares=shares("category", len(schema.temporal_categorical)),
