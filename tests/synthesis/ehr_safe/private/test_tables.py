@@ -164,7 +164,7 @@ def test_without_noise_the_scales_are_those_of_the_records(ranged):
         numbers=pulse,
         codes=rng.integers(-1, 2, (2 * n, 1)),
     )
-    tables = tables_of(schema)
+    tables = tables_of(schema, noise=0.0)
     exact = tables.counting.vectors(data).sum(axis=0)
     scales = tables.scales(exact)
     counts = np.bincount(pulse[~np.isnan(pulse)].astype(int) - 60, minlength=7)

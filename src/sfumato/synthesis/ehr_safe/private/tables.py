@@ -17,7 +17,7 @@ What is made of the sum is post-processing. Every field of `Scales` is public or
 | pace | mean of the noisy table of gaps |
 | visits | mean of the noisy table of the number of visits |
 | static_rates | noisy totals of a column's block by that of the number of visits, which everybody has |
-| rates | noisy numbers of visits with a value by that of all visits |
+| rates | noisy numbers of visits with a value, half of the noise's std at the least, by that of all visits |
 | static_shares, shares | noisy shares of the categories |
 | empty | whether more than 1 % of the visits are without any value, by the noisy counts |
 """
@@ -69,6 +69,12 @@ class Tables:
     @property
     def _mechanism(self) -> IndependentGaussian:
         return IndependentGaussian(noise_multiplier=self.noise_multiplier)
+
+    @property
+    def _least(self) -> float:
+        """Visits with a value of a column, as far as is known at the least: half of the noise's std."""
+        entry = self._mechanism.noise_std(self.clip_norm) / 2
+        return entry * self.counting.max_visits / self.counting.seen_weight
 
     def event(self) -> Event:
         """What it costs one patient."""
@@ -131,7 +137,7 @@ class Tables:
             pace=float(shares_of(blocks["gap"]) @ grids.gap.values),
             visits=float(shares_of(blocks["visits"]) @ grids.visits.values),
             static_rates=np.clip(np.array([*there, *(1.0,) * ADDED, *known]), 0.0, 1.0),
-            rates=np.clip(seen / visits, 0.0, 1.0),
+            rates=np.clip(np.maximum(seen, self._least) / visits, 0.0, 1.0),
             static_shares=shares("static category", categories),
             shares=shares("category", len(schema.temporal_categorical)),
             empty=bool(empty > _EMPTY * visits),
