@@ -14,6 +14,8 @@ from sfumato._check import InputError
 from sfumato.accounting import Ledger
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema, categorical, numeric
+from sfumato.report import write_report
+from sfumato.report.record import read_run
 from sfumato.synthesis import Synthesizer
 from sfumato.synthesis.ehr_safe.private.spending import Spending
 
@@ -172,6 +174,15 @@ def test_what_was_learned_is_found_again_and_generates(run):
     numbers = records.numbers[~np.isnan(records.numbers).any(axis=1)]
     assert (numbers >= [0.0, 1.0, 30.0]).all()
     assert (numbers <= [30.0, 6.0, 150.0]).all()
+
+
+def test_the_page_of_a_run_draws_no_line_through_rounds_of_two_phases(run):
+    page = write_report([run[1]]).read_text(encoding="utf-8")
+    assert "Patients in the data" in page
+    assert "one patient" in page
+    metrics = read_run(run[1]).metrics
+    assert metrics is not None
+    assert metrics.rounds == []
 
 
 def test_a_trial_tells_the_cost_and_learns_nothing(ranged, private):
