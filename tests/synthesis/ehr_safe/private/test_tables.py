@@ -102,17 +102,18 @@ def test_a_patients_vector_does_not_depend_on_the_others(ranged):
 
 
 def test_what_is_released_has_the_noise_that_is_accounted(ranged):
-    """Kolmogorov-Smirnov on all entries of one release; false alarms: 1 in 10,000."""
+    """Kolmogorov-Smirnov on all entries of one release, and their standard deviation; false alarms: 2 in 10,000."""
     data = first_visits(ranged(60), max_visits=MAX_VISITS, horizon=HORIZON)
-    tables = replace(tables_of(data.schema, cells=200), noise_multiplier=3.0)
+    tables = replace(tables_of(data.schema, cells=2000), noise_multiplier=3.0)
     with Run.open(None, plan={"plan": "tables"}, seed=5) as run:
         run.start("here")
         tables.release(run, data)
         noisy = run._releases["tables"]["counts"]
         assert run.spent() == acc.Gaussian(3.0)
     noise = (noisy - tables.clipped_sum(data)).numpy() / (3.0 * tables.clip_norm)
-    assert len(noise) > 1000
+    assert len(noise) > 10_000
     assert stats.kstest(noise, "norm").pvalue > 1e-4
+    assert abs(noise.std() - 1) < 4 / (2 * len(noise)) ** 0.5
 
 
 def test_a_test_of_membership_finds_no_more_than_the_guarantee_allows(ranged):
