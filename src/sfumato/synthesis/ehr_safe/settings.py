@@ -153,11 +153,20 @@ class EHRSafeSettings:
         return {"plan": self.name, **dataclasses.asdict(self)}
 
     def event(self) -> Event:
-        """What the records' owner pays: there is no bound."""
+        """What the records' owner pays without epsilon: there is no bound.
+
+        Raises:
+            InputError: there is epsilon; then the cost follows from the schema and the number of patients, too.
+        """
+        if self.epsilon is not None:
+            raise InputError(
+                "with epsilon the noise follows from the number of patients and the schema, too; ask "
+                "EHRSafe.try_out(data) for the cost"
+            )
         return NonPrivate()
 
     def facts(self, population: int) -> Facts:
-        """What the statement tells beside the ledger."""
+        """What the statement of a run without epsilon tells beside the ledger."""
         return Facts(
             unit=self.unit,
             adjacency="add_remove",

@@ -194,6 +194,11 @@ def test_a_trial_tells_the_cost_and_learns_nothing(ranged, private):
     assert replace(private(), epsilon=None, delta=None, horizon=None).try_out(data).epsilon == float("inf")
 
 
+def test_a_plan_with_epsilon_does_not_say_that_it_costs_everything(private):
+    with pytest.raises(InputError, match="try_out"):
+        private().event()
+
+
 def test_one_patient_is_enough(ranged, private):
     plan = private(batch_size=1, gan_batch_size=1)
     result = plan.fit(ranged(1))
