@@ -31,7 +31,7 @@ RANGES: dict[str, tuple[float, float]] = {
 """What clinicians call possible, roughly."""
 
 SETTINGS: dict[str, Any] = {
-    "horizon": 2880.0, "max_visits": 100, "epochs": 5, "batch_size": 256, "learning_rate": 4e-3, "gan_steps": 150,
+    "horizon": 2880.0, "max_visits": 100, "epochs": 6, "batch_size": 256, "learning_rate": 4e-3, "gan_steps": 150,
     "critic_steps": 2, "gan_batch_size": 256, "gan_hidden": 128, "gan_learning_rate": 1e-3, "average_decay": 0.95,
     "noise": 64, "latent": 32, "calibrated_on": 500,
 }  # fmt: skip
