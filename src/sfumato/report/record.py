@@ -90,7 +90,9 @@ class Metrics:
                     rounds.append(int(row["round"]))
                     values.append(float(row[name]))
             return
-        if "stage" in row and "round" not in row:  # a step of one of several stages, whose losses are alike in nothing
+        if "phase" in row or (
+            "stage" in row and "round" not in row
+        ):  # one of several, with losses of their own
             return
         self.rounds.append(int(row["round"]))
         self.epsilon.append(_number(row.get("epsilon")))

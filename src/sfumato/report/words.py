@@ -28,6 +28,7 @@ _UNITS = {
     "virtual_client": ("one virtual client", "A virtual client is a group of people, so this is no promise to one."),
     "agent": ("one agent", "An agent takes part with all of its data."),
     "identity": ("one identity", "An identity takes part with all of its examples."),
+    "patient": ("one patient", "A patient takes part with the whole record: all visits and what does not change."),
     "label": ("one label", "Everything about an example but its label is unprotected."),
 }
 _TOOK_PART = {

@@ -21,6 +21,7 @@ from sfumato.data import EHRDataset
 from sfumato.data.ehr.unlearnable import refuse_unlearnable
 from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
+from sfumato.synthesis import EHRSafe
 from sfumato.synthesis.noted import restate
 
 _COMMAND = "ehr fit"
@@ -47,7 +48,8 @@ def train(name: str, argv: Sequence[str]) -> int:
         refuse_taken(beside)
     plan = options.plan
     learned, held_out = options.data.parts()
-    refuse_unlearnable(learned)
+    if getattr(plan, "epsilon", None) is None:
+        refuse_unlearnable(learned)
     if run.dry_run:
         return _dry_run(plan, learned, held_out, as_json=run.json)
     how = "the run is finished: nothing is learned again" if already else f"go on after a stop with: {_resume(out)}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from sfumato import _check
+from sfumato._check import InputError
 from sfumato._types import Unit
 from sfumato.accounting import Event, NonPrivate
 from sfumato.accounting.statement.delta import default_delta
@@ -47,6 +48,15 @@ class EHRSafeSettings:
         gradient_penalty: weight of the critic's.
         average_decay: of the moving average of the generator, which is what is kept.
         calibrated_on: generated patients in each pass of the calibration; three times as many in its last one.
+        epsilon: what the whole run may cost a patient, > 0; None learns without noise and without a guarantee.
+        delta: of the guarantee, in (0, 1); None for the usual one, well below 1 / patients.
+        horizon: with epsilon: the latest time of a visit that is learned from, in the schema's unit; public.
+        max_visits: with epsilon: how many visits of a patient are learned from, the first ones; public.
+        cells: with epsilon: into how many cells the range of a number is divided.
+        table_share: with epsilon: how much of it the tables of numbers and shares cost, in (0, 1).
+        gan_share: with epsilon: how much of it the GAN costs, in (0, 1); the autoencoder has what is left.
+        clip_norm: with epsilon: norm to which the gradient of one patient is cut, for the autoencoder.
+        gan_clip_norm: the same for the critic.
         seed: repeatable randomness, for tests and simulation only; None draws from the operating system.
     """
 
@@ -76,6 +86,15 @@ class EHRSafeSettings:
     gradient_penalty: float = 10.0
     average_decay: float = 0.999
     calibrated_on: int = 1000
+    epsilon: float | None = None
+    delta: float | None = None
+    horizon: float | None = None
+    max_visits: int = 100
+    cells: int = 32
+    table_share: float = 0.1
+    gan_share: float = 0.3
+    clip_norm: float = 1.0
+    gan_clip_norm: float = 1.0
     seed: int | None = None
 
     name: ClassVar[str] = "ehr_safe"
@@ -83,7 +102,7 @@ class EHRSafeSettings:
 
     def __post_init__(self) -> None:
         whole = "min_count static_embedding embedding category_steps hidden layers latent epochs batch_size noise"
-        whole += " gan_hidden gan_steps critic_steps gan_batch_size calibrated_on"
+        whole += " gan_hidden gan_steps critic_steps gan_batch_size calibrated_on max_visits"
         _check.whole(**{name: getattr(self, name) for name in whole.split()})
         _check.positive(learning_rate=self.learning_rate, gan_learning_rate=self.gan_learning_rate)
         _check.positive(time_weight=self.time_weight)
@@ -94,17 +113,60 @@ class EHRSafeSettings:
             _check.positive(rounding=self.rounding)
         if self.seed is not None:
             _check.whole(at_least=0, seed=self.seed)
+        _check.whole(at_least=2, cells=self.cells)
+        _check.between(0.0, 1.0, ends="()", table_share=self.table_share, gan_share=self.gan_share)
+        _check.positive(clip_norm=self.clip_norm, gan_clip_norm=self.gan_clip_norm)
+        if self.epsilon is None:
+            self._refuse_without_epsilon()
+        else:
+            self._refuse_with_epsilon()
+
+    def _refuse_without_epsilon(self) -> None:
+        for name in ("delta", "horizon"):
+            if getattr(self, name) is not None:
+                raise InputError(f"{name} is for a run with a guarantee; give epsilon, too, or leave {name} out")
+
+    def _refuse_with_epsilon(self) -> None:
+        _check.positive(epsilon=self.epsilon)
+        if self.delta is not None:
+            _check.between(0.0, 1.0, ends="()", delta=self.delta)
+        if self.horizon is None:
+            raise InputError(
+                "with epsilon the latest time of a visit has to be public: give horizon, in the schema's unit of time"
+            )
+        _check.positive(horizon=self.horizon)
+        if self.table_share + self.gan_share >= 1:
+            raise InputError(
+                f"table_share {self.table_share:g} and gan_share {self.gan_share:g} leave nothing of epsilon for the "
+                "autoencoder; lower one of them"
+            )
+        if not self.stochastic_normalisation:
+            raise InputError("with epsilon numbers are scaled by noisy tables; leave stochastic_normalisation as it is")
+        if self.rounding is not None or self.min_count != 1:
+            raise InputError(
+                "rounding and min_count are for a run without a guarantee; with epsilon the tables hold cells of "
+                "public ranges: set their number by cells"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """All fields, with the plan's name."""
         return {"plan": self.name, **dataclasses.asdict(self)}
 
     def event(self) -> Event:
-        """What the records' owner pays: there is no bound."""
+        """What the records' owner pays without epsilon: there is no bound.
+
+        Raises:
+            InputError: there is epsilon; then the cost follows from the schema and the number of patients, too.
+        """
+        if self.epsilon is not None:
+            raise InputError(
+                "with epsilon the noise follows from the number of patients and the schema, too; ask "
+                "EHRSafe.try_out(data) for the cost"
+            )
         return NonPrivate()
 
     def facts(self, population: int) -> Facts:
-        """What the statement tells beside the ledger."""
+        """What the statement of a run without epsilon tells beside the ledger."""
         return Facts(
             unit=self.unit,
             adjacency="add_remove",
