@@ -40,6 +40,7 @@ def test_help_tells_every_field_of_each_plan_once(sfumato):
         options = re.findall(r"^[│ ] --([a-z0-9-]+)", told, re.MULTILINE)
         for field in dataclasses.fields(algorithm.load()):
             assert options.count(field.name.replace("_", "-")) == 1, field.name
+        assert sfumato("ehr", "fit", "--model", name, "--help").code == 0
 
 
 def test_a_dry_run_promises_what_the_run_states_and_writes_nothing(sfumato, patients, learned, small, tmp_path):
