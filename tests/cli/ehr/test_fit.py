@@ -43,6 +43,23 @@ def test_help_tells_every_field_of_each_plan_once(sfumato):
         assert sfumato("ehr", "fit", "--model", name, "--help").code == 0
 
 
+@pytest.mark.parametrize("name", SYNTHETIC)
+def test_every_plan_learns_makes_records_and_goes_on(sfumato, patients, tmp_path, name):
+    known = {field.name for field in dataclasses.fields(SYNTHETIC[name].load())}
+    quick = {field: value for field, value in {**SETTINGS, "steps": 5}.items() if field in known}
+    words = [word for field, value in quick.items() for word in (f"--{field.replace('_', '-')}", value)]
+    out = tmp_path / "run"
+    assert sfumato("ehr", "fit", "--model", name, "--data", patients, *words, "--out", out).code == 0
+    assert json.loads((out / "plan.json").read_text())["plan"] == name
+    for layout in ("parquet", "meds"):
+        draw = ("ehr", "sample", "--model", out, "--count", 20, "--given", "sex=f", "--format", layout)
+        assert sfumato(*draw, "--to", tmp_path / layout).code == 0
+        assert len(read_folder(tmp_path / layout)) == 20
+    before = (out / "model.safetensors").read_bytes()
+    assert json.loads(sfumato("ehr", "fit", "--resume", out, "--json").out)["already"] is True
+    assert (out / "model.safetensors").read_bytes() == before
+
+
 def test_a_dry_run_promises_what_the_run_states_and_writes_nothing(sfumato, patients, learned, small, tmp_path):
     words = ("ehr", "fit", "--data", patients, *small, "--seed", 3, "--holdout-share", 0.4, "--out", tmp_path / "run")
     told = json.loads(sfumato(*words, "--holdout-to", tmp_path / "held", "--dry-run", "--json").out)
