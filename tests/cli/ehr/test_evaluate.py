@@ -37,7 +37,7 @@ def test_three_folders_give_a_page_and_the_same_numbers_in_json(folders, tmp_pat
     text = capsys.readouterr().out
     assert "membership inference: accuracy" in text
     assert "(above the ideal)" in text
-    assert "no differential privacy guarantee: the attacks are examples, not a bound" in text
+    assert "no differential privacy guarantee follows: the attacks are examples, not a bound" in text
     assert main([*words(folders, tmp_path / "b.html"), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [attack["above"] for attack in told["attacks"]] == [True, True, True]

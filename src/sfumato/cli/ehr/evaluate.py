@@ -76,7 +76,7 @@ def ehr_evaluate(argv: Sequence[str]) -> int:
     table(["measure", "synthetic", "ideal"], summary_rows(evaluation))
     for warning in evaluation.utility.warnings if evaluation.utility else ():
         say(warning)
-    say("no differential privacy guarantee: the attacks are examples, not a bound")
+    say("no differential privacy guarantee follows: the attacks are examples, not a bound")
     say(f"report: {page}")
     return 0
 
