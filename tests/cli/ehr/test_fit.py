@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -15,10 +16,10 @@ from ehr_records import assert_same
 from sfumato import data
 from sfumato.algorithms import SYNTHETIC
 from sfumato.cli.ehr.folder import read_folder, write_folder
-from sfumato.synthesis import EHRSafe
+from sfumato.synthesis import EHRSafe, Synthesizer
 
 SAVED = ("model.safetensors", "statement.json", "ledger.jsonl", "metrics.jsonl")
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "epochs": 2, "gan_steps": 20, "category_steps": 10, "hidden": 12, "latent": 8, "gan_hidden": 16, "noise": 8,
     "embedding": 4, "static_embedding": 4, "gan_batch_size": 32, "calibrated_on": 60, "seed": 3,
 }  # fmt: skip
@@ -28,8 +29,9 @@ def test_the_command_learns_as_the_library_does_from_those_who_are_not_held_out(
     kept, held_out = read_folder(patients).split(0.4, seed=0)
     plan = EHRSafe(**SETTINGS)
     ours = plan.fit(kept, out=tmp_path / "run").synthesizer
+    assert ours is not None
     (made,) = ours.sample(30, seed=1)
-    (theirs,) = type(ours).load(learned).sample(30, seed=1)
+    (theirs,) = Synthesizer.load(learned).sample(30, seed=1)
     assert made.fingerprint() == theirs.fingerprint()
     assert held_out.ids
 
