@@ -237,6 +237,48 @@ ALGORITHMS: dict[str, Algorithm] = {
         command="ehr fit",
         reader="Synthesizer.load",
     ),
+    "timegan": Algorithm(
+        package="sfumato.synthesis",
+        plan="TimeGAN",
+        records="ehr",
+        title="TimeGAN",
+        summary="a baseline that learns from health records, to make new ones",
+        about="A baseline that learns from health records, to make new ones: "
+        "TimeGAN, which learns an embedding, its dynamics and a GAN over it. There is no guarantee, and the "
+        "statement says so.",
+        example="sfumato ehr fit --model timegan --data patients --dry-run",
+        matters=(*_EHR, "steps", "hidden"),
+        command="ehr fit --model timegan",
+        reader="load_baseline",
+    ),
+    "rcgan": Algorithm(
+        package="sfumato.synthesis",
+        plan="RCGAN",
+        records="ehr",
+        title="RC-GAN",
+        summary="a baseline that learns from health records, to make new ones",
+        about="A baseline that learns from health records, to make new ones: "
+        "RC-GAN, a recurrent GAN that is told the outcome. There is no guarantee, and the "
+        "statement says so.",
+        example="sfumato ehr fit --model rcgan --data patients --dry-run",
+        matters=(*_EHR, "steps", "hidden"),
+        command="ehr fit --model rcgan",
+        reader="load_baseline",
+    ),
+    "crnngan": Algorithm(
+        package="sfumato.synthesis",
+        plan="CRNNGAN",
+        records="ehr",
+        title="C-RNN-GAN",
+        summary="a baseline that learns from health records, to make new ones",
+        about="A baseline that learns from health records, to make new ones: "
+        "C-RNN-GAN, a recurrent GAN that draws each visit from the one before. There is no guarantee, and the "
+        "statement says so.",
+        example="sfumato ehr fit --model crnngan --data patients --dry-run",
+        matters=(*_EHR, "steps", "hidden"),
+        command="ehr fit --model crnngan",
+        reader="load_baseline",
+    ),
 }
 """By the name of the plan, which is also the command's unless it has one of its own."""
 
