@@ -27,6 +27,7 @@ ABLATIONS = [
     {"stochastic_normalisation": False},
     {"category_encoder": False},
     {"masks": False},
+    {"summaries": False},
     {"stochastic_normalisation": False, "category_encoder": False, "masks": False},
     {"rounding": 0.5, "min_count": 5},
     {"gan_optimizer": "rmsprop", "layers": 2},

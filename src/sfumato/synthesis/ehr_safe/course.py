@@ -105,6 +105,7 @@ class Course:
             stochastic=settings.stochastic_normalisation,
             rounding=settings.rounding,
             min_count=settings.min_count,
+            summed=settings.summaries,
         )
         networks = Networks(settings, self.data.schema)
         records = Records(self.data, scales, masks=settings.masks)

@@ -9,6 +9,7 @@ from sfumato.data.ehr.schema import Column, Schema
 from sfumato.synthesis.ehr_safe.categories import CategoryCodec
 from sfumato.synthesis.ehr_safe.critic import Critic
 from sfumato.synthesis.ehr_safe.generator import Generator
+from sfumato.synthesis.ehr_safe.outline.summaries import summary_width
 from sfumato.synthesis.ehr_safe.scales import ADDED
 from sfumato.synthesis.ehr_safe.sequences import SequenceCodec, Sizes
 from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
@@ -34,7 +35,7 @@ class Networks:
         self.static = _codec(schema.static_categorical, settings.static_embedding if encodes else None)
         self.temporal = _codec(schema.temporal_categorical, settings.embedding if encodes else None)
         sizes = Sizes(
-            static=len(schema.static_numeric) + ADDED,
+            static=len(schema.static_numeric) + (summary_width(schema) if settings.summaries else 0) + ADDED,
             numbers=len(schema.temporal_numeric),
             hidden=settings.hidden,
             layers=settings.layers,

@@ -124,7 +124,8 @@ class Records:
 
     def __init__(self, data: EHRDataset, scales: Scales, *, masks: bool = True) -> None:
         self.scales, self.offsets, self.lengths, self._times = scales, data.offsets, data.lengths, data.times
-        self._static_places = [s.places(c) for s, c in zip(scales.static, static_numbers(data).T, strict=True)]
+        fixed = static_numbers(data, summed=scales.summed)
+        self._static_places = [s.places(c) for s, c in zip(scales.static, fixed.T, strict=True)]
         self._places = [s.places(column) for s, column in zip(scales.temporal, data.numbers.T, strict=True)]
         gaps = np.diff(data.times, prepend=0.0)
         gaps[data.offsets[:-1]] = np.nan
@@ -133,9 +134,7 @@ class Records:
         if not masks:
             self.static_codes = _filled(self.static_codes, scales.static_shares, scales.schema.static_categorical)
             self.codes = _filled(self.codes, scales.shares, scales.schema.temporal_categorical)
-        static = np.ones((len(data), len(scales.static)), bool)
-        static[:, : data.static_numbers.shape[1]] = ~np.isnan(data.static_numbers)
-        self.static_seen = np.concatenate([static, self.static_codes >= 0], axis=1)
+        self.static_seen = np.concatenate([~np.isnan(fixed), self.static_codes >= 0], axis=1)
         self.seen = np.concatenate([~np.isnan(data.numbers), self.codes >= 0], axis=1)
         if not masks:
             self.static_seen[:], self.seen[:] = True, True

@@ -24,7 +24,7 @@ from sfumato.models.weights.files import read_metadata, read_tensors
 from sfumato.synthesis.ehr_safe.calibration import EVEN, RowCalibration, knots_of
 from sfumato.synthesis.ehr_safe.given import Given
 from sfumato.synthesis.ehr_safe.networks import Networks
-from sfumato.synthesis.ehr_safe.scales import ADDED, Scales
+from sfumato.synthesis.ehr_safe.scales import Scales
 from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
 from sfumato.synthesis.ehr_safe.teller import RowsDrawn, Teller, VisitsDrawn
 
@@ -170,7 +170,7 @@ class Synthesizer:
 
     def _static_columns(self, statics: RowsDrawn) -> tuple[np.ndarray, np.ndarray]:
         """Numbers and codes of the static columns, NaN and -1 for missing."""
-        return self.teller.static_values(statics)[:, :-ADDED], statics.codes.numpy()
+        return self.teller.static_values(statics)[:, : len(self.scales.schema.static_numeric)], statics.codes.numpy()
 
     def _records(self, latent: Tensor, statics: RowsDrawn, generator: torch.Generator, first: int) -> EHRDataset:
         visits = self.teller.visits(latent, statics, generator)

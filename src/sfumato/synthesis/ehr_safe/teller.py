@@ -15,10 +15,10 @@ from sfumato.synthesis.ehr_safe.calibration import RowCalibration, mapped
 from sfumato.synthesis.ehr_safe.categories import CategoryCodec
 from sfumato.synthesis.ehr_safe.min_max import MinMax
 from sfumato.synthesis.ehr_safe.normalise import Normaliser
+from sfumato.synthesis.ehr_safe.outline.spans import Spans
 from sfumato.synthesis.ehr_safe.records import Before, clock
-from sfumato.synthesis.ehr_safe.scales import Scales
-from sfumato.synthesis.ehr_safe.sequences import Rows, SequenceCodec
-from sfumato.synthesis.ehr_safe.times.spans import Spans
+from sfumato.synthesis.ehr_safe.scales import END, START, VISITS, Scales
+from sfumato.synthesis.ehr_safe.sequences import Fixed, Opened, Rows, SequenceCodec
 
 _REDRAWN = 8  # times that a visit without any value is drawn anew, or a gap that is too long
 
@@ -89,19 +89,31 @@ class Teller:
 
     def statics(self, latent: Tensor, generator: torch.Generator) -> RowsDrawn:
         """The static columns of latent vectors [n, latent]."""
-        body, _, _ = self.codec.opened(latent)
+        body = self.codec.from_latent(latent)
         return self._rows(
-            self.codec.static_rows, body, self.static, self.static_calibration, generator, may_be_empty=True
+            self.codec.static_rows, body, None, self.static, self.static_calibration, generator, may_be_empty=True
         )
 
     def visits(self, latent: Tensor, statics: RowsDrawn, generator: torch.Generator) -> VisitsDrawn:
         """All visits of latent vectors [n, latent] whose static columns were drawn."""
-        spans = Spans.of(self.static_values(statics), self.scales)
+        values, scales = self.static_values(statics), self.scales
+        spans = Spans.of(
+            *values[:, [VISITS, START, END]].T,
+            horizon=scales.horizon,
+            least=scales.least_gap,
+            middle=float(scales.gaps(np.zeros(1))[0]),
+        )
         order = np.argsort(-spans.visits, kind="stable")
-        told = _Telling(self, latent[torch.from_numpy(order)], spans.at(order))
+        told = _Telling(self, self._opened(latent, statics, torch.from_numpy(order)), spans.at(order))
         for step in range(int(spans.visits.max())):
             told.step(step, generator)
         return told.gathered(order)
+
+    def _opened(self, latent: Tensor, statics: RowsDrawn, order: Tensor) -> Opened:
+        numbers = statics.raw.shape[1]
+        scores = [self.static_calibration.mapped(statics.raw[:, place], place) for place in range(numbers)]
+        scores = torch.stack(scores, dim=1) * statics.seen[:, :numbers]
+        return self.codec.opened(latent[order], scores[order], statics.seen[order], statics.codes[order])
 
     def static_values(self, statics: RowsDrawn) -> np.ndarray:
         """Numbers in their columns' units, float64 [n, static numbers], NaN for missing."""
@@ -125,6 +137,7 @@ class Teller:
         self,
         heads: Rows,
         x: Tensor,
+        fixed: Fixed,
         categories: CategoryCodec,
         calibration: RowCalibration,
         generator: torch.Generator,
@@ -132,12 +145,12 @@ class Teller:
         may_be_empty: bool,
     ) -> RowsDrawn:
         """One row each: what is observed, categories, numbers."""
-        seen = self._seen(heads, x, calibration, generator, may_be_empty=may_be_empty)
+        seen = self._seen(heads, x, fixed, calibration, generator, may_be_empty=may_be_empty)
         columns = heads.number_chain.weight.shape[0]
         found = heads.embedding(torch.cat([x, seen], dim=1))
         codes = categories.drawn(categories.logits(found) + calibration.categories, generator)
         codes = torch.where(seen[:, columns:] > 0, codes, -1)
-        mean, spread = heads.number_parts(x, seen, categories.encode(codes))
+        mean, spread = heads.number_parts(x, seen, categories.encode(codes), fixed)
         # column by column in memory, as they are drawn
         moved = (spread * torch.randn(mean.shape, generator=generator)).T.contiguous()
         there = seen[:, :columns].T.contiguous()
@@ -145,12 +158,19 @@ class Teller:
         return RowsDrawn(raw, codes, seen)
 
     def _seen(
-        self, heads: Rows, x: Tensor, calibration: RowCalibration, generator: torch.Generator, *, may_be_empty: bool
+        self,
+        heads: Rows,
+        x: Tensor,
+        fixed: Fixed,
+        calibration: RowCalibration,
+        generator: torch.Generator,
+        *,
+        may_be_empty: bool,
     ) -> Tensor:
         """What is observed, float [n, columns]."""
         if not self.masks:
             return torch.ones(len(x), heads.mask_chain.weight.shape[0])
-        base = heads.masks(x) + calibration.masks
+        base = heads.mask_base(x, fixed) + calibration.masks
 
         def drawn(part: Tensor) -> Tensor:
             coins = torch.rand(part.shape[1], part.shape[0], generator=generator)
@@ -171,10 +191,10 @@ class Teller:
 class _Telling:
     """The visits of some patients, those with most visits first, while they are drawn."""
 
-    def __init__(self, teller: Teller, latent: Tensor, spans: Spans) -> None:
+    def __init__(self, teller: Teller, opened: Opened, spans: Spans) -> None:
         self._teller, self._scales, self._spans = teller, teller.scales, spans
-        _, self._state, self._context = teller.codec.opened(latent)
-        count, numbers = len(latent), teller.codec.sizes.numbers
+        self._state, self._context, self._fixed = opened.state, opened.context, opened.fixed
+        count, numbers = len(opened.context), teller.codec.sizes.numbers
         categories = len(teller.temporal.sizes)
         self._elapsed, self._end = spans.start.copy(), torch.from_numpy(spans.end)
         self._last_scores = torch.zeros(count, numbers)
@@ -195,7 +215,13 @@ class _Telling:
         raw, gap = self._waited(x, step, generator) if step else (torch.zeros(0), torch.zeros(now))
         x = torch.cat([x, gap[:, None]], dim=1)
         rows = teller._rows(
-            codec.visit_rows, x, teller.temporal, teller.calibration, generator, may_be_empty=self._scales.empty
+            codec.visit_rows,
+            x,
+            None if self._fixed is None else (self._fixed[0][:now], self._fixed[1][:now]),
+            teller.temporal,
+            teller.calibration,
+            generator,
+            may_be_empty=self._scales.empty,
         )
         self._remember(rows, gap)
         self._found.append((self._elapsed[:now].copy(), rows, raw))
