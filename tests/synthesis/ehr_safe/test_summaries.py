@@ -1,20 +1,49 @@
-"""What a patient's visits come to, against a walk through them."""
+"""What a patient's visits come to, and what is still needed for it, against a walk through them."""
 
 import numpy as np
+import pytest
 
 from sfumato.synthesis.ehr_safe.outline.summaries import OF_NUMBERS, summaries, summary_width
+from sfumato.synthesis.ehr_safe.records import Records
+from sfumato.synthesis.ehr_safe.scales import Scales
 
 
 def test_summaries_are_those_of_a_walk_through_each_patient(patients):
     data = patients(60)
-    found = summaries(data)
+    scores = np.random.default_rng(0).standard_normal(data.numbers.shape)
+    found = summaries(data, scores)
     assert found.shape == (60, summary_width(data.schema)) == (60, 2 * OF_NUMBERS + 1)
     for patient in range(60):
         rows = slice(data.offsets[patient], data.offsets[patient + 1])
         wanted = []
-        for values in data.numbers[rows].T:
-            there = values[~np.isnan(values)]
-            parts = [len(there) / len(values), there.mean(), there[-1], there.min(), there.max()] if len(there) else []
+        for values, score in zip(data.numbers[rows].T, scores[rows].T, strict=True):
+            known = ~np.isnan(values)
+            there, told = values[known], score[known]
+            parts = [known.mean(), told.mean(), there[-1], there.min(), there.max()] if len(there) else []
             wanted += parts or [np.nan] * OF_NUMBERS
         wanted.append((data.codes[rows, 0] >= 0).mean() or np.nan)
         np.testing.assert_allclose(found[patient], wanted)
+
+
+def test_what_is_needed_before_a_visit_is_what_is_left_of_the_summary(patients):
+    """The share of the visits to come is exact; the mean is that of scores in the middle of their intervals, less the
+    drawn scores so far, so before the first visit it is the summary's mean.
+    """
+    data = patients(40)
+    scales = Scales.fit(data)
+    records = Records(data, scales)
+    batch = records.batch(np.arange(40), records.draw(0))
+    needed = batch.before.needed.numpy()
+    for patient in range(40):
+        rows = slice(data.offsets[patient], data.offsets[patient + 1])
+        seen = np.column_stack([~np.isnan(data.numbers[rows]), data.codes[rows] >= 0])
+        for step in range(len(seen)):
+            np.testing.assert_allclose(needed[patient, step, 2:], seen[step:].mean(axis=0), rtol=1e-5)
+            assert (needed[patient, step, :2][~seen[step:, :2].any(axis=0)] == 0).all()
+        for column in range(2):
+            values = data.numbers[rows, column]
+            values = values[~np.isnan(values)]
+            scale = scales.temporal[column]
+            middle = scales.scores(scale.draw(scale.places(values), np.full(len(values), 0.5)))
+            mean = middle.mean() if len(values) else 0.0
+            assert needed[patient, 0, column] == pytest.approx(mean, abs=1e-5)

@@ -22,6 +22,7 @@ class Networks:
         static, temporal: codecs of categories.
         codec: the sequential autoencoder.
         generator, critic: of the GAN.
+        latent_noise: std of what is added to latent vectors before they are decoded.
     """
 
     def __init__(self, settings: EHRSafeSettings, schema: Schema) -> None:
@@ -40,10 +41,17 @@ class Networks:
             hidden=settings.hidden,
             layers=settings.layers,
             latent=settings.latent,
+            summed=settings.summaries,
         )
         self.codec = SequenceCodec(sizes, self.static, self.temporal)
         self.generator = Generator(settings.noise, settings.gan_hidden, settings.latent)
         self.critic = Critic(settings.latent, settings.gan_hidden)
+        self.latent_noise = settings.latent_noise
+
+    def drawn(self, count: int, generator: torch.Generator) -> Tensor:
+        """New latent vectors [count, latent], with the noise that the decoder has learned to read them through."""
+        latent = self.generator.drawn(count, generator)
+        return latent + self.latent_noise * torch.randn(latent.shape, generator=generator)
 
     def state(self) -> dict[str, Tensor]:
         """The weights of what generates; the critic has served."""

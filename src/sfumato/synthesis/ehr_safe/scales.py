@@ -102,20 +102,25 @@ class Scales:
         schema, first, last = data.schema, data.times[data.offsets[:-1]], data.times[data.offsets[1:] - 1]
         gaps = np.delete(np.diff(data.times, prepend=0.0), data.offsets[:-1])
         whole = bool((data.times == np.floor(data.times)).all())
-        added = [scale(column, False) for column in summaries(data).T] if summed else []
+        temporal = scales(schema.temporal_numeric, data.numbers)
+        added = []
+        if summed:
+            sums = summaries(data, _middle_scores(temporal, data.numbers, stochastic=stochastic))
+            added = [scale(column, False) for column in sums.T]
         added += [scale(data.lengths.astype(np.float64), True), scale(first, whole), scale(last, whole)]
+        fixed = [data.static_numbers, *([sums] if summed else []), np.ones((len(data), ADDED))]
         seen = _observed(data.numbers, data.codes)
         return cls(
             schema=schema,
             static=(*scales(schema.static_numeric, data.static_numbers), *added),
-            temporal=tuple(scales(schema.temporal_numeric, data.numbers)),
+            temporal=tuple(temporal),
             gap=scale(gaps, whole),
             stochastic=stochastic,
             summed=summed,
             horizon=float(data.times.max()),
             pace=float(gaps.mean()) if len(gaps) else 1.0,
             visits=float(data.lengths.mean()),
-            static_rates=_observed(static_numbers(data, summed=summed), data.static_codes).mean(axis=0),
+            static_rates=_observed(np.column_stack(fixed), data.static_codes).mean(axis=0),
             rates=seen.mean(axis=0),
             static_shares=_shares(schema.static_categorical, data.static_codes),
             shares=_shares(schema.temporal_categorical, data.codes),
@@ -124,9 +129,7 @@ class Scales:
 
     def scores(self, numbers: np.ndarray) -> np.ndarray:
         """Numbers in [0, 1] as networks see them."""
-        if self.stochastic:
-            return ndtri(np.clip(numbers, _EDGE, 1 - _EDGE))
-        return (numbers - 0.5) * _WIDTH
+        return _scores(numbers, stochastic=self.stochastic)
 
     def numbers(self, scores: np.ndarray) -> np.ndarray:
         """Scores as numbers in [0, 1]."""
@@ -192,9 +195,25 @@ class Scales:
         )
 
 
-def static_numbers(data: EHRDataset, *, summed: bool) -> np.ndarray:
+def _scores(numbers: np.ndarray, *, stochastic: bool) -> np.ndarray:
+    return ndtri(np.clip(numbers, _EDGE, 1 - _EDGE)) if stochastic else (numbers - 0.5) * _WIDTH
+
+
+def _middle_scores(scales: Sequence[Normaliser | MinMax], values: np.ndarray, *, stochastic: bool) -> np.ndarray:
+    """The score in the middle of each value's interval, float64 [n, columns], NaN for missing."""
+    found = np.full(values.shape, np.nan)
+    for place, scale in enumerate(scales):
+        there = np.flatnonzero(~np.isnan(values[:, place]))
+        numbers = scale.draw(scale.places(values[there, place]), np.full(len(there), 0.5))
+        found[there, place] = _scores(numbers, stochastic=stochastic)
+    return found
+
+
+def static_numbers(data: EHRDataset, scales: Scales) -> np.ndarray:
     """Numeric static columns, summaries, number of visits, first and last time, float64 [n, static numbers]."""
-    sums = summaries(data) if summed else np.empty((len(data), 0))
+    sums = np.empty((len(data), 0))
+    if scales.summed:
+        sums = summaries(data, _middle_scores(scales.temporal, data.numbers, stochastic=scales.stochastic))
     first, last = data.times[data.offsets[:-1]], data.times[data.offsets[1:] - 1]
     return np.column_stack([data.static_numbers, sums, data.lengths, first, last])
 

@@ -40,6 +40,7 @@ class Sizes:
         hidden: of GRUs and heads.
         layers: of GRUs.
         latent: of the latent vector.
+        summed: whether records are summed up.
     """
 
     static: int
@@ -47,6 +48,7 @@ class Sizes:
     hidden: int
     layers: int
     latent: int
+    summed: bool
 
 
 class Head(nn.Module):
@@ -178,6 +180,7 @@ class SequenceCodec(nn.Module):
         self.begin = nn.Linear(opened, sizes.layers * sizes.hidden)
         self.context = nn.Linear(opened, _CONTEXT)
         told = sizes.numbers + 3 * columns + temporal.width + 1 + CLOCK + _CONTEXT
+        told += sizes.numbers + columns if sizes.summed else 0
         self.teller = nn.GRU(told, sizes.hidden, sizes.layers, batch_first=True)
         self.gap = Head(sizes.hidden + told, 2, sizes.hidden)
         self.visit_rows = Rows(sizes.hidden + told + 1, sizes.numbers, temporal, sizes.hidden, opened)
@@ -225,6 +228,7 @@ class SequenceCodec(nn.Module):
                 before.gap[..., None],
                 before.clock,
                 context,
+                before.needed,
             ],
             dim=-1,
         )

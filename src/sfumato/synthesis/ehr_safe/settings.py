@@ -34,7 +34,8 @@ class EHRSafeSettings:
         hidden: width of the recurrent layers.
         layers: of the recurrent networks.
         latent: numbers that a patient's whole record becomes.
-        latent_noise: std of what is added to them while the autoencoder learns, so that near ones mean nearly the same.
+        latent_noise: std of what is added to them before they are decoded, while the autoencoder learns and for new
+            records alike: so near ones mean nearly the same, and what the GAN misses by less does no harm.
         epochs: of the autoencoder.
         batch_size: patients a step.
         learning_rate: of the autoencoder and of embeddings.
@@ -63,18 +64,18 @@ class EHRSafeSettings:
     category_steps: int = 500
     hidden: int = 128
     layers: int = 1
-    latent: int = 64
-    latent_noise: float = 0.1
-    epochs: int = 30
+    latent: int = 32
+    latent_noise: float = 0.4
+    epochs: int = 15
     batch_size: int = 32
     learning_rate: float = 2e-3
     time_weight: float = 0.1
-    noise: int = 128
+    noise: int = 64
     gan_hidden: int = 256
     gan_steps: int = 4000
     critic_steps: int = 5
     gan_batch_size: int = 128
-    gan_learning_rate: float = 1e-4
+    gan_learning_rate: float = 2e-4
     gan_optimizer: Literal["adam", "rmsprop"] = "adam"
     gradient_penalty: float = 10.0
     average_decay: float = 0.999

@@ -157,7 +157,8 @@ class Adversaries:
         self._settings, self._generator, self._critic = settings, generator, critic
         self._latents, self._source = latents, source
         self.steps = settings.gan_steps
-        self._makes = Learner(generator, self._optimizer, average_decay=settings.average_decay)
+        falls = Schedule(kind="cosine", rounds=self.steps)
+        self._makes = Learner(generator, self._optimizer, schedule=falls, average_decay=settings.average_decay)
         self._judges = Learner(critic, self._optimizer)
 
     def _optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:

@@ -32,6 +32,7 @@ BLOCK = 2_000
 """Patients that are generated side by side."""
 
 _PASSES = 12  # of the calibration
+_STATIC_PASSES, _STATIC_PATIENTS = 5, 5  # of static columns alone: little is drawn, so more patients
 _STRIDE = 0.3  # of shifts that move what follows; with 1 they swing
 _RAREST = 1_000  # a record is drawn at most so many times to meet conditions
 
@@ -80,6 +81,7 @@ class Synthesizer:
             calibration=RowCalibration.none(len(scales.rates), networks.temporal.total),
             gap_knots=None,
         )
+        teller = _settled(teller, networks, source, settings.calibrated_on)
         best, least = teller, float("inf")
         for turn in range(_PASSES + 1):
             progress(turn, _PASSES + 1)
@@ -88,11 +90,11 @@ class Synthesizer:
             generator = torch.Generator().manual_seed(source.seed64("ehr calibration", turn))
             last = turn == _PASSES
             tried = best if last else teller
-            statics, visits = _trial(tried, networks, generator, settings.calibrated_on * (3 if last else 1))
-            improved = _improved(tried, statics, visits)
+            visits = _trial(tried, networks, generator, settings.calibrated_on * (3 if last else 1))
+            improved = _improved(tried, visits)
             if last:  # of what was the best, and only what moves nothing
                 maps = replace(best.calibration, knots=improved.calibration.knots)
-                teller = replace(best, static_calibration=improved.static_calibration, calibration=maps)
+                teller = replace(best, calibration=maps)
                 break
             if (error := _error(tried, visits)) < least:
                 best, least = tried, error
@@ -156,7 +158,7 @@ class Synthesizer:
         found: list[tuple[Tensor, RowsDrawn]] = []
         tried = met = 0
         while met < count:
-            latent = self.networks.generator.drawn(max(count, 256), generator)
+            latent = self.networks.drawn(max(count, 256), generator)
             statics = self.teller.statics(latent, generator)
             places = torch.from_numpy(np.flatnonzero(given.met(*self._static_columns(statics))))[: count - met]
             found.append((latent[places], statics.at(places)))
@@ -240,12 +242,31 @@ class Synthesizer:
         return cls.of(read_tensors(file), facts)
 
 
-def _trial(teller: Teller, networks: Networks, generator: torch.Generator, count: int) -> tuple[RowsDrawn, VisitsDrawn]:
+def _settled(teller: Teller, networks: Networks, source: RandomSource, count: int) -> Teller:
+    """The teller with static columns calibrated; all else is told by them, so they come first."""
+    for turn in range(_STATIC_PASSES):
+        generator = torch.Generator().manual_seed(source.seed64("ehr static calibration", turn))
+        with torch.inference_mode():
+            rows = teller.statics(networks.drawn(count * _STATIC_PATIENTS, generator), generator)
+        scales = teller.scales
+        improved = teller.static_calibration.improved(
+            raw=rows.raw if scales.stochastic else None,
+            seen=rows.seen,
+            codes=rows.codes,
+            sizes=teller.static.sizes,
+            rates=scales.static_rates if teller.masks else np.ones_like(scales.static_rates),
+            shares=scales.static_shares,
+            stride=1.0,
+        )
+        teller = replace(teller, static_calibration=improved)
+    return teller
+
+
+def _trial(teller: Teller, networks: Networks, generator: torch.Generator, count: int) -> VisitsDrawn:
     """Records to calibrate on."""
     with torch.inference_mode():
-        latent = networks.generator.drawn(count, generator)
-        statics = teller.statics(latent, generator)
-        return statics, teller.visits(latent, statics, generator)
+        latent = networks.drawn(count, generator)
+        return teller.visits(latent, teller.statics(latent, generator), generator)
 
 
 def _error(teller: Teller, visits: VisitsDrawn) -> float:
@@ -255,24 +276,19 @@ def _error(teller: Teller, visits: VisitsDrawn) -> float:
     return wrong + abs(float(visits.lengths.mean()) / teller.scales.visits - 1.0)
 
 
-def _improved(teller: Teller, statics: RowsDrawn, visits: VisitsDrawn) -> Teller:
-    """A teller whose shares are nearer to those in its scales."""
-    scales, found = teller.scales, []
-    for calibration, rows, codec, rates, shares, stride in (
-        (teller.static_calibration, statics, teller.static, scales.static_rates, scales.static_shares, 1.0),
-        (teller.calibration, visits.rows, teller.temporal, scales.rates, scales.shares, _STRIDE),
-    ):
-        improved = calibration.improved(
-            raw=rows.raw if scales.stochastic else None,
-            seen=rows.seen,
-            codes=rows.codes,
-            sizes=codec.sizes,
-            rates=rates if teller.masks else np.ones_like(rates),
-            shares=shares,
-            stride=stride,
-        )
-        found.append(improved)
+def _improved(teller: Teller, visits: VisitsDrawn) -> Teller:
+    """A teller whose shares among visits are nearer to those in its scales."""
+    scales = teller.scales
+    calibration = teller.calibration.improved(
+        raw=visits.rows.raw if scales.stochastic else None,
+        seen=visits.rows.seen,
+        codes=visits.rows.codes,
+        sizes=teller.temporal.sizes,
+        rates=scales.rates if teller.masks else np.ones_like(scales.rates),
+        shares=scales.shares,
+        stride=_STRIDE,
+    )
     gaps = teller.gap_knots
     if scales.stochastic:
         gaps = torch.lerp(EVEN if gaps is None else gaps, knots_of(visits.raw_gaps), _STRIDE)
-    return replace(teller, static_calibration=found[0], calibration=found[1], gap_knots=gaps)
+    return replace(teller, calibration=calibration, gap_knots=gaps)

@@ -16,8 +16,9 @@ from sfumato.synthesis.ehr_safe.categories import CategoryCodec
 from sfumato.synthesis.ehr_safe.min_max import MinMax
 from sfumato.synthesis.ehr_safe.normalise import Normaliser
 from sfumato.synthesis.ehr_safe.outline.spans import Spans
+from sfumato.synthesis.ehr_safe.outline.summaries import aims, needed
 from sfumato.synthesis.ehr_safe.records import Before, clock
-from sfumato.synthesis.ehr_safe.scales import END, START, VISITS, Scales
+from sfumato.synthesis.ehr_safe.scales import ADDED, END, START, VISITS, Scales
 from sfumato.synthesis.ehr_safe.sequences import Fixed, Opened, Rows, SequenceCodec
 
 _REDRAWN = 8  # times that a visit without any value is drawn anew, or a gap that is too long
@@ -104,7 +105,12 @@ class Teller:
             middle=float(scales.gaps(np.zeros(1))[0]),
         )
         order = np.argsort(-spans.visits, kind="stable")
-        told = _Telling(self, self._opened(latent, statics, torch.from_numpy(order)), spans.at(order))
+        wanted = None
+        if scales.summed:
+            sums = values[order, len(scales.schema.static_numeric) : -ADDED]
+            counts, means = aims(sums, scales.schema, spans.visits[order])
+            wanted = torch.from_numpy(counts).float(), torch.from_numpy(means).float()
+        told = _Telling(self, self._opened(latent, statics, torch.from_numpy(order)), spans.at(order), wanted)
         for step in range(int(spans.visits.max())):
             told.step(step, generator)
         return told.gathered(order)
@@ -191,7 +197,8 @@ class Teller:
 class _Telling:
     """The visits of some patients, those with most visits first, while they are drawn."""
 
-    def __init__(self, teller: Teller, opened: Opened, spans: Spans) -> None:
+    def __init__(self, teller: Teller, opened: Opened, spans: Spans, wanted: tuple[Tensor, Tensor] | None) -> None:
+        self._wanted = wanted
         self._teller, self._scales, self._spans = teller, teller.scales, spans
         self._state, self._context, self._fixed = opened.state, opened.context, opened.fixed
         count, numbers = len(opened.context), teller.codec.sizes.numbers
@@ -201,6 +208,7 @@ class _Telling:
         self._last_codes = torch.full((count, categories), -1)
         self._last_times = torch.zeros(count, numbers + categories, dtype=torch.float64)
         self._known = torch.zeros(count, numbers + categories)
+        self._told, self._sums = torch.zeros(count, numbers + categories), torch.zeros(count, numbers)
         self._seen = torch.zeros(count, numbers + categories)
         self._gap = torch.zeros(count)
         self._found: list[tuple[np.ndarray, RowsDrawn, Tensor]] = []
@@ -258,6 +266,7 @@ class _Telling:
             known=self._known[:now],
             waited=waited * self._known[:now],
             seen=self._seen[:now],
+            needed=self._needed(now, left),
             gap=self._gap[:now],
             clock=clock(
                 elapsed.float(), self._end[:now].float(), left, torch.full((now,), float(step == 0)), self._scales
@@ -273,6 +282,14 @@ class _Telling:
         self._last_times[:now] = torch.where(there, times, self._last_times[:now])
         self._known[:now] = torch.maximum(self._known[:now], rows.seen)
         self._seen[:now], self._gap[:now] = rows.seen, gap
+        self._told[:now] += rows.seen
+        self._sums[:now] += rows.raw * rows.seen[:, :numbers]
+
+    def _needed(self, now: int, left: Tensor) -> Tensor:
+        if self._wanted is None:
+            return torch.zeros(now, 0)
+        counts, means = (each[:now] for each in self._wanted)
+        return needed(counts, means, self._told[:now], self._sums[:now], left)
 
     def gathered(self, order: np.ndarray) -> VisitsDrawn:
         """All visits, each patient's together, the patients as they were given."""
