@@ -12,8 +12,9 @@ from sfumato._check import InputError
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.unlearnable import refuse_unlearnable
 from sfumato.runs import Run, share_cores
-from sfumato.synthesis.ehr_safe.course import Course, EHRSafeResult, Progress
+from sfumato.synthesis.ehr_safe.course import Course, EHRSafeResult
 from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
+from sfumato.synthesis.steps import Progress
 
 _SAVE_EVERY = 60.0
 
