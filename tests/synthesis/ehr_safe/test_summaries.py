@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sfumato.synthesis.ehr_safe.outline.summaries import OF_NUMBERS, summaries, summary_width
+from sfumato.synthesis.ehr_safe.outline.summaries import OF_NUMBERS, brought, summaries, summary_width
 from sfumato.synthesis.ehr_safe.records import Records
 from sfumato.synthesis.ehr_safe.scales import Scales
 
@@ -47,3 +47,13 @@ def test_what_is_needed_before_a_visit_is_what_is_left_of_the_summary(patients):
             middle = scales.scores(scale.draw(scale.places(values), np.full(len(values), 0.5)))
             mean = middle.mean() if len(values) else 0.0
             assert needed[patient, 0, column] == pytest.approx(mean, abs=1e-5)
+
+
+def test_scores_are_brought_to_the_summary_and_keep_their_ranks():
+    """Three records: one of four scores, one of one, one that nothing is known of; the second visit has none."""
+    raw, seen = np.array([0.0, 9.0, 1.0, 2.0, 5.0, 0.3, 0.7, 0.8]), np.array([1, 0, 1, 1, 1, 1, 1, 1], bool)
+    wanted = np.array([[1.0, 1.5, -1.0, 3.0], [0.2, 0.4, 0.4, 0.4], [np.nan] * 4])
+    found = brought(raw, seen, np.array([0, 5, 6]), wanted)
+    np.testing.assert_allclose(found, [-1.0, 0.0, 0.0, 1.0, 1.5, 0.4, 0.7, 0.8])
+    before_the_last = brought(raw, seen, np.array([0, 5, 6]), np.array([[1.0, 3.0, -1.0, 3.0], *wanted[1:]]))
+    np.testing.assert_allclose(before_the_last[:5], [-1.0, 0.0, 0.0, 1.0, 3.0])

@@ -105,7 +105,7 @@ class Scales:
         temporal = scales(schema.temporal_numeric, data.numbers)
         added = []
         if summed:
-            sums = summaries(data, _middle_scores(temporal, data.numbers, stochastic=stochastic))
+            sums = summaries(data, middle_scores(temporal, data.numbers, stochastic=stochastic))
             added = [scale(column, False) for column in sums.T]
         added += [scale(data.lengths.astype(np.float64), True), scale(first, whole), scale(last, whole)]
         fixed = [data.static_numbers, *([sums] if summed else []), np.ones((len(data), ADDED))]
@@ -199,7 +199,7 @@ def _scores(numbers: np.ndarray, *, stochastic: bool) -> np.ndarray:
     return ndtri(np.clip(numbers, _EDGE, 1 - _EDGE)) if stochastic else (numbers - 0.5) * _WIDTH
 
 
-def _middle_scores(scales: Sequence[Normaliser | MinMax], values: np.ndarray, *, stochastic: bool) -> np.ndarray:
+def middle_scores(scales: Sequence[Normaliser | MinMax], values: np.ndarray, *, stochastic: bool) -> np.ndarray:
     """The score in the middle of each value's interval, float64 [n, columns], NaN for missing."""
     found = np.full(values.shape, np.nan)
     for place, scale in enumerate(scales):
@@ -213,7 +213,7 @@ def static_numbers(data: EHRDataset, scales: Scales) -> np.ndarray:
     """Numeric static columns, summaries, number of visits, first and last time, float64 [n, static numbers]."""
     sums = np.empty((len(data), 0))
     if scales.summed:
-        sums = summaries(data, _middle_scores(scales.temporal, data.numbers, stochastic=scales.stochastic))
+        sums = summaries(data, middle_scores(scales.temporal, data.numbers, stochastic=scales.stochastic))
     first, last = data.times[data.offsets[:-1]], data.times[data.offsets[1:] - 1]
     return np.column_stack([data.static_numbers, sums, data.lengths, first, last])
 

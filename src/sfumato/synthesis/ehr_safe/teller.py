@@ -5,7 +5,7 @@ are positive and leave room for those that follow.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,9 +16,9 @@ from sfumato.synthesis.ehr_safe.categories import CategoryCodec
 from sfumato.synthesis.ehr_safe.min_max import MinMax
 from sfumato.synthesis.ehr_safe.normalise import Normaliser
 from sfumato.synthesis.ehr_safe.outline.spans import Spans
-from sfumato.synthesis.ehr_safe.outline.summaries import aims, needed
+from sfumato.synthesis.ehr_safe.outline.summaries import OF_NUMBERS, aims, brought, needed
 from sfumato.synthesis.ehr_safe.records import Before, clock
-from sfumato.synthesis.ehr_safe.scales import ADDED, END, START, VISITS, Scales
+from sfumato.synthesis.ehr_safe.scales import ADDED, END, START, VISITS, Scales, middle_scores
 from sfumato.synthesis.ehr_safe.sequences import Fixed, Opened, Rows, SequenceCodec
 
 _REDRAWN = 8  # times that a visit without any value is drawn anew, or a gap that is too long
@@ -113,7 +113,22 @@ class Teller:
         told = _Telling(self, self._opened(latent, statics, torch.from_numpy(order)), spans.at(order), wanted)
         for step in range(int(spans.visits.max())):
             told.step(step, generator)
-        return told.gathered(order)
+        found = told.gathered(order)
+        return self._brought(found, values) if scales.summed else found
+
+    def _brought(self, visits: VisitsDrawn, values: np.ndarray) -> VisitsDrawn:
+        """Visits whose numbers come to what the static values say, column by column."""
+        schema, starts = self.scales.schema, np.cumsum(visits.lengths) - visits.lengths
+        first, columns = len(schema.static_numeric), len(self.scales.temporal)
+        parts = values[:, first : first + OF_NUMBERS * columns].reshape(-1, columns, OF_NUMBERS)
+        stochastic = self.scales.stochastic
+        ends = [middle_scores(self.scales.temporal, parts[:, :, at], stochastic=stochastic) for at in (2, 3, 4)]
+        wanted = np.stack([parts[:, :, 1], *ends], axis=2)
+        raw, seen = visits.rows.raw.double().numpy(), visits.rows.seen.numpy() > 0
+        moved = [brought(raw[:, at], seen[:, at], starts, wanted[:, at]) for at in range(columns)]
+        if not moved:
+            return visits
+        return replace(visits, rows=replace(visits.rows, raw=torch.from_numpy(np.stack(moved, axis=1)).float()))
 
     def _opened(self, latent: Tensor, statics: RowsDrawn, order: Tensor) -> Opened:
         numbers = statics.raw.shape[1]

@@ -88,3 +88,43 @@ def needed(counts: Tensor, means: Tensor, told: Tensor, sums: Tensor, left: Tens
     mean = (counts[..., : means.shape[-1]] * means - sums) / numbers.clamp_min(1.0)
     mean = torch.where(numbers > 0, mean.clamp(-_FARTHEST, _FARTHEST), 0.0)
     return torch.cat([mean, (rest / left.clamp_min(1.0)[..., None]).clamp_max(1.0)], dim=-1)
+
+
+def brought(raw: np.ndarray, seen: np.ndarray, starts: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """A column's scores, moved so that each record's smallest, mean, largest and last one are about its summary's.
+
+    A map of each record: straight lines through the first three points, so that ranks within a record stay. Then the
+    last score is set, within these bounds.
+
+    Args:
+        raw: float64 [visits], as they were told.
+        seen: bool [visits].
+        starts: int64 [n], each record's first visit.
+        wanted: float64 [n, 4], the mean, the last, the smallest and the largest score to come to; NaN leaves the record
+            as it is.
+
+    Returns:
+        float64 [visits]; 0 where nothing was seen.
+    """
+    count = np.add.reduceat(seen.astype(np.int64), starts)
+    owners = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(raw))))
+    low = np.minimum.reduceat(np.where(seen, raw, np.inf), starts)
+    high = np.maximum.reduceat(np.where(seen, raw, -np.inf), starts)
+    middle = np.add.reduceat(np.where(seen, raw, 0.0), starts) / np.maximum(count, 1)
+    told = np.stack([low, middle, high], axis=1)
+    unknown = np.isnan(wanted).any(axis=1, keepdims=True)
+    aim = np.where(unknown, told, wanted[:, [2, 0, 3]])
+    aim[:, 2] = np.maximum(aim[:, 2], aim[:, 0])
+    aim[:, 1] = np.clip(aim[:, 1], aim[:, 0], aim[:, 2])
+    found = np.zeros(len(raw))
+    rows = np.flatnonzero(seen)
+    ends = np.clip(wanted[:, 1], aim[:, 0], aim[:, 2])
+    told, aim, values = told[owners[rows]], aim[owners[rows]], raw[rows]
+    found[rows] = aim[:, 1]
+    for end, below in ((0, values < told[:, 1]), (2, values > told[:, 1])):
+        share = (values - told[:, 1]) / np.where(below, told[:, end] - told[:, 1], 1.0)
+        found[rows] += np.where(below, share * (aim[:, end] - aim[:, 1]), 0.0)
+    last = np.maximum.reduceat(np.where(seen, np.arange(len(raw)), 0), starts)
+    there = (count > 0) & ~unknown[:, 0]
+    found[last[there]] = ends[there]
+    return found
