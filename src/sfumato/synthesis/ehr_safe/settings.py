@@ -23,8 +23,8 @@ class EHRSafeSettings:
         stochastic_normalisation: numbers by their distribution function; False by their range, to compare.
         category_encoder: categories through an embedding; False one-hot, to compare.
         masks: what is missing is generated, too; False fills it in and generates no missing value, to compare.
-        summaries: each visit is told given what the record comes to (means, extremes, counts), which is drawn before;
-            False tells it given the latent vector and the visits before alone, as the paper does.
+        summaries: what each record comes to (means, extremes, counts) is drawn before its visits, which are told given
+            it and brought to it; False tells visits without, as the paper does.
         rounding: numbers that are not whole are rounded to multiples of it before anything is learned; None does not.
         min_count: observations that a number has to stand for before it can be generated; 1 generates those of one
             patient, too.
