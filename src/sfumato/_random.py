@@ -52,6 +52,7 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `ehr encoded` | draw | seed: the numbers that latent vectors are made of | `synthesis.ehr_safe.stages` |
 | `ehr gan` | step | seed: all draws of a step of the generator | `synthesis.ehr_safe.stages` |
 | `ehr weights` | | seed: the first weights | `synthesis.ehr_safe.course` |
+| `ehr static calibration` | pass | seed: static columns to calibrate on | `synthesis.ehr_safe.synthesizer` |
 | `ehr calibration` | pass | seed: records to calibrate on | `synthesis.ehr_safe.synthesizer` |
 | `ehr records` | block | seed: new records | `synthesis.blocks` |
 | `baseline weights` | | seed: the first weights | `synthesis.baselines.course` |

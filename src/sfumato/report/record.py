@@ -90,9 +90,7 @@ class Metrics:
                     rounds.append(int(row["round"]))
                     values.append(float(row[name]))
             return
-        if "phase" in row or (
-            "stage" in row and "round" not in row
-        ):  # one of several, with losses of their own
+        if "phase" in row or ("stage" in row and "round" not in row):  # one of several, with losses of their own
             return
         self.rounds.append(int(row["round"]))
         self.epsilon.append(_number(row.get("epsilon")))

@@ -24,6 +24,9 @@ class EHRSafeSettings:
         stochastic_normalisation: numbers by their distribution function; without it by their range, to compare.
         category_encoder: categories through an embedding; without it one-hot, to compare.
         masks: what is missing is generated, too; without it all is filled in and nothing is missing, to compare.
+        summaries: what each record comes to (means, extremes, counts) is drawn before its visits, which are told given
+            it and brought to it; without it visits are told alone, as in the paper. With epsilon there are none: its
+            tables do not count them.
         rounding: numbers that are not whole are rounded to multiples of it before anything is learned; None does not.
         min_count: observations that a number has to stand for before it can be generated; 1 generates those of one
             patient, too.
@@ -33,7 +36,8 @@ class EHRSafeSettings:
         hidden: width of the recurrent layers.
         layers: of the recurrent networks.
         latent: numbers that a patient's whole record becomes.
-        latent_noise: std of what is added to them while the autoencoder learns, so that near ones mean nearly the same.
+        latent_noise: std of what is added to them before they are decoded, while the autoencoder learns and for new
+            records alike: so near ones mean nearly the same, and what the GAN misses by less does no harm.
         epochs: of the autoencoder.
         batch_size: patients a step.
         learning_rate: of the autoencoder and of embeddings.
@@ -63,6 +67,7 @@ class EHRSafeSettings:
     stochastic_normalisation: bool = True
     category_encoder: bool = True
     masks: bool = True
+    summaries: bool = True
     rounding: float | None = None
     min_count: int = 1
     static_embedding: int = 16
@@ -70,18 +75,18 @@ class EHRSafeSettings:
     category_steps: int = 500
     hidden: int = 128
     layers: int = 1
-    latent: int = 64
-    latent_noise: float = 0.1
-    epochs: int = 30
+    latent: int = 32
+    latent_noise: float = 0.4
+    epochs: int = 15
     batch_size: int = 32
     learning_rate: float = 2e-3
     time_weight: float = 0.1
-    noise: int = 128
+    noise: int = 64
     gan_hidden: int = 256
     gan_steps: int = 4000
     critic_steps: int = 5
     gan_batch_size: int = 128
-    gan_learning_rate: float = 1e-4
+    gan_learning_rate: float = 2e-4
     gan_optimizer: Literal["adam", "rmsprop"] = "adam"
     gradient_penalty: float = 10.0
     average_decay: float = 0.999
@@ -147,6 +152,11 @@ class EHRSafeSettings:
                 "rounding and min_count are for a run without a guarantee; with epsilon the tables hold cells of "
                 "public ranges: set their number by cells"
             )
+
+    @property
+    def summed(self) -> bool:
+        """Whether records have summaries."""
+        return self.summaries and self.epsilon is None
 
     def to_json(self) -> dict[str, Any]:
         """All fields, with the plan's name."""

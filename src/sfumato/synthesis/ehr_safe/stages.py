@@ -142,7 +142,8 @@ class Adversaries:
         self._settings, self._generator, self._critic = settings, generator, critic
         self._latents, self._source = latents, source
         self.steps = settings.gan_steps
-        self._makes = Learner(generator, gan_optimizer(settings), average_decay=settings.average_decay)
+        falls = Schedule(kind="cosine", rounds=self.steps)
+        self._makes = Learner(generator, gan_optimizer(settings), schedule=falls, average_decay=settings.average_decay)
         self._judges = Learner(critic, gan_optimizer(settings))
 
     def step(self, index: int) -> dict[str, float]:

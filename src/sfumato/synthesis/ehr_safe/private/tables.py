@@ -13,6 +13,7 @@ What is made of the sum is post-processing. Every field of `Scales` is public or
 | schema | public |
 | static, temporal, gap | values: the public grid; widths: noisy shares of the cells |
 | stochastic | the plan |
+| summed | no summaries are counted |
 | horizon | the plan: public |
 | pace | mean of the noisy table of gaps |
 | visits | mean of the noisy table of the number of visits |
@@ -133,6 +134,7 @@ class Tables:
             temporal=tuple(tables("number", grids.temporal)),
             gap=table("gap", grids.gap),
             stochastic=True,
+            summed=False,
             horizon=self.horizon,
             pace=float(shares_of(blocks["gap"]) @ grids.gap.values),
             visits=float(shares_of(blocks["visits"]) @ grids.visits.values),
