@@ -105,7 +105,9 @@ class Scales:
         temporal = scales(schema.temporal_numeric, data.numbers)
         added = []
         if summed:
-            sums = summaries(data, middle_scores(temporal, data.numbers, stochastic=stochastic))
+            sums = summaries(
+                data, scores_of(temporal, data.numbers, np.full(data.numbers.shape, 0.5), stochastic=stochastic)
+            )
             added = [scale(column, False) for column in sums.T]
         added += [scale(data.lengths.astype(np.float64), True), scale(first, whole), scale(last, whole)]
         fixed = [data.static_numbers, *([sums] if summed else []), np.ones((len(data), ADDED))]
@@ -199,12 +201,14 @@ def _scores(numbers: np.ndarray, *, stochastic: bool) -> np.ndarray:
     return ndtri(np.clip(numbers, _EDGE, 1 - _EDGE)) if stochastic else (numbers - 0.5) * _WIDTH
 
 
-def middle_scores(scales: Sequence[Normaliser | MinMax], values: np.ndarray, *, stochastic: bool) -> np.ndarray:
-    """The score in the middle of each value's interval, float64 [n, columns], NaN for missing."""
+def scores_of(
+    scales: Sequence[Normaliser | MinMax], values: np.ndarray, inside: np.ndarray, *, stochastic: bool
+) -> np.ndarray:
+    """The scores of values float64 [n, columns]; `inside`, of that shape, says where in its interval each lies."""
     found = np.full(values.shape, np.nan)
     for place, scale in enumerate(scales):
         there = np.flatnonzero(~np.isnan(values[:, place]))
-        numbers = scale.draw(scale.places(values[there, place]), np.full(len(there), 0.5))
+        numbers = scale.draw(scale.places(values[there, place]), inside[there, place])
         found[there, place] = _scores(numbers, stochastic=stochastic)
     return found
 
@@ -213,7 +217,8 @@ def static_numbers(data: EHRDataset, scales: Scales) -> np.ndarray:
     """Numeric static columns, summaries, number of visits, first and last time, float64 [n, static numbers]."""
     sums = np.empty((len(data), 0))
     if scales.summed:
-        sums = summaries(data, middle_scores(scales.temporal, data.numbers, stochastic=scales.stochastic))
+        middle = np.full(data.numbers.shape, 0.5)
+        sums = summaries(data, scores_of(scales.temporal, data.numbers, middle, stochastic=scales.stochastic))
     first, last = data.times[data.offsets[:-1]], data.times[data.offsets[1:] - 1]
     return np.column_stack([data.static_numbers, sums, data.lengths, first, last])
 

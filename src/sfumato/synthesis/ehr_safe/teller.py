@@ -18,7 +18,7 @@ from sfumato.synthesis.ehr_safe.normalise import Normaliser
 from sfumato.synthesis.ehr_safe.outline.spans import Spans
 from sfumato.synthesis.ehr_safe.outline.summaries import OF_NUMBERS, aims, brought, needed
 from sfumato.synthesis.ehr_safe.records import Before, clock
-from sfumato.synthesis.ehr_safe.scales import ADDED, END, START, VISITS, Scales, middle_scores
+from sfumato.synthesis.ehr_safe.scales import ADDED, END, START, VISITS, Scales, scores_of
 from sfumato.synthesis.ehr_safe.sequences import Fixed, Opened, Rows, SequenceCodec
 
 _REDRAWN = 8  # times that a visit without any value is drawn anew, or a gap that is too long
@@ -114,15 +114,20 @@ class Teller:
         for step in range(int(spans.visits.max())):
             told.step(step, generator)
         found = told.gathered(order)
-        return self._brought(found, values) if scales.summed else found
+        return self._brought(found, values, generator) if scales.summed else found
 
-    def _brought(self, visits: VisitsDrawn, values: np.ndarray) -> VisitsDrawn:
+    def _brought(self, visits: VisitsDrawn, values: np.ndarray, generator: torch.Generator) -> VisitsDrawn:
         """Visits whose numbers come to what the static values say, column by column."""
         schema, starts = self.scales.schema, np.cumsum(visits.lengths) - visits.lengths
         first, columns = len(schema.static_numeric), len(self.scales.temporal)
         parts = values[:, first : first + OF_NUMBERS * columns].reshape(-1, columns, OF_NUMBERS)
         stochastic = self.scales.stochastic
-        ends = [middle_scores(self.scales.temporal, parts[:, :, at], stochastic=stochastic) for at in (2, 3, 4)]
+        inside = (
+            torch.rand(3, *parts.shape[:2], generator=generator).double().numpy()
+        )  # all in the middle would be steps
+        ends = [
+            scores_of(self.scales.temporal, parts[:, :, 2 + at], inside[at], stochastic=stochastic) for at in range(3)
+        ]
         wanted = np.stack([parts[:, :, 1], *ends], axis=2)
         raw, seen = visits.rows.raw.double().numpy(), visits.rows.seen.numpy() > 0
         moved = [brought(raw[:, at], seen[:, at], starts, wanted[:, at]) for at in range(columns)]
