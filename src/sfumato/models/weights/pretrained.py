@@ -16,7 +16,8 @@ with MobileFaceNet, whose published file has batch norm folded in already.
 
 The dense layer to the embedding is new, but for a MobileFaceNet of 128 dimensions; the file's classifier is dropped.
 Published networks expect colours normalised by ImageNet's mean and standard deviation, sfumato feeds [-1, 1); the
-report says so. The pretraining data are not covered by the guarantee of a private run: use weights from public data only.
+report says so. The pretraining data are not covered by the guarantee of a private run: use weights from public data
+only.
 
 References:
     Xu et al. (2022), arXiv 2211.10844; Kurakin et al. (2022), arXiv 2201.12328: private training from public
