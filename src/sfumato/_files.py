@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,35 @@ def write_atomic(path: Path, content: bytes | Callable[[Path], None], *, private
         sync_folder(path.parent)
     except BaseException:
         _remove(temporary)
+        raise
+
+
+@contextlib.contextmanager
+def whole_folder(path: Path, *, private: bool = False) -> Iterator[Path]:
+    """A folder that appears when it is whole; an error or a power cut leaves none.
+
+    Args:
+        path: where it is to be; nothing, or an empty folder.
+        private: for its owner's eyes only.
+
+    Yields:
+        a folder beside it, to be filled, which then takes its name.
+
+    Raises:
+        OSError: the disk is full, it cannot be made there, or something came there meanwhile.
+    """
+    partial = beside(path, after=f".{os.getpid()}.partial")
+    _remove(partial)  # of a process that had this number before
+    try:
+        os.mkdir(partial, 0o700 if private else 0o777)
+        yield partial
+        for each in partial.rglob("*"):
+            _sync(each)
+        _sync(partial)
+        os.replace(partial, path)
+        sync_folder(path.parent)
+    except BaseException:
+        _remove(partial)
         raise
 
 

@@ -53,7 +53,7 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `ehr gan` | step | seed: all draws of a step of the generator | `synthesis.ehr_safe.stages` |
 | `ehr weights` | | seed: the first weights | `synthesis.ehr_safe.course` |
 | `ehr calibration` | pass | seed: records to calibrate on | `synthesis.ehr_safe.synthesizer` |
-| `ehr records` | block | seed: new records | `synthesis.ehr_safe.synthesizer` |
+| `ehr records` | block | seed: new records | `synthesis.blocks` |
 | `evaluation` | part | seed: what is drawn to measure synthetic records | `audit.ehr.evaluate` |
 | `initial model` | | seed: the first weights | `cli.own_model`, `cli.options.classifiers`, `cli.options.backbones` |
 | `examples` | `test` | which positions are kept for the test, by a public seed | `data.parts` |

@@ -18,28 +18,41 @@ class Algorithm:
     Attributes:
         package, plan: where the plan's class is: `from {package} import {plan}`.
         records: what it trains on in rounds: data sets by "users", or of "examples"; who votes: "agents"; or what is
-            randomised before anything is trained: "labels". Says which reader and models a command has.
+            randomised before anything is trained: "labels"; or health records that new ones are made like: "ehr". Says
+            which reader and models a command has.
         title: its name in headings; a guarantee puts "DP-" in front, unless it is in the name.
         summary: one line for the overview of commands.
         about: the first paragraph of the command's help.
         example: one use of the command, in its help.
         matters: the options that the short help shows, by field name; --help-all shows the others, too.
-        command: the words of the command, where they are not the plan's name.
+        command: the words of the command, where they are not the plan's name. Plans that share one have the option
+            behind them that chooses the plan; the first of them is chosen where nobody does.
+        synthesizer: of health records: where the class of what the plan learns is, in the same package. Its `load`
+            takes the folder of a run, its `sample` gives blocks of records, and `schema` tells their columns.
     """
 
     package: str
     plan: str
-    records: Literal["users", "examples", "agents", "labels"]
+    records: Literal["users", "examples", "agents", "labels", "ehr"]
     title: str
     summary: str
     about: str
     example: str
     matters: tuple[str, ...]
     command: str | None = None
+    synthesizer: str | None = None
 
     def load(self) -> Any:
         """The plan's class."""
-        return getattr(importlib.import_module(self.package), self.plan)
+        return self._found(self.plan)
+
+    def load_synthesizer(self) -> Any:
+        """The class of what the plan learns."""
+        assert self.synthesizer is not None
+        return self._found(self.synthesizer)
+
+    def _found(self, name: str) -> Any:
+        return getattr(importlib.import_module(self.package), name)
 
 
 _FEDERATED = (
@@ -57,6 +70,8 @@ _FEDERATED = (
 _LABELS = ("data", "model", "epsilon", "epochs", "batch_size", "learning_rate", "out", "resume", "dry_run")
 
 _VOTE = ("agents", "pool", "epsilon", "queries", "talliers", "out", "resume", "dry_run")
+
+_EHR = ("data", "events", "physionet2012", "mimic_iv", "schema", "holdout_share", "out", "resume", "dry_run")
 
 ALGORITHMS: dict[str, Algorithm] = {
     "fedemb": Algorithm(
@@ -205,11 +220,28 @@ ALGORITHMS: dict[str, Algorithm] = {
         matters=("data", "model", "epsilon", "low", "high", "values", "method", "out", "resume", "dry_run"),
         command="labeldp regress",
     ),
+    "ehr_safe": Algorithm(
+        package="sfumato.synthesis",
+        plan="EHRSafe",
+        records="ehr",
+        title="EHR-Safe",
+        summary="learn from health records, to make new ones like them",
+        about="Learn from health records, to make new ones like them: visits at irregular times, what is missing, and "
+        "what does not change about a patient. Some patients are held out to measure by. Synthetic is not private: "
+        "without noise there is no guarantee, and the statement says so.",
+        example="sfumato ehr fit --data patients --out runs/patients",
+        matters=(*_EHR, "epochs", "gan_steps"),
+        command="ehr fit",
+        synthesizer="Synthesizer",
+    ),
 }
 """By the name of the plan, which is also the command's unless it has one of its own."""
 
 TRAINED = {name: each for name, each in ALGORITHMS.items() if each.records in ("users", "examples")}
 """Those that train in rounds on the records themselves."""
+
+SYNTHETIC = {name: each for name, each in ALGORITHMS.items() if each.records == "ehr"}
+"""Those that learn from health records, to make new ones."""
 
 
 def command_of(plan: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sfumato.algorithms import ALGORITHMS
 
-_PLACES = {"agents": "voting.vote", "labels": "labels.train"}
+_PLACES = {"agents": "voting.vote", "labels": "labels.train", "ehr": "ehr.fit"}
 """The modules of plans that do not train in rounds, by their kind of records."""
 
 _FEW = 10
@@ -71,6 +71,7 @@ COMMANDS = {
             first=name,
         )
         for name, each in ALGORITHMS.items()
+        if " --" not in (each.command or "")  # another plan of a command that is there
     },
     "check-model": Command(
         module="check_model",
@@ -123,6 +124,14 @@ COMMANDS = {
             "low",
             "high",
         ),
+    ),
+    "ehr sample": Command(
+        module="ehr.sample",
+        function="ehr_sample",
+        options="SampleOptions",
+        summary="a model of health records → a folder of new ones, as many as you like",
+        example="sfumato ehr sample --model runs/patients --count 1000 --to made --given sex=f age=60..80",
+        matters=("model", "count", "to", "format", "given", "seed", "threads"),
     ),
     "ehr evaluate": Command(
         module="ehr.evaluate",

@@ -145,3 +145,31 @@ def told_bar(begins: str | None, what: str) -> Iterator[Callable[[str, int, int]
                 step(done, total)
 
         yield show
+
+
+@contextmanager
+def staged_bar(begins: str | None) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for each of several stages that follow one another, and a line when the first begins.
+
+    Args:
+        begins: the line; None for none. The function inside takes (stage, done, total).
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+    told = TextColumn("{task.description}")
+    columns = (told, MofNCompleteColumn(), BarColumn(bar_width=24), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not watched(), transient=True) as progress:
+        tasks: dict[str, TaskID] = {}
+        said = begins is None
+
+        def show(stage: str, done: int, total: int) -> None:
+            nonlocal said
+            if not said and begins is not None:
+                say(begins)
+                said = True
+            if stage not in tasks:
+                tasks[stage] = progress.add_task(stage, total=None)
+            progress.update(tasks[stage], completed=done, total=total)
+
+        yield show

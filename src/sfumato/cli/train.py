@@ -5,18 +5,16 @@ a run (the data, the split, the model) is kept in plan.json under "about", as it
 """
 
 import dataclasses
-import os
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from sfumato._check import InputError, between, non_negative, whole
+from sfumato._check import InputError, non_negative, whole
 from sfumato._files import read_json
 from sfumato._random import RandomSource
 from sfumato.accounting import Statement
@@ -27,6 +25,7 @@ from sfumato.cli.measured import say_outcome, tell
 from sfumato.cli.options.backbones import check_device
 from sfumato.cli.options.logs import open_logs
 from sfumato.cli.options.share import refuse_share
+from sfumato.cli.options.threads import use_threads
 from sfumato.cli.options.training import EmbeddingRunOptions, RunOptions, training_options
 from sfumato.cli.options.vocabulary import refuse_uncountable
 from sfumato.cli.own_model import is_own, own_model
@@ -40,7 +39,6 @@ from sfumato.runs.statement import make_statement
 from sfumato.training import Cadence, ModelBuilder, Opening, PrivatePlan, Task, TrainingPlan
 from sfumato.training.facts import facts_of
 
-_MOST_THREADS = 1024
 _MOST_SHOWN = 16  # numbers of a setting
 _UNWATCHED = "--evaluate-every needs validation data: give --validation-share 0.1, for example"
 
@@ -88,20 +86,6 @@ def train(name: str, argv: Sequence[str]) -> int:
         )
         return _dry_run(chosen, parts, options)
     return _fit(chosen, model, task, parts, out, options, kind, logs, already=already)
-
-
-def use_threads(threads: int | None) -> None:
-    """Compute on so many threads; None leaves it to torch.
-
-    Raises:
-        InputError: it is no number of threads.
-    """
-    if threads is None:
-        return
-    whole(threads=threads)
-    between(1, _MOST_THREADS, threads=threads)
-    os.environ["OMP_NUM_THREADS"] = str(threads)  # also tells a team of processes not to divide the cores
-    torch.set_num_threads(threads)
 
 
 def _check(run: RunOptions) -> None:

@@ -88,6 +88,8 @@ class Metrics:
                     rounds.append(int(row["round"]))
                     values.append(float(row[name]))
             return
+        if "stage" in row and "round" not in row:  # a step of one of several stages, whose losses are alike in nothing
+            return
         self.rounds.append(int(row["round"]))
         self.epsilon.append(_number(row.get("epsilon")))
         self.clip_norm.append(_number(row.get("clip_norm")))

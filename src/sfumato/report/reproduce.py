@@ -32,7 +32,7 @@ class Reproduction:
 def reproduction(run: RunRecord, name: str) -> Reproduction:
     """For one run; `name` is that of its folder."""
     # The command line keeps the data's path under "about", which is all that --config needs to go on.
-    by_command = bool(run.about.get("data") or run.about.get("agents"))
+    by_command = any(run.about.get(name) for name in _PATHS)
     if run.plan_name not in ALGORITHMS:
         code = ""
     elif by_command:
@@ -76,11 +76,15 @@ def _python(run: RunRecord, name: str) -> str:
     )
 
 
+_PATHS = ("data", "agents", "events", "physionet2012", "mimic_iv")
+"""What a command may keep of where its records are."""
+
 _GIVEN = {
     "users": "model, users",
     "examples": "model, examples",
     "agents": "agents, pool, model, student=student",
     "labels": "model, examples",
+    "ehr": "records",
 }
 """What a plan is given, by its kind of records."""
 

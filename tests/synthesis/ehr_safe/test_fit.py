@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,8 @@ def test_without_noise_the_statement_says_that_there_is_no_guarantee(patients, s
 
 
 @pytest.mark.parametrize(
-    ("stage", "step"), [("categories", 4), ("sequences", 0), ("sequences", 5), ("gan", 0), ("gan", 11)]
+    ("stage", "step"),
+    [("categories", 4), ("sequences", 0), ("sequences", 5), ("gan", 0), ("gan", 11), ("calibration", 5)],
 )
 def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(
     patients, small, tmp_path: Path, sigint, stage: str, step: int
@@ -124,6 +126,16 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path):
 def test_other_data_than_health_records_are_refused(small):
     with pytest.raises(InputError, match="EHRDataset"):
         small().fit(np.zeros((3, 3)))
+
+
+def test_records_that_nothing_can_be_learned_from_are_refused(patients, small, tmp_path: Path):
+    data = patients(20)
+    numbers = data.numbers.copy()
+    numbers[:, 1] = np.nan
+    for wrong, told in ((data.take([3]), "there is one patient"), (replace(data, numbers=numbers), "'pulse' has no")):
+        with pytest.raises(InputError, match=told):
+            small().fit(wrong, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("wrong", [{"epochs": 0}, {"latent_noise": -1.0}, {"rounding": 0.0}, {"gan_optimizer": "sgd"}])

@@ -1,44 +1,129 @@
-"""Health records in a folder: a data set of MEDS, or tables of visits and patients with their schema."""
+"""Health records in a folder: tables of visits and patients or of events, with their schema, or a data set of MEDS."""
 
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
+from typing import Any, Literal
 
 from sfumato._check import InputError
+from sfumato._files import whole_folder
 from sfumato.data.ehr.dataset import EHRDataset
+from sfumato.data.ehr.read_events import ehr_from_events
 from sfumato.data.ehr.read_meds import read_meds
 from sfumato.data.ehr.read_tables import ehr_from_tables
 from sfumato.data.ehr.schema import Schema
+from sfumato.data.ehr.write_meds import write_meds
+from sfumato.data.ehr.write_tables import write_ehr_events, write_ehr_tables
 
 SCHEMA = "schema.yaml"
 _KINDS = (".parquet", ".csv")
+
+Layout = Literal["parquet", "csv", "meds", "events"]
+"""How records lie in a folder that is written: tables of Parquet or CSV, MEDS, or a table of events of Parquet."""
 
 
 def read_folder(folder: Path, schema: Schema | Path | None = None) -> EHRDataset:
     """The records in a folder.
 
     Args:
-        folder: with data/**/*.parquet as MEDS has them, or with visits.parquet or .csv, static.parquet or .csv if there
-            are static columns, and schema.yaml.
+        folder: with data/**/*.parquet as MEDS has them; or with visits.parquet or .csv, static.parquet or .csv if there
+            are static columns, and schema.yaml; or with events.parquet or .csv and schema.yaml.
         schema: the columns, or a file that says them; None takes the one in the folder. MEDS needs none.
 
     Raises:
-        InputError: the folder is not there or holds neither, there is no schema, or a row is wrong; it names the row.
+        InputError: the folder is not there or holds none of them, there is no schema, or a row is wrong; it names the
+            row.
+    """
+    kind = kind_of(folder)
+    if kind == "meds":
+        return read_meds(folder, schema=schema)
+    found = schema_in(folder) if schema is None else schema
+    if found is None:
+        raise InputError(f"{folder} has no {SCHEMA}; give a schema, as Schema.save writes it")
+    if kind == "events":
+        return ehr_from_events(table_in(folder, "events"), schema=found)
+    return ehr_from_tables(table_in(folder, "visits"), table_in(folder, "static"), schema=found)
+
+
+def kind_of(folder: Path) -> Literal["tables", "events", "meds"]:
+    """How records lie in a folder.
+
+    Raises:
+        InputError: it is not there, or holds no records.
     """
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}; give one with visits.parquet and schema.yaml, or of MEDS")
-    visits = _table(folder, "visits")
-    if visits is None:
-        if (folder / "data").is_dir():
-            return read_meds(folder, schema=schema)
-        raise InputError(f"{folder} has neither visits.parquet nor visits.csv, nor data/ as MEDS has it; add one")
-    if schema is None:
-        schema = folder / SCHEMA
-        if not schema.is_file():
-            raise InputError(f"{folder} has no {SCHEMA}; give a schema, as Schema.save writes it")
-    return ehr_from_tables(visits, _table(folder, "static"), schema=schema)
+    if table_in(folder, "visits") is not None:
+        return "tables"
+    if table_in(folder, "events") is not None:
+        return "events"
+    if (folder / "data").is_dir():
+        return "meds"
+    raise InputError(f"{folder} has neither visits.parquet nor visits.csv, nor data/ as MEDS has it; add one")
 
 
-def _table(folder: Path, name: str) -> Path | None:
+def schema_in(folder: Path) -> Path | None:
+    """The file of the schema beside the tables, if it is there."""
+    path = folder / SCHEMA
+    return path if path.is_file() else None
+
+
+def table_in(folder: Path, name: str) -> Path | None:
+    """The table of this name, if it is there.
+
+    Raises:
+        InputError: it is there twice.
+    """
     found = [folder / f"{name}{kind}" for kind in _KINDS if (folder / f"{name}{kind}").exists()]
     if len(found) > 1:
         raise InputError(f"{folder} has {' and '.join(path.name for path in found)}; keep one of them")
     return found[0] if found else None
+
+
+def refuse_taken(folder: Path) -> None:
+    """Refuse a place where a new folder cannot be.
+
+    Raises:
+        InputError: something is there, or the folder above is not.
+    """
+    if folder.exists() or folder.is_symlink():
+        raise InputError(f"{folder} is there already; name a new folder, or delete it first")
+    if not folder.absolute().parent.is_dir():
+        raise InputError(f"there is no folder {folder.parent}; make it, or name another")
+
+
+def write_folder(
+    records: EHRDataset | Iterable[EHRDataset],
+    folder: Path,
+    layout: Layout,
+    *,
+    synthetic: bool,
+    private: bool = False,
+) -> None:
+    """Write records into a new folder that `read_folder` reads; it appears when it is whole.
+
+    Args:
+        records: a data set, or several of one schema and with ids of their own; memory does not grow with their number.
+        folder: a new one.
+        layout: how they lie in it.
+        synthetic: whether the records were made by a model; MEDS says so of every event.
+        private: for its owner's eyes only; MEDS has no such folders.
+
+    Raises:
+        InputError: the folder is there, there are no records, or MEDS cannot hold a time or a number.
+    """
+    refuse_taken(folder)
+    if layout == "meds":
+        write_meds(records, folder, synthetic=synthetic)
+        return
+    parts = iter([records] if isinstance(records, EHRDataset) else records)
+    first = next(parts, None)  # before anything is written: a condition that nobody meets leaves nothing
+    if first is None:
+        raise InputError("there are no records to write; give at least one data set")
+    every: Any = chain([first], parts)
+    with whole_folder(folder, private=private) as partial:
+        if layout == "events":
+            write_ehr_events(every, partial / "events.parquet")
+        else:
+            write_ehr_tables(every, partial / f"visits.{layout}", partial / f"static.{layout}")
+        first.schema.save(partial / SCHEMA)

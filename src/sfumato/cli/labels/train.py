@@ -13,8 +13,9 @@ from sfumato.cli.options.backbones import check_device
 from sfumato.cli.options.classifiers import about_classifier, build_classifier
 from sfumato.cli.options.examples import read_example_parts
 from sfumato.cli.options.labels import LabelRun, features_for, sources
+from sfumato.cli.options.threads import use_threads
 from sfumato.cli.options.training import training_options
-from sfumato.cli.train import conclude, free_folder, use_threads
+from sfumato.cli.train import conclude, free_folder
 from sfumato.data import ExampleDataset
 from sfumato.runs import RunFolder
 

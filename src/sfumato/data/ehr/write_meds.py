@@ -4,8 +4,6 @@ Times become dates from 2000-01-01 on, which is every patient's origin, to the m
 digits of single precision, which is what the standard has.
 """
 
-import os
-import shutil
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError
-from sfumato._files import beside, write_json
+from sfumato._files import whole_folder, write_json
 from sfumato.data.ehr.assemble import ORIGIN
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.meds_files import (
@@ -34,7 +32,6 @@ from sfumato.data.ehr.write_tables import Records, observed, parts_of
 
 START = np.datetime64("2000-01-01", "us").astype(np.int64)
 _LATEST = np.datetime64("2250-01-01", "us").astype(np.int64)
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 def write_meds(
@@ -62,8 +59,7 @@ def write_meds(
     if not folder.parent.is_dir():
         raise InputError(f"there is no folder {folder.parent}; make it, or name another")
     schema, parts = parts_of(records)
-    partial = beside(folder, after=f".{os.getpid()}.partial")
-    try:
+    with whole_folder(folder) as partial:
         for path in (partial / DATA, (partial / DATASET).parent):
             path.mkdir(parents=True)
         count, codes = 0, set[str]()
@@ -85,12 +81,6 @@ def write_meds(
         }
         write_json(partial / DATASET, facts)
         schema.save(partial / SCHEMA)
-        if folder.exists():
-            folder.rmdir()
-        os.replace(partial, folder)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
 
 
 def _table(part: EHRDataset, before: int, synthetic: bool) -> pa.Table:
@@ -147,13 +137,15 @@ def _ticks(part: EHRDataset) -> np.ndarray:
 
 def _singles(part: EHRDataset, name: str, whose: np.ndarray, cells: pa.Array) -> pa.Array:
     values = cells.to_numpy(zero_copy_only=False).astype(np.float64)
-    if (large := np.abs(values) > _LARGEST).any():
+    with np.errstate(over="ignore"):
+        singles = values.astype(np.float32)
+    if (large := np.isinf(singles)).any():
         row = int(large.argmax())
         raise InputError(
             f"patient {part.ids[whose[row]]!r} has {name!r} = {values[row]:g}, beyond single precision, which the "
             "standard has; correct it, or write tables"
         )
-    return pa.array(values.astype(np.float32))
+    return pa.array(singles)
 
 
 def _codes(schema: Schema, codes: set[str]) -> pa.Table:

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import torch
@@ -20,18 +19,13 @@ from sfumato._check import InputError
 from sfumato.accounting import Statement
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.runs import Checkpoint, Run
-from sfumato.synthesis.ehr_safe.learner import Diverged
 from sfumato.synthesis.ehr_safe.networks import Networks
 from sfumato.synthesis.ehr_safe.records import Records
 from sfumato.synthesis.ehr_safe.scales import Scales
 from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
-from sfumato.synthesis.ehr_safe.stages import Adversaries, Categories, Sequences, Stage, latents_of
+from sfumato.synthesis.ehr_safe.stages import Adversaries, Categories, Sequences, latents_of
 from sfumato.synthesis.ehr_safe.synthesizer import Synthesizer
-
-Progress = Callable[[str, int, int], None]
-"""Is told what goes on, how much of it is done, and of how much."""
-
-_ROWS = 100  # of the metrics, for a stage
+from sfumato.synthesis.steps import Progress, Stage, take, under
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +110,8 @@ class Course:
             ),
         ]
         if saved is not None:
-            networks.load(_under("network", saved.tensors))
-            networks.critic.load_state_dict(_under("critic", saved.tensors))
+            networks.load(under("network", saved.tensors))
+            networks.critic.load_state_dict(under("critic", saved.tensors))
         names = ["categories", "sequences", "gan"]
         begin = 0 if saved is None else names.index(saved.state["stage"])
         for place in range(begin, len(stages)):
@@ -125,49 +119,22 @@ class Course:
             if not self._taken(run, networks, stage, saved if place == begin else None):
                 return None
         return Synthesizer.calibrated(
-            settings, scales, networks, source, lambda done, of: self.progress("calibration", done, of)
+            settings,
+            scales,
+            networks,
+            source,
+            lambda done, of: self.progress("calibration", done, of),
+            lambda: run.asked_to_stop,
         )
 
     def _taken(self, run: Run, networks: Networks, stage: Stage, saved: Checkpoint | None) -> bool:
         """Take the steps of a stage that are left; False where the run was asked to stop."""
-        begin = 0
-        if saved is not None:
-            begin = int(saved.state["step"])
-            for name, learner in stage.learners().items():
-                learner.load(_under(f"learner {name}", saved.tensors), saved.state["learners"][name])
 
-        def save(step: int) -> None:
+        def kept() -> dict[str, Tensor]:
             tensors = {f"network.{name}": value for name, value in networks.state().items()}
-            tensors |= {f"critic.{name}": value.clone() for name, value in networks.critic.state_dict().items()}
-            numbers = {}
-            for name, learner in stage.learners().items():
-                own, numbers[name] = learner.state()
-                tensors |= {f"learner {name}.{key}": value.clone() for key, value in own.items()}
-            run.save(tensors, {"stage": stage.name, "step": step, "learners": numbers})
+            return tensors | {f"critic.{name}": value.clone() for name, value in networks.critic.state_dict().items()}
 
-        last = monotonic()
-        for step in range(begin, stage.steps):
-            if run.asked_to_stop:
-                save(step)
-                return False
-            if monotonic() - last > self.save_every:
-                save(step)
-                last = monotonic()
-            self.progress(stage.name, step, stage.steps)
-            try:
-                losses = stage.step(step)
-            except Diverged:
-                kept = "" if run.folder is None else "; the last good checkpoint is kept, for this plan only"
-                raise InputError(
-                    f"the stage {stage.name!r} diverged in step {step + 1:,} of {stage.steps:,}: a loss is not finite; "
-                    f"start a new run with a lower {stage.rate}{kept}"
-                ) from None
-            if (step + 1) % max(1, stage.steps // _ROWS) == 0:
-                run.note({"stage": stage.name, "step": step + 1, "not_private": losses})
-        save(stage.steps)  # what follows needs a while before its first checkpoint
-        self.progress(stage.name, stage.steps, stage.steps)
-        stage.settle()
-        return True
+        return take(run, stage, kept, saved=saved, progress=self.progress, save_every=self.save_every)
 
     def _finish(self, run: Run, made: Synthesizer) -> EHRSafeResult:
         tensors, facts = made.state()
@@ -183,8 +150,3 @@ class Course:
             finished=made is not None,
             folder=None if run.folder is None else run.folder.path,
         )
-
-
-def _under(name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names begin so, without it."""
-    return {key.partition(".")[2]: value for key, value in tensors.items() if key.partition(".")[0] == name}

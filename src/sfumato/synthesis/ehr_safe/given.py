@@ -5,8 +5,8 @@ conditional distribution, and any set of conditions can be asked for; a generato
 trained for those that were thought of before.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from sfumato._check import InputError, guess
 from sfumato.data.ehr.schema import Schema
 
 _SHOWN = 10  # categories in a message
+_RAREST = 1_000  # a record is drawn at most so many times to meet conditions
+_FEWEST = 256  # records that are drawn at once
+
+T = TypeVar("T")
 
 
 class Given:
@@ -65,6 +69,33 @@ class Given:
             found &= codes[:, place] == code
         for place, low, high in self._ranges:
             found &= (numbers[:, place] >= low) & (numbers[:, place] <= high)
+        return found
+
+    def kept(self, count: int, draw: Callable[[int], tuple[T, np.ndarray, np.ndarray]]) -> list[tuple[T, np.ndarray]]:
+        """Draw until enough records meet the conditions.
+
+        Args:
+            count: of records.
+            draw: from how many to draw to what was drawn, and its static numbers and codes, as for `met`.
+
+        Returns:
+            What was drawn each time, and the places in it of those that meet the conditions, int64; `count` in all.
+
+        Raises:
+            InputError: next to none meets them.
+        """
+        found: list[tuple[T, np.ndarray]] = []
+        tried = met = 0
+        while met < count:
+            drawn, numbers, codes = draw(max(count, _FEWEST))
+            places = np.flatnonzero(self.met(numbers, codes))[: count - met]
+            found.append((drawn, places))
+            tried, met = tried + len(codes), met + len(places)
+            if met < count and tried > _RAREST * (count + 1) and met * _RAREST < tried:
+                raise InputError(
+                    f"{met} of {tried:,} generated records meet {self.words}: too few to draw {count:,} of them; "
+                    "ask for something more common, or drop a condition"
+                )
         return found
 
 

@@ -6,13 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sfumato.synthesis.steps import Diverged
 from sfumato.training.moving_average import MovingAverage
 from sfumato.training.schedule import Schedule
 from sfumato.training.server import OptimizerFactory, Server
-
-
-class Diverged(ArithmeticError):
-    """A loss or a gradient is not finite; nothing was changed by it."""
 
 
 class Learner:

@@ -10,9 +10,11 @@ from typing import Any
 
 from sfumato._check import InputError
 from sfumato.data.ehr.dataset import EHRDataset
+from sfumato.data.ehr.unlearnable import refuse_unlearnable
 from sfumato.runs import Run, share_cores
-from sfumato.synthesis.ehr_safe.course import Course, EHRSafeResult, Progress
+from sfumato.synthesis.ehr_safe.course import Course, EHRSafeResult
 from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
+from sfumato.synthesis.steps import Progress
 
 _SAVE_EVERY = 60.0
 
@@ -43,10 +45,12 @@ class EHRSafe(EHRSafeSettings):
             save_every: seconds between checkpoints, >= 0.
 
         Raises:
-            InputError: a mistake in the plan, the data or the folder, or a stage diverged.
+            InputError: a mistake in the plan, the data or the folder, nothing can be learned from the data
+                (`refuse_unlearnable`), or a stage diverged.
         """
         if not isinstance(data, EHRDataset):
             raise InputError(f"data must be health records (EHRDataset), got {type(data).__name__}")
+        refuse_unlearnable(data)
         share_cores()
         told = {**self.to_json(), "about": about or {}}
         with Run.open(out, plan=told, seed=self.seed, resume=resume) as run:

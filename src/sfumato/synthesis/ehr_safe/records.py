@@ -16,6 +16,10 @@ from sfumato._random import RandomSource
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.synthesis.ehr_safe.scales import Scales, static_numbers
 
+CLOCK = 6
+"""Numbers that tell the state of the clock."""
+
+_SOON = 0.02  # the least that the mean gap to come counts as, in mean gaps, before its logarithm
 _TOGETHER = 8  # batches among which patients are sorted by their number of visits, so that little is padded
 
 
@@ -72,7 +76,7 @@ class Before:
         waited: float [..., M], log(1 + time since then in mean gaps), 0 for none.
         seen: float [..., M], what was observed at the last visit.
         gap: float [...], the score of the gap before the last visit; 0 for none.
-        clock: float [..., 4], of `clock`.
+        clock: float [..., CLOCK], of `clock`.
     """
 
     scores: Tensor
@@ -84,18 +88,28 @@ class Before:
     clock: Tensor
 
 
-def clock(elapsed: Tensor, left: Tensor, first: Tensor, scales: Scales) -> Tensor:
-    """The state of the clock before a visit, float [..., 4].
+def clock(elapsed: Tensor, end: Tensor, left: Tensor, first: Tensor, scales: Scales) -> Tensor:
+    """The state of the clock before a visit, float [..., CLOCK]; the last of it is `first`.
 
     Args:
         elapsed: float [...], the time of the visit before, or of the first one before that.
+        end: float [...], the time of the patient's last visit.
         left: float [...], visits from here on.
         first: float [...], 1 before the first visit.
-        scales: horizon and pace.
+        scales: the horizon and the pace.
     """
     horizon = max(scales.horizon, scales.pace)
-    rest = (horizon - elapsed) / (left.clamp_min(1.0) * scales.pace)
-    return torch.stack([elapsed / horizon, left.clamp_min(0.0).log1p() / 3, rest.clamp(0.0, 3.0), first], dim=-1)
+    rest = (end - elapsed).clamp_min(0.0) / scales.pace
+    each = rest / left.clamp_min(1.0)
+    parts = [
+        elapsed / horizon,
+        left.clamp_min(0.0).log1p() / 3,
+        rest.log1p() / 3,
+        each.clamp_max(3.0),
+        each.clamp_min(_SOON).log(),
+        first,
+    ]
+    return torch.stack(parts, dim=-1)
 
 
 class Records:
@@ -203,6 +217,7 @@ class Records:
             gap=_float(np.where(first, 0.0, drawn.gaps[previous])),
             clock=clock(
                 _float(elapsed),
+                _float(np.broadcast_to(self._times[self.offsets[rows + 1] - 1][:, None], places.shape)),
                 _float(lengths[:, None] - steps),
                 _float(np.broadcast_to(first, places.shape)),
                 self.scales,

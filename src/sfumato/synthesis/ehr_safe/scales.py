@@ -1,7 +1,8 @@
 """What is known of columns before anything is learned: scales of numbers, shares of categories and of what is there.
 
-Two numbers are added to the static ones of each patient: how many visits there are, and when the first one is. So both
-are generated like any other number, and come from no patient. Between visits there are gaps, which are positive.
+Three numbers are added to the static ones of each patient: how many visits there are, and when the first and the last
+one are. So all are generated like any other number, and come from no patient. Between visits there are gaps, which are
+positive.
 
 On a stochastic scale numbers are uniform on [0, 1]; networks get them as normal scores, Φ⁻¹(u), on which squared errors
 are errors of a normal distribution. Numbers of a min-max scale are only centred.
@@ -22,8 +23,8 @@ from sfumato.data.ehr.schema import Column, Schema
 from sfumato.synthesis.ehr_safe.min_max import MinMax
 from sfumato.synthesis.ehr_safe.normalise import Normaliser
 
-ADDED = 2
-VISITS, START = -2, -1
+ADDED = 3
+VISITS, START, END = -3, -2, -1
 """How many numbers are added, and where they stand among the static ones."""
 
 _EDGE = 1e-4  # normal scores end here, at ±3.72
@@ -36,14 +37,14 @@ class Scales:
 
     Attributes:
         schema: of the records.
-        static: of the numeric static columns, then of the number of visits and of the first visit's time.
+        static: of the numeric static columns, then of the number of visits and of the first and the last visit's time.
         temporal: of the numeric temporal columns.
         gap: of the time between visits.
         stochastic: whether the scales are stochastic.
         horizon: the latest time of a visit.
         pace: the mean gap, > 0.
         visits: mean number of visits.
-        static_rates: float64, share of patients with a value: numeric columns with the two added ones, categorical.
+        static_rates: float64, share of patients with a value: numeric columns with the three added ones, categorical.
         rates: float64, share of visits with a value: numeric columns, then categorical ones.
         static_shares, shares: float64, of the categories among observed values, the columns side by side.
         empty: whether there are visits at which nothing was observed.
@@ -87,10 +88,10 @@ class Scales:
                 for place, column in enumerate(columns)
             ]
 
-        schema, first = data.schema, data.times[data.offsets[:-1]]
+        schema, first, last = data.schema, data.times[data.offsets[:-1]], data.times[data.offsets[1:] - 1]
         gaps = np.delete(np.diff(data.times, prepend=0.0), data.offsets[:-1])
         whole = bool((data.times == np.floor(data.times)).all())
-        added = [scale(data.lengths.astype(np.float64), True), scale(first, whole)]
+        added = [scale(data.lengths.astype(np.float64), True), scale(first, whole), scale(last, whole)]
         seen = _observed(data.numbers, data.codes)
         return cls(
             schema=schema,
@@ -123,10 +124,22 @@ class Scales:
     def gaps(self, scores: np.ndarray) -> np.ndarray:
         """Scores [n] as times between visits, > 0."""
         found = self.gap.inverse(self.numbers(scores))
-        return np.where(found > 0, found, self._least_gap)  # rounded to zero, or nothing known of gaps
+        return np.where(found > 0, found, self.least_gap)  # rounded to zero, or nothing known of gaps
+
+    def gap_scores(self, gaps: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+        """Times between visits [n] as scores; `uniform` [n] in [0, 1) says where in its interval each lies."""
+        if not self.has_gaps:
+            return np.zeros(len(gaps))
+        return self.scores(self.gap.draw(self.gap.places(gaps), uniform))
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether anybody has two visits."""
+        return bool(len(self.gap.values)) if isinstance(self.gap, Normaliser) else not np.isnan(self.gap.low)
 
     @cached_property
-    def _least_gap(self) -> float:
+    def least_gap(self) -> float:
+        """The smallest time between visits, > 0."""
         if isinstance(self.gap, Normaliser) and len(self.gap.values) and self.gap.values[0] > 0:
             return float(self.gap.values[0])
         return float(self.gap.low) if isinstance(self.gap, MinMax) and self.gap.low > 0 else self.pace
@@ -167,8 +180,9 @@ class Scales:
 
 
 def static_numbers(data: EHRDataset) -> np.ndarray:
-    """The numeric static columns, the number of visits and the first visit's time, float64 [n, static numbers]."""
-    return np.column_stack([data.static_numbers, data.lengths, data.times[data.offsets[:-1]]])
+    """The numeric static columns, the number of visits, the first and the last time, float64 [n, static numbers]."""
+    first, last = data.times[data.offsets[:-1]], data.times[data.offsets[1:] - 1]
+    return np.column_stack([data.static_numbers, data.lengths, first, last])
 
 
 def _observed(numbers: np.ndarray, codes: np.ndarray) -> np.ndarray:

@@ -22,9 +22,8 @@ from torch.nn import functional
 
 from sfumato.synthesis.ehr_safe.categories import CategoryCodec
 from sfumato.synthesis.ehr_safe.chain import Chain
-from sfumato.synthesis.ehr_safe.records import Batch, Before
+from sfumato.synthesis.ehr_safe.records import CLOCK, Batch, Before
 
-_CLOCK = 4
 _CONTEXT = 32  # how many numbers of the latent vector's reading go with every visit
 _LEAST_SPREAD = 0.05
 _MASK_PACE = 10.0  # what is measured together is measured together nearly always: logits move by five and more
@@ -36,7 +35,7 @@ class Sizes:
     """How wide the parts are.
 
     Attributes:
-        static: numeric static columns, with the two added ones.
+        static: numeric static columns, with the three added ones.
         numbers: numeric temporal columns.
         hidden: of GRUs and heads.
         layers: of GRUs.
@@ -131,7 +130,7 @@ class SequenceCodec(nn.Module):
         self.static_rows = Rows(2 * sizes.hidden, sizes.static, static, sizes.hidden)
         self.begin = nn.Linear(2 * sizes.hidden, sizes.layers * sizes.hidden)
         self.context = nn.Linear(2 * sizes.hidden, _CONTEXT)
-        told = sizes.numbers + 3 * columns + temporal.width + 1 + _CLOCK + _CONTEXT
+        told = sizes.numbers + 3 * columns + temporal.width + 1 + CLOCK + _CONTEXT
         self.teller = nn.GRU(told, sizes.hidden, sizes.layers, batch_first=True)
         self.gap = Head(sizes.hidden + told, 2, sizes.hidden)
         self.visit_rows = Rows(sizes.hidden + told + 1, sizes.numbers, temporal, sizes.hidden)
@@ -198,8 +197,9 @@ class SequenceCodec(nn.Module):
         states, _ = self.teller(told, state)
         x = torch.cat([states, told], dim=-1)
         mean, spread = self.gap_parts(x)
-        first = batch.before.clock[..., _CLOCK - 1]
-        gap = (1 - first) * _normal_loss(batch.gaps, mean, spread)
+        first = batch.before.clock[..., CLOCK - 1]
+        later = functional.pad(batch.valid[:, 1:], (0, 1))  # the last visit is when the record ends: no gap is told
+        gap = later * (1 - first) * _normal_loss(batch.gaps, mean, spread)
         x = torch.cat([x, batch.gaps[..., None]], dim=-1)
         rows = self.visit_rows.losses(x, batch.seen, batch.scores, batch.codes, temporal)
         return fixed + (batch.valid * (rows + time_weight * gap)).sum(1) / visits

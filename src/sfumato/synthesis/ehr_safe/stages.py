@@ -6,7 +6,6 @@ goes on from its state ends bit for bit as if it had never stopped.
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -27,36 +26,6 @@ _ROWS = 256  # rows of categories a step
 _LONGEST_GRADIENT = 5.0  # of the sequential autoencoder: a rare one is a hundred times as long as the others
 _DRAWS = 4  # latent vectors of each patient, from different draws of the stochastic scales
 _ENCODED = 256  # patients that are encoded at once
-
-
-class Stage(Protocol):
-    """One thing to learn.
-
-    Attributes:
-        name: for messages, metrics and checkpoints.
-        rate: the setting that is lower for a stage that diverged.
-        steps: how many.
-    """
-
-    name: str
-    rate: str
-    steps: int
-
-    def step(self, index: int) -> dict[str, float]:
-        """Take a step; gives losses.
-
-        Raises:
-            Diverged: a loss is not finite.
-        """
-        ...
-
-    def learners(self) -> dict[str, Learner]:
-        """Whose states are the stage's state."""
-        ...
-
-    def settle(self) -> None:
-        """After the last step."""
-        ...
 
 
 class Categories:

@@ -5,7 +5,6 @@ of them begin with those of fewer as long as whole blocks are asked for.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -14,13 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato import _check
 from sfumato._check import InputError
-from sfumato._one_thread import one_thread_each
 from sfumato._random import RandomSource
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema
 from sfumato.models.weights.files import read_metadata, read_tensors
+from sfumato.synthesis.blocks import BLOCK, in_blocks
 from sfumato.synthesis.ehr_safe.calibration import EVEN, RowCalibration, knots_of
 from sfumato.synthesis.ehr_safe.given import Given
 from sfumato.synthesis.ehr_safe.networks import Networks
@@ -28,12 +26,8 @@ from sfumato.synthesis.ehr_safe.scales import ADDED, Scales
 from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
 from sfumato.synthesis.ehr_safe.teller import RowsDrawn, Teller, VisitsDrawn
 
-BLOCK = 2_000
-"""Patients that are generated side by side."""
-
 _PASSES = 12  # of the calibration
 _STRIDE = 0.3  # of shifts that move what follows; with 1 they swing
-_RAREST = 1_000  # a record is drawn at most so many times to meet conditions
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +54,15 @@ class Synthesizer:
         networks: Networks,
         source: RandomSource,
         progress: Callable[[int, int], None],
-    ) -> Self:
-        """From networks that have learned.
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Self | None:
+        """From networks that have learned; None where it was stopped.
 
         Args:
             settings, scales, networks: of the plan and the records.
             source: of what is generated to calibrate on.
             progress: is told how much is done, and of how much.
+            stopped: is asked between passes whether to stop.
         """
         teller = Teller(
             codec=networks.codec,
@@ -81,6 +77,8 @@ class Synthesizer:
         best, least = teller, float("inf")
         for turn in range(_PASSES + 1):
             progress(turn, _PASSES + 1)
+            if stopped():
+                return None
             generator = torch.Generator().manual_seed(source.seed64("ehr calibration", turn))
             last = turn == _PASSES
             tried = best if last else teller
@@ -95,6 +93,11 @@ class Synthesizer:
             teller = improved
         progress(_PASSES + 1, _PASSES + 1)
         return cls(settings, scales, networks, teller)
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of the records."""
+        return self.scales.schema
 
     def sample(
         self,
@@ -117,52 +120,27 @@ class Synthesizer:
         Raises:
             InputError: a condition names no column or category, or next to no record meets it.
         """
-        _check.whole(count=count, block=block)
         conditions = Given(self.scales.schema, given or {})
-        source = RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
-        return self._blocks(count, conditions, source, block, progress)
 
-    def _blocks(
-        self,
-        count: int,
-        given: Given,
-        source: RandomSource,
-        block: int,
-        progress: Callable[[int, int], None] | None,
-    ) -> Iterator[EHRDataset]:
-        def made(first: int) -> EHRDataset:
-            generator = torch.Generator().manual_seed(source.seed64("ehr records", first // block))
-            with torch.inference_mode():
-                latent, statics = self._statics(min(block, count - first), given, generator)
-                return self._records(latent, statics, generator, first)
+        def made(first: int, size: int, generator: torch.Generator) -> EHRDataset:
+            latent, statics = self._statics(size, conditions, generator)
+            return self._records(latent, statics, generator, first)
 
-        firsts, threads = range(0, count, block), torch.get_num_threads()
-        with ThreadPoolExecutor(threads) as workers:
-            for start in range(0, len(firsts), threads):
-                if progress is not None:
-                    progress(firsts[start], count)
-                with one_thread_each():
-                    blocks = list(workers.map(made, firsts[start : start + threads]))
-                yield from blocks
-        if progress is not None:
-            progress(count, count)
+        return in_blocks(made, count, seed=seed, block=block, progress=progress)
 
     def _statics(self, count: int, given: Given, generator: torch.Generator) -> tuple[Tensor, RowsDrawn]:
         """Latent vectors and static columns that meet the conditions."""
-        found: list[tuple[Tensor, RowsDrawn]] = []
-        tried = met = 0
-        while met < count:
-            latent = self.networks.generator.drawn(max(count, 256), generator)
+
+        def draw(size: int) -> tuple[tuple[Tensor, RowsDrawn], np.ndarray, np.ndarray]:
+            latent = self.networks.generator.drawn(size, generator)
             statics = self.teller.statics(latent, generator)
-            places = torch.from_numpy(np.flatnonzero(given.met(*self._static_columns(statics))))[: count - met]
-            found.append((latent[places], statics.at(places)))
-            tried, met = tried + len(latent), met + len(places)
-            if met < count and tried > _RAREST * (count + 1) and met * _RAREST < tried:
-                raise InputError(
-                    f"{met} of {tried:,} generated records meet {given.words}: too few to draw {count:,} of them; "
-                    "ask for something more common, or drop a condition"
-                )
-        return torch.cat([latent for latent, _ in found]), RowsDrawn.together([statics for _, statics in found])
+            return (latent, statics), *self._static_columns(statics)
+
+        found = [(*drawn, torch.from_numpy(places)) for drawn, places in given.kept(count, draw)]
+        return (
+            torch.cat([latent[places] for latent, _, places in found]),
+            RowsDrawn.together([statics.at(places) for _, statics, places in found]),
+        )
 
     def _static_columns(self, statics: RowsDrawn) -> tuple[np.ndarray, np.ndarray]:
         """Numbers and codes of the static columns, NaN and -1 for missing."""

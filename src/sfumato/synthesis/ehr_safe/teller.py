@@ -1,7 +1,7 @@
 """From latent vectors to records: static columns first, then visit after visit, all patients side by side.
 
-Times ascend because gaps are positive, and a record ends after as many visits as were drawn for it, or where the next
-visit would be later than any real one.
+The number of visits, the first and the last time are static columns, so they are drawn first. Times ascend because gaps
+are positive and leave room for those that follow.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,11 @@ from sfumato.synthesis.ehr_safe.categories import CategoryCodec
 from sfumato.synthesis.ehr_safe.min_max import MinMax
 from sfumato.synthesis.ehr_safe.normalise import Normaliser
 from sfumato.synthesis.ehr_safe.records import Before, clock
-from sfumato.synthesis.ehr_safe.scales import START, VISITS, Scales
+from sfumato.synthesis.ehr_safe.scales import Scales
 from sfumato.synthesis.ehr_safe.sequences import Rows, SequenceCodec
+from sfumato.synthesis.ehr_safe.times.spans import Spans
 
-_REDRAWN = 8  # times that a visit without any value is drawn anew
+_REDRAWN = 8  # times that a visit without any value is drawn anew, or a gap that is too long
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +56,7 @@ class VisitsDrawn:
         lengths: int64 [patients], visits of each, >= 1.
         times: float64 [visits].
         rows: of the visits.
-        raw_gaps: float [gaps], what the decoder gave.
+        raw_gaps: float [gaps], what the decoder gave; the last gap of a record is none of them.
     """
 
     lengths: np.ndarray
@@ -95,12 +96,10 @@ class Teller:
 
     def visits(self, latent: Tensor, statics: RowsDrawn, generator: torch.Generator) -> VisitsDrawn:
         """All visits of latent vectors [n, latent] whose static columns were drawn."""
-        values = self.static_values(statics)
-        planned = np.maximum(np.nan_to_num(np.round(values[:, VISITS]), nan=1.0), 1.0).astype(np.int64)
-        start = np.maximum(np.nan_to_num(values[:, START]), 0.0)
-        order = np.argsort(-planned, kind="stable")
-        told = _Telling(self, latent[torch.from_numpy(order)], planned[order], start[order])
-        for step in range(int(planned.max())):
+        spans = Spans.of(self.static_values(statics), self.scales)
+        order = np.argsort(-spans.visits, kind="stable")
+        told = _Telling(self, latent[torch.from_numpy(order)], spans.at(order))
+        for step in range(int(spans.visits.max())):
             told.step(step, generator)
         return told.gathered(order)
 
@@ -172,49 +171,60 @@ class Teller:
 class _Telling:
     """The visits of some patients, those with most visits first, while they are drawn."""
 
-    def __init__(self, teller: Teller, latent: Tensor, planned: np.ndarray, start: np.ndarray) -> None:
-        self._teller, self._scales = teller, teller.scales
-        self._planned, self._lengths = planned, planned.copy()
+    def __init__(self, teller: Teller, latent: Tensor, spans: Spans) -> None:
+        self._teller, self._scales, self._spans = teller, teller.scales, spans
         _, self._state, self._context = teller.codec.opened(latent)
         count, numbers = len(latent), teller.codec.sizes.numbers
         categories = len(teller.temporal.sizes)
-        self._elapsed = np.minimum(start, self._scales.horizon)
+        self._elapsed, self._end = spans.start.copy(), torch.from_numpy(spans.end)
         self._last_scores = torch.zeros(count, numbers)
         self._last_codes = torch.full((count, categories), -1)
         self._last_times = torch.zeros(count, numbers + categories, dtype=torch.float64)
         self._known = torch.zeros(count, numbers + categories)
         self._seen = torch.zeros(count, numbers + categories)
         self._gap = torch.zeros(count)
-        self._found: list[tuple[np.ndarray, np.ndarray, RowsDrawn, Tensor]] = []
+        self._found: list[tuple[np.ndarray, RowsDrawn, Tensor]] = []
 
     def step(self, step: int, generator: torch.Generator) -> None:
         """The next visit of everybody who has one; they are the first ones."""
         teller, codec = self._teller, self._teller.codec
-        now = int((self._planned > step).sum())
+        now = int((self._spans.visits > step).sum())
         told = codec.told(self._before(now, step), self._context[:now])
         states, self._state = codec.teller(told[:, None], self._state[:, :now].contiguous())
         x = torch.cat([states[:, 0], told], dim=1)
-        raw, gap = torch.zeros(now), torch.zeros(now)
-        if step:
-            mean, spread = codec.gap_parts(x)
-            raw = mean + spread * torch.randn(now, generator=generator)
-            gap = raw if teller.gap_knots is None else mapped(raw, teller.gap_knots)
-            times = self._elapsed[:now] + self._scales.gaps(gap.numpy())
-            ended = (times > self._scales.horizon) & (self._lengths[:now] > step)
-            self._lengths[:now][ended] = step
-            self._elapsed[:now] = np.minimum(times, self._scales.horizon)
+        raw, gap = self._waited(x, step, generator) if step else (torch.zeros(0), torch.zeros(now))
         x = torch.cat([x, gap[:, None]], dim=1)
         rows = teller._rows(
             codec.visit_rows, x, teller.temporal, teller.calibration, generator, may_be_empty=self._scales.empty
         )
         self._remember(rows, gap)
-        there = np.flatnonzero(self._lengths[:now] > step)
-        places = torch.from_numpy(there)
-        self._found.append((there, self._elapsed[there].copy(), rows.at(places), raw[places]))
+        self._found.append((self._elapsed[:now].copy(), rows, raw))
+
+    def _waited(self, x: Tensor, step: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Let the time before this visit pass; what the decoder gave for gaps within a record, and all gaps' scores."""
+        teller, scales, now = self._teller, self._scales, len(x)
+        elapsed, last = self._elapsed[:now], self._spans.ends(now, step)
+        room = self._spans.room(elapsed, step)
+        mean, spread = teller.codec.gap_parts(x)
+        raw, gap, waited = torch.zeros(now), torch.zeros(now), np.full(now, np.inf)
+        for _ in range(_REDRAWN):
+            long = np.flatnonzero((waited > room) & ~last)
+            if not len(long):
+                break
+            places = torch.from_numpy(long)
+            raw[places] = mean[places] + spread[places] * torch.randn(len(places), generator=generator)
+            gap[places] = raw[places] if teller.gap_knots is None else mapped(raw[places], teller.gap_knots)
+            waited[long] = scales.gaps(gap[places].numpy())
+        cut = np.flatnonzero(waited > room)
+        uniform = torch.rand(len(cut), generator=generator).double().numpy()
+        gap[torch.from_numpy(cut)] = torch.from_numpy(scales.gap_scores(room[cut], uniform)).float()
+        times = np.where(last, self._spans.end[:now], elapsed + np.minimum(waited, room))
+        self._elapsed[:now] = np.maximum(times, np.nextafter(elapsed, np.inf))
+        return raw[torch.from_numpy(~last)], gap
 
     def _before(self, now: int, step: int) -> Before:
         elapsed = torch.from_numpy(self._elapsed[:now].copy())
-        left = torch.from_numpy(self._planned[:now] - step).float()
+        left = torch.from_numpy(self._spans.visits[:now] - step).float()
         waited = ((elapsed[:, None] - self._last_times[:now]) / self._scales.pace).clamp_min(0.0).log1p().float()
         return Before(
             scores=self._last_scores[:now],
@@ -223,7 +233,9 @@ class _Telling:
             waited=waited * self._known[:now],
             seen=self._seen[:now],
             gap=self._gap[:now],
-            clock=clock(elapsed.float(), left, torch.full((now,), float(step == 0)), self._scales),
+            clock=clock(
+                elapsed.float(), self._end[:now].float(), left, torch.full((now,), float(step == 0)), self._scales
+            ),
         )
 
     def _remember(self, rows: RowsDrawn, gap: Tensor) -> None:
@@ -240,15 +252,15 @@ class _Telling:
         """All visits, each patient's together, the patients as they were given."""
         count = len(order)
         lengths = np.empty(count, np.int64)
-        lengths[order] = self._lengths
+        lengths[order] = self._spans.visits
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         # where the visits lie that were drawn step by step
-        target = np.concatenate([offsets[order[there]] + step for step, (there, *_) in enumerate(self._found)])
+        target = np.concatenate([offsets[order[: len(times)]] + step for step, (times, *_) in enumerate(self._found)])
         place = np.empty(len(target), np.int64)
         place[target] = np.arange(len(target))
         return VisitsDrawn(
             lengths=lengths,
-            times=np.concatenate([times for _, times, _, _ in self._found])[place],
-            rows=RowsDrawn.together([rows for _, _, rows, _ in self._found]).at(torch.from_numpy(place)),
-            raw_gaps=torch.cat([raw for _, _, _, raw in self._found[1:]] or [torch.zeros(0)]),
+            times=np.concatenate([times for times, _, _ in self._found])[place],
+            rows=RowsDrawn.together([rows for _, rows, _ in self._found]).at(torch.from_numpy(place)),
+            raw_gaps=torch.cat([raw for _, _, raw in self._found]),
         )

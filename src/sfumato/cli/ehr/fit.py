@@ -1,0 +1,167 @@
+"""`sfumato ehr fit`: health records → a model that makes new ones, and the patients that were held out."""
+
+import dataclasses
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from sfumato._check import InputError, guess, non_negative
+from sfumato.accounting import Statement
+from sfumato.algorithms import ALGORITHMS, SYNTHETIC
+from sfumato.cli.console import notify, plain, say, say_json, staged_bar, table
+from sfumato.cli.ehr.folder import refuse_taken, write_folder
+from sfumato.cli.ehr.held_out import keep_digests
+from sfumato.cli.ehr.options import SynthesisRun, SynthesisTraining
+from sfumato.cli.options.threads import use_threads
+from sfumato.cli.options.training import training_options
+from sfumato.cli.parse import find, read_settings
+from sfumato.cli.train import free_folder
+from sfumato.data import EHRDataset
+from sfumato.data.ehr.unlearnable import refuse_unlearnable
+from sfumato.runs import RunFolder
+from sfumato.runs.statement import make_statement
+from sfumato.synthesis.noted import restate
+
+_COMMAND = "ehr fit"
+
+
+def options_of(name: str) -> Any:
+    """The class of all options of a plan's command."""
+    return SynthesisTraining[ALGORITHMS[name].load()]  # type: ignore[valid-type]
+
+
+def train(name: str, argv: Sequence[str]) -> int:
+    """Run the command; the words may choose another plan than this one."""
+    name = _chosen(argv, name)
+    algorithm = ALGORITHMS[name]
+    options, _ = training_options(algorithm.load(), options_of(name), argv, about=algorithm.about)
+    run: SynthesisRun = options.run
+    options.data.check()
+    non_negative(checkpoint_minutes=run.checkpoint_minutes)
+    use_threads(run.threads)
+    out = free_folder("ehr-fit", run)
+    already = run.resume is not None and RunFolder(out).has_ended()  # refuses one that was closed
+    beside: Path | None = options.data.holdout_to
+    if beside is not None and not (run.resume is not None and beside.is_dir()):
+        refuse_taken(beside)
+    plan = options.plan
+    learned, held_out = options.data.parts()
+    refuse_unlearnable(learned)
+    if run.dry_run:
+        return _dry_run(plan, learned, held_out, as_json=run.json)
+    how = "the run is finished: nothing is learned again" if already else f"go on after a stop with: {_resume(out)}"
+    begins = None if run.json else f"{_told(learned, held_out)}\nrun: {out} ({how})"
+    with staged_bar(begins) as progress:
+        try:
+            result = plan.fit(
+                learned,
+                out=out,
+                resume=run.resume is not None,
+                about=_about(options),
+                progress=progress,
+                save_every=60.0 * run.checkpoint_minutes,
+            )
+        except KeyboardInterrupt:
+            if not (out / "plan.json").exists():
+                raise
+            notify(f"stopped at once; go on from the last checkpoint with: {_resume(out)}")
+            return 130
+    if held_out is not None and beside is not None and not beside.exists():
+        write_folder(held_out, beside, "parquet", synthetic=False, private=True)
+    if not result.finished:
+        notify(f"stopped; go on with: {_resume(out)}; or end it for good with: sfumato close {out}")
+        return 130
+    keep_digests(out, learned, held_out)
+    restate(out)
+    _conclude(result.statement, out, learned, held_out, beside, as_json=run.json, already=already)
+    return 0
+
+
+def _chosen(argv: Sequence[str], default: str) -> str:
+    """The plan that the words, the run to go on with or the settings file choose.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    name = find(argv, "model")
+    resume, config = find(argv, "resume"), find(argv, "config")
+    if name is None and resume is not None:
+        name = RunFolder(resume).read_plan().get("plan")
+    if name is None and config is not None:
+        settings = read_settings(Path(config))
+        name = settings.get("model", settings.get("plan"))
+    if name is None:
+        return default
+    if name not in SYNTHETIC:
+        raise InputError(f"--model must be one of {', '.join(SYNTHETIC)}, got {name}{guess(name, SYNTHETIC)}")
+    return name
+
+
+def _resume(out: Path) -> str:
+    return f"sfumato {_COMMAND} --resume {out}"
+
+
+def _told(learned: EHRDataset, held_out: EHRDataset | None) -> str:
+    """Who is learned from, and who is held out."""
+    visits, columns = len(learned.times), len(learned.schema.columns)
+    told = f"learning from {len(learned):,} patients with {visits:,} visits and {columns} columns"
+    told += "" if held_out is None else f"; {len(held_out):,} patients are held out"
+    return "\n".join([told, *learned.notes])
+
+
+def _about(options: Any) -> dict[str, Any]:
+    """What plan.json says beside the plan: enough to read and divide the records again."""
+    run: SynthesisRun = options.run
+    told = {
+        **dataclasses.asdict(options.data),
+        "model": run.model,
+        "checkpoint_minutes": run.checkpoint_minutes,
+        "threads": run.threads,
+        "version": version("sfumato"),
+    }
+    return plain(told)
+
+
+def _dry_run(plan: Any, learned: EHRDataset, held_out: EHRDataset | None, *, as_json: bool) -> int:
+    statement = make_statement(
+        plan.event(), plan.facts(len(learned)), noise_source="os" if plan.seed is None else "seeded"
+    )
+    if as_json:
+        say_json({"plan": plan.to_json(), "statement": statement.to_json(), "patients": _counts(learned, held_out)})
+        return 0
+    say(_told(learned, held_out) + "\n")
+    table(["setting", "value"], [[name, str(value)] for name, value in plan.to_json().items() if value is not None])
+    say(
+        f"\nat its end the run would state:\n\n{statement.text()}\n\ndry run: the records were read; nothing was "
+        "learned or written"
+    )
+    return 0
+
+
+def _counts(learned: EHRDataset, held_out: EHRDataset | None) -> dict[str, int]:
+    return {"learned": len(learned), "held_out": 0 if held_out is None else len(held_out)}
+
+
+def _conclude(
+    statement: Statement,
+    out: Path,
+    learned: EHRDataset,
+    held_out: EHRDataset | None,
+    beside: Path | None,
+    *,
+    as_json: bool,
+    already: bool,
+) -> None:
+    """What the run brought: its statement, where all is, and what comes next."""
+    from sfumato.report import in_brief, write_report  # late: plots take a while to load
+
+    page = write_report([out])
+    if as_json:
+        told = {"run": out, "report": page, "statement": statement.to_json(), "already": already}
+        say_json({**told, "patients": _counts(learned, held_out), "held_out": beside})
+        return
+    lines = [*in_brief(out, page), "", f"run: {out}"]
+    lines += [] if beside is None else [f"held out: {beside}"]
+    lines += [f"next: sfumato ehr sample --model {out} --count {len(learned)} --to made"]
+    say("\n" + "\n".join(lines))
