@@ -125,6 +125,6 @@ def brought(raw: np.ndarray, seen: np.ndarray, starts: np.ndarray, wanted: np.nd
         share = (values - told[:, 1]) / np.where(below, told[:, end] - told[:, 1], 1.0)
         found[rows] += np.where(below, share * (aim[:, end] - aim[:, 1]), 0.0)
     last = np.maximum.reduceat(np.where(seen, np.arange(len(raw)), 0), starts)
-    there = np.logical_and(count > 0, ~unknown[:, 0])
+    there = (count > 0) & ~unknown[:, 0]
     found[last[there]] = ends[there]
     return found
