@@ -120,6 +120,8 @@ class Teller:
         """Visits whose numbers come to what the static values say, column by column."""
         schema, starts = self.scales.schema, np.cumsum(visits.lengths) - visits.lengths
         first, columns = len(schema.static_numeric), len(self.scales.temporal)
+        if not columns:
+            return visits
         parts = values[:, first : first + OF_NUMBERS * columns].reshape(-1, columns, OF_NUMBERS)
         stochastic = self.scales.stochastic
         inside = (
@@ -131,8 +133,6 @@ class Teller:
         wanted = np.stack([parts[:, :, 1], *ends], axis=2)
         raw, seen = visits.rows.raw.double().numpy(), visits.rows.seen.numpy() > 0
         moved = [brought(raw[:, at], seen[:, at], starts, wanted[:, at]) for at in range(columns)]
-        if not moved:
-            return visits
         return replace(visits, rows=replace(visits.rows, raw=torch.from_numpy(np.stack(moved, axis=1)).float()))
 
     def _opened(self, latent: Tensor, statics: RowsDrawn, order: Tensor) -> Opened:

@@ -112,7 +112,7 @@ def brought(raw: np.ndarray, seen: np.ndarray, starts: np.ndarray, wanted: np.nd
     high = np.maximum.reduceat(np.where(seen, raw, -np.inf), starts)
     middle = np.add.reduceat(np.where(seen, raw, 0.0), starts) / np.maximum(count, 1)
     told = np.stack([low, middle, high], axis=1)
-    unknown: np.ndarray = np.isnan(wanted).any(axis=1, keepdims=True)
+    unknown = np.asarray(np.isnan(wanted).any(axis=1))[:, None]
     aim = np.where(unknown, told, wanted[:, [2, 0, 3]])
     aim[:, 2] = np.maximum(aim[:, 2], aim[:, 0])
     aim[:, 1] = np.clip(aim[:, 1], aim[:, 0], aim[:, 2])
