@@ -30,8 +30,8 @@ COLUMNS = (
     ("kB an agent sends", "kilobytes"),
     ("paper", "paper"),
 )
-GRIDS = {"epsilon_wanted": "ε", "weight_noise": "σ", "label_epsilon": "ε", "clusters": "clusters"}
-"""Fields of rows that make a column each, and how the column calls them."""
+GRIDS = {"epsilon_wanted": "ε", "weight_noise": "σ", "label_epsilon": "ε", "clusters": "clusters", "measure": ""}
+"""Fields of rows that make a column each, and how the column calls them; a measure is called as it is."""
 START, END = "<!-- results -->", "<!-- end of results -->"
 
 
@@ -60,8 +60,11 @@ def _one_table(rows: list[dict]) -> str:
 def _grid(rows: list[dict]) -> str:
     """A row for each method, and one for its paper; a column for each value of the field that the rows differ in."""
     key = next(key for key in GRIDS if key in rows[0])
-    columns = sorted({row[key] for row in rows}, key=lambda value: (value is None, value or 0))  # None: without it
-    titles = [f"without {GRIDS[key]}" if column is None else f"{GRIDS[key]} = {column:g}" for column in columns]
+    if key == "measure":
+        columns = titles = list(dict.fromkeys(row[key] for row in rows))
+    else:
+        columns = sorted({row[key] for row in rows}, key=lambda value: (value is None, value or 0))  # None: without it
+        titles = [f"without {GRIDS[key]}" if column is None else f"{GRIDS[key]} = {column:g}" for column in columns]
     lines = [f"| {rows[0]['metric']} | " + " | ".join(titles) + " |"]
     lines.append("| --- " * (1 + len(columns)) + "|")
     for method in dict.fromkeys(row["method"] for row in rows):
@@ -81,6 +84,9 @@ def _deltas(rows: list[dict]) -> str:
 def _over(rows: list[dict]) -> str:
     """What the figures are over."""
     counts = {row["seeds"] for row in rows}
+    if all("low" in row for row in rows):
+        lone = ", one seed of some methods" if 1 in counts and len(counts) > 1 else ""
+        return f"with intervals of 95 %, both as means over {max(counts)} seeds{lone}"
     if counts == {1}:
         return "one seed"
     lone = ", one seed where there is no ±" if 1 in counts else ""
@@ -88,6 +94,8 @@ def _over(rows: list[dict]) -> str:
 
 
 def _figure(row: dict) -> str:
+    if "low" in row:
+        return f"{row['mean']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
     return f"{row['mean']:.3f} ± {row['std']:.3f}" if row["seeds"] > 1 else f"{row['mean']:.3f}"
 
 

@@ -13,4 +13,7 @@ target=$root/.cache/peers/$name
 "${PYTHON:-python3}" -m venv "$target"
 sed '/^# Everything else/q' "$root/constraints.txt" > "$target/constraints.txt"  # the rest is for sfumato's own needs
 "$target/bin/pip" install --quiet -c "$target/constraints.txt" -r "$requirements"
+without=$(sed -n 's/^# without: //p' "$requirements")  # what it names as a need, does not use, and fails to import
+# shellcheck disable=SC2086
+[ -z "$without" ] || "$target/bin/pip" uninstall --quiet --yes $without
 echo "$target is ready"

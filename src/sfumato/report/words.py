@@ -149,6 +149,8 @@ def result(run: RunRecord) -> tuple[str, str] | None:
     """(what was measured on test data, before and after); None where nothing was."""
     if run.evaluation is None:
         return None
+    if attacks := run.evaluation.attacks:
+        return "Attacks above their ideal", f"{sum(attack.above for attack in attacks)} of {len(attacks)}"
     before, after = run.evaluation.untrained, run.evaluation.trained
     fars = sorted({far for score in (before, after) if score for far in score.recall}, key=float)
     scores = (before, after)

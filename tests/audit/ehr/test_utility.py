@@ -102,6 +102,15 @@ def test_patients_without_an_outcome_are_left_out_and_counted():
     assert len(found.warnings) == 3
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_a_column_in_which_nothing_is_ever_generated_teaches_nothing(model: str):
+    numbers = TRAIN.numbers.copy()
+    numbers[:, 1] = np.nan
+    bare = replace(TRAIN, numbers=numbers)
+    found = scores_of_test(model, bare, bare.outcome(), HOLDOUT, 0)
+    assert roc_auc(found, HOLDOUT.outcome()) > 0.75
+
+
 def test_real_records_with_one_outcome_are_refused():
     with pytest.raises(InputError, match="all held-out records have one 'died'"):
         utility(TRAIN, with_outcome(HOLDOUT, np.ones(150, int)), TRAIN, 0)

@@ -72,3 +72,11 @@ def test_groups_are_drawn_by_themselves():
     assert found == tabular.Interval.exact(1.0)
     with pytest.raises(InputError, match="at least one record"):
         tabular.bootstrap(lambda a: 0.0, [0], np.random.default_rng(0))
+
+
+def test_columns_that_are_missing_in_all_records_are_no_matter_to_the_detector():
+    rng = np.random.default_rng(0)
+    real, made = rng.normal(size=(60, 2)), rng.normal(size=(60, 2)) + np.array([3.0, 0.0])
+    real[:, 1] = made[:, 1] = np.nan
+    assert tabular.detector_auc(real, made, np.random.default_rng(0)).value > 0.9
+    assert tabular.detector_auc(real[:, 1:], made[:, 1:], np.random.default_rng(0)).value == 0.5

@@ -12,6 +12,7 @@ from sfumato.audit.ehr.features import Features
 from sfumato.audit.ehr.flatten import flatten
 from sfumato.audit.ehr.gru import GruClassifier
 from sfumato.data.ehr.dataset import EHRDataset
+from sfumato.metrics.tabular.told import told_columns
 
 MODELS = ("gradient-boosted trees", "random forest", "logistic regression", "GRU")
 
@@ -34,8 +35,10 @@ def scores_of_test(model: str, records: EHRDataset, outcome: np.ndarray, test: E
         return GruClassifier(hidden, seed).fit(records, outcome).scores(test)
     flat, other = (flatten(side).without(*hidden) for side in (records, test))
     features = Features(flat)
-    fitted = _tabular(model, len(flat), seed).fit(features.of(flat), outcome)
-    return np.asarray(fitted.predict_proba(features.of(other))[:, 1], np.float64)
+    known, asked = features.of(flat), features.of(other)
+    told = told_columns(known)  # always some: the number of visits is never missing
+    fitted = _tabular(model, len(flat), seed).fit(known[:, told], outcome)
+    return np.asarray(fitted.predict_proba(asked[:, told])[:, 1], np.float64)
 
 
 def _tabular(model: str, patients: int, seed: int) -> Any:

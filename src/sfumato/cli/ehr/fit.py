@@ -126,11 +126,7 @@ def _about(options: Any) -> dict[str, Any]:
 
 
 def _dry_run(plan: Any, learned: EHRDataset, held_out: EHRDataset | None, *, as_json: bool) -> int:
-    if isinstance(plan, EHRSafe):
-        statement = plan.try_out(learned)
-    else:
-        noise_source = "os" if plan.seed is None else "seeded"
-        statement = make_statement(plan.event(), plan.facts(len(learned)), noise_source=noise_source)
+    statement = _promise(plan, learned)
     if as_json:
         say_json({"plan": plan.to_json(), "statement": statement.to_json(), "patients": _counts(learned, held_out)})
         return 0
@@ -141,6 +137,14 @@ def _dry_run(plan: Any, learned: EHRDataset, held_out: EHRDataset | None, *, as_
         "learned or written"
     )
     return 0
+
+
+def _promise(plan: Any, learned: EHRDataset) -> Statement:
+    """What the run would state at its end; a plan whose cost follows from the schema tells it itself."""
+    if hasattr(plan, "try_out"):
+        return plan.try_out(learned)
+    source = "os" if plan.seed is None else "seeded"
+    return make_statement(plan.event(), plan.facts(len(learned)), noise_source=source)
 
 
 def _counts(learned: EHRDataset, held_out: EHRDataset | None) -> dict[str, int]:

@@ -9,6 +9,7 @@ import numpy as np
 from sfumato._check import InputError
 from sfumato.metrics.classification import roc_auc
 from sfumato.metrics.tabular.bootstrap import Interval, bootstrap
+from sfumato.metrics.tabular.told import told_columns
 
 _FOLDS = 5
 _REPLICATES = 200
@@ -38,7 +39,10 @@ def detector_auc(real: np.ndarray, synthetic: np.ndarray, rng: np.random.Generat
     for held_out in range(_FOLDS):
         rest, test = fold != held_out, fold == held_out
         trees = HistGradientBoostingClassifier(random_state=0, max_iter=60, early_stopping=False)  # type: ignore[arg-type]
-        scores[test] = trees.fit(features[rest], made[rest]).predict_proba(features[test])[:, 1]
+        told = told_columns(features[rest])
+        if told.any():
+            trees.fit(features[rest][:, told], made[rest])
+            scores[test] = trees.predict_proba(features[test][:, told])[:, 1]
     return _with_interval(scores, made, fold, rng)
 
 

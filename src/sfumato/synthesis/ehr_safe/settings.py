@@ -21,9 +21,9 @@ class EHRSafeSettings:
     """The settings.
 
     Attributes:
-        stochastic_normalisation: numbers by their distribution function; False by their range, to compare.
-        category_encoder: categories through an embedding; False one-hot, to compare.
-        masks: what is missing is generated, too; False fills it in and generates no missing value, to compare.
+        stochastic_normalisation: numbers by their distribution function; without it by their range, to compare.
+        category_encoder: categories through an embedding; without it one-hot, to compare.
+        masks: what is missing is generated, too; without it all is filled in and nothing is missing, to compare.
         rounding: numbers that are not whole are rounded to multiples of it before anything is learned; None does not.
         min_count: observations that a number has to stand for before it can be generated; 1 generates those of one
             patient, too.
@@ -43,7 +43,7 @@ class EHRSafeSettings:
         gan_steps: of the generator.
         critic_steps: of the critic for each of the generator.
         gan_batch_size: latent vectors a step.
-        gan_learning_rate: of both.
+        gan_learning_rate: of the generator and of the critic.
         gan_optimizer: "adam" or "rmsprop".
         gradient_penalty: weight of the critic's.
         average_decay: of the moving average of the generator, which is what is kept.

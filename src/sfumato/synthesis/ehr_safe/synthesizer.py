@@ -209,7 +209,7 @@ class Synthesizer:
         """
         file = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
         facts = read_metadata(file)
-        if facts.keys() < {"settings", "schema", "scales"}:
+        if not {"settings", "schema", "scales"} <= facts.keys():
             raise InputError(f"{file} holds no synthesizer; take the folder of a run of EHR-Safe that has ended")
         return cls.of(read_tensors(file), facts)
 

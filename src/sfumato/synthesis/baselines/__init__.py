@@ -1,0 +1,1 @@
+"""Baselines: recurrent GANs of three papers, and two controls that show what figures of an evaluation mean."""

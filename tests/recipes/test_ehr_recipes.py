@@ -1,0 +1,98 @@
+"""The recipes of health records: every cell runs and is kept, and the rows are means of the cells."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2] / "recipes"
+
+
+@pytest.fixture
+def recipe(monkeypatch):
+    """What the recipes share, as a module."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.delitem(sys.modules, "cells", raising=False)
+    import ehr_recipe  # pyright: ignore[reportMissingImports]
+
+    yield ehr_recipe
+    for name in ("ehr_recipe", "cells"):
+        sys.modules.pop(name, None)
+
+
+def script(name: str):
+    """The script of a recipe as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / name / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+@pytest.mark.shared
+def test_every_cell_runs_is_kept_and_is_not_run_again(shared, tmp_path):
+    command = [sys.executable, str(ROOT / "ehr_pbcseq" / "run.py"), "--quick", "--out", str(tmp_path)]
+    command += ["--only", "EHR-Safe, no masks", "RC-GAN", "copies of patients"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for lines in (3, 0):
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr
+        assert len(done.stdout.splitlines()) == lines
+    assert len(list((tmp_path / "quick" / "cells").glob("*.json"))) == 3
+    rows = json.loads((tmp_path / "quick" / "results.json").read_text())
+    found = {(row["method"], row["metric"], row["measure"]): row for row in rows}
+    copies = found["copies of patients", "attack finds", "membership inference: accuracy"]
+    assert copies["mean"] > 0.9
+    assert found["real patients, held out", "attack finds", "membership inference: accuracy"]["mean"] == 0.5
+    assert found["copies of patients", "attack finds more than its ideal", "membership inference: accuracy"]["low"] > 0
+    assert found["trained on real patients", "AUC on held-out patients", "GRU"]["seeds"] == 1
+    assert all(row["epsilon"] is None for row in rows)
+
+
+def test_rows_are_means_of_the_cells_that_there_are(recipe, tmp_path):
+    def told(value: float, low: float) -> dict:
+        excess = {"value": value - 0.5, "low": low, "high": 1.0}
+        return {
+            "fidelity": {"detector's AUC": {"found": value, "ideal": 0.5 + value / 100}},
+            "utility": {"GRU": {"found": None if value > 0.8 else value, "ideal": 0.9}},
+            "attacks": {"membership": {"found": value, "ideal": 0.5, "excess": excess}},
+        }
+
+    made = recipe.Recipe(
+        folder=tmp_path, dataset="toy", parts=lambda: None, methods={"A b": None, "C": None, "D": None}, most=9
+    )
+    for method, seed, value in (("A b", 0, 0.6), ("A b", 1, 0.8), ("C", 0, 0.9)):
+        path = recipe.place(tmp_path, method, seed)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"method": method, "seed": seed, **told(value, value - 0.6)}))
+    rows = {(row["method"], row["metric"]): row for row in recipe.rows(made, tmp_path)}
+    assert rows["A b", "fidelity"]["mean"] == pytest.approx(0.7)
+    assert rows["A b", "fidelity"]["std"] == pytest.approx(np.std([0.6, 0.8], ddof=1), abs=1e-4)
+    assert rows["A b", "fidelity"]["seeds"] == 2
+    assert rows["real patients, held out", "fidelity"]["mean"] == pytest.approx(0.507)  # a cell for each seed
+    assert ("C", "AUC on held-out patients") not in rows
+    assert rows["A b", "attack finds more than its ideal"]["low"] == pytest.approx(0.1)
+    assert not any(method == "D" for method, _ in rows)
+
+
+@pytest.mark.parametrize("name", ["ehr_pbcseq", "ehr_physionet2012"])
+def test_results_are_the_rows_of_the_kept_cells(recipe, name: str):
+    made = script(name).RECIPE
+    assert json.loads((ROOT / name / "results.json").read_text()) == recipe.rows(made, ROOT / name)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["ehr_pbcseq", "ehr_physionet2012"])
+def test_nobody_who_is_held_out_is_learned_from(recipe, shared, name: str):
+    train, holdout = script(name).parts()
+    assert not set(train.ids) & set(holdout.ids)
+    assert train.schema == holdout.schema
+    for side in (train, holdout):
+        assert 0 < side.outcome().sum() < len(side)
