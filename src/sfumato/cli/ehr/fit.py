@@ -21,7 +21,6 @@ from sfumato.data import EHRDataset
 from sfumato.data.ehr.unlearnable import refuse_unlearnable
 from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
-from sfumato.synthesis import EHRSafe
 from sfumato.synthesis.noted import restate
 
 _COMMAND = "ehr fit"
