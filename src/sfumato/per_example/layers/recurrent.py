@@ -106,9 +106,10 @@ def _unroll(
     }
     outputs: list[Tensor] = []
     first = states[0]
+    before: list[Tensor] = []  # detached: what the graph holds must not hold the graph, which nobody would free
 
     def previous() -> Tensor:
-        return torch.stack([first, *outputs[:-1]], dim=1).detach()
+        return before[0]
 
     names_ih, names_hh = (f"weight_ih{suffix}", f"bias_ih{suffix}"), (f"weight_hh{suffix}", f"bias_hh{suffix}")
 
@@ -147,6 +148,7 @@ def _unroll(
         states = new
         outputs.append(states[0])
     stacked = torch.stack(outputs, dim=1)
+    before.append(torch.cat([first.detach()[:, None], stacked.detach()[:, :-1]], dim=1))
     if lengths is not None:
         inside = (torch.arange(stacked.shape[1]) < lengths[:, None]).to(stacked.device)
         stacked = stacked * inside[:, :, None]
