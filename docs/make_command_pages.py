@@ -102,8 +102,27 @@ EXAMPLES = {
         "$ sfumato labeldp randomize clicks.csv --label hour --epsilon 3 --low 0 --high 23 --values 24 \\",
         ">     --prior-epsilon 0.1 --out hours.csv",
     ],
+    "ehr fit": [
+        "# what would this state? the records are read, and nothing is learned",
+        "$ sfumato ehr fit --data patients --dry-run",
+        "# a few steps, to try it; without these numbers it takes minutes, and learns something",
+        "$ sfumato ehr fit --data patients --epochs 3 --gan-steps 50 --hidden 32 --latent 16 --calibrated-on 100 \\",
+        ">     --holdout-share 0.4 --out runs/patients",
+    ],
+    "ehr sample": [
+        "# a run of a few steps, to try it on",
+        "$ sfumato ehr fit --data patients --epochs 3 --gan-steps 50 --hidden 32 --latent 16 --calibrated-on 100 \\",
+        ">     --out runs/patients",
+        "$ sfumato ehr sample --model runs/patients --count 1000 --to made",
+        "$ sfumato ehr sample --model runs/patients --count 100 --to women --given sex=f age=40..80 --format meds",
+    ],
     "ehr evaluate": [
         "$ sfumato ehr evaluate --real train --holdout held-out --synthetic made --out records.html",
+        "# with the run that made the records; what the attacks found goes into its statement",
+        "$ sfumato ehr fit --data train --epochs 3 --gan-steps 50 --hidden 32 --latent 16 --calibrated-on 100 \\",
+        ">     --holdout-share 0.5 --out runs/patients",
+        "$ sfumato ehr sample --model runs/patients --count 60 --to new",
+        "$ sfumato ehr evaluate --model runs/patients --synthetic new",
     ],
     "report": [
         "$ sfumato data glyphs glyphs.store --identities 40 --images 6",
@@ -206,13 +225,32 @@ _PATIENTS = [
     "",
     "rng = np.random.default_rng(0)",
     'for place, name in enumerate(("train", "held-out", "made")):',
-    "    visits = np.arange(120)",
-    '    table = {"patient": visits // 3 + 1000 * place, "day": visits % 3 * 30.0, "bili": rng.normal(3, 1, 120)}',
+    "    visits = np.arange(180)",
+    '    table = {"patient": visits // 3 + 1000 * place, "day": visits % 3 * 30.0, "bili": rng.normal(3, 1, 180)}',
     '    table["sex"] = np.where(visits // 3 % 2, "f", "m")',
     '    records = data.ehr_from_tables(pd.DataFrame(table), id="patient", time="day")',
     "    Path(name).mkdir()",
     '    data.write_ehr_tables(records, f"{name}/visits.csv", f"{name}/static.csv")',
     '    records.schema.save(f"{name}/schema.yaml")',
+]
+
+_RECORDS = [
+    "# a folder of made-up patients, to try it on",
+    "from pathlib import Path",
+    "",
+    "import numpy as np",
+    "import pandas as pd",
+    "from sfumato import data",
+    "",
+    "rng = np.random.default_rng(0)",
+    "visits = np.arange(360)",
+    "ill, age = rng.normal(size=120)[visits // 3], rng.integers(30, 90, 120)[visits // 3]",
+    'table = {"patient": visits // 3, "day": visits % 3 * 30.0, "bili": np.exp(ill + rng.normal(size=360) / 5)}',
+    'table["sex"], table["age"] = np.where(visits // 3 % 2, "f", "m"), age',
+    'records = data.ehr_from_tables(pd.DataFrame(table), id="patient", time="day")',
+    'Path("patients").mkdir()',
+    'data.write_ehr_tables(records, "patients/visits.csv", "patients/static.csv")',
+    'records.schema.save("patients/schema.yaml")',
 ]
 
 _DIGITS = [
@@ -226,6 +264,8 @@ _DIGITS = [
 ]
 
 PREPARE = {
+    "ehr fit": _RECORDS,
+    "ehr sample": _RECORDS,
     "ehr evaluate": _PATIENTS,
     "labeldp train": _DIGITS,
     "vote ae": _AGENTS,
@@ -275,6 +315,9 @@ SEE = {
     "[label privacy](../../explanation/label-privacy.md).",
     "labeldp randomize": "[Publish labels that are private](../../how-to/label-privacy.md), "
     "[label privacy](../../explanation/label-privacy.md).",
+    "ehr fit": "[Generate health records](../../how-to/generate-records.md), "
+    "[read and write them](../../how-to/health-records.md).",
+    "ehr sample": "[Generate health records](../../how-to/generate-records.md).",
     "ehr evaluate": "[Judge synthetic health records](../../how-to/synthetic-records.md).",
     "report": "[Read a statement](../../how-to/read-a-statement.md).",
     "tally": "[A private tally](../../how-to/private-tally.md), [noisy votes](../../explanation/votes.md).",

@@ -52,15 +52,27 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `ehr encoded` | draw | seed: the numbers that latent vectors are made of | `synthesis.ehr_safe.stages` |
 | `ehr gan` | step | seed: all draws of a step of the generator | `synthesis.ehr_safe.stages` |
 | `ehr weights` | | seed: the first weights | `synthesis.ehr_safe.course` |
+| `ehr static calibration` | pass | seed: static columns to calibrate on | `synthesis.ehr_safe.synthesizer` |
 | `ehr calibration` | pass | seed: records to calibrate on | `synthesis.ehr_safe.synthesizer` |
 | `ehr records` | block | seed: new records | `synthesis.blocks` |
 | `baseline weights` | | seed: the first weights | `synthesis.baselines.course` |
 | `baseline step` | stage, step | seed: all draws of a step | `synthesis.baselines.turns` |
+| `private weights` | | seed: the first weights of a private run | `synthesis.ehr_safe.private.course` |
+| `private categories` | | seed: the made-up categories that it learns from | `synthesis.ehr_safe.private.course` |
+| `private encoded` | draw | seed: the numbers that its latent vectors have | `synthesis.ehr_safe.private.course` |
+| `private scores` | epoch | seed: where in its interval each number lies | `synthesis.ehr_safe.private.autoencoder` |
+| `private latent noise` | round | what is added to a latent vector | `synthesis.ehr_safe.private.autoencoder` |
+| `private gan` | round | made vectors, by patient | `synthesis.ehr_safe.private.critic` |
+| `private generator` | round | seed: what the generator's step is drawn from | `synthesis.ehr_safe.private.critic` |
+| `private generator end` | | seed: the same for its last step | `synthesis.ehr_safe.private.critic` |
 | `evaluation` | part | seed: what is drawn to measure synthetic records | `audit.ehr.evaluate` |
 | `initial model` | | seed: the first weights | `cli.own_model`, `cli.options.classifiers`, `cli.options.backbones` |
 | `examples` | `test` | which positions are kept for the test, by a public seed | `data.parts` |
 | `glyphs` | `identities` | which characters are chosen, by a public seed | `data.users.glyphs` |
 | `glyphs` | character | seed: the images of a character, by a public seed | `data.users.glyphs` |
+| `writers` | `characters`, block | which characters synthetic writers write, by a public seed | `data.users.writers` |
+| `writers` | `hand`, writer | seed: a hand and its pictures, by a public seed | `data.users.writers` |
+| `writers` | `digest` | seed: tells one population from another | `data.users.writers` |
 
 What a run releases outside of a loop draws `within` a part that bears the release's own name, and a loop that is one
 phase of several `within` one that bears what it begins with. Words and normal numbers

@@ -8,6 +8,8 @@ Nothing of an algorithm is imported before it is asked for, so that the overview
 
 import importlib
 from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
 from typing import Any, Literal
 
 
@@ -27,8 +29,9 @@ class Algorithm:
         matters: the options that the short help shows, by field name; --help-all shows the others, too.
         command: the words of the command, where they are not the plan's name. Plans that share one have the option
             behind them that chooses the plan; the first of them is chosen where nobody does.
-        synthesizer: of health records: where the class of what the plan learns is, in the same package. Its `load`
-            takes the folder of a run, its `sample` gives blocks of records, and `schema` tells their columns.
+        reader: of health records: what reads that which the plan has learned, in the same package. It takes the folder
+            of a run or its model's file, and gives something whose `sample` draws records block by block and whose
+            `schema` tells their columns.
     """
 
     package: str
@@ -40,19 +43,19 @@ class Algorithm:
     example: str
     matters: tuple[str, ...]
     command: str | None = None
-    synthesizer: str | None = None
+    reader: str | None = None
 
     def load(self) -> Any:
         """The plan's class."""
         return self._found(self.plan)
 
-    def load_synthesizer(self) -> Any:
-        """The class of what the plan learns."""
-        assert self.synthesizer is not None
-        return self._found(self.synthesizer)
+    def read(self, path: Path) -> Any:
+        """What the plan has learned in a run that has ended."""
+        assert self.reader is not None
+        return self._found(self.reader)(path)
 
     def _found(self, name: str) -> Any:
-        return getattr(importlib.import_module(self.package), name)
+        return attrgetter(name)(importlib.import_module(self.package))
 
 
 _FEDERATED = (
@@ -71,7 +74,7 @@ _LABELS = ("data", "model", "epsilon", "epochs", "batch_size", "learning_rate", 
 
 _VOTE = ("agents", "pool", "epsilon", "queries", "talliers", "out", "resume", "dry_run")
 
-_EHR = ("data", "events", "physionet2012", "mimic_iv", "schema", "holdout_share", "out", "resume", "dry_run")
+_EHR = ("data", "events", "physionet2012", "mimic_iv", "holdout_share", "out", "resume", "dry_run")
 
 ALGORITHMS: dict[str, Algorithm] = {
     "fedemb": Algorithm(
@@ -229,10 +232,52 @@ ALGORITHMS: dict[str, Algorithm] = {
         about="Learn from health records, to make new ones like them: visits at irregular times, what is missing, and "
         "what does not change about a patient. Some patients are held out to measure by. Synthetic is not private: "
         "without noise there is no guarantee, and the statement says so.",
-        example="sfumato ehr fit --data patients --out runs/patients",
+        example="sfumato ehr fit --data patients --dry-run",
         matters=(*_EHR, "epochs", "gan_steps"),
         command="ehr fit",
-        synthesizer="Synthesizer",
+        reader="Synthesizer.load",
+    ),
+    "timegan": Algorithm(
+        package="sfumato.synthesis",
+        plan="TimeGAN",
+        records="ehr",
+        title="TimeGAN",
+        summary="a baseline that learns from health records, to make new ones",
+        about="A baseline that learns from health records, to make new ones: "
+        "TimeGAN, which learns an embedding, its dynamics and a GAN over it. There is no guarantee, and the "
+        "statement says so.",
+        example="sfumato ehr fit --model timegan --data patients --dry-run",
+        matters=(*_EHR, "steps", "hidden"),
+        command="ehr fit --model timegan",
+        reader="load_baseline",
+    ),
+    "rcgan": Algorithm(
+        package="sfumato.synthesis",
+        plan="RCGAN",
+        records="ehr",
+        title="RC-GAN",
+        summary="a baseline that learns from health records, to make new ones",
+        about="A baseline that learns from health records, to make new ones: "
+        "RC-GAN, a recurrent GAN that is told the outcome. There is no guarantee, and the "
+        "statement says so.",
+        example="sfumato ehr fit --model rcgan --data patients --dry-run",
+        matters=(*_EHR, "steps", "hidden"),
+        command="ehr fit --model rcgan",
+        reader="load_baseline",
+    ),
+    "crnngan": Algorithm(
+        package="sfumato.synthesis",
+        plan="CRNNGAN",
+        records="ehr",
+        title="C-RNN-GAN",
+        summary="a baseline that learns from health records, to make new ones",
+        about="A baseline that learns from health records, to make new ones: "
+        "C-RNN-GAN, a recurrent GAN that draws each visit from the one before. There is no guarantee, and the "
+        "statement says so.",
+        example="sfumato ehr fit --model crnngan --data patients --dry-run",
+        matters=(*_EHR, "steps", "hidden"),
+        command="ehr fit --model crnngan",
+        reader="load_baseline",
     ),
 }
 """By the name of the plan, which is also the command's unless it has one of its own."""
@@ -241,7 +286,8 @@ TRAINED = {name: each for name, each in ALGORITHMS.items() if each.records in ("
 """Those that train in rounds on the records themselves."""
 
 SYNTHETIC = {name: each for name, each in ALGORITHMS.items() if each.records == "ehr"}
-"""Those that learn from health records, to make new ones."""
+"""Those that learn from health records, to make new ones, in stages of their own: what is asked of sums in rounds
+does not apply to them."""
 
 
 def command_of(plan: str) -> str:

@@ -192,8 +192,38 @@ def test_one_run_does_not_hold_two_loops_which_would_share_their_noise():
     parts = rounds_of(IndependentGaussian(noise_multiplier=1.0))
     with Run.open(None, plan={"plan": "rows"}) as run:
         Loop(private_sum=parts, contribution=contribution, server=server, theta=theta, run=run, phase="first")
+        for phase in ("first", None):
+            with pytest.raises(InputError, match="one run holds one loop"):
+                Loop(private_sum=parts, contribution=contribution, server=server, theta=theta, run=run, phase=phase)
+    with Run.open(None, plan={"plan": "rows"}) as run:
+        Loop(private_sum=parts, contribution=contribution, server=server, theta=theta, run=run)
         with pytest.raises(InputError, match="one run holds one loop"):
             Loop(private_sum=parts, contribution=contribution, server=server, theta=theta, run=run, phase="second")
+
+
+def test_loops_of_two_phases_draw_cohorts_and_noise_of_their_own():
+    """They begin alike, so that nothing but the phase tells them apart; what the first adds, the second must not."""
+    parts, found = rounds_of(IndependentGaussian(noise_multiplier=1.0), rounds=3), []
+    with Run.open(None, plan={"plan": "rows"}, seed=1) as run:
+        for phase in ("first", "second"):
+            contribution = Rows()
+            theta = contribution.trained.initial.clone()
+            server = Server(Optimizer(learning_rate=1.0), contribution.trained.views(theta))
+            loop = Loop(
+                private_sum=parts,
+                contribution=contribution,
+                server=server,
+                theta=theta,
+                run=run,
+                phase=phase,
+                last=False,
+            )
+            loop.rounds(Cadence())
+            found.append((theta.clone(), parts.sampler.draw(UNITS, 0, loop._source).tolist()))
+        spent = run.spent()
+    assert found[0][1] != found[1][1]
+    assert (found[0][0] - found[1][0]).abs().min() > 1e-3
+    assert spent == parts.event(3) * 2
 
 
 def test_votes_after_a_loop_that_was_stopped_stay_paid_and_stay_as_they_were(tmp_path):

@@ -130,7 +130,7 @@ COMMANDS = {
         function="ehr_sample",
         options="SampleOptions",
         summary="a model of health records → a folder of new ones, as many as you like",
-        example="sfumato ehr sample --model runs/patients --count 1000 --to made --given sex=f age=60..80",
+        example="sfumato ehr sample --model runs/patients --count 1000 --to made",
         matters=("model", "count", "to", "format", "given", "seed", "threads"),
     ),
     "ehr evaluate": Command(

@@ -143,7 +143,7 @@ def _short(groups: Sequence[Group], *, command: str, about: str) -> str:
     words = [name for name in entries if not name.startswith("-")]
     flags = [name for name in entries if name.startswith("--")]
     names = [flag[2:].replace("-", "_") for flag in flags]
-    chosen = [f"--{name.replace('_', '-')}" for name in told.shown(names)]
+    chosen = [f"--{name.replace('_', '-')}" for name in told.shown(names) if name in names]  # other plans have others
     lines = [
         f"usage: sfumato {' '.join([command, *words])} [options]",
         "",

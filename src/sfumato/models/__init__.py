@@ -2,6 +2,7 @@
 
 from sfumato.models.backbones.catalogue import BACKBONES, backbone
 from sfumato.models.backbones.lenet import LeNet, lenet
+from sfumato.models.backbones.mobilefacenet import MobileFaceNet, mobilefacenet
 from sfumato.models.backbones.mobilenet import MobileNetV2, mobilenet_v2
 from sfumato.models.backbones.resnet import ResNet, resnet18, resnet20, resnet50
 from sfumato.models.backbones.squeezenet import SqueezeNet, squeezenet
@@ -57,6 +58,7 @@ __all__ = [
     "LinearHead",
     "LoadReport",
     "MatrixFactorization",
+    "MobileFaceNet",
     "MobileNetV2",
     "MorletBank",
     "NeuralCollaborativeFiltering",
@@ -91,6 +93,7 @@ __all__ = [
     "load_weights",
     "lstm",
     "matrix_factorization",
+    "mobilefacenet",
     "mobilenet_v2",
     "morlet_bank",
     "neural_collaborative_filtering",

@@ -28,6 +28,8 @@ def _stopped(record: RunRecord) -> str:
     if record.finished:
         return ""
     said = f"Stopped after {record.ledger.rounds:,} of {record.rounds_planned:,} {record.counted}"
+    if record.makes_records:
+        said = "Stopped before it could make records"
     if (record.path / "checkpoint" / KEY).exists():
         return f"{said}; its key is still in checkpoint/, and sfumato close deletes it."
     return f"{said}."

@@ -64,6 +64,7 @@ class View:
     recall: list[tuple[str, str, str, str]]
     by_records: ByRecords | None
     unmeasured: str
+    attacks: list[tuple[str, str, str, str]]
     evaluated: list[tuple[str, str]]
     private: list[Figure]
     private_facts: list[tuple[str, str]]
@@ -187,6 +188,7 @@ def _view(named: Named, anchor: str, *, private: bool, measured: bool) -> View:
         recall=_recall(run) if measured else [],
         by_records=by_records(run, private=private) if measured else None,
         unmeasured=unmeasured(run) if measured else "",
+        attacks=_attacks(run) if measured else [],
         evaluated=_evaluated(run) if measured else [],
         private=shown,
         private_facts=facts,
@@ -259,6 +261,19 @@ def _evaluated(run: RunRecord) -> list[tuple[str, str]]:
     if run.evaluation is None:
         return []
     return [(name.replace("_", " "), numbers.count(number)) for name, number in run.evaluation.about.items()]
+
+
+def _attacks(run: RunRecord) -> list[tuple[str, str, str, str]]:
+    """Rows of (attack, found, ideal, remark)."""
+
+    def told(value: float, low: float, high: float) -> str:
+        ends = [numbers.near(each, 3) for each in (value, low, high)]
+        return ends[0] if low == high else f"{ends[0]} ({ends[1]} to {ends[2]})"
+
+    return [
+        (attack.name, told(*attack.found), told(*attack.ideal), "above the ideal" if attack.above else "")
+        for attack in (run.evaluation.attacks if run.evaluation else ())
+    ]
 
 
 def _private_facts(run: RunRecord) -> list[tuple[str, str]]:

@@ -18,7 +18,9 @@ from sfumato._types import Adjacency
 from sfumato.accounting import Event, Guarantee, Ledger, Statement, guarantee
 from sfumato.accounting.ledger import binding
 from sfumato.accounting.statement.verdict import Verdict, promised
+from sfumato.algorithms import SYNTHETIC
 from sfumato.metrics.shown import FIRST, NUMBERS
+from sfumato.models.weights.files import read_metadata
 from sfumato.training.told.seen import SEEN
 
 T = TypeVar("T")
@@ -88,7 +90,7 @@ class Metrics:
                     rounds.append(int(row["round"]))
                     values.append(float(row[name]))
             return
-        if "stage" in row and "round" not in row:  # a step of one of several stages, whose losses are alike in nothing
+        if "phase" in row or ("stage" in row and "round" not in row):  # one of several, with losses of their own
             return
         self.rounds.append(int(row["round"]))
         self.epsilon.append(_number(row.get("epsilon")))
@@ -140,6 +142,22 @@ class Score:
 
 
 @dataclass(frozen=True)
+class AttackFound:
+    """What an attack on synthetic records found.
+
+    Attributes:
+        name: of the attack and of its measure.
+        found, ideal: (value, lower end, upper end) with the synthetic records, and where nothing can have leaked.
+        above: whether one of its measures is above its ideal.
+    """
+
+    name: str
+    found: tuple[float, float, float]
+    ideal: tuple[float, float, float]
+    above: bool
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """evaluation.json.
 
@@ -148,6 +166,7 @@ class Evaluation:
         untrained, trained: None if not measured.
         seen: the trained model on people who took part, which is private; None if not measured.
         stages: the models of the first, second, … stage, of a run that has some.
+        attacks: on the records that the run made, the first measure of each.
     """
 
     about: dict[str, int]
@@ -155,6 +174,7 @@ class Evaluation:
     trained: Score | None
     seen: Score | None = None
     stages: tuple[Score, ...] = ()
+    attacks: tuple[AttackFound, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -193,7 +213,16 @@ class RunRecord:
         return next((name for name in ("queries", "steps", "stages") if name in self.plan), "rounds")
 
     @property
+    def makes_records(self) -> bool:
+        """Whether it learned to make records, in stages that have steps of their own and no rounds."""
+        return self.plan_name in SYNTHETIC
+
+    @cached_property
     def finished(self) -> bool:
+        """Whether all that was planned has run; what makes records is written when it has."""
+        if self.makes_records:
+            model = self.path / "model.safetensors"
+            return not model.exists() or bool(read_metadata(model))
         return self.ledger.rounds >= self.rounds_planned
 
     @property
@@ -322,7 +351,17 @@ def _evaluation(value: Any) -> Evaluation:
         _score(value[name]) if name in value else None for name in ("untrained", "trained", SEEN)
     )
     stages = takewhile(value.__contains__, (f"stage {number}" for number in count(1)))
-    return Evaluation(about, untrained, trained, seen, tuple(_score(value[name]) for name in stages))
+    attacks = tuple(map(_attack, value.get("synthetic", {}).get("attacks", ())))
+    return Evaluation(about, untrained, trained, seen, tuple(_score(value[name]) for name in stages), attacks)
+
+
+def _attack(value: Any) -> AttackFound:
+    measure = value["measures"][0]
+    found, ideal = (
+        (float(measure[side]["value"]), float(measure[side]["low"]), float(measure[side]["high"]))
+        for side in ("found", "ideal")
+    )
+    return AttackFound(f"{value['name']}: {measure['name']}", found, ideal, bool(value["above"]))
 
 
 def _score(value: Any) -> Score:

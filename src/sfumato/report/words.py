@@ -28,6 +28,7 @@ _UNITS = {
     "virtual_client": ("one virtual client", "A virtual client is a group of people, so this is no promise to one."),
     "agent": ("one agent", "An agent takes part with all of its data."),
     "identity": ("one identity", "An identity takes part with all of its examples."),
+    "patient": ("one patient", "A patient takes part with the whole record: all visits and what does not change."),
     "label": ("one label", "Everything about an example but its label is unprotected."),
 }
 _TOOK_PART = {
@@ -148,6 +149,8 @@ def result(run: RunRecord) -> tuple[str, str] | None:
     """(what was measured on test data, before and after); None where nothing was."""
     if run.evaluation is None:
         return None
+    if attacks := run.evaluation.attacks:
+        return "Attacks above their ideal", f"{sum(attack.above for attack in attacks)} of {len(attacks)}"
     before, after = run.evaluation.untrained, run.evaluation.trained
     fars = sorted({far for score in (before, after) if score for far in score.recall}, key=float)
     scores = (before, after)

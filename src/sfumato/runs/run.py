@@ -81,7 +81,8 @@ class Run:
         self._costs: dict[str, Event] = {}  # of what was released, by phase
         self._last: Checkpoint | None = None
         self._fingerprint = ""
-        self._rounds_taken = self._finished = False
+        self._rounds_taken: list[str | None] = []
+        self._finished = False
         self._interrupt, self._signals = Interrupt(), stack.enter_context(ExitStack())
         self._adjacency: Adjacency | None = None
 
@@ -230,18 +231,22 @@ class Run:
                 f"the budget has to allow {what}, or nothing would come of it: {error}{more}"
             ) from None
 
-    def take_rounds(self) -> None:
+    def take_rounds(self, phase: str | None = None) -> None:
         """Say that a loop draws its rounds from this run's randomness, and keeps its state in the checkpoint.
 
+        Args:
+            phase: of these rounds, within which they are drawn; None for a loop that is alone in its run.
+
         Raises:
-            InputError: another loop does; the two would add the same noise to different sums.
+            InputError: another loop does so without a phase, or in the same one; the two would add the same noise to
+                different sums.
         """
-        if self._rounds_taken:
+        if self._rounds_taken and (phase is None or {None, phase} & set(self._rounds_taken)):
             raise InputError(
-                "one run holds one loop: a second one would draw the first one's cohorts and noise again; give it a "
-                "run of its own, in another folder, and add up the two statements"
+                "one run holds one loop of a phase: a second one would draw the first one's cohorts and noise again; "
+                "give it a phase of its own, or a run in another folder, and add up the two statements"
             )
-        self._rounds_taken = True
+        self._rounds_taken.append(phase)
 
     @property
     def asked_to_stop(self) -> bool:

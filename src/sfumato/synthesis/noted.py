@@ -9,7 +9,7 @@ ledger. A run with a guarantee gets no figure into its statement, which may be p
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -41,7 +41,7 @@ def digest_of_folder(folder: Path | str) -> str:
 
 
 def note_sample(
-    run: Path | str, folder: Path | str, *, count: int, layout: str, given: Mapping[str, str], seeded: bool
+    run: Path | str, folder: Path | str, *, count: int, layout: str, given: Sequence[str], seeded: bool
 ) -> None:
     """Note that records were drawn.
 
@@ -60,7 +60,7 @@ def note_sample(
     row = {
         "count": count,
         "layout": layout,
-        "given": dict(given),
+        "given": list(given),
         "seeded": seeded,
         "name": Path(folder).resolve().name,
         "digest": digest_of_folder(folder),

@@ -8,9 +8,9 @@ step.
 Everything random is a function of the run's key and the round, so a run that was killed and resumed from a checkpoint
 repeats the rounds since then bit for bit: the same cohort, the same noise, the same ledger.
 
-Rounds that are a phase of a run draw under what they begin with, too: the model and what it computes. Between an
-earlier release and the first checkpoint of the loop nothing keeps these, so two copies of a run that was killed there
-may go on with two models; under one noise, the difference of their first sums would leave without any.
+Rounds that are a phase of a run draw under its name and what they begin with, too: the model and what it computes.
+Between an earlier release and the first checkpoint of the loop nothing keeps these, so two copies of a run that was
+killed there may go on with two models; under one noise, the difference of their first sums would leave without any.
 """
 
 import time
@@ -29,6 +29,7 @@ from sfumato.runs import Checkpoint, Run
 from sfumato.runs.checkpoint import digest
 from sfumato.training.behaviour import Behaviour, refuse_other
 from sfumato.training.contribution import Contribution
+from sfumato.training.opening import ROUNDS
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import Server
 from sfumato.training.told.callback import Callback, Stop
@@ -59,8 +60,10 @@ class Loop:
         server: takes the step; writes through to `theta`.
         theta: parameter vector, float [size].
         run: key, ledger, metrics and checkpoints.
-        phase: what the ledger calls these rounds, where the run releases more than them.
+        phase: what the ledger calls these rounds, where the run releases more than them; they are drawn within it, so
+            several loops of one run have different phases.
         callback: is told what happens.
+        last: False where the run goes on after these rounds.
 
     Attributes:
         round: rounds done.
@@ -78,16 +81,17 @@ class Loop:
         run: Run,
         phase: str | None = None,
         callback: Callback | None = None,
+        last: bool = True,
     ) -> None:
         self.round = 0
         self.clip_norm = private_sum.bound.start
         self.stopped = False
         self._resumed = False
         self._sum, self._contribution, self._server, self._theta = private_sum, contribution, server, theta
-        self._run, self._phase = run, phase
+        self._run, self._phase, self._last = run, phase, last
         self._callback = callback or Callback()
         run.between(private_sum.sampler.adjacency)
-        run.take_rounds()
+        run.take_rounds(phase)
         self._memory: Tensor | None = None
         self._behaviour: Behaviour | None = None
         self._beginning: str | None = None
@@ -139,6 +143,7 @@ class Loop:
         started, clip_norm = time.monotonic(), self.clip_norm
         tally, stop = self._round()
         row = {
+            **({} if self._phase in (None, ROUNDS) else {"phase": self._phase}),
             "round": self.round,
             "epsilon": epsilon_so_far(self.round),
             "clip_norm": clip_norm,
@@ -185,7 +190,7 @@ class Loop:
 
     def _draw_under(self, beginning: str | None) -> None:
         self._beginning = beginning
-        self._source = self._run.source if beginning is None else self._run.source.within(f"rounds {beginning}")
+        self._source = self._run.source if beginning is None else self._run.source.within(f"{self._phase} {beginning}")
 
     def _save(self) -> None:
         if self._run.folder is None:
@@ -203,8 +208,9 @@ class Loop:
                 "behaviour": self._behaviour,
                 "beginning": self._beginning,
                 "processes": self._run.team.size,
+                "phase": self._phase,
             },
-            complete=self.finished,
+            complete=self.finished and self._last,
         )
         self._callback.on_checkpoint(self.round, self._run.folder.path)
 

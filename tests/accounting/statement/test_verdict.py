@@ -25,7 +25,7 @@ STATED = Statement(
     noise_source="operating system's CSPRNG",
     assumptions=("The number of users is public.",) * 9,
 )
-UNITS = ("example", "user", "virtual_client", "agent", "identity", "label")
+UNITS = ("example", "user", "virtual_client", "agent", "identity", "patient", "label")
 NEIGHBOURS = ("add_remove", "replace", "zero_out")
 
 

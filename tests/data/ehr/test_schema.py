@@ -7,7 +7,7 @@ from hypothesis import assume, given
 
 from ehr_records import TEXTS, schemas
 from sfumato._check import InputError
-from sfumato.data.ehr.schema import Column, Schema, categorical
+from sfumato.data.ehr.schema import Column, Schema, categorical, numeric
 from sfumato.data.ehr.texts import canonical, is_missing
 
 
@@ -101,3 +101,30 @@ def test_a_file_that_is_no_schema_is_named(tmp_path: Path):
 def test_numbers_in_a_list_of_categories_are_taken_as_text():
     schema = Schema.from_yaml(GOOD.replace("['0', '1']", "[0, 1.5]") + TEMPORAL)
     assert schema.static[0].categories == ("0", "1.5")
+
+
+def test_a_range_survives_yaml():
+    schema = Schema(
+        id="i", time="t", time_unit="days", static=(numeric("a"),), temporal=(numeric("b", range=(-0.5, 1e3)),)
+    )
+    assert "range: [-0.5, 1000.0]" in schema.to_yaml()
+    assert Schema.from_yaml(schema.to_yaml()) == schema
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ("kind: numeric, range: [1]", "a range of two numbers"),
+        ("kind: numeric, range: [a, b]", "a range of two numbers"),
+        ("kind: numeric, range: [true, 2]", "a range of two numbers"),
+        ("kind: numeric, range: [2, 1]", "the lower one first, got 2, 1"),
+        ("kind: numeric, range: [1, 1]", "the lower one first"),
+        ("kind: numeric, range: [0, .inf]", "two finite numbers"),
+        ("kind: numeric, whole: true, range: [0.5, 3]", "whole numbers, so its range must"),
+        ("kind: categorical, categories: [a], range: [0, 1]", "of which a range says nothing"),
+    ],
+)
+def test_a_range_that_is_none_is_refused(facts, message):
+    text = f"id: i\ntime: t\ntime_unit: days\nstatic: []\ntemporal:\n- {{name: x, {facts}}}\n"
+    with pytest.raises(InputError, match=message):
+        Schema.from_yaml(text)

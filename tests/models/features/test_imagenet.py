@@ -74,7 +74,7 @@ def test_a_grey_model_takes_the_sum_of_the_colours_and_a_small_stem_drops_the_fi
         (lambda s: s.pop("features.5.squeeze.bias"), "lacks features.5.squeeze.bias"),
         (lambda s: s.update({"features.3.squeeze.weight": torch.zeros(8, 96, 1, 1)}), "features.3.squeeze.bias is"),
         (lambda s: s["features.0.bias"].fill_(float("nan")), "features.0.bias holds NaN"),
-        (lambda s: s.pop("features.3.squeeze.weight"), "not the names that torchvision or timm give a SqueezeNet"),
+        (lambda s: s.pop("features.3.squeeze.weight"), "not the names of published weights of a SqueezeNet"),
     ],
 )
 def test_weights_of_another_network_are_refused(spoil, line):

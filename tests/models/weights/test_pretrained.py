@@ -150,7 +150,7 @@ def test_the_report_reads_as_a_table(resnet18):
         (lambda s: s.update({"layer1.2.conv1.weight": torch.ones(2)}), r"also has layer1.2.conv1.weight"),
         (lambda s: s.update({"layer1.0.conv1.weight": torch.ones(16, 64, 3, 3)}), "damaged"),
         (lambda s: s["bn1.weight"].fill_(float("nan")), "bn1.weight holds NaN"),
-        (lambda s: (s.pop("bn1.weight"), s.pop("conv1.weight")), "not the names that torchvision or timm give"),
+        (lambda s: (s.pop("bn1.weight"), s.pop("conv1.weight")), "not the names of published weights"),
     ],
 )
 def test_files_of_other_networks_and_damaged_ones_leave_the_model_as_it_was(resnet18, change, message):

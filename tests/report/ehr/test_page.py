@@ -37,7 +37,7 @@ def words_of(text: str) -> str:
 
 def test_the_page_says_what_was_found_and_that_it_is_no_guarantee(memorised):
     text = words_of(render(memorised, about="A folder of copies."))
-    assert "no differential privacy guarantee: the attacks are examples, not a bound" in text
+    assert "no differential privacy guarantee follows: the attacks are examples, not a bound" in text
     assert "3 of 3 found something" in text
     assert "copies of real patients" in text
     assert "A folder of copies." in text

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sfumato.synthesis.ehr_safe.outline.spans import Spans
 from sfumato.synthesis.ehr_safe.scales import Scales
-from sfumato.synthesis.ehr_safe.times.spans import Spans
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def scales(patients) -> Scales:
 
 def spans(scales: Scales, *rows: tuple[float, float, float]) -> Spans:
     """Of patients with these numbers of visits, first and last times."""
-    return Spans.of(np.column_stack([np.zeros(len(rows)), np.array(rows)]), scales)
+    return Spans.of(*np.array(rows).T, horizon=scales.horizon, least=7.0, middle=14.0)
 
 
 def test_what_is_possible_stays_as_it_was_drawn(scales):

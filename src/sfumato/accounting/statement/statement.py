@@ -34,6 +34,7 @@ _UNITS = {
     "virtual_client": "one virtual client (a group of people)",
     "agent": "one agent with all of its data",
     "identity": "one identity with all of its examples",
+    "patient": "one patient with all visits",
     "label": "the label of one example (the rest of the example is not protected)",
 }
 _ADJACENCIES = {
@@ -48,7 +49,7 @@ class Statement:
     """What a run promises.
 
     Attributes:
-        unit: whose presence is hidden: example, user, virtual_client, agent, identity or label.
+        unit: whose presence is hidden: example, user, virtual_client, agent, identity, patient or label.
         adjacency: add_remove, replace or zero_out.
         epsilon: certified upper bound, >= 0; inf for no guarantee.
         delta: in [0, 1].

@@ -52,6 +52,7 @@ _UNITS = {
     "virtual_client": "virtual clients",
     "agent": "agents",
     "identity": "identities",
+    "patient": "patients",
     "label": "examples",
     "unit": "units",  # of an event that no statement goes with
 }

@@ -76,7 +76,7 @@ def ehr_evaluate(argv: Sequence[str]) -> int:
     table(["measure", "synthetic", "ideal"], summary_rows(evaluation))
     for warning in evaluation.utility.warnings if evaluation.utility else ():
         say(warning)
-    say("no differential privacy guarantee: the attacks are examples, not a bound")
+    say("no differential privacy guarantee follows: the attacks are examples, not a bound")
     say(f"report: {page}")
     return 0
 
@@ -123,9 +123,7 @@ def _note(run: Path, evaluation: dict[str, Any], synthetic: Path) -> None:
 
     try:
         if not note_evaluation(run, evaluation, folder=synthetic):
-            notify(
-                f"{synthetic} is not among what sfumato ehr sample drew from {run}, or was changed; the statement says so"
-            )
+            notify(f"{synthetic} is not what sfumato ehr sample drew from {run}, or was changed; the statement says so")
         write_report([run])
     except OSError as error:
         notify(f"the page is whole, but {run} does not know of it: {error.strerror or error}")

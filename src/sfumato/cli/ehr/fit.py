@@ -47,7 +47,8 @@ def train(name: str, argv: Sequence[str]) -> int:
         refuse_taken(beside)
     plan = options.plan
     learned, held_out = options.data.parts()
-    refuse_unlearnable(learned)
+    if getattr(plan, "epsilon", None) is None:
+        refuse_unlearnable(learned)
     if run.dry_run:
         return _dry_run(plan, learned, held_out, as_json=run.json)
     how = "the run is finished: nothing is learned again" if already else f"go on after a stop with: {_resume(out)}"
@@ -124,9 +125,7 @@ def _about(options: Any) -> dict[str, Any]:
 
 
 def _dry_run(plan: Any, learned: EHRDataset, held_out: EHRDataset | None, *, as_json: bool) -> int:
-    statement = make_statement(
-        plan.event(), plan.facts(len(learned)), noise_source="os" if plan.seed is None else "seeded"
-    )
+    statement = _promise(plan, learned)
     if as_json:
         say_json({"plan": plan.to_json(), "statement": statement.to_json(), "patients": _counts(learned, held_out)})
         return 0
@@ -137,6 +136,14 @@ def _dry_run(plan: Any, learned: EHRDataset, held_out: EHRDataset | None, *, as_
         "learned or written"
     )
     return 0
+
+
+def _promise(plan: Any, learned: EHRDataset) -> Statement:
+    """What the run would state at its end; a plan whose cost follows from the schema tells it itself."""
+    if hasattr(plan, "try_out"):
+        return plan.try_out(learned)
+    source = "os" if plan.seed is None else "seeded"
+    return make_statement(plan.event(), plan.facts(len(learned)), noise_source=source)
 
 
 def _counts(learned: EHRDataset, held_out: EHRDataset | None) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """Options that say which health records are read, and which patients are held out."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -33,6 +34,11 @@ _FITS = {
     "--mimic-iv": ("items", "most", "hours", "duplicates"),
 }
 """The options that each kind of source takes."""
+
+_ARGUMENT = re.compile(
+    r"(?<![\w-])(id|time|time_unit|outcome|categorical|drop|codes|items|duplicates|unsorted|without_visits|split)="
+    r"(?:(['\"])(.*?)\2)?"
+)
 
 COLUMN = tyro.conf.arg(metavar="COLUMN")
 
@@ -124,6 +130,12 @@ class PatientOptions:
             InputError: as for `check`, a file is missing or damaged, or a row is wrong; it names the row.
         """
         self.check()
+        try:
+            return self._read()
+        except InputError as error:
+            raise InputError(at_the_command(str(error))) from None
+
+    def _read(self) -> EHRDataset:
         if self.events is not None:
             return ehr_from_events(self.events, **self._fitting("--events"))
         if self.physionet2012 is not None:
@@ -176,6 +188,15 @@ class PatientOptions:
         if "most" in given:
             given[most] = given.pop("most")
         return given
+
+
+def at_the_command(told: str) -> str:
+    """A reader's words, with the options of the command where they name its arguments.
+
+    >>> at_the_command("name it in drop=, or read with unsorted='sort'")
+    'name it in --drop, or read with --unsorted sort'
+    """
+    return _ARGUMENT.sub(lambda found: f"{_flag(found[1])}{' ' if found[3] else ''}{found[3] or ''}", told)
 
 
 def _flag(name: str) -> str:

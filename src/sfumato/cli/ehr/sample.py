@@ -83,17 +83,16 @@ def load_synthesizer(model: Path) -> Any:
     file = model / "model.safetensors" if model.is_dir() else model
     if model.is_dir():
         name = RunFolder(model).read_plan().get("plan")
-        if name in SYNTHETIC and not file.exists():
+        if name in SYNTHETIC and not (file.exists() and read_metadata(file)):
             raise InputError(
-                f"{model} holds no model.safetensors: the run has not ended; go on with: sfumato ehr fit "
-                f"--resume {model}"
+                f"{model} holds no model: the run has not ended; go on with: sfumato ehr fit --resume {model}"
             )
     else:
         settings = read_metadata(file).get("settings")
         name = settings.get("plan") if isinstance(settings, dict) else None
     if name not in SYNTHETIC:
         raise InputError(f"{model} did not learn from health records; give the folder of a run of sfumato ehr fit")
-    return SYNTHETIC[name].load_synthesizer().load(model)
+    return SYNTHETIC[name].read(model)
 
 
 def _note(options: SampleOptions) -> None:
@@ -102,14 +101,13 @@ def _note(options: SampleOptions) -> None:
 
     if not options.model.is_dir():
         return
-    given = dict(word.partition("=")[::2] for word in options.given)
     try:
         note_sample(
             options.model,
             options.to,
             count=options.count,
             layout=options.format,
-            given=given,
+            given=options.given,
             seeded=options.seed is not None,
         )
     except (OSError, InputError) as error:

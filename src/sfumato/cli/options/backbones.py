@@ -22,16 +22,16 @@ class ModelOptions:
     """The backbone.
 
     Attributes:
-        model: lenet, mobilenet_v2, resnet18, resnet20 or resnet50 for pictures, lstm or transformer for texts,
-            matrix_factorization or neural for ratings, linear_head for features (fedrecon); or package.module:factory,
-            an importable class or function without arguments that gives a torch module; the folder that you are in is
-            searched too.
+        model: lenet, mobilenet_v2, resnet18, resnet20, resnet50, squeezenet or mobilefacenet for pictures, lstm or
+            transformer for texts, matrix_factorization or neural for ratings, linear_head for features (fedrecon); or
+            package.module:factory, an importable class or function without arguments that gives a torch module; the
+            folder that you are in is searched too.
         embedding_dim: dimensions of the embedding: 128 unless given, lstm has its own for each token; a model of your
             own decides them itself.
         model_options: for lstm, transformer and models of ratings: their own settings as name=value, for example
             hidden=256 layers=2, or factors=50 offset=3.5.
-        weights: pretrained weights to start from: torchvision's or timm's, or the model.safetensors of another run.
-            They must come from public data, for the guarantee does not cover what they were trained on.
+        weights: pretrained weights to start from: torchvision's or timm's, MobileFaceNet's, or the model.safetensors of
+            another run. They must come from public data, for the guarantee does not cover what they were trained on.
         batch_norm: what becomes of the batch norm in published weights: group norm takes its place (replace), or it is
             folded into the convolutions (fold).
     """

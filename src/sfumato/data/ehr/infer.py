@@ -6,7 +6,7 @@ categories. Some texts among numbers are a mistake more often than not, and are 
 >>> seen = Profile("stage")
 >>> seen.add(pa.array(["1", "2", "", "1"]), str)
 >>> seen.column()
-Column(name='stage', kind='categorical', categories=('1', '2'), whole=False)
+Column(name='stage', kind='categorical', categories=('1', '2'), whole=False, range=None)
 >>> seen.add(pa.array([3.5]), str)
 >>> seen.column().kind
 'numeric'

@@ -20,6 +20,7 @@ True
 (1, None)
 """
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -50,6 +51,8 @@ _ABOUT = """\
 #   static       columns with one value a patient; temporal: columns with a value a visit
 #   kind         numeric (whole: true where all values are whole numbers) or categorical (categories: all that there
 #                are; every other value is refused). Categories are public: they are released with synthetic records.
+#   range        of a numeric column, for records that are learned from with a guarantee: [lowest, highest] value to
+#                expect, written down without looking at the records; values beyond it count as the nearer end
 # A column that is left out here is not read.
 """
 
@@ -63,15 +66,18 @@ class Column:
         kind: what its values are.
         categories: of a categorical column: all that there are, in the order of their codes; public.
         whole: of a numeric column: all values are whole numbers.
+        range: of a numeric column: the lowest and the highest value to expect, public; values beyond it stay as they
+            are. None where nobody said.
 
     Raises:
-        InputError: a name or a category cannot be told from another one, or from a missing value.
+        InputError: a name or a category cannot be told from another one, or from a missing value; or the range is none.
     """
 
     name: str
     kind: Literal["numeric", "categorical"]
     categories: tuple[str, ...] = ()
     whole: bool = False
+    range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         refuse_name(self.name)
@@ -79,7 +85,11 @@ class Column:
         if self.kind == "numeric":
             if self.categories:
                 raise InputError(f"column {self.name!r} is numeric and has categories; make it categorical")
+            if self.range is not None:
+                self._refuse_range(*self.range)
             return
+        if self.range is not None:
+            raise InputError(f"column {self.name!r} is categorical, of which a range says nothing; drop it there")
         if self.whole:
             raise InputError(f"column {self.name!r} is categorical, of which whole says nothing; drop it there")
         if not 1 <= len(self.categories) <= MOST_CATEGORIES:
@@ -100,6 +110,17 @@ class Column:
                 f"column {self.name!r} has the category {twice!r} twice, perhaps as a number; name it once"
             )
 
+    def _refuse_range(self, low: float, high: float) -> None:
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise InputError(
+                f"the range of column {self.name!r} must be two finite numbers, the lower one first, got {low:g}, "
+                f"{high:g}"
+            )
+        if self.whole and (low != math.floor(low) or high != math.floor(high)):
+            raise InputError(
+                f"column {self.name!r} has whole numbers, so its range must, too, got {low:g}, {high:g}; round it"
+            )
+
     @cached_property
     def _codes(self) -> dict[str, int]:
         codes = {canonical(category): code for code, category in enumerate(self.categories)}
@@ -111,9 +132,9 @@ class Column:
         return self._codes.get(canonical(value)) if found is None else found
 
 
-def numeric(name: str, *, whole: bool = False) -> Column:
+def numeric(name: str, *, whole: bool = False, range: tuple[float, float] | None = None) -> Column:
     """A numeric column."""
-    return Column(name=name, kind="numeric", whole=whole)
+    return Column(name=name, kind="numeric", whole=whole, range=range)
 
 
 def categorical(name: str, categories: Iterable[str]) -> Column:
@@ -258,12 +279,12 @@ def _inline(value: object) -> str:
 def _facts(column: Column) -> dict[str, Any]:
     facts: dict[str, Any] = {"name": column.name, "kind": column.kind}
     if column.kind == "numeric":
-        return facts | {"whole": column.whole}
+        return facts | {"whole": column.whole} | ({} if column.range is None else {"range": list(column.range)})
     return facts | {"categories": list(column.categories)}
 
 
 def _column(part: str, content: object) -> Column:
-    facts = _fields(f"a {part} column", content, {"name", "kind"}, {"categories", "whole"})
+    facts = _fields(f"a {part} column", content, {"name", "kind"}, {"categories", "whole", "range"})
     name, categories, whole = facts["name"], facts.get("categories", []), facts.get("whole", False)
     if not isinstance(whole, bool):
         raise InputError(f"column {name!r} needs whole to be true or false, got {whole!r}")
@@ -272,7 +293,20 @@ def _column(part: str, content: object) -> Column:
     for category in categories:
         if isinstance(category, bool) or not isinstance(category, str | int | float):
             raise InputError(f"column {name!r} has the category {category!r}; write it in quotes, as the table has it")
-    return Column(name=name, kind=facts["kind"], categories=tuple(map(as_text, categories)), whole=whole)
+    ends = facts.get("range")
+    if ends is not None and not (isinstance(ends, list) and len(ends) == 2 and all(map(_is_number, ends))):
+        raise InputError(f"column {name!r} needs a range of two numbers, [lowest, highest], got {ends!r}")
+    return Column(
+        name=name,
+        kind=facts["kind"],
+        categories=tuple(map(as_text, categories)),
+        whole=whole,
+        range=None if ends is None else (float(ends[0]), float(ends[1])),
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _fields(told: str, content: object, needed: set[str], further: set[str]) -> Mapping[str, Any]:

@@ -31,14 +31,12 @@ from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato.data.strings import Strings
 from sfumato.data.users.dataset import UserDataset
-from sfumato.data.users.glyph_shapes import BOX, FIELD, distance_fields, font_files
+from sfumato.data.users.glyph_drawing import KNOTS, SIDE, Distortion, looked_up, painted
+from sfumato.data.users.glyph_shapes import distance_fields, font_files
 from sfumato.data.users.glyph_shapes import identities as all_identities
 
-SIDE = 28
 _FORMAT = 1  # raise it whenever a picture changes
 _CHUNK = 32  # identities drawn in one go: about 10 MB of fields and 20 MB of coordinates
-_KNOTS = 5  # side of the grid that carries the elastic distortion
-_GLYPH = 20  # the box of a glyph before distortion, pixels of SIDE
 
 
 def cache_folder() -> Path:
@@ -127,72 +125,42 @@ def _draw(codes: Sequence[int], per_identity: int, seed: int) -> np.ndarray:
     for code in codes:  # one generator a character: its images do not depend on its neighbours
         generator = np.random.Generator(np.random.Philox(source.seed64("glyphs", code)))
         uniform.append(generator.random((per_identity, 12)))
-        normal.append(generator.standard_normal((per_identity, 2, _KNOTS, _KNOTS)))
+        normal.append(generator.standard_normal((per_identity, 2, KNOTS, KNOTS)))
         noise.append(generator.standard_normal((per_identity, SIDE, SIDE), dtype=np.float32))
     u = np.concatenate(uniform)
     owner = np.repeat(np.arange(len(codes)), per_identity)
     shape = first[owner] + np.minimum((u[:, 0] * count[owner]).astype(np.int64), count[owner] - 1)
-    rows, columns = _coordinates(u[:, 1:7], np.concatenate(normal))
-    distance = _sample(fields, shape, rows, columns)
+    distance = looked_up(fields, shape, _distortion(u[:, 1:7], np.concatenate(normal)))
 
     def spread(column: int, low: float, high: float) -> np.ndarray:
-        return (low + (high - low) * u[:, column]).astype(np.float32)[:, None, None]
+        return low + (high - low) * u[:, column]
 
-    stroke, softness = spread(7, -0.6, 2.0), spread(8, 1.6, 3.2)  # pixels of the field
-    paper, ink, grain = spread(9, 0.0, 50.0), spread(10, 140.0, 255.0), spread(11, 3.0, 18.0)
-    covered = np.clip((stroke - distance) / softness + np.float32(0.5), 0.0, 1.0)
-    images = paper + (ink - paper) * covered + grain * np.concatenate(noise)
-    return np.clip(np.rint(images), 0, 255).astype(np.uint8)
+    return painted(
+        distance,
+        stroke=spread(7, -0.6, 2.0),
+        softness=spread(8, 1.6, 3.2),
+        paper=spread(9, 0.0, 50.0),
+        ink=spread(10, 140.0, 255.0),
+        grain=spread(11, 3.0, 18.0)[:, None, None].astype(np.float32) * np.concatenate(noise),
+    )
 
 
-def _coordinates(u: np.ndarray, bends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each pixel looks in its field, (row, column), float32 [images, SIDE, SIDE] each.
+def _distortion(u: np.ndarray, bends: np.ndarray) -> Distortion:
+    """How each image looks at its field.
 
     Args:
         u: uniform [images, 6]: rotation, shear, two scales, two shifts.
-        bends: normal [images, 2, _KNOTS, _KNOTS], the elastic distortion at the knots.
+        bends: normal [images, 2, KNOTS, KNOTS], the elastic distortion at the knots.
     """
-    angle, shear = (2 * u[:, 0] - 1) * 0.26, (2 * u[:, 1] - 1) * 0.25  # radians (15°), slope
-    tall, wide = np.exp((2 * u[:, 2] - 1) * 0.18), np.exp((2 * u[:, 3] - 1) * 0.18)
-    down, right = (2 * u[:, 4] - 1) * 2.0, (2 * u[:, 5] - 1) * 2.0  # pixels
-    spline = _spline()
-    # einsum without BLAS: its order of additions does not depend on the number of threads
-    bent = np.einsum("ak,nckl,bl->ncab", spline, (bends * 1.3).astype(np.float32), spline)
-    grid = np.arange(SIDE, dtype=np.float32) - (SIDE - 1) / 2
-
-    def scalar(values: np.ndarray) -> np.ndarray:
-        return values.astype(np.float32)[:, None, None]
-
-    y = grid[None, :, None] - scalar(down) + bent[:, 0]
-    x = grid[None, None, :] - scalar(right) + bent[:, 1]
-    tall, wide = tall * BOX / _GLYPH, wide * BOX / _GLYPH
-    cos, sin = np.cos(angle), np.sin(angle)
-    rows = scalar(cos * tall) * y + scalar(sin * tall) * x
-    columns = scalar((shear * cos - sin) * wide) * y + scalar((cos + shear * sin) * wide) * x
-    middle = np.float32((FIELD - 1) / 2)
-    return rows + middle, columns + middle
-
-
-def _spline() -> np.ndarray:
-    """Weights of the knots at each pixel by uniform cubic B-splines, float32 [SIDE, _KNOTS]."""
-    place = np.linspace(0.0, _KNOTS - 1.0, SIDE)
-    gap = np.abs(place[:, None] - np.arange(_KNOTS)[None, :])
-    near = 2 / 3 - gap**2 + gap**3 / 2
-    far = np.maximum(2 - gap, 0) ** 3 / 6
-    return np.where(gap < 1, near, far).astype(np.float32)
-
-
-def _sample(fields: np.ndarray, shape: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Bilinear interpolation of field shape[i] at (rows[i], columns[i]); outside, the border's value."""
-    top = np.float32(FIELD - 1.001)
-    rows, columns = np.clip(rows, 0, top), np.clip(columns, 0, top)
-    r, c = rows.astype(np.int32), columns.astype(np.int32)
-    dr, dc = rows - r, columns - c
-    flat = fields.reshape(-1)
-    place = (shape * (FIELD * FIELD))[:, None, None] + r * FIELD + c
-    above = flat[place] * (1 - dc) + flat[place + 1] * dc
-    below = flat[place + FIELD] * (1 - dc) + flat[place + FIELD + 1] * dc
-    return above * (1 - dr) + below * dr
+    return Distortion(
+        angle=(2 * u[:, 0] - 1) * 0.26,  # radians (15°)
+        shear=(2 * u[:, 1] - 1) * 0.25,
+        tall=np.exp((2 * u[:, 2] - 1) * 0.18),
+        wide=np.exp((2 * u[:, 3] - 1) * 0.18),
+        down=(2 * u[:, 4] - 1) * 2.0,
+        right=(2 * u[:, 5] - 1) * 2.0,
+        bends=(bends * 1.3).astype(np.float32),
+    )
 
 
 def _key(codes: list[int], per_identity: int, seed: int) -> str:

@@ -5,8 +5,8 @@ torch.Size([3, 128])
 >>> backbone("vgg", embedding_dim=128, input_shape=(28, 28, 1))
 Traceback (most recent call last):
 ...
-sfumato._check.InputError: model must be one of lenet, mobilenet_v2, resnet18, resnet20, resnet50, squeezenet, got \
-vgg; or package.module:factory for a torch module of your own
+sfumato._check.InputError: model must be one of lenet, mobilenet_v2, resnet18, resnet20, resnet50, \
+squeezenet, mobilefacenet, got vgg; or package.module:factory for a torch module of your own
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ from torch import nn
 
 from sfumato._check import InputError, one_of, whole
 from sfumato.models.backbones.lenet import lenet
+from sfumato.models.backbones.mobilefacenet import mobilefacenet
 from sfumato.models.backbones.mobilenet import mobilenet_v2
 from sfumato.models.backbones.resnet import resnet18, resnet20, resnet50
 from sfumato.models.backbones.squeezenet import squeezenet
@@ -28,7 +29,7 @@ _CONVOLUTIONAL = {
     "resnet50": resnet50,
 }
 
-BACKBONES = ("lenet", *_CONVOLUTIONAL, "squeezenet")
+BACKBONES = ("lenet", *_CONVOLUTIONAL, "squeezenet", "mobilefacenet")
 """The names that `backbone` knows."""
 
 _SMALL = 64  # pixels: below it, a stem that shrinks the image by 4 leaves almost nothing to see
@@ -49,9 +50,10 @@ def backbone(
         name: one of `BACKBONES`.
         embedding_dim: dimensions of the embedding, >= 1.
         input_shape: (height, width, channels) as a data set stores its images; (height, width) means grey.
-        stem: "imagenet" or "small"; None takes "small" for images below 64 pixels. LeNet has no choice.
-        normalisation: "group", or "none" for weights with folded batch norm. LeNet and SqueezeNet
-            have none either way.
+        stem: "imagenet" or "small"; None takes "small" for images below 64 pixels. LeNet and MobileFaceNet have no
+            choice.
+        normalisation: "group", or "none" for weights with folded batch norm. LeNet, SqueezeNet and MobileFaceNet have
+            none either way.
         generator: source of the initial weights; None takes torch's global generator, as torch's layers do.
 
     Raises:
@@ -67,6 +69,8 @@ def backbone(
     whole(height=height, width=width, channels=channels)
     if name == "lenet":
         return lenet(embedding_dim, channels, (height, width), generator=generator)
+    if name == "mobilefacenet":
+        return mobilefacenet(embedding_dim, channels, (height, width), generator=generator)
     if stem is None:
         stem = "small" if min(height, width) < _SMALL else "imagenet"
     if name == "squeezenet":

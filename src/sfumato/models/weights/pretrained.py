@@ -11,11 +11,13 @@ offset b per channel. Private training cannot keep batch norm, because it couple
   enters its group on the scale that batch norm gave it; m has no place and is dropped. The network is a good
   start, not the same function.
 
-SqueezeNet has no norm layer: its convolutions and biases are taken as they are, and `batch_norm` says nothing.
+SqueezeNet has no norm layer: its convolutions and biases are taken as they are, and `batch_norm` says nothing. So it is
+with MobileFaceNet, whose published file has batch norm folded in already.
 
-The dense layer to the embedding is new in all; the file's classifier is dropped. Published networks expect
-colours normalised by ImageNet's mean and standard deviation, sfumato feeds [-1, 1); the report says so.
-The pretraining data are not covered by the guarantee of a private run: use weights from public data only.
+The dense layer to the embedding is new, but for a MobileFaceNet of 128 dimensions; the file's classifier is dropped.
+Published networks expect colours normalised by ImageNet's mean and standard deviation, sfumato feeds [-1, 1); the
+report says so. The pretraining data are not covered by the guarantee of a private run: use weights from public data
+only.
 
 References:
     Xu et al. (2022), arXiv 2211.10844; Kurakin et al. (2022), arXiv 2201.12328: private training from public
@@ -87,10 +89,11 @@ def load_pretrained(
     batch_norm: Literal["replace", "fold"] = "replace",
     channels: Literal["same", "sum"] = "same",
 ) -> LoadReport:
-    """Fill a ResNet-18, ResNet-50, MobileNetV2 or SqueezeNet, in place, with torchvision's or timm's weights.
+    """Fill a ResNet-18, ResNet-50, MobileNetV2, SqueezeNet or MobileFaceNet, in place, with published weights.
 
     Args:
-        model: the backbone; with `normalisation="none"` for "fold", else with group norm; SqueezeNet has neither.
+        model: the backbone; with `normalisation="none"` for "fold", else with group norm; SqueezeNet and
+            MobileFaceNet have neither.
         source: a safetensors file, a torch file (read with `weights_only`), or a state dict.
         batch_norm: "replace" or "fold", see above.
         channels: "same" refuses a file whose first convolution reads another number of channels; "sum" adds the
@@ -136,7 +139,7 @@ def load_pretrained(
         if name.endswith("num_batches_tracked"):
             entries.append(Entry(action="dropped", name=name, note="counts batches of the pretraining"))
         elif name.startswith(f"{names.classifier}."):
-            entries.append(Entry(action="dropped", name=name, note="classifier of the file's labels"))
+            entries.append(Entry(action="dropped", name=name, note=names.why_dropped))
         else:
             unknown.append(name)
     if unknown:
@@ -157,17 +160,14 @@ def load_pretrained(
         origin=names.origin,
         batch_norm=batch_norm,
         entries=tuple(sorted(entries, key=lambda entry: (order.index(entry.action), entry.note, entry.name))),
-        notes=(
-            "published weights expect colours normalised by ImageNet's mean and standard deviation; "
-            "sfumato feeds [-1, 1)",
-        ),
+        notes=(names.pixels,),
     )
 
 
 def _convert(
     layer: Layer, tensors: Mapping[str, torch.Tensor], weight: torch.Tensor, batch_norm: str, note: str
 ) -> tuple[dict[str, torch.Tensor], list[Entry]]:
-    """New values of one convolution and its norm, and what became of the file's six tensors, or two without a norm."""
+    """New values of one convolution and its norm, and what became of the file's tensors of it."""
     kernel = Entry(
         action="reshaped" if note else "mapped",
         name=f"{layer.file_conv}.weight",
@@ -176,7 +176,12 @@ def _convert(
     )
     if not layer.norm:
         bias = Entry(action="mapped", name=f"{layer.file_conv}.bias", target=f"{layer.conv}.bias")
-        return {kernel.target: weight, bias.target: tensors[bias.name]}, [kernel, bias]
+        values, entries = {kernel.target: weight, bias.target: tensors[bias.name]}, [kernel, bias]
+        if layer.slopes:
+            slopes = Entry(action="mapped", name=layer.file_slopes, target=f"{layer.slopes}.weight")
+            values[slopes.target] = tensors[slopes.name]
+            entries.append(slopes)
+        return values, entries
     scale, offset, mean, variance = (
         tensors[f"{layer.file_norm}.{name}"].double() for name in ("weight", "bias", "running_mean", "running_var")
     )
@@ -223,9 +228,9 @@ def _dropped_stem(
 
 
 def _beside_kernel(layer: Layer, statistics: tuple[str, ...] = _STATISTICS[:2]) -> list[str]:
-    """What the file has for a convolution beside its kernel: a number a channel."""
+    """What the file has for a layer beside its kernel: a number a channel."""
     if not layer.norm:
-        return [f"{layer.file_conv}.bias"]
+        return [f"{layer.file_conv}.bias", *([layer.file_slopes] if layer.slopes else [])]
     return [f"{layer.file_norm}.{name}" for name in ("weight", "bias", *statistics)]
 
 

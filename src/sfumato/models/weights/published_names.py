@@ -1,8 +1,9 @@
-"""Which layer of a backbone is which layer in torchvision's and timm's state dicts.
+"""Which layer of a backbone is which layer in torchvision's and timm's state dicts, and in MobileFaceNet's.
 
 Both libraries name the layers of their ResNets alike. Their MobileNetV2 files differ. Every convolution comes
-with its norm, in SqueezeNet with a bias and no norm; the last dense layer (the classifier of the file's own labels) has
-no counterpart here.
+with its norm, in SqueezeNet and MobileFaceNet with a bias and no norm, in the latter mostly with slopes of a PReLU.
+The last dense layer (the classifier of the file's own labels) has no counterpart here; MobileFaceNet's is the
+embedding, and is taken where it has the model's dimensions.
 """
 
 from collections.abc import Collection
@@ -11,20 +12,25 @@ from dataclasses import dataclass
 from torch import nn
 
 from sfumato._check import InputError
+from sfumato.models.backbones.mobilefacenet import MobileFaceNet
 from sfumato.models.backbones.mobilenet import STAGES, MobileNetV2
 from sfumato.models.backbones.resnet import ResNet
 from sfumato.models.backbones.squeezenet import SqueezeNet
 from sfumato.models.weights.files import some
 
+_FACE_DIMENSIONS = 128  # of the published MobileFaceNet
+
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """One convolution and its norm: names here and in the file; no norm is an empty name."""
+    """One convolution, its norm and its slopes: names here and in the file; an empty name where there are none."""
 
     conv: str
     norm: str = ""
+    slopes: str = ""
     file_conv: str
     file_norm: str = ""
+    file_slopes: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +40,17 @@ class Naming:
     origin: str
     layers: tuple[Layer, ...]
     classifier: str
+    why_dropped: str = "classifier of the file's labels"
+    pixels: str = (
+        "published weights expect colours normalised by ImageNet's mean and standard deviation; sfumato feeds [-1, 1)"
+    )
 
 
 def naming(model: nn.Module, names: Collection[str], where: str) -> Naming:
     """Recognise a file by its names.
 
     Args:
-        model: a `ResNet`, a `MobileNetV2` or a `SqueezeNet`.
+        model: a `ResNet`, a `MobileNetV2`, a `SqueezeNet` or a `MobileFaceNet`.
         names: the names in the file.
         where: what to call the file in a message.
 
@@ -58,13 +68,16 @@ def naming(model: nn.Module, names: Collection[str], where: str) -> Naming:
     elif isinstance(model, SqueezeNet):
         if "features.3.squeeze.weight" in names:
             return Naming(origin="torchvision", layers=_squeezenet(model), classifier="classifier.1")
+    elif isinstance(model, MobileFaceNet):
+        if "head_depthwise.weight" in names and "stem.prelu" in names:
+            return _mobilefacenet(model)
     else:
         raise InputError(
-            "published weights can be mapped to a ResNet, a MobileNetV2 or a SqueezeNet, not to "
+            "published weights can be mapped to a ResNet, a MobileNetV2, a SqueezeNet or a MobileFaceNet, not to "
             f"{type(model).__name__}; load others with load_weights"
         )
     raise InputError(
-        f"{where}: not the names that torchvision or timm give a {type(model).__name__}, "
+        f"{where}: not the names of published weights of a {type(model).__name__}, "
         f"found {some(sorted(names))}; use load_weights for weights that sfumato saved"
     )
 
@@ -82,6 +95,29 @@ def _resnet(model: ResNet) -> tuple[Layer, ...]:
 def _squeezenet(model: SqueezeNet) -> tuple[Layer, ...]:
     names = (name for name, layer in model.named_modules() if isinstance(layer, nn.Conv2d))
     return tuple(Layer(conv=name, file_conv=name) for name in names)
+
+
+def _mobilefacenet(model: MobileFaceNet) -> Naming:
+    modules = dict(model.named_modules())
+    layers = [
+        Layer(
+            conv=name,
+            slopes=f"{name}_prelu" if f"{name}_prelu" in modules else "",
+            file_conv=name,
+            file_slopes=f"{name}.prelu" if f"{name}_prelu" in modules else "",
+        )
+        for name, layer in modules.items()
+        if isinstance(layer, nn.Conv2d)
+    ]
+    if model.embedding.out_features == _FACE_DIMENSIONS:
+        layers.append(Layer(conv="embedding", file_conv="embedding"))
+    return Naming(
+        origin="MobileFaceNet with folded batch norm",
+        layers=tuple(layers),
+        classifier="embedding",
+        why_dropped=f"the file's embedding has {_FACE_DIMENSIONS} dimensions",
+        pixels="the weights are for faces that fill a picture of 112x112 pixels",
+    )
 
 
 def _mobilenet(file_names: list[tuple[str, str]]) -> tuple[Layer, ...]:

@@ -61,7 +61,7 @@ class Frames:
         place, size = _outcome(data.schema)
         codes = np.full(len(data), -1) if place is None else data.static_codes[:, place]
         counts = np.bincount(np.where(codes < 0, size, codes), minlength=size + 1)
-        return cls(Scales.fit(data, stochastic=False), steps, counts / counts.sum())
+        return cls(Scales.fit(data, stochastic=False, summed=False), steps, counts / counts.sum())
 
     @cached_property
     def _static(self) -> tuple[MinMax, ...]:
@@ -111,7 +111,7 @@ class Frames:
             ],
             axis=1,
         )
-        known = static_numbers(data)[:, [*range(len(self._static) - 1), START]]
+        known = static_numbers(data, self.scales)[:, [*range(len(self._static) - 1), START]]
         fixed = np.concatenate(
             [
                 _scaled(self._static, known),

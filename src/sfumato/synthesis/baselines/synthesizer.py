@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sfumato.data.ehr.dataset import EHRDataset
+from sfumato.data.ehr.schema import Schema
 from sfumato.synthesis.baselines.frames import Frames
 from sfumato.synthesis.baselines.recurrent import SequenceNetworks
 from sfumato.synthesis.baselines.settings import BaselineSettings
@@ -31,6 +32,11 @@ class BaselineSynthesizer:
     settings: BaselineSettings
     frames: Frames
     networks: SequenceNetworks
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of the records."""
+        return self.frames.scales.schema
 
     def sample(
         self,

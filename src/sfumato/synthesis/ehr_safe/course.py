@@ -99,6 +99,7 @@ class Course:
             stochastic=settings.stochastic_normalisation,
             rounding=settings.rounding,
             min_count=settings.min_count,
+            summed=settings.summed,
         )
         networks = Networks(settings, self.data.schema)
         records = Records(self.data, scales, masks=settings.masks)

@@ -9,6 +9,7 @@ from sfumato.data.ehr.schema import Column, Schema
 from sfumato.synthesis.ehr_safe.categories import CategoryCodec
 from sfumato.synthesis.ehr_safe.critic import Critic
 from sfumato.synthesis.ehr_safe.generator import Generator
+from sfumato.synthesis.ehr_safe.outline.summaries import summary_width
 from sfumato.synthesis.ehr_safe.scales import ADDED
 from sfumato.synthesis.ehr_safe.sequences import SequenceCodec, Sizes
 from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
@@ -21,6 +22,7 @@ class Networks:
         static, temporal: codecs of categories.
         codec: the sequential autoencoder.
         generator, critic: of the GAN.
+        latent_noise: std of what is added to latent vectors before they are decoded.
     """
 
     def __init__(self, settings: EHRSafeSettings, schema: Schema) -> None:
@@ -34,15 +36,22 @@ class Networks:
         self.static = _codec(schema.static_categorical, settings.static_embedding if encodes else None)
         self.temporal = _codec(schema.temporal_categorical, settings.embedding if encodes else None)
         sizes = Sizes(
-            static=len(schema.static_numeric) + ADDED,
+            static=len(schema.static_numeric) + (summary_width(schema) if settings.summed else 0) + ADDED,
             numbers=len(schema.temporal_numeric),
             hidden=settings.hidden,
             layers=settings.layers,
             latent=settings.latent,
+            summed=settings.summed,
         )
         self.codec = SequenceCodec(sizes, self.static, self.temporal)
         self.generator = Generator(settings.noise, settings.gan_hidden, settings.latent)
         self.critic = Critic(settings.latent, settings.gan_hidden)
+        self.latent_noise = settings.latent_noise
+
+    def drawn(self, count: int, generator: torch.Generator) -> Tensor:
+        """New latent vectors [count, latent], with the noise that the decoder has learned to read them through."""
+        latent = self.generator.drawn(count, generator)
+        return latent + self.latent_noise * torch.randn(latent.shape, generator=generator)
 
     def state(self) -> dict[str, Tensor]:
         """The weights of what generates; the critic has served."""

@@ -1,7 +1,8 @@
 """EHR-Safe as a plan: from health records to a synthesizer, in one run.
 
-Without noise there is no guarantee, and the statement says so: what was generated can tell of the patients that were
-learned from, most of all of rare ones.
+With `epsilon` everything that is learned from records has noise added, and one statement says what the whole run costs
+a patient. Without it there is no guarantee, and the statement says so: what was generated can tell of the patients that
+were learned from, most of all of rare ones.
 """
 
 from dataclasses import dataclass
@@ -9,10 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from sfumato._check import InputError
+from sfumato.accounting import Statement
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.unlearnable import refuse_unlearnable
 from sfumato.runs import Run, share_cores
+from sfumato.runs.statement import make_statement
 from sfumato.synthesis.ehr_safe.course import Course, EHRSafeResult
+from sfumato.synthesis.ehr_safe.private.course import PrivateCourse
+from sfumato.synthesis.ehr_safe.private.facts import private_facts
+from sfumato.synthesis.ehr_safe.private.spending import Spending
 from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
 from sfumato.synthesis.steps import Progress
 
@@ -40,24 +46,41 @@ class EHRSafe(EHRSafeSettings):
             out: the run's folder; None keeps all in memory.
             resume: go on with the run in `out`.
             about: JSON for plan.json and the model's file; public.
-            progress: is told what goes on ("categories", "sequences", "gan", "calibration"), how much of it is done,
-                and of how much.
+            progress: is told what goes on ("categories", "sequences", "gan", "calibration", and "tables" first with
+                epsilon), how much of it is done, and of how much.
             save_every: seconds between checkpoints, >= 0.
 
         Raises:
             InputError: a mistake in the plan, the data or the folder, nothing can be learned from the data
-                (`refuse_unlearnable`), or a stage diverged.
+                (`refuse_unlearnable`; not asked with epsilon), or a stage diverged.
         """
         if not isinstance(data, EHRDataset):
             raise InputError(f"data must be health records (EHRDataset), got {type(data).__name__}")
-        refuse_unlearnable(data)
+        if self.epsilon is None:  # else that it was not refused would tell of a patient
+            refuse_unlearnable(data)
         share_cores()
         told = {**self.to_json(), "about": about or {}}
         with Run.open(out, plan=told, seed=self.seed, resume=resume) as run:
-            course = Course(
+            kind = Course if self.epsilon is None else PrivateCourse
+            course = kind(
                 settings=self, data=data, about=about or {}, progress=progress or _silent, save_every=save_every
             )
             return course.go(run, resume=resume)
+
+    def try_out(self, data: EHRDataset) -> Statement:
+        """What `fit` would state at its end; nothing is learned or written.
+
+        Args:
+            data: the records; of them only the schema, the number of patients and their assumptions are read.
+
+        Raises:
+            InputError: as `fit`, for a mistake in the plan or the schema.
+        """
+        source = "os" if self.seed is None else "seeded"
+        if self.epsilon is None:
+            return make_statement(self.event(), self.facts(len(data)), noise_source=source)
+        spending = Spending.of(self, data.schema, len(data))
+        return make_statement(spending.event(), private_facts(self, spending, data), noise_source=source)
 
 
 def _silent(what: str, done: int, of: int) -> None:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from sfumato._random import RandomSource
 from sfumato.data.ehr.dataset import EHRDataset
-from sfumato.synthesis.ehr_safe.scales import Scales, static_numbers
+from sfumato.synthesis.ehr_safe.outline.summaries import aims, needed
+from sfumato.synthesis.ehr_safe.scales import ADDED, Scales, static_numbers
 
 CLOCK = 6
 """Numbers that tell the state of the clock."""
@@ -75,6 +76,7 @@ class Before:
         known: float [..., M], 1 where there was a value.
         waited: float [..., M], log(1 + time since then in mean gaps), 0 for none.
         seen: float [..., M], what was observed at the last visit.
+        needed: float [..., c + M], of `needed`, without summaries [..., 0].
         gap: float [...], the score of the gap before the last visit; 0 for none.
         clock: float [..., CLOCK], of `clock`.
     """
@@ -84,6 +86,7 @@ class Before:
     known: Tensor
     waited: Tensor
     seen: Tensor
+    needed: Tensor
     gap: Tensor
     clock: Tensor
 
@@ -124,7 +127,8 @@ class Records:
 
     def __init__(self, data: EHRDataset, scales: Scales, *, masks: bool = True) -> None:
         self.scales, self.offsets, self.lengths, self._times = scales, data.offsets, data.lengths, data.times
-        self._static_places = [s.places(c) for s, c in zip(scales.static, static_numbers(data).T, strict=True)]
+        fixed = static_numbers(data, scales)
+        self._static_places = [s.places(c) for s, c in zip(scales.static, fixed.T, strict=True)]
         self._places = [s.places(column) for s, column in zip(scales.temporal, data.numbers.T, strict=True)]
         gaps = np.diff(data.times, prepend=0.0)
         gaps[data.offsets[:-1]] = np.nan
@@ -133,10 +137,10 @@ class Records:
         if not masks:
             self.static_codes = _filled(self.static_codes, scales.static_shares, scales.schema.static_categorical)
             self.codes = _filled(self.codes, scales.shares, scales.schema.temporal_categorical)
-        static = np.ones((len(data), len(scales.static)), bool)
-        static[:, : data.static_numbers.shape[1]] = ~np.isnan(data.static_numbers)
-        self.static_seen = np.concatenate([static, self.static_codes >= 0], axis=1)
+        self.static_seen = np.concatenate([~np.isnan(fixed), self.static_codes >= 0], axis=1)
         self.seen = np.concatenate([~np.isnan(data.numbers), self.codes >= 0], axis=1)
+        first, last = data.static_numbers.shape[1], fixed.shape[1] - ADDED
+        self._aims = aims(fixed[:, first:last], data.schema, self.lengths) if scales.summed else None
         if not masks:
             self.static_seen[:], self.seen[:] = True, True
         self._last = self._last_rows()
@@ -214,6 +218,7 @@ class Records:
             known=_float(known),
             waited=_float(waited),
             seen=_float(self.seen[previous] & ~first[None, :, None]),
+            needed=self._needed(rows, places, drawn, _float(lengths[:, None] - steps)),
             gap=_float(np.where(first, 0.0, drawn.gaps[previous])),
             clock=clock(
                 _float(elapsed),
@@ -234,6 +239,14 @@ class Records:
             gaps=_float(np.where(first, 0.0, drawn.gaps[places])),
             before=before,
         )
+
+    def _needed(self, rows: np.ndarray, places: np.ndarray, drawn: Drawn, left: Tensor) -> Tensor:
+        """What is still needed before each visit, [B, T, c + M]; padding counts the last visit again."""
+        if self._aims is None:
+            return torch.zeros(*places.shape, 0)
+        told, sums = _float(self.seen[places]), _float(drawn.scores[places])
+        counts, means = (_float(each[rows])[:, None] for each in self._aims)
+        return needed(counts, means, told.cumsum(1) - told, sums.cumsum(1) - sums, left)
 
 
 def _float(array: np.ndarray) -> Tensor:

@@ -1,8 +1,8 @@
 """What is known of columns before anything is learned: scales of numbers, shares of categories and of what is there.
 
 Three numbers are added to the static ones of each patient: how many visits there are, and when the first and the last
-one are. So all are generated like any other number, and come from no patient. Between visits there are gaps, which are
-positive.
+one are. So all are generated like any other number, and come from no patient. So are `summaries` of the visits, where
+they are wanted. Between visits there are gaps, which are positive.
 
 On a stochastic scale numbers are uniform on [0, 1]; networks get them as normal scores, Φ⁻¹(u), on which squared errors
 are errors of a normal distribution. Numbers of a min-max scale are only centred.
@@ -22,6 +22,7 @@ from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Column, Schema
 from sfumato.synthesis.ehr_safe.min_max import MinMax
 from sfumato.synthesis.ehr_safe.normalise import Normaliser
+from sfumato.synthesis.ehr_safe.outline.summaries import summaries
 
 ADDED = 3
 VISITS, START, END = -3, -2, -1
@@ -37,14 +38,16 @@ class Scales:
 
     Attributes:
         schema: of the records.
-        static: of the numeric static columns, then of the number of visits and of the first and the last visit's time.
+        static: of the numeric static columns, then of the summaries, of the number of visits and of the first and the
+            last visit's time.
         temporal: of the numeric temporal columns.
         gap: of the time between visits.
         stochastic: whether the scales are stochastic.
+        summed: whether there are summaries.
         horizon: the latest time of a visit.
         pace: the mean gap, > 0.
         visits: mean number of visits.
-        static_rates: float64, share of patients with a value: numeric columns with the three added ones, categorical.
+        static_rates: float64, share of patients with a value: numeric columns with the added ones, categorical.
         rates: float64, share of visits with a value: numeric columns, then categorical ones.
         static_shares, shares: float64, of the categories among observed values, the columns side by side.
         empty: whether there are visits at which nothing was observed.
@@ -55,6 +58,7 @@ class Scales:
     temporal: tuple[Normaliser | MinMax, ...]
     gap: Normaliser | MinMax
     stochastic: bool
+    summed: bool
     horizon: float
     pace: float
     visits: float
@@ -66,7 +70,13 @@ class Scales:
 
     @classmethod
     def fit(
-        cls, data: EHRDataset, *, stochastic: bool = True, rounding: float | None = None, min_count: int = 1
+        cls,
+        data: EHRDataset,
+        *,
+        stochastic: bool = True,
+        rounding: float | None = None,
+        min_count: int = 1,
+        summed: bool = True,
     ) -> Self:
         """Look at all records.
 
@@ -75,6 +85,7 @@ class Scales:
             stochastic: stochastic normalisation; False for min-max.
             rounding, min_count: as for `Normaliser.fit`, of every stochastic scale; columns of whole numbers, visits
                 and times are not rounded.
+            summed: whether visits are summed up, too.
         """
 
         def scale(column: np.ndarray, whole: bool, coarse: float | None = None) -> Normaliser | MinMax:
@@ -91,18 +102,27 @@ class Scales:
         schema, first, last = data.schema, data.times[data.offsets[:-1]], data.times[data.offsets[1:] - 1]
         gaps = np.delete(np.diff(data.times, prepend=0.0), data.offsets[:-1])
         whole = bool((data.times == np.floor(data.times)).all())
-        added = [scale(data.lengths.astype(np.float64), True), scale(first, whole), scale(last, whole)]
+        temporal = scales(schema.temporal_numeric, data.numbers)
+        added = []
+        if summed:
+            sums = summaries(
+                data, scores_of(temporal, data.numbers, np.full(data.numbers.shape, 0.5), stochastic=stochastic)
+            )
+            added = [scale(column, False) for column in sums.T]
+        added += [scale(data.lengths.astype(np.float64), True), scale(first, whole), scale(last, whole)]
+        fixed = [data.static_numbers, *([sums] if summed else []), np.ones((len(data), ADDED))]
         seen = _observed(data.numbers, data.codes)
         return cls(
             schema=schema,
             static=(*scales(schema.static_numeric, data.static_numbers), *added),
-            temporal=tuple(scales(schema.temporal_numeric, data.numbers)),
+            temporal=tuple(temporal),
             gap=scale(gaps, whole),
             stochastic=stochastic,
+            summed=summed,
             horizon=float(data.times.max()),
             pace=float(gaps.mean()) if len(gaps) else 1.0,
             visits=float(data.lengths.mean()),
-            static_rates=_observed(static_numbers(data), data.static_codes).mean(axis=0),
+            static_rates=_observed(np.column_stack(fixed), data.static_codes).mean(axis=0),
             rates=seen.mean(axis=0),
             static_shares=_shares(schema.static_categorical, data.static_codes),
             shares=_shares(schema.temporal_categorical, data.codes),
@@ -111,9 +131,7 @@ class Scales:
 
     def scores(self, numbers: np.ndarray) -> np.ndarray:
         """Numbers in [0, 1] as networks see them."""
-        if self.stochastic:
-            return ndtri(np.clip(numbers, _EDGE, 1 - _EDGE))
-        return (numbers - 0.5) * _WIDTH
+        return _scores(numbers, stochastic=self.stochastic)
 
     def numbers(self, scores: np.ndarray) -> np.ndarray:
         """Scores as numbers in [0, 1]."""
@@ -179,10 +197,30 @@ class Scales:
         )
 
 
-def static_numbers(data: EHRDataset) -> np.ndarray:
-    """The numeric static columns, the number of visits, the first and the last time, float64 [n, static numbers]."""
+def _scores(numbers: np.ndarray, *, stochastic: bool) -> np.ndarray:
+    return ndtri(np.clip(numbers, _EDGE, 1 - _EDGE)) if stochastic else (numbers - 0.5) * _WIDTH
+
+
+def scores_of(
+    scales: Sequence[Normaliser | MinMax], values: np.ndarray, inside: np.ndarray, *, stochastic: bool
+) -> np.ndarray:
+    """The scores of values float64 [n, columns]; `inside`, of that shape, says where in its interval each lies."""
+    found = np.full(values.shape, np.nan)
+    for place, scale in enumerate(scales):
+        there = np.flatnonzero(~np.isnan(values[:, place]))
+        numbers = scale.draw(scale.places(values[there, place]), inside[there, place])
+        found[there, place] = _scores(numbers, stochastic=stochastic)
+    return found
+
+
+def static_numbers(data: EHRDataset, scales: Scales) -> np.ndarray:
+    """Numeric static columns, summaries, number of visits, first and last time, float64 [n, static numbers]."""
+    sums = np.empty((len(data), 0))
+    if scales.summed:
+        middle = np.full(data.numbers.shape, 0.5)
+        sums = summaries(data, scores_of(scales.temporal, data.numbers, middle, stochastic=scales.stochastic))
     first, last = data.times[data.offsets[:-1]], data.times[data.offsets[1:] - 1]
-    return np.column_stack([data.static_numbers, data.lengths, first, last])
+    return np.column_stack([data.static_numbers, sums, data.lengths, first, last])
 
 
 def _observed(numbers: np.ndarray, codes: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ goes on from its state ends bit for bit as if it had never stopped.
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -21,11 +22,26 @@ from sfumato.synthesis.ehr_safe.sequences import SequenceCodec
 from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
 from sfumato.training import Optimizer
 from sfumato.training.schedule import Schedule
+from sfumato.training.server import OptimizerFactory
 
 _ROWS = 256  # rows of categories a step
 _LONGEST_GRADIENT = 5.0  # of the sequential autoencoder: a rare one is a hundred times as long as the others
 _DRAWS = 4  # latent vectors of each patient, from different draws of the stochastic scales
 _ENCODED = 256  # patients that are encoded at once
+
+
+class Codes(Protocol):
+    """Rows of categories to learn from.
+
+    Attributes:
+        static_codes: int64 [n, categorical static columns], -1 where missing.
+        codes: int64 [visits, categorical temporal columns].
+    """
+
+    @property
+    def static_codes(self) -> np.ndarray: ...
+    @property
+    def codes(self) -> np.ndarray: ...
 
 
 class Categories:
@@ -37,7 +53,7 @@ class Categories:
         self,
         settings: EHRSafeSettings,
         codecs: tuple[CategoryCodec, CategoryCodec],
-        records: Records,
+        records: Codes,
         source: RandomSource,
     ) -> None:
         self._source = source
@@ -126,14 +142,9 @@ class Adversaries:
         self._settings, self._generator, self._critic = settings, generator, critic
         self._latents, self._source = latents, source
         self.steps = settings.gan_steps
-        self._makes = Learner(generator, self._optimizer, average_decay=settings.average_decay)
-        self._judges = Learner(critic, self._optimizer)
-
-    def _optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        rate = self._settings.gan_learning_rate
-        if self._settings.gan_optimizer == "rmsprop":
-            return torch.optim.RMSprop(parameters, rate)
-        return torch.optim.Adam(parameters, rate, betas=(0.0, 0.9))  # Gulrajani et al., table 1
+        falls = Schedule(kind="cosine", rounds=self.steps)
+        self._makes = Learner(generator, gan_optimizer(settings), schedule=falls, average_decay=settings.average_decay)
+        self._judges = Learner(critic, gan_optimizer(settings))
 
     def step(self, index: int) -> dict[str, float]:
         """Several steps of the critic, one of the generator."""
@@ -157,6 +168,18 @@ class Adversaries:
     def settle(self) -> None:
         """The generator's average is what draws."""
         self._makes.settle()
+
+
+def gan_optimizer(settings: EHRSafeSettings) -> OptimizerFactory:
+    """The optimiser of either side."""
+
+    def make(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        if settings.gan_optimizer == "rmsprop":
+            return torch.optim.RMSprop(parameters, settings.gan_learning_rate)
+        # Gulrajani et al., table 1
+        return torch.optim.Adam(parameters, settings.gan_learning_rate, betas=(0.0, 0.9))
+
+    return make
 
 
 def latents_of(codec: SequenceCodec, records: Records, source: RandomSource) -> Tensor:

@@ -22,11 +22,12 @@ from sfumato.synthesis.blocks import BLOCK, in_blocks
 from sfumato.synthesis.ehr_safe.calibration import EVEN, RowCalibration, knots_of
 from sfumato.synthesis.ehr_safe.given import Given
 from sfumato.synthesis.ehr_safe.networks import Networks
-from sfumato.synthesis.ehr_safe.scales import ADDED, Scales
+from sfumato.synthesis.ehr_safe.scales import Scales
 from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
 from sfumato.synthesis.ehr_safe.teller import RowsDrawn, Teller, VisitsDrawn
 
 _PASSES = 12  # of the calibration
+_STATIC_PASSES, _STATIC_PATIENTS = 5, 5  # of static columns alone: little is drawn, so more patients
 _STRIDE = 0.3  # of shifts that move what follows; with 1 they swing
 
 
@@ -74,6 +75,7 @@ class Synthesizer:
             calibration=RowCalibration.none(len(scales.rates), networks.temporal.total),
             gap_knots=None,
         )
+        teller = _settled(teller, networks, source, settings.calibrated_on)
         best, least = teller, float("inf")
         for turn in range(_PASSES + 1):
             progress(turn, _PASSES + 1)
@@ -82,11 +84,11 @@ class Synthesizer:
             generator = torch.Generator().manual_seed(source.seed64("ehr calibration", turn))
             last = turn == _PASSES
             tried = best if last else teller
-            statics, visits = _trial(tried, networks, generator, settings.calibrated_on * (3 if last else 1))
-            improved = _improved(tried, statics, visits)
+            visits = _trial(tried, networks, generator, settings.calibrated_on * (3 if last else 1))
+            improved = _improved(tried, visits)
             if last:  # of what was the best, and only what moves nothing
                 maps = replace(best.calibration, knots=improved.calibration.knots)
-                teller = replace(best, static_calibration=improved.static_calibration, calibration=maps)
+                teller = replace(best, calibration=maps)
                 break
             if (error := _error(tried, visits)) < least:
                 best, least = tried, error
@@ -132,7 +134,7 @@ class Synthesizer:
         """Latent vectors and static columns that meet the conditions."""
 
         def draw(size: int) -> tuple[tuple[Tensor, RowsDrawn], np.ndarray, np.ndarray]:
-            latent = self.networks.generator.drawn(size, generator)
+            latent = self.networks.drawn(size, generator)
             statics = self.teller.statics(latent, generator)
             return (latent, statics), *self._static_columns(statics)
 
@@ -144,7 +146,7 @@ class Synthesizer:
 
     def _static_columns(self, statics: RowsDrawn) -> tuple[np.ndarray, np.ndarray]:
         """Numbers and codes of the static columns, NaN and -1 for missing."""
-        return self.teller.static_values(statics)[:, :-ADDED], statics.codes.numpy()
+        return self.teller.static_values(statics)[:, : len(self.scales.schema.static_numeric)], statics.codes.numpy()
 
     def _records(self, latent: Tensor, statics: RowsDrawn, generator: torch.Generator, first: int) -> EHRDataset:
         visits = self.teller.visits(latent, statics, generator)
@@ -214,12 +216,31 @@ class Synthesizer:
         return cls.of(read_tensors(file), facts)
 
 
-def _trial(teller: Teller, networks: Networks, generator: torch.Generator, count: int) -> tuple[RowsDrawn, VisitsDrawn]:
+def _settled(teller: Teller, networks: Networks, source: RandomSource, count: int) -> Teller:
+    """The teller with static columns calibrated; all else is told by them, so they come first."""
+    for turn in range(_STATIC_PASSES):
+        generator = torch.Generator().manual_seed(source.seed64("ehr static calibration", turn))
+        with torch.inference_mode():
+            rows = teller.statics(networks.drawn(count * _STATIC_PATIENTS, generator), generator)
+        scales = teller.scales
+        improved = teller.static_calibration.improved(
+            raw=rows.raw if scales.stochastic else None,
+            seen=rows.seen,
+            codes=rows.codes,
+            sizes=teller.static.sizes,
+            rates=scales.static_rates if teller.masks else np.ones_like(scales.static_rates),
+            shares=scales.static_shares,
+            stride=1.0,
+        )
+        teller = replace(teller, static_calibration=improved)
+    return teller
+
+
+def _trial(teller: Teller, networks: Networks, generator: torch.Generator, count: int) -> VisitsDrawn:
     """Records to calibrate on."""
     with torch.inference_mode():
-        latent = networks.generator.drawn(count, generator)
-        statics = teller.statics(latent, generator)
-        return statics, teller.visits(latent, statics, generator)
+        latent = networks.drawn(count, generator)
+        return teller.visits(latent, teller.statics(latent, generator), generator)
 
 
 def _error(teller: Teller, visits: VisitsDrawn) -> float:
@@ -229,24 +250,19 @@ def _error(teller: Teller, visits: VisitsDrawn) -> float:
     return wrong + abs(float(visits.lengths.mean()) / teller.scales.visits - 1.0)
 
 
-def _improved(teller: Teller, statics: RowsDrawn, visits: VisitsDrawn) -> Teller:
-    """A teller whose shares are nearer to those in its scales."""
-    scales, found = teller.scales, []
-    for calibration, rows, codec, rates, shares, stride in (
-        (teller.static_calibration, statics, teller.static, scales.static_rates, scales.static_shares, 1.0),
-        (teller.calibration, visits.rows, teller.temporal, scales.rates, scales.shares, _STRIDE),
-    ):
-        improved = calibration.improved(
-            raw=rows.raw if scales.stochastic else None,
-            seen=rows.seen,
-            codes=rows.codes,
-            sizes=codec.sizes,
-            rates=rates if teller.masks else np.ones_like(rates),
-            shares=shares,
-            stride=stride,
-        )
-        found.append(improved)
+def _improved(teller: Teller, visits: VisitsDrawn) -> Teller:
+    """A teller whose shares among visits are nearer to those in its scales."""
+    scales = teller.scales
+    calibration = teller.calibration.improved(
+        raw=visits.rows.raw if scales.stochastic else None,
+        seen=visits.rows.seen,
+        codes=visits.rows.codes,
+        sizes=teller.temporal.sizes,
+        rates=scales.rates if teller.masks else np.ones_like(scales.rates),
+        shares=scales.shares,
+        stride=_STRIDE,
+    )
     gaps = teller.gap_knots
     if scales.stochastic:
         gaps = torch.lerp(EVEN if gaps is None else gaps, knots_of(visits.raw_gaps), _STRIDE)
-    return replace(teller, static_calibration=found[0], calibration=found[1], gap_knots=gaps)
+    return replace(teller, calibration=calibration, gap_knots=gaps)

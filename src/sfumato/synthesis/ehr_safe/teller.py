@@ -5,7 +5,7 @@ are positive and leave room for those that follow.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,10 +15,11 @@ from sfumato.synthesis.ehr_safe.calibration import RowCalibration, mapped
 from sfumato.synthesis.ehr_safe.categories import CategoryCodec
 from sfumato.synthesis.ehr_safe.min_max import MinMax
 from sfumato.synthesis.ehr_safe.normalise import Normaliser
+from sfumato.synthesis.ehr_safe.outline.spans import Spans
+from sfumato.synthesis.ehr_safe.outline.summaries import OF_NUMBERS, aims, brought, needed
 from sfumato.synthesis.ehr_safe.records import Before, clock
-from sfumato.synthesis.ehr_safe.scales import Scales
-from sfumato.synthesis.ehr_safe.sequences import Rows, SequenceCodec
-from sfumato.synthesis.ehr_safe.times.spans import Spans
+from sfumato.synthesis.ehr_safe.scales import ADDED, END, START, VISITS, Scales, scores_of
+from sfumato.synthesis.ehr_safe.sequences import Fixed, Opened, Rows, SequenceCodec
 
 _REDRAWN = 8  # times that a visit without any value is drawn anew, or a gap that is too long
 
@@ -89,19 +90,56 @@ class Teller:
 
     def statics(self, latent: Tensor, generator: torch.Generator) -> RowsDrawn:
         """The static columns of latent vectors [n, latent]."""
-        body, _, _ = self.codec.opened(latent)
+        body = self.codec.from_latent(latent)
         return self._rows(
-            self.codec.static_rows, body, self.static, self.static_calibration, generator, may_be_empty=True
+            self.codec.static_rows, body, None, self.static, self.static_calibration, generator, may_be_empty=True
         )
 
     def visits(self, latent: Tensor, statics: RowsDrawn, generator: torch.Generator) -> VisitsDrawn:
         """All visits of latent vectors [n, latent] whose static columns were drawn."""
-        spans = Spans.of(self.static_values(statics), self.scales)
+        values, scales = self.static_values(statics), self.scales
+        spans = Spans.of(
+            *values[:, [VISITS, START, END]].T,
+            horizon=scales.horizon,
+            least=scales.least_gap,
+            middle=float(scales.gaps(np.zeros(1))[0]),
+        )
         order = np.argsort(-spans.visits, kind="stable")
-        told = _Telling(self, latent[torch.from_numpy(order)], spans.at(order))
+        wanted = None
+        if scales.summed:
+            sums = values[order, len(scales.schema.static_numeric) : -ADDED]
+            counts, means = aims(sums, scales.schema, spans.visits[order])
+            wanted = torch.from_numpy(counts).float(), torch.from_numpy(means).float()
+        told = _Telling(self, self._opened(latent, statics, torch.from_numpy(order)), spans.at(order), wanted)
         for step in range(int(spans.visits.max())):
             told.step(step, generator)
-        return told.gathered(order)
+        found = told.gathered(order)
+        return self._brought(found, values, generator) if scales.summed else found
+
+    def _brought(self, visits: VisitsDrawn, values: np.ndarray, generator: torch.Generator) -> VisitsDrawn:
+        """Visits whose numbers come to what the static values say, column by column."""
+        schema, starts = self.scales.schema, np.cumsum(visits.lengths) - visits.lengths
+        first, columns = len(schema.static_numeric), len(self.scales.temporal)
+        parts = values[:, first : first + OF_NUMBERS * columns].reshape(-1, columns, OF_NUMBERS)
+        stochastic = self.scales.stochastic
+        inside = (
+            torch.rand(3, *parts.shape[:2], generator=generator).double().numpy()
+        )  # all in the middle would be steps
+        ends = [
+            scores_of(self.scales.temporal, parts[:, :, 2 + at], inside[at], stochastic=stochastic) for at in range(3)
+        ]
+        wanted = np.stack([parts[:, :, 1], *ends], axis=2)
+        raw, seen = visits.rows.raw.double().numpy(), visits.rows.seen.numpy() > 0
+        moved = [brought(raw[:, at], seen[:, at], starts, wanted[:, at]) for at in range(columns)]
+        if not moved:
+            return visits
+        return replace(visits, rows=replace(visits.rows, raw=torch.from_numpy(np.stack(moved, axis=1)).float()))
+
+    def _opened(self, latent: Tensor, statics: RowsDrawn, order: Tensor) -> Opened:
+        numbers = statics.raw.shape[1]
+        scores = [self.static_calibration.mapped(statics.raw[:, place], place) for place in range(numbers)]
+        scores = torch.stack(scores, dim=1) * statics.seen[:, :numbers]
+        return self.codec.opened(latent[order], scores[order], statics.seen[order], statics.codes[order])
 
     def static_values(self, statics: RowsDrawn) -> np.ndarray:
         """Numbers in their columns' units, float64 [n, static numbers], NaN for missing."""
@@ -125,6 +163,7 @@ class Teller:
         self,
         heads: Rows,
         x: Tensor,
+        fixed: Fixed,
         categories: CategoryCodec,
         calibration: RowCalibration,
         generator: torch.Generator,
@@ -132,12 +171,12 @@ class Teller:
         may_be_empty: bool,
     ) -> RowsDrawn:
         """One row each: what is observed, categories, numbers."""
-        seen = self._seen(heads, x, calibration, generator, may_be_empty=may_be_empty)
+        seen = self._seen(heads, x, fixed, calibration, generator, may_be_empty=may_be_empty)
         columns = heads.number_chain.weight.shape[0]
         found = heads.embedding(torch.cat([x, seen], dim=1))
         codes = categories.drawn(categories.logits(found) + calibration.categories, generator)
         codes = torch.where(seen[:, columns:] > 0, codes, -1)
-        mean, spread = heads.number_parts(x, seen, categories.encode(codes))
+        mean, spread = heads.number_parts(x, seen, categories.encode(codes), fixed)
         # column by column in memory, as they are drawn
         moved = (spread * torch.randn(mean.shape, generator=generator)).T.contiguous()
         there = seen[:, :columns].T.contiguous()
@@ -145,12 +184,19 @@ class Teller:
         return RowsDrawn(raw, codes, seen)
 
     def _seen(
-        self, heads: Rows, x: Tensor, calibration: RowCalibration, generator: torch.Generator, *, may_be_empty: bool
+        self,
+        heads: Rows,
+        x: Tensor,
+        fixed: Fixed,
+        calibration: RowCalibration,
+        generator: torch.Generator,
+        *,
+        may_be_empty: bool,
     ) -> Tensor:
         """What is observed, float [n, columns]."""
         if not self.masks:
             return torch.ones(len(x), heads.mask_chain.weight.shape[0])
-        base = heads.masks(x) + calibration.masks
+        base = heads.mask_base(x, fixed) + calibration.masks
 
         def drawn(part: Tensor) -> Tensor:
             coins = torch.rand(part.shape[1], part.shape[0], generator=generator)
@@ -171,16 +217,18 @@ class Teller:
 class _Telling:
     """The visits of some patients, those with most visits first, while they are drawn."""
 
-    def __init__(self, teller: Teller, latent: Tensor, spans: Spans) -> None:
+    def __init__(self, teller: Teller, opened: Opened, spans: Spans, wanted: tuple[Tensor, Tensor] | None) -> None:
+        self._wanted = wanted
         self._teller, self._scales, self._spans = teller, teller.scales, spans
-        _, self._state, self._context = teller.codec.opened(latent)
-        count, numbers = len(latent), teller.codec.sizes.numbers
+        self._state, self._context, self._fixed = opened.state, opened.context, opened.fixed
+        count, numbers = len(opened.context), teller.codec.sizes.numbers
         categories = len(teller.temporal.sizes)
         self._elapsed, self._end = spans.start.copy(), torch.from_numpy(spans.end)
         self._last_scores = torch.zeros(count, numbers)
         self._last_codes = torch.full((count, categories), -1)
         self._last_times = torch.zeros(count, numbers + categories, dtype=torch.float64)
         self._known = torch.zeros(count, numbers + categories)
+        self._told, self._sums = torch.zeros(count, numbers + categories), torch.zeros(count, numbers)
         self._seen = torch.zeros(count, numbers + categories)
         self._gap = torch.zeros(count)
         self._found: list[tuple[np.ndarray, RowsDrawn, Tensor]] = []
@@ -195,7 +243,13 @@ class _Telling:
         raw, gap = self._waited(x, step, generator) if step else (torch.zeros(0), torch.zeros(now))
         x = torch.cat([x, gap[:, None]], dim=1)
         rows = teller._rows(
-            codec.visit_rows, x, teller.temporal, teller.calibration, generator, may_be_empty=self._scales.empty
+            codec.visit_rows,
+            x,
+            None if self._fixed is None else (self._fixed[0][:now], self._fixed[1][:now]),
+            teller.temporal,
+            teller.calibration,
+            generator,
+            may_be_empty=self._scales.empty,
         )
         self._remember(rows, gap)
         self._found.append((self._elapsed[:now].copy(), rows, raw))
@@ -232,6 +286,7 @@ class _Telling:
             known=self._known[:now],
             waited=waited * self._known[:now],
             seen=self._seen[:now],
+            needed=self._needed(now, left),
             gap=self._gap[:now],
             clock=clock(
                 elapsed.float(), self._end[:now].float(), left, torch.full((now,), float(step == 0)), self._scales
@@ -247,6 +302,14 @@ class _Telling:
         self._last_times[:now] = torch.where(there, times, self._last_times[:now])
         self._known[:now] = torch.maximum(self._known[:now], rows.seen)
         self._seen[:now], self._gap[:now] = rows.seen, gap
+        self._told[:now] += rows.seen
+        self._sums[:now] += rows.raw * rows.seen[:, :numbers]
+
+    def _needed(self, now: int, left: Tensor) -> Tensor:
+        if self._wanted is None:
+            return torch.zeros(now, 0)
+        counts, means = (each[:now] for each in self._wanted)
+        return needed(counts, means, self._told[:now], self._sums[:now], left)
 
     def gathered(self, order: np.ndarray) -> VisitsDrawn:
         """All visits, each patient's together, the patients as they were given."""

@@ -9,8 +9,6 @@ from typing import Self
 
 import numpy as np
 
-from sfumato.synthesis.ehr_safe.scales import END, START, VISITS, Scales
-
 
 @dataclass(frozen=True, eq=False)
 class Spans:
@@ -29,24 +27,24 @@ class Spans:
     least: float
 
     @classmethod
-    def of(cls, values: np.ndarray, scales: Scales) -> Self:
+    def of(
+        cls, visits: np.ndarray, start: np.ndarray, end: np.ndarray, *, horizon: float, least: float, middle: float
+    ) -> Self:
         """What was drawn, made possible.
 
         The number of visits stays where they fit before the horizon at all. An end that is too early for them moves:
         just as far as they need, or, where it is not after the first visit, to where gaps of middle length lead.
 
         Args:
-            values: float64 [n, static numbers], of `Teller.static_values`.
-            scales: of the records.
+            visits, start, end: float64 [n], as they were drawn; NaN for no idea.
+            horizon: the latest time of any visit.
+            least, middle: the smallest gap and one of middle length, > 0.
         """
-        visits = np.maximum(np.nan_to_num(np.round(values[:, VISITS]), nan=1.0), 1.0)
-        start = np.clip(np.nan_to_num(values[:, START]), 0.0, scales.horizon)
-        least = scales.least_gap
-        visits = np.minimum(visits, np.floor((scales.horizon - start) / least) + 1)
+        visits = np.maximum(np.nan_to_num(np.round(visits), nan=1.0), 1.0)
+        start, end = np.clip(np.nan_to_num(start), 0.0, horizon), np.nan_to_num(end)
+        visits = np.minimum(visits, np.floor((horizon - start) / least) + 1)
         gaps = visits - 1
-        end = np.nan_to_num(values[:, END])
-        middle = float(scales.gaps(np.zeros(1))[0])
-        end = np.where(end > start, end, np.minimum(start + gaps * middle, scales.horizon))
+        end = np.where(end > start, end, np.minimum(start + gaps * middle, horizon))
         end = np.where(gaps > 0, np.maximum(end, start + gaps * least), start)
         return cls(visits.astype(np.int64), start, end, least)
 

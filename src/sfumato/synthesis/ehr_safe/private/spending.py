@@ -1,0 +1,114 @@
+"""How epsilon is divided, and the noise of each part: three parts of one budget, composed exactly.
+
+The tables alone cost `table_share` of epsilon; tables and autoencoder together 1 - `gan_share` of it; all three cost
+epsilon, all at the same delta. Each noise multiplier is the least with which that is so, by the accountant that writes
+the statement. Everything follows from the plan, the schema and the public number of patients.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Self
+
+from sfumato import accounting as acc
+from sfumato._check import InputError
+from sfumato.accounting.statement.delta import default_delta
+from sfumato.clipping import ConstantClipNorm
+from sfumato.data.ehr.schema import Schema
+from sfumato.mechanisms.gaussian import IndependentGaussian
+from sfumato.sampling import OwnClients, PoissonSampling
+from sfumato.synthesis.ehr_safe.private.counting import Counting
+from sfumato.synthesis.ehr_safe.private.grids import Grids
+from sfumato.synthesis.ehr_safe.private.tables import Tables
+from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
+from sfumato.training.private_sum import PrivateSum
+
+SEQUENCES, GAN = "sequences", "gan"
+"""What the ledger calls the rounds of the autoencoder and those of the critic."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """What a run releases, in this order.
+
+    Attributes:
+        tables: the noisy counts.
+        sequences: rounds of the autoencoder.
+        gan: rounds of the critic.
+        delta: of the guarantee.
+        epsilons: what the tables cost, what they and the autoencoder cost, and what all cost, as planned.
+    """
+
+    tables: Tables
+    sequences: PrivateSum
+    gan: PrivateSum
+    delta: float
+    epsilons: tuple[float, float, float]
+
+    @classmethod
+    def of(cls, settings: EHRSafeSettings, schema: Schema, population: int) -> Self:
+        """What follows from a plan with epsilon, a public schema and a public number of patients.
+
+        Raises:
+            InputError: a column has no range, or a batch is larger than the population.
+        """
+        assert settings.epsilon is not None
+        assert settings.horizon is not None
+        for name in ("batch_size", "gan_batch_size"):
+            if getattr(settings, name) > population:
+                raise InputError(
+                    f"{name} must be at most the {population:,} patients of the records, got "
+                    f"{getattr(settings, name)}; lower it"
+                )
+        grids = Grids.of(schema, cells=settings.cells, max_visits=settings.max_visits, horizon=settings.horizon)
+        rounds = settings.epochs * -(-population // settings.batch_size)
+        judged = settings.gan_steps * settings.critic_steps
+        delta = default_delta(population) if settings.delta is None else settings.delta
+        first, second, last = _shares(settings.epsilon, settings.table_share, settings.gan_share)
+        rates = (settings.batch_size / population, settings.gan_batch_size / population)
+        noise = _noise((first, second, last), delta, rates, (rounds, judged))
+        return cls(
+            tables=Tables(
+                counting=Counting(schema, grids, settings.max_visits),
+                noise_multiplier=noise[0],
+                horizon=settings.horizon,
+            ),
+            sequences=_rounds(settings.batch_size, population, settings.clip_norm, noise[1], rounds),
+            gan=_rounds(settings.gan_batch_size, population, settings.gan_clip_norm, noise[2], judged),
+            delta=delta,
+            epsilons=(first, second, last),
+        )
+
+    def event(self) -> acc.Event:
+        """All of it, for one patient."""
+        return self.tables.event() + self.sequences.event(self.sequences.rounds) + self.gan.event(self.gan.rounds)
+
+
+def _shares(epsilon: float, tables: float, gan: float) -> tuple[float, float, float]:
+    return epsilon * tables, epsilon * (1.0 - gan), epsilon
+
+
+@lru_cache(maxsize=32)
+def _noise(
+    epsilons: tuple[float, float, float], delta: float, rates: tuple[float, float], rounds: tuple[int, int]
+) -> tuple[float, float, float]:
+    """The noise multipliers of the three parts."""
+    tables = acc.calibrate(acc.Gaussian, epsilon=epsilons[0], delta=delta)
+    first = acc.Gaussian(tables)
+    sequences = acc.calibrate(
+        lambda z: first + acc.Gaussian(z).poisson(rates[0]) * rounds[0], epsilon=epsilons[1], delta=delta
+    )
+    second = first + acc.Gaussian(sequences).poisson(rates[0]) * rounds[0]
+    gan = acc.calibrate(
+        lambda z: second + acc.Gaussian(z).poisson(rates[1]) * rounds[1], epsilon=epsilons[2], delta=delta
+    )
+    return tables, sequences, gan
+
+
+def _rounds(batch: int, population: int, clip_norm: float, noise_multiplier: float, rounds: int) -> PrivateSum:
+    return PrivateSum(
+        sampler=PoissonSampling(sampling_rate=batch / population, population=population),
+        grouping=OwnClients(clients=batch),
+        bound=ConstantClipNorm(clip_norm=clip_norm),
+        mechanism=IndependentGaussian(noise_multiplier=noise_multiplier),
+        rounds=rounds,
+    )

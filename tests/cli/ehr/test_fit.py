@@ -1,0 +1,264 @@
+"""`sfumato ehr fit`: it learns as the library does, stops and goes on, holds patients out, and refuses in one line."""
+
+import dataclasses
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ehr_records import assert_same
+from sfumato import data
+from sfumato.algorithms import SYNTHETIC
+from sfumato.cli.ehr.folder import read_folder, write_folder
+from sfumato.synthesis import EHRSafe, Synthesizer
+
+SAVED = ("model.safetensors", "statement.json", "ledger.jsonl", "metrics.jsonl")
+SETTINGS: dict[str, Any] = {
+    "epochs": 2, "gan_steps": 20, "category_steps": 10, "hidden": 12, "latent": 8, "gan_hidden": 16, "noise": 8,
+    "embedding": 4, "static_embedding": 4, "gan_batch_size": 32, "calibrated_on": 60, "seed": 3,
+}  # fmt: skip
+
+
+def test_the_command_learns_as_the_library_does_from_those_who_are_not_held_out(patients, learned, tmp_path):
+    kept, held_out = read_folder(patients).split(0.4, seed=0)
+    plan = EHRSafe(**SETTINGS)
+    ours = plan.fit(kept, out=tmp_path / "run").synthesizer
+    assert ours is not None
+    (made,) = ours.sample(30, seed=1)
+    (theirs,) = Synthesizer.load(learned).sample(30, seed=1)
+    assert made.fingerprint() == theirs.fingerprint()
+    assert held_out.ids
+
+
+def test_help_tells_every_field_of_each_plan_once(sfumato):
+    for name, algorithm in SYNTHETIC.items():
+        told = sfumato("ehr", "fit", "--model", name, "--help-all").out
+        options = re.findall(r"^[│ ] --([a-z0-9-]+)", told, re.MULTILINE)
+        for field in dataclasses.fields(algorithm.load()):
+            assert options.count(field.name.replace("_", "-")) == 1, field.name
+        assert sfumato("ehr", "fit", "--model", name, "--help").code == 0
+
+
+@pytest.mark.parametrize("name", SYNTHETIC)
+def test_every_plan_learns_makes_records_and_goes_on(sfumato, patients, tmp_path, name):
+    known = {field.name for field in dataclasses.fields(SYNTHETIC[name].load())}
+    quick = {field: value for field, value in {**SETTINGS, "steps": 5}.items() if field in known}
+    words = [word for field, value in quick.items() for word in (f"--{field.replace('_', '-')}", value)]
+    out = tmp_path / "run"
+    assert sfumato("ehr", "fit", "--model", name, "--data", patients, *words, "--out", out).code == 0
+    assert json.loads((out / "plan.json").read_text())["plan"] == name
+    for layout in ("parquet", "meds"):
+        draw = ("ehr", "sample", "--model", out, "--count", 20, "--given", "sex=f", "--format", layout)
+        assert sfumato(*draw, "--to", tmp_path / layout).code == 0
+        assert len(read_folder(tmp_path / layout)) == 20
+    before = (out / "model.safetensors").read_bytes()
+    assert json.loads(sfumato("ehr", "fit", "--resume", out, "--json").out)["already"] is True
+    assert (out / "model.safetensors").read_bytes() == before
+
+
+def test_a_dry_run_promises_what_the_run_states_and_writes_nothing(sfumato, patients, learned, small, tmp_path):
+    words = ("ehr", "fit", "--data", patients, *small, "--seed", 3, "--holdout-share", 0.4, "--out", tmp_path / "run")
+    told = json.loads(sfumato(*words, "--holdout-to", tmp_path / "held", "--dry-run", "--json").out)
+    assert told["statement"] == {**json.loads((learned / "statement.json").read_text()), "ledger": None}
+    assert told["patients"] == {"learned": 56, "held_out": 64}
+    assert "nothing was learned or written" in sfumato(*words, "--dry-run").out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_those_who_are_held_out_are_written_for_their_owner_alone(sfumato, patients, small, tmp_path):
+    words = ("ehr", "fit", "--data", patients, *small, "--out", tmp_path / "run", "--holdout-to", tmp_path / "held")
+    told = sfumato(*words, "--json")
+    assert told.code == 0, told.err
+    learned, held_out = read_folder(patients).split(0.25, seed=0)
+    assert_same(read_folder(tmp_path / "held"), held_out)
+    assert (tmp_path / "held").stat().st_mode & 0o077 == 0
+    assert json.loads(told.out)["patients"] == {"learned": len(learned), "held_out": len(held_out)}
+    assert (tmp_path / "run" / "records.json").stat().st_mode & 0o077 == 0
+    for name in held_out.ids:  # nobody's name or value is in what may be published
+        assert name not in (tmp_path / "run" / "plan.json").read_text()
+    again = sfumato(*words[:-3], tmp_path / "other", "--holdout-to", tmp_path / "held")
+    assert "held is there already; name a new folder" in again.line
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(sfumato, process, patients, small, tmp_path, stop):
+    words = ("ehr", "fit", "--data", patients, *small, "--gan-steps", 300, "--seed", 5, "--checkpoint-minutes", 0)
+    out = tmp_path / "stopped"
+    child = process(*words, "--out", out)
+    _wait_for(out / "metrics.jsonl", child, '"gan"')
+    child.send_signal(stop)
+    code = child.wait()
+    assert not (out / "records.json").exists(), "the run was not stopped in time"
+    if stop == signal.SIGINT:
+        assert code == 130
+        assert f"stopped; go on with: sfumato ehr fit --resume {out}" in child.errors
+        assert "Stopped before it could make records." in sfumato("report", out).out
+        assert "the run has not ended" in sfumato("ehr", "sample", "--model", out, "--count", 1, "--to", "x").line
+    assert sfumato("ehr", "fit", "--resume", out).code == 0
+    assert sfumato(*words, "--out", tmp_path / "undisturbed").code == 0
+    for name in SAVED:
+        assert (out / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes(), name
+    again = json.loads(sfumato("ehr", "fit", "--resume", out, "--json").out)
+    assert again["already"] is True
+
+
+def _wait_for(file: Path, child, words: str) -> None:
+    for _ in range(6000):
+        if file.exists() and words in file.read_text():
+            return
+        assert child.poll() is None, child.errors
+        time.sleep(0.01)
+    raise AssertionError(f"{words} did not come")
+
+
+def test_a_run_does_not_go_on_with_other_records_or_under_another_plan(sfumato, learned, patients, tmp_path, contents):
+    before = contents(learned)
+    write_folder(read_folder(patients).take(range(100)), tmp_path / "fewer", "csv", synthetic=False)
+    told = sfumato("ehr", "fit", "--resume", learned, "--data", tmp_path / "fewer").line
+    assert "is from another plan, model or data set" in told
+    assert "hidden 12 → 16" in sfumato("ehr", "fit", "--resume", learned, "--hidden", 16).line
+    assert contents(learned) == before
+
+
+def test_a_fit_that_diverges_says_so_and_keeps_its_last_good_checkpoint(sfumato, patients, small, tmp_path):
+    words = ("ehr", "fit", "--data", patients, *small, "--learning-rate", 1e30, "--no-category-encoder")
+    told = sfumato(*words, "--checkpoint-minutes", 0, "--out", tmp_path / "run").line
+    assert "the stage 'sequences' diverged in step" in told
+    assert "lower learning_rate" in told
+    assert (tmp_path / "run" / "checkpoint" / "state.safetensors").exists()
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("layout", ["parquet", "csv", "meds", "events"])
+def test_every_layout_that_is_written_is_learned_from(sfumato, patients, small, tmp_path, layout):
+    write_folder(read_folder(patients), tmp_path / "again", layout, synthetic=False)
+    told = sfumato("ehr", "fit", "--data", tmp_path / "again", *small, "--dry-run", "--json")
+    assert told.code == 0, told.err
+    assert sum(json.loads(told.out)["patients"].values()) == 120
+
+
+def test_a_table_of_events_and_one_of_visits_are_learned_from(sfumato, patients, small, tmp_path):
+    records = read_folder(patients)
+    data.write_ehr_events(records, tmp_path / "events.parquet")
+    columns = ("--id", "patient", "--time", "day", "--outcome", "died", "--categorical", "stage")
+    told = sfumato("ehr", "fit", "--events", tmp_path / "events.parquet", *columns, *small, "--dry-run", "--json")
+    assert told.code == 0, told.err
+    assert sum(json.loads(told.out)["patients"].values()) == 120
+    visits = ("--data", patients / "visits.csv", "--static", patients / "static.csv")
+    told = sfumato("ehr", "fit", *visits, *columns, *small, "--dry-run", "--json")
+    assert told.code == 0, told.err
+
+
+@pytest.mark.shared
+def test_the_challenge_of_2012_and_mimic_iv_are_learned_from(sfumato, shared, small):
+    challenge = ("--physionet2012", shared / "physionet2012_set_a.parquet")
+    outcomes = ("--outcomes", shared / "physionet2012_outcomes_a.txt")
+    told = json.loads(sfumato("ehr", "fit", *challenge, *outcomes, *small, "--dry-run", "--json").out)
+    assert sum(told["patients"].values()) == 3997
+    mimic = ("--mimic-iv", shared / "mimic_iv_demo", "--items", 50809, 50912, "--hours", 48)
+    told = json.loads(sfumato("ehr", "fit", *mimic, *small, "--dry-run", "--json").out)
+    assert sum(told["patients"].values()) > 100
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "which records? give one of --data, --events, --physionet2012, --mimic-iv, got none of them"),
+        (("--data", "x", "--events", "y"), "got --data and --events"),
+        (("--data", "nowhere"), "nowhere"),
+        (("--physionet2012", "x"), "--physionet2012 needs the file of outcomes"),
+        (("--data", "{data}", "--hours", 3), "--hours is for --mimic-iv, not for a folder of tables; leave it out"),
+        (("--data", "{data}", "--holdout-share", 1), "holdout_share must be a share"),
+        (("--data", "{data}", "--holdout-share", 0, "--holdout-to", "x"), "--holdout-share 0 holds out nobody"),
+        (("--data", "{data}", "--holdout-share", 1e-9), "cannot be split with share=1e-09"),
+        (("--data", "{data}", "--id", "patient"), "which columns are the patient and the time? give --id and --time"),
+        (("--data", "{data}", "--epochs", 0), "epochs must be a whole number >= 1"),
+        (("--data", "{data}", "--model", "ehr_saef"), "--model must be one of ehr_safe"),
+        (("--data", "{data}", "--checkpoint-minutes", -1), "checkpoint_minutes must be"),
+        (("--events", "x", "--codes", "a", "--most", 3), "--most chooses by number; give it or --codes, not both"),
+        (("--resume", "nowhere"), "nowhere holds no plan.json"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(sfumato, patients, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    outcome = sfumato("ehr", "fit", *(str(word).format(data=patients) for word in words))
+    assert said in outcome.line
+    assert os.listdir(tmp_path) == []
+
+
+GOOD = pd.DataFrame(
+    {
+        "who": [f"p{i // 3}" for i in range(60)],
+        "day": [i % 3 for i in range(60)],
+        "x": [i * 7 % 11 for i in range(60)],
+        "ward": [("east", "west")[i * 5 % 3 % 2] for i in range(60)],
+        "died": [("no", "yes")[i // 3 % 2] for i in range(60)],
+    }
+).astype(object)
+
+
+def _with(row: int, column: str, value: object) -> pd.DataFrame:
+    frame = GOOD.copy()
+    frame.loc[row, column] = value
+    return frame
+
+
+BAD = {
+    "a time twice": (_with(1, "day", 0), "two visits at one time"),
+    "times that go back": (_with(1, "day", 5), "--unsorted sort"),
+    "a negative time": (_with(0, "day", -1), "-1"),
+    "one value": (GOOD.assign(x=3), "'x' is '3' in all 60 rows"),
+    "nothing but missing values": (GOOD.assign(x=None), "'x' has no value in 60 rows; name it in --drop"),
+    "ten thousand categories": (
+        pd.concat([GOOD.assign(who=GOOD.who + str(i), ward=[f"w{i}-{j}" for j in range(60)]) for i in range(167)]),
+        "'ward' has more than 1,000 different texts",
+    ),
+    "mixed kinds": (_with(4, "x", "high"), "'x' is 'high' at"),
+    "one patient": (GOOD[:3].drop(columns=["died"]), "there is one patient, 'p0'"),
+    "before 1900": (GOOD.assign(day=["1899-12-30", "1899-12-31", "1900-01-01"] * 20), "before 1900"),
+    "dates with and without a zone": (
+        GOOD.assign(day=["2020-01-01T00:00:00Z", "2020-01-02", "2020-01-03"] * 20),
+        "all dates with a zone",
+    ),
+    "one class": (GOOD.assign(died="no"), "the outcome 'died'"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_records_from_which_nothing_can_be_learned_are_one_line_and_leave_nothing(sfumato, small, tmp_path, what):
+    frame, said = BAD[what]
+    frame.to_csv(tmp_path / "visits.csv", index=False)
+    words = ("--data", tmp_path / "visits.csv", "--id", "who", "--time", "day", *small)
+    words += ("--outcome", "died") if "died" in frame else ()
+    outcome = sfumato("ehr", "fit", *words, "--out", tmp_path / "run")
+    assert said in outcome.line
+    assert os.listdir(tmp_path) == ["visits.csv"]
+
+
+def test_a_patient_without_visits_is_one_line(sfumato, small, tmp_path):
+    GOOD[["who", "day", "x"]].to_csv(tmp_path / "visits.csv", index=False)
+    people = [*dict.fromkeys(GOOD.who), "nobody"]
+    pd.DataFrame({"who": people, "died": ["no", "yes", *["no"] * 19]}).to_csv(tmp_path / "static.csv", index=False)
+    words = ("--data", tmp_path, "--id", "who", "--time", "day", "--outcome", "died", *small)
+    assert "patient 'nobody'" in sfumato("ehr", "fit", *words, "--out", tmp_path / "run").line
+    assert not (tmp_path / "run").exists()
+
+
+def test_nan_and_an_empty_cell_are_one_missing_value(sfumato, small, tmp_path):
+    fits = []
+    for missing in ("NaN", ""):
+        frame = GOOD.copy()
+        frame.loc[[4, 9, 30], "x"] = missing
+        frame.to_csv(tmp_path / "visits.csv", index=False)
+        words = ("--data", tmp_path / "visits.csv", "--id", "who", "--time", "day", *small, "--seed", 1)
+        out = tmp_path / f"run {len(fits)}"
+        assert sfumato("ehr", "fit", *words, "--out", out).code == 0
+        fits.append((out / "model.safetensors").read_bytes())
+    assert fits[0] == fits[1]

@@ -1,0 +1,267 @@
+"""A whole private run: what it costs and says, how it stops and goes on, and what it refuses."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sfumato import accounting as acc
+from sfumato._check import InputError
+from sfumato.accounting import Ledger
+from sfumato.data.ehr.dataset import EHRDataset
+from sfumato.data.ehr.schema import Schema, categorical, numeric
+from sfumato.report import write_report
+from sfumato.report.record import read_run
+from sfumato.synthesis import Synthesizer
+from sfumato.synthesis.ehr_safe.private.spending import Spending
+
+SAVED = ("model.safetensors", "statement.json", "metrics.jsonl")
+COUNT = 40
+
+
+class StopAt:
+    """Progress that presses Ctrl-C once."""
+
+    def __init__(self, stage: str, step: int) -> None:
+        self._at = (stage, step)
+
+    def __call__(self, what: str, done: int, of: int) -> None:
+        if (what, done) == self._at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def entries(folder: Path) -> list[dict]:
+    lines = (json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines())
+    return [line for line in lines if "event" in line]
+
+
+@pytest.fixture
+def run(ranged, private, tmp_path):
+    """A finished run and its folder."""
+    return private().fit(ranged(COUNT), out=tmp_path / "run"), tmp_path / "run"
+
+
+def test_the_statement_is_for_a_patient_and_within_what_was_asked(run):
+    result, folder = run
+    statement = json.loads((folder / "statement.json").read_text())
+    assert result.finished
+    assert statement["unit"] == "patient"
+    assert statement["adjacency"] == "add_remove"
+    assert statement["delta"] == 1e-3
+    assert 7.9 < statement["epsilon"] <= 8.0
+    told = " ".join(statement["assumptions"])
+    for words in ("a patient", "first 6 visits", "until 1500 days", "written without looking at the records"):
+        assert words in told.lower() or words in told
+
+
+def test_epsilon_is_that_of_the_events_in_the_ledger_accounted_anew(run, ranged, private):
+    """By another accountant's upper bound it is not less, and by the same one it is what the statement says."""
+    result, folder = run
+    spending = Spending.of(private(), ranged(COUNT).schema, COUNT)
+    found = entries(folder)
+    rounds = {phase: [entry for entry in found if entry["phase"] == phase] for phase in ("tables", "sequences", "gan")}
+    assert [len(each) for each in rounds.values()] == [1, 5, 6]
+    tables, first, last = spending.tables, spending.sequences, spending.gan
+    z = [each.mechanism.noise_multiplier for each in (first, last)]
+    by_hand = acc.Gaussian(tables.noise_multiplier) + acc.Gaussian(z[0]).poisson(8 / COUNT) * 5
+    by_hand = by_hand + acc.Gaussian(z[1]).poisson(8 / COUNT) * 6
+    assert Ledger.open(folder / "ledger.jsonl").__enter__().event() == by_hand
+    assert acc.guarantee(by_hand).epsilon(1e-3) == pytest.approx(result.statement.epsilon, rel=1e-9)
+    assert acc.guarantee(by_hand, method="rdp").epsilon(1e-3) >= result.statement.epsilon_lower
+    for part, entry in (("sequences", rounds["sequences"][0]), ("gan", rounds["gan"][0])):
+        parts = {"sequences": first, "gan": last}[part]
+        assert entry["noise_std"] == parts.mechanism.noise_multiplier * parts.bound.start
+        assert entry["denominator"] == 8
+
+
+def test_the_budget_is_divided_as_the_plan_says(ranged, private):
+    plan = private(table_share=0.2, gan_share=0.5)
+    spending = Spending.of(plan, ranged(COUNT).schema, COUNT)
+    first, second = spending.tables.event(), spending.sequences.event(spending.sequences.rounds)
+    for event, wanted in ((first, 1.6), (first + second, 4.0), (spending.event(), 8.0)):
+        found = acc.guarantee(event).epsilon(1e-3)
+        assert wanted * 0.999 < found <= wanted
+
+
+def test_cohorts_are_drawn_as_they_are_accounted(run, ranged, private):
+    """40 patients at a rate of 0.2 in 11 rounds: each of the two tails is rarer than 1 in 100,000."""
+    result, _ = run
+    rows = [row for row in result.history if "round" in row]
+    assert [row["phase"] for row in rows] == ["sequences"] * 5 + ["gan"] * 6
+    drawn = sum(row["not_private"]["examples"] for row in rows)
+    assert 50 < drawn < 132
+    assert len({row["not_private"]["examples"] for row in rows}) > 1
+    assert rows[-1]["epsilon"] == pytest.approx(result.statement.epsilon, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("stage", "step"), [("sequences", 0), ("sequences", 2), ("sequences", 5), ("gan", 0), ("gan", 3)]
+)
+def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(ranged, private, tmp_path, sigint, stage, step):
+    data, plan = ranged(COUNT), private()
+    plan.fit(data, out=tmp_path / "whole")
+    stopped = plan.fit(data, out=tmp_path / "stopped", progress=StopAt(stage, step))
+    assert not stopped.finished
+    assert stopped.statement.epsilon < 8.0
+    assert any("stopped before its end" in line for line in stopped.statement.assumptions)
+    result = plan.fit(data, out=tmp_path / "stopped", resume=True)
+    assert result.finished
+    assert (tmp_path / "stopped" / "model.safetensors").read_bytes() == (
+        tmp_path / "whole" / "model.safetensors"
+    ).read_bytes()
+    assert [entry["event"] for entry in entries(tmp_path / "stopped")] == [
+        entry["event"] for entry in entries(tmp_path / "whole")
+    ]
+    assert result.statement.epsilon == plan.try_out(data).epsilon
+
+
+@pytest.mark.parametrize("at", [("tables", 0), ("categories", 3), ("sequences", 3), ("gan", 4), ("calibration", 2)])
+def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(ranged, private, tmp_path, at):
+    data, plan = ranged(COUNT), private()
+    plan.fit(data, out=tmp_path / "whole")
+
+    def die(what: str, done: int, of: int) -> None:
+        if (what, done) == at:
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        plan.fit(data, out=tmp_path / "killed", progress=die, save_every=0.0)
+    seen = []
+    result = plan.fit(data, out=tmp_path / "killed", resume=True, progress=lambda *told: seen.append(told))
+    assert result.finished
+    if at[0] == "gan":
+        assert not any(what == "sequences" for what, _, _ in seen)
+    whole, killed = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed"))
+    assert whole == killed
+    assert len(entries(tmp_path / "killed")) == 12
+
+
+def test_a_run_that_has_ended_learns_nothing_again(run, ranged, private):
+    before = (run[1] / "model.safetensors").read_bytes()
+
+    def refuse(what: str, done: int, of: int) -> None:
+        raise AssertionError(what)
+
+    again = private().fit(ranged(COUNT), out=run[1], resume=True, progress=refuse)
+    assert (run[1] / "model.safetensors").read_bytes() == before
+    assert again.statement.epsilon == run[0].statement.epsilon
+
+
+def test_a_run_does_not_go_on_with_other_records_or_another_plan(ranged, private, tmp_path, sigint):
+    private().fit(ranged(COUNT), out=tmp_path / "run", progress=StopAt("sequences", 2))
+    for plan, data in ((private(), ranged(COUNT, seed=2)), (private(clip_norm=2.0), ranged(COUNT))):
+        with pytest.raises(InputError, match="another plan, model or data set"):
+            plan.fit(data, out=tmp_path / "run", resume=True)
+
+
+def test_two_runs_draw_two_noises(ranged, private):
+    data, plan = ranged(COUNT), replace(private(), seed=None)
+    one, other = (plan.fit(data).synthesizer.scales for _ in range(2))
+    assert not np.array_equal(one.rates, other.rates)
+
+
+def test_what_was_learned_is_found_again_and_generates(run):
+    _, folder = run
+    loaded = Synthesizer.load(folder)
+    records = next(loaded.sample(30, seed=1))
+    assert len(records) == 30
+    assert records.lengths.max() <= 6
+    assert records.times.max() <= 1500
+    numbers = records.numbers[~np.isnan(records.numbers).any(axis=1)]
+    assert (numbers >= [0.0, 1.0, 30.0]).all()
+    assert (numbers <= [30.0, 6.0, 150.0]).all()
+
+
+def test_the_page_of_a_run_draws_no_line_through_rounds_of_two_phases(run):
+    page = write_report([run[1]]).read_text(encoding="utf-8")
+    assert "Patients in the data" in page
+    assert "one patient" in page
+    metrics = read_run(run[1]).metrics
+    assert metrics is not None
+    assert metrics.rounds == []
+
+
+def test_a_trial_tells_the_cost_and_learns_nothing(ranged, private):
+    data = ranged(COUNT)
+    told = private().try_out(data)
+    assert 7.9 < told.epsilon <= 8.0
+    assert told.unit == "patient"
+    assert private().try_out(ranged(COUNT, seed=9)).epsilon == told.epsilon
+    assert replace(private(), epsilon=None, delta=None, horizon=None).try_out(data).epsilon == float("inf")
+
+
+def test_a_plan_with_epsilon_does_not_say_that_it_costs_everything(private):
+    with pytest.raises(InputError, match="try_out"):
+        private().event()
+
+
+def test_one_patient_is_enough(ranged, private):
+    plan = private(batch_size=1, gan_batch_size=1)
+    result = plan.fit(ranged(1))
+    assert result.finished
+    assert len(next(result.synthesizer.sample(5, seed=1))) == 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"horizon": None}, "give horizon"),
+        ({"epsilon": 0.0}, "epsilon must be"),
+        ({"delta": 1.0}, "delta must be"),
+        ({"table_share": 0.6, "gan_share": 0.4}, "leave nothing of epsilon"),
+        ({"rounding": 0.5}, "rounding and min_count"),
+        ({"min_count": 3}, "rounding and min_count"),
+        ({"stochastic_normalisation": False}, "stochastic_normalisation"),
+        ({"epsilon": None}, "give epsilon, too"),
+        ({"clip_norm": 0.0}, "clip_norm must be"),
+        ({"max_visits": 0}, "max_visits must be"),
+        ({"cells": 1}, "cells must be"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(private, settings, message):
+    with pytest.raises(InputError, match=message):
+        private(**settings)
+
+
+def test_a_batch_of_more_than_all_patients_is_refused(ranged, private):
+    with pytest.raises(InputError, match="gan_batch_size must be at most the 40 patients"):
+        private(gan_batch_size=41).fit(ranged(COUNT))
+
+
+def test_ranges_are_asked_for_before_anything_is_written(ranged, private, tmp_path):
+    data = ranged(COUNT)
+    bare = replace(data.schema, static=tuple(replace(column, range=None) for column in data.schema.static))
+    with pytest.raises(InputError, match="these have none: age"):
+        private().fit(replace(data, schema=bare), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+X, Y = numeric("x", range=(0.0, 1.0)), numeric("y", whole=True, range=(-3.0, 300.0))
+C, D = categorical("c", ["a"]), categorical("d", ["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("static", "temporal"),
+    [((), (X,)), ((), (C,)), ((), (D,)), ((X,), (Y,)), ((D,), (X,)), ((C, replace(X, name="z")), (X, Y, D))],
+)
+def test_any_kind_of_columns_is_learned(private, static, temporal):
+    schema = Schema(id="i", time="t", time_unit="days", static=static, temporal=temporal)
+    rng, n = np.random.default_rng(0), 20
+    lengths = rng.integers(1, 5, n)
+    offsets, visits = np.concatenate([[0], np.cumsum(lengths)]), int(lengths.sum())
+    data = EHRDataset(
+        schema=schema,
+        ids=tuple(map(str, range(n))),
+        static_numbers=rng.random((n, len(schema.static_numeric))),
+        static_codes=rng.integers(-1, 1, (n, len(schema.static_categorical))),
+        offsets=offsets,
+        times=np.arange(visits, dtype=float),
+        numbers=np.where(rng.random((visits, len(schema.temporal_numeric))) < 0.3, np.nan, 1.0),
+        codes=rng.integers(-1, 1, (visits, len(schema.temporal_categorical))),
+    )
+    result = private().fit(data)
+    assert len(next(result.synthesizer.sample(10, seed=1))) == 10
