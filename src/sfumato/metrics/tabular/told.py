@@ -16,4 +16,4 @@ def told_columns(features: np.ndarray) -> np.ndarray:
     Returns:
         bool [p].
     """
-    return ~np.isnan(features).all(axis=0)
+    return np.asarray(~np.isnan(features).all(axis=0))
