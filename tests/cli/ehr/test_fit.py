@@ -136,6 +136,25 @@ def test_a_fit_that_diverges_says_so_and_keeps_its_last_good_checkpoint(sfumato,
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
+@pytest.mark.parametrize("rate", ["learning-rate", "gan-learning-rate"])
+def test_a_rate_beyond_single_precision_is_refused_before_anything_is_written(sfumato, patients, tmp_path, rate):
+    told = sfumato("ehr", "fit", "--data", patients, f"--{rate}", 1e38, "--out", tmp_path / "run").line
+    assert f"{rate.replace('-', '_')} must be in [0, 1e+37], got 1e+38" in told
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_fit_says_before_it_learns_that_too_few_are_held_out_to_measure_by(sfumato, patients):
+    words = ("ehr", "fit", "--data", patients, "--dry-run", "--holdout-share")
+    assert "needs 20; give a larger --holdout-share" in sfumato(*words, 0.05).err
+    assert sfumato(*words, 0.4).err == ""
+    assert sfumato(*words, 0).err == ""
+
+
+def test_the_short_help_shows_how_to_learn_with_a_guarantee(sfumato):
+    told = sfumato("ehr", "fit", "--help").out
+    assert all(f"\n--{name} " in told for name in ("data", "id", "time", "epsilon", "horizon"))
+
+
 @pytest.mark.parametrize("layout", ["parquet", "csv", "meds", "events"])
 def test_every_layout_that_is_written_is_learned_from(sfumato, patients, small, tmp_path, layout):
     write_folder(read_folder(patients), tmp_path / "again", layout, synthetic=False)
@@ -220,6 +239,8 @@ BAD = {
         pd.concat([GOOD.assign(who=GOOD.who + str(i), ward=[f"w{i}-{j}" for j in range(60)]) for i in range(167)]),
         "'ward' has more than 1,000 different texts",
     ),
+    "commas as decimal points": (GOOD.assign(x=[f"{i},5" for i in range(60)]), "'x' is '0,5' at"),
+    "some commas as decimal points": (_with(3, "x", "1,5"), "a number with a comma; write numbers with a point"),
     "mixed kinds": (_with(4, "x", "high"), "'x' is 'high' at"),
     "one patient": (GOOD[:3].drop(columns=["died"]), "there is one patient, 'p0'"),
     "before 1900": (GOOD.assign(day=["1899-12-30", "1899-12-31", "1900-01-01"] * 20), "before 1900"),

@@ -32,6 +32,12 @@ MOST = 5000
 FEWEST = 20
 """Patients that each side needs."""
 
+_MORE = {
+    "real": "give more",
+    "held-out": "hold out more of them before anything is learned (sfumato ehr fit --holdout-share)",
+    "synthetic": "draw more (sfumato ehr sample --count)",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
@@ -162,7 +168,9 @@ def _refuse(real: EHRDataset, holdout: EHRDataset, synthetic: EHRDataset) -> Non
             )
     for name, side in (("real", real), ("held-out", holdout), ("synthetic", synthetic)):
         if len(side) < FEWEST:
-            raise InputError(f"an evaluation needs {FEWEST} patients on each side, got {len(side)} {name} ones")
+            raise InputError(
+                f"an evaluation needs {FEWEST} patients on each side, got {len(side)} {name} ones; {_MORE[name]}"
+            )
     if shared := set(real.ids) & set(holdout.ids):
         raise InputError(
             f"{len(shared)} patients are in the real and in the held-out records, {min(shared)!r} for one; hold out "

@@ -50,7 +50,10 @@ def train(name: str, argv: Sequence[str]) -> int:
     if getattr(plan, "epsilon", None) is None:
         refuse_unlearnable(learned)
     if run.dry_run:
+        _warn_of_few(held_out)
         return _dry_run(plan, learned, held_out, as_json=run.json)
+    if not already:
+        _warn_of_few(held_out)
     how = "the run is finished: nothing is learned again" if already else f"go on after a stop with: {_resume(out)}"
     begins = None if run.json else f"{_told(learned, held_out)}\nrun: {out} ({how})"
     with staged_bar(begins) as progress:
@@ -97,6 +100,15 @@ def _chosen(argv: Sequence[str], default: str) -> str:
     if name not in SYNTHETIC:
         raise InputError(f"--model must be one of {', '.join(SYNTHETIC)}, got {name}{guess(name, SYNTHETIC)}")
     return name
+
+
+def _warn_of_few(held_out: EHRDataset | None) -> None:
+    """Say before anything is learned that what is made of it could not be measured."""
+    from sfumato.audit.ehr.evaluate import FEWEST  # late: --help needs no scikit-learn
+
+    if held_out is not None and len(held_out) < FEWEST:
+        held = f"{len(held_out)} {'patient is' if len(held_out) == 1 else 'patients are'}"
+        notify(f"only {held} held out, and sfumato ehr evaluate needs {FEWEST}; give a larger --holdout-share")
 
 
 def _resume(out: Path) -> str:

@@ -14,6 +14,7 @@ from sfumato._types import Unit
 from sfumato.accounting import Event, NonPrivate
 from sfumato.accounting.statement.delta import default_delta
 from sfumato.runs import Facts
+from sfumato.synthesis.steps import LARGEST_RATE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +111,7 @@ class EHRSafeSettings:
         whole += " gan_hidden gan_steps critic_steps gan_batch_size calibrated_on max_visits"
         _check.whole(**{name: getattr(self, name) for name in whole.split()})
         _check.positive(learning_rate=self.learning_rate, gan_learning_rate=self.gan_learning_rate)
+        _check.between(0.0, LARGEST_RATE, learning_rate=self.learning_rate, gan_learning_rate=self.gan_learning_rate)
         _check.positive(time_weight=self.time_weight)
         _check.non_negative(latent_noise=self.latent_noise, gradient_penalty=self.gradient_penalty)
         _check.between(0.0, 1.0, ends="[)", average_decay=self.average_decay)
