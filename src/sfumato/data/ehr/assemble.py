@@ -189,7 +189,8 @@ def _filled(
             one, other = pairs.example()
             raise InputError(
                 f"patient {making.events.ids.names[own.owners[other]]!r} has {column.name!r} twice at one time, at "
-                f"{where(one)} and {where(other)}; take one with duplicates='last', or their mean with duplicates='mean'"
+                f"{where(one)} and {where(other)}; take one with duplicates='last', or give "
+                "duplicates='mean'"
             )
         again = pairs.count
         kept, found = merged(pairs, found, making.duplicates if column.kind == "numeric" else "last")

@@ -98,8 +98,8 @@ class Profile:
         """The column.
 
         Raises:
-            InputError: it has no value, one value in every row, too many categories, numbers with commas, or texts among
-                numbers.
+            InputError: it has no value, one value in every row, too many categories, numbers with commas, or texts
+                among numbers.
         """
         name = self._name
         if not self._found:
