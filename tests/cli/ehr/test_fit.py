@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -136,6 +137,27 @@ def test_a_fit_that_diverges_says_so_and_keeps_its_last_good_checkpoint(sfumato,
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
+def test_a_run_goes_on_where_its_relative_paths_begin_and_says_so_elsewhere(
+    sfumato, patients, small, tmp_path, monkeypatch
+):
+    (tmp_path / "there").mkdir()
+    shutil.copytree(patients, tmp_path / "there" / "data")
+    monkeypatch.chdir(tmp_path / "there")
+    assert sfumato("ehr", "fit", "--data", "data", *small, "--out", "run").code == 0
+    monkeypatch.chdir(tmp_path)
+    told = sfumato("ehr", "fit", "--resume", "there/run").line
+    assert "data, which there/run learns from, is not here; go on in the folder in which it began" in told
+    monkeypatch.chdir(tmp_path / "there")
+    assert sfumato("ehr", "fit", "--resume", "run").code == 0
+
+
+@pytest.mark.parametrize("share", [-0.1, 1, 2, "nan"])
+def test_a_share_out_of_range_is_one_line_about_the_options_of_this_command(sfumato, patients, tmp_path, share):
+    told = sfumato("ehr", "fit", "--data", patients, "--holdout-share", share, "--out", tmp_path / "run").line
+    assert "holdout_share" in told
+    assert "--test" not in told
+
+
 @pytest.mark.parametrize("rate", ["learning-rate", "gan-learning-rate"])
 def test_a_rate_beyond_single_precision_is_refused_before_anything_is_written(sfumato, patients, tmp_path, rate):
     told = sfumato("ehr", "fit", "--data", patients, f"--{rate}", 1e38, "--out", tmp_path / "run").line
@@ -194,7 +216,7 @@ def test_the_challenge_of_2012_and_mimic_iv_are_learned_from(sfumato, shared, sm
         (("--data", "nowhere"), "nowhere"),
         (("--physionet2012", "x"), "--physionet2012 needs the file of outcomes"),
         (("--data", "{data}", "--hours", 3), "--hours is for --mimic-iv, not for a folder of tables; leave it out"),
-        (("--data", "{data}", "--holdout-share", 1), "holdout_share must be a share"),
+        (("--data", "{data}", "--holdout-share", 1), "holdout_share must be in [0, 1), got 1.0; 0 holds out nobody"),
         (("--data", "{data}", "--holdout-share", 0, "--holdout-to", "x"), "--holdout-share 0 holds out nobody"),
         (("--data", "{data}", "--holdout-share", 1e-9), "cannot be split with share=1e-09"),
         (("--data", "{data}", "--id", "patient"), "which columns are the patient and the time? give --id and --time"),

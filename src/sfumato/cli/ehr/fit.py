@@ -13,6 +13,7 @@ from sfumato.cli.console import notify, plain, say, say_json, staged_bar, table
 from sfumato.cli.ehr.folder import refuse_taken, write_folder
 from sfumato.cli.ehr.held_out import keep_digests
 from sfumato.cli.ehr.options import SynthesisRun, SynthesisTraining
+from sfumato.cli.ehr.patients import PATHS, PatientOptions
 from sfumato.cli.options.threads import use_threads
 from sfumato.cli.options.training import training_options
 from sfumato.cli.parse import find, read_settings
@@ -38,6 +39,8 @@ def train(name: str, argv: Sequence[str]) -> int:
     options, _ = training_options(algorithm.load(), options_of(name), argv, about=algorithm.about)
     run: SynthesisRun = options.run
     options.data.check()
+    if run.resume is not None:
+        _refuse_elsewhere(options.data, run.resume)
     non_negative(checkpoint_minutes=run.checkpoint_minutes)
     use_threads(run.threads)
     out = free_folder("ehr-fit", run)
@@ -100,6 +103,14 @@ def _chosen(argv: Sequence[str], default: str) -> str:
     if name not in SYNTHETIC:
         raise InputError(f"--model must be one of {', '.join(SYNTHETIC)}, got {name}{guess(name, SYNTHETIC)}")
     return name
+
+
+def _refuse_elsewhere(data: PatientOptions, run: Path) -> None:
+    """Refuse to go on where relative paths lead nowhere; they begin in the folder in which the run began."""
+    for name in PATHS:
+        path: Path | None = getattr(data, name)
+        if path is not None and not path.is_absolute() and not path.exists():
+            raise InputError(f"{path}, which {run} learns from, is not here; go on in the folder in which it began")
 
 
 def _warn_of_few(held_out: EHRDataset | None) -> None:

@@ -9,13 +9,12 @@ from typing import Any
 
 from sfumato._check import InputError
 from sfumato._files import read_json, write_json
-from sfumato.cli.ehr.patients import PatientOptions
+from sfumato.cli.ehr.patients import PATHS, PatientOptions
 from sfumato.cli.parse import as_flags, fields, read_flags
 from sfumato.data import EHRDataset
 from sfumato.runs import RunFolder
 
 _FILE = "records.json"
-_PATHS = ("data", "events", "physionet2012", "mimic_iv", "static", "outcomes", "schema")
 _BEGAN = "read_from"  # the folder in which the command ran, that relative paths of plan.json begin in
 
 
@@ -73,7 +72,7 @@ def _found_again(settings: dict[str, Any], began: object) -> dict[str, str]:
     """The relative paths among settings, from the folder in which they were given; those that are not there stay."""
     if not isinstance(began, str):  # a run of an earlier version, or a damaged file, which the digests will tell
         return {}
-    given = {name: str(settings[name]) for name in _PATHS if settings.get(name)}
+    given = {name: str(settings[name]) for name in PATHS if settings.get(name)}
     return {name: str(Path(began, path)) for name, path in given.items() if Path(began, path).exists()}
 
 

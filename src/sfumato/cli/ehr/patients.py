@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from sfumato._check import InputError
+from sfumato._check import InputError, between
 from sfumato.cli.ehr.folder import kind_of, read_folder, schema_in, table_in
-from sfumato.cli.options.share import refuse_share
 from sfumato.data import (
     EHRDataset,
     ehr_from_events,
@@ -21,6 +20,9 @@ from sfumato.data import (
 )
 
 _SOURCES = ("data", "events", "physionet2012", "mimic_iv")
+PATHS = (*_SOURCES, "static", "outcomes", "schema")
+"""The options that are paths of what is read."""
+
 _HELD_OUT = ("holdout_share", "holdout_seed", "holdout_to")
 _COLUMNS = ("schema", "id", "time", "time_unit", "outcome", "categorical", "drop")
 _EVENTS = ("codes", "most", "duplicates", "without_visits")
@@ -115,7 +117,7 @@ class PatientOptions:
         if len(named) != 1:
             got = " and ".join(map(_flag, named)) or "none of them"
             raise InputError(f"which records? give one of {', '.join(map(_flag, _SOURCES))}, got {got}")
-        refuse_share(holdout_share=self.holdout_share)
+        between(0.0, 1.0, ends="[)", remedy="0 holds out nobody", holdout_share=self.holdout_share)
         if self.holdout_to is not None and not self.holdout_share:
             raise InputError("--holdout-to writes those who are held out, and --holdout-share 0 holds out nobody")
         if self.physionet2012 is not None and self.outcomes is None:
