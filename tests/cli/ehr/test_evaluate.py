@@ -206,3 +206,12 @@ def test_too_few_patients_are_one_line_with_a_remedy(folders, tmp_path, capsys):
         complaint = capsys.readouterr().err
         assert "an evaluation needs 20 patients on each side, got 19" in complaint
         assert remedy in complaint
+
+
+def test_records_that_were_drawn_under_conditions_are_measured_and_told_so(sfumato, learned, tmp_path):
+    run = shutil.copytree(learned, tmp_path / "run")
+    words = ("--model", run, "--count", 30, "--to", tmp_path / "made", "--given", "sex=f")
+    assert sfumato("ehr", "sample", *words).code == 0
+    outcome = sfumato("ehr", "evaluate", "--model", run, "--synthetic", tmp_path / "made")
+    assert outcome.code == 0
+    assert "was drawn with --given sex=f, and is measured beside patients of all kinds" in outcome.err

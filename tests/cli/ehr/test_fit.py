@@ -167,9 +167,17 @@ def test_a_rate_beyond_single_precision_is_refused_before_anything_is_written(sf
 
 def test_a_fit_says_before_it_learns_that_too_few_are_held_out_to_measure_by(sfumato, patients):
     words = ("ehr", "fit", "--data", patients, "--dry-run", "--holdout-share")
-    assert "needs 20; give a larger --holdout-share" in sfumato(*words, 0.05).err
-    assert sfumato(*words, 0.4).err == ""
-    assert sfumato(*words, 0).err == ""
+    said = "needs 20; give a larger --holdout-share"
+    assert [said in sfumato(*words, share).out for share in (0.05, 0.4, 0)] == [True, False, False]
+
+
+def test_a_dry_run_tells_what_each_column_is_taken_for(sfumato, tmp_path):
+    GOOD.to_csv(tmp_path / "visits.csv", index=False)
+    words = ("--data", tmp_path / "visits.csv", "--id", "who", "--time", "day", "--dry-run")
+    rows = [line.split() for line in sfumato("ehr", "fit", *words).out.splitlines()]
+    assert ["x", "visit", "whole", "number"] in rows
+    assert ["ward", "visit", "2", "categories"] in rows
+    assert ["died", "patient", "2", "categories"] in rows
 
 
 def test_the_short_help_shows_how_to_learn_with_a_guarantee(sfumato):

@@ -119,11 +119,16 @@ def _real_ones(options: EvaluateOptions) -> tuple[Any, Any]:
 def _note(run: Path, evaluation: dict[str, Any], synthetic: Path) -> None:
     """Note it in the run; where that cannot be written, the page is there all the same."""
     from sfumato.report import write_report  # late: --help needs no torch
-    from sfumato.synthesis.noted import note_evaluation
+    from sfumato.synthesis.noted import digest_of_folder, note_evaluation, samples_of
 
     try:
         if not note_evaluation(run, evaluation, folder=synthetic):
             notify(f"{synthetic} is not what sfumato ehr sample drew from {run}, or was changed; the statement says so")
+        drawn = [row for row in samples_of(run) if row["digest"] == digest_of_folder(synthetic)]
+        if drawn and (given := drawn[-1].get("given")):
+            notify(
+                f"{synthetic} was drawn with --given {' '.join(given)}, and is measured beside patients of all kinds"
+            )
         write_report([run])
     except OSError as error:
         notify(f"the page is whole, but {run} does not know of it: {error.strerror or error}")

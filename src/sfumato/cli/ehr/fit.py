@@ -1,7 +1,7 @@
 """`sfumato ehr fit`: health records → a model that makes new ones, and the patients that were held out."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from sfumato.cli.options.training import training_options
 from sfumato.cli.parse import find, read_settings
 from sfumato.cli.train import free_folder
 from sfumato.data import EHRDataset
+from sfumato.data.ehr.schema import Schema
 from sfumato.data.ehr.unlearnable import refuse_unlearnable
 from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
@@ -53,10 +54,7 @@ def train(name: str, argv: Sequence[str]) -> int:
     if getattr(plan, "epsilon", None) is None:
         refuse_unlearnable(learned)
     if run.dry_run:
-        _warn_of_few(held_out)
         return _dry_run(plan, learned, held_out, as_json=run.json)
-    if not already:
-        _warn_of_few(held_out)
     how = "the run is finished: nothing is learned again" if already else f"go on after a stop with: {_resume(out)}"
     begins = None if run.json else f"{_told(learned, held_out)}\nrun: {out} ({how})"
     with staged_bar(begins) as progress:
@@ -113,13 +111,13 @@ def _refuse_elsewhere(data: PatientOptions, run: Path) -> None:
             raise InputError(f"{path}, which {run} learns from, is not here; go on in the folder in which it began")
 
 
-def _warn_of_few(held_out: EHRDataset | None) -> None:
-    """Say before anything is learned that what is made of it could not be measured."""
+def _few(held_out: EHRDataset | None) -> list[str]:
+    """That what is made could not be measured, said before anything is learned."""
     from sfumato.audit.ehr.evaluate import FEWEST  # late: --help needs no scikit-learn
 
-    if held_out is not None and len(held_out) < FEWEST:
-        held = f"{len(held_out)} {'patient is' if len(held_out) == 1 else 'patients are'}"
-        notify(f"only {held} held out, and sfumato ehr evaluate needs {FEWEST}; give a larger --holdout-share")
+    if held_out is None or len(held_out) >= FEWEST:
+        return []
+    return [f"too few are held out for sfumato ehr evaluate, which needs {FEWEST}; give a larger --holdout-share"]
 
 
 def _resume(out: Path) -> str:
@@ -131,7 +129,7 @@ def _told(learned: EHRDataset, held_out: EHRDataset | None) -> str:
     visits, columns = len(learned.times), len(learned.schema.columns)
     told = f"learning from {len(learned):,} patients with {visits:,} visits and {columns} columns"
     told += "" if held_out is None else f"; {len(held_out):,} patients are held out"
-    return "\n".join([told, *learned.notes])
+    return "\n".join([told, *_few(held_out), *learned.notes])
 
 
 def _about(options: Any) -> dict[str, Any]:
@@ -153,12 +151,22 @@ def _dry_run(plan: Any, learned: EHRDataset, held_out: EHRDataset | None, *, as_
         say_json({"plan": plan.to_json(), "statement": statement.to_json(), "patients": _counts(learned, held_out)})
         return 0
     say(_told(learned, held_out) + "\n")
+    table(["column", "a value for each", "kind"], [*map(list, _columns(learned.schema))])
+    say("")
     table(["setting", "value"], [[name, str(value)] for name, value in plan.to_json().items() if value is not None])
     say(
         f"\nat its end the run would state:\n\n{statement.text()}\n\ndry run: the records were read; nothing was "
         "learned or written"
     )
     return 0
+
+
+def _columns(schema: Schema) -> Iterator[tuple[str, str, str]]:
+    """Each column: its name, whether a patient or a visit has a value of it, and what that is."""
+    for whose, columns in (("patient", schema.static), ("visit", schema.temporal)):
+        for column in columns:
+            kind = f"{len(column.categories):,} categories" if column.kind == "categorical" else "number"
+            yield column.name, whose, f"whole {kind}" if column.whole else kind
 
 
 def _promise(plan: Any, learned: EHRDataset) -> Statement:
