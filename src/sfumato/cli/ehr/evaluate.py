@@ -127,7 +127,8 @@ def _note(run: Path, evaluation: dict[str, Any], synthetic: Path) -> None:
         drawn = [row for row in samples_of(run) if row["digest"] == digest_of_folder(synthetic)]
         if drawn and (given := drawn[-1].get("given")):
             notify(
-                f"{synthetic} was drawn with --given {' '.join(given)}, and is measured beside patients of all kinds"
+            told = f"{synthetic} was drawn with --given {' '.join(given)}"
+            notify(f"{told}, and is measured beside patients of all kinds")
             )
         write_report([run])
     except OSError as error:
