@@ -126,10 +126,8 @@ def _note(run: Path, evaluation: dict[str, Any], synthetic: Path) -> None:
             notify(f"{synthetic} is not what sfumato ehr sample drew from {run}, or was changed; the statement says so")
         drawn = [row for row in samples_of(run) if row["digest"] == digest_of_folder(synthetic)]
         if drawn and (given := drawn[-1].get("given")):
-            notify(
             told = f"{synthetic} was drawn with --given {' '.join(given)}"
             notify(f"{told}, and is measured beside patients of all kinds")
-            )
         write_report([run])
     except OSError as error:
         notify(f"the page is whole, but {run} does not know of it: {error.strerror or error}")
