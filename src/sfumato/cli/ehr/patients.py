@@ -38,7 +38,7 @@ _FITS = {
 """The options that each kind of source takes."""
 
 _ARGUMENT = re.compile(
-    r"(?<![\w-])(id|time|time_unit|outcome|categorical|drop|codes|items|duplicates|unsorted|without_visits|split)="
+    r"(?<![\w-])(id|time|time_unit|outcome|categorical|drop|code|value|codes|items|duplicates|unsorted|without_visits|split)="
     r"(?:(['\"])(.*?)\2)?"
 )
 
@@ -197,6 +197,8 @@ def at_the_command(told: str) -> str:
 
     >>> at_the_command("name it in drop=, or read with unsorted='sort'")
     'name it in --drop, or read with --unsorted sort'
+    >>> at_the_command("no column 'cod' for code='cod' (did you mean code?)")
+    "no column 'cod' for --code cod (did you mean code?)"
     """
     return _ARGUMENT.sub(lambda found: f"{_flag(found[1])}{' ' if found[3] else ''}{found[3] or ''}", told)
 
