@@ -38,7 +38,8 @@ _FITS = {
 """The options that each kind of source takes."""
 
 _ARGUMENT = re.compile(
-    r"(?<![\w-])(id|time|time_unit|outcome|categorical|drop|code|value|codes|items|duplicates|unsorted|without_visits|split)="
+    r"(?<![\w-])(id|time|time_unit|outcome|categorical|drop|code|value|codes|items|duplicates|unsorted|"
+    r"without_visits|split)="
     r"(?:(['\"])(.*?)\2)?"
 )
 
