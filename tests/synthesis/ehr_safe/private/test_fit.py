@@ -11,12 +11,16 @@ import pytest
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
+from sfumato._random import RandomSource
 from sfumato.accounting import Ledger
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema, categorical, numeric
 from sfumato.report import write_report
 from sfumato.report.record import read_run
 from sfumato.synthesis import Synthesizer
+from sfumato.synthesis.ehr_safe.private.autoencoder import SequenceGradients
+from sfumato.synthesis.ehr_safe.private.critic import CriticGradients
+from sfumato.synthesis.ehr_safe.private.made_up_codes import MadeUpCodes
 from sfumato.synthesis.ehr_safe.private.spending import Spending
 
 SAVED = ("model.safetensors", "statement.json", "metrics.jsonl")
@@ -265,3 +269,50 @@ def test_any_kind_of_columns_is_learned(private, static, temporal):
     )
     result = private().fit(data)
     assert len(next(result.synthesizer.sample(10, seed=1))) == 10
+
+
+class Begun(BaseException):
+    """The rounds of the critic have begun, with this randomness."""
+
+    def __init__(self, source: RandomSource) -> None:
+        super().__init__()
+        self.key = source.key
+
+
+def test_the_critic_of_another_autoencoder_draws_another_noise(ranged, private, monkeypatch):
+    """Copies of a run that died may repeat the autoencoder's rounds with another rounding; what they made goes into
+    the critic's sums, and under one noise the difference of two of them would leave without any."""
+
+    def begin(*given, **named):
+        raise Begun(given[6])
+
+    def key(moved: float) -> bytes:
+        monkeypatch.setattr(CriticGradients, "clipped_sum", begin)
+        monkeypatch.setattr(SequenceGradients, "after_noise", lambda self, mean, *_: mean.add_(moved))
+        with pytest.raises(Begun) as found:
+            private().fit(ranged(COUNT))
+        return found.value.key
+
+    alike, again, another = (key(moved) for moved in (0.0, 0.0, 1e-6))
+    assert alike == again
+    assert alike != another
+
+
+def test_a_run_that_goes_on_takes_the_codecs_of_categories_as_they_were(ranged, private, tmp_path, monkeypatch):
+    """Another library would learn others, and the rounds that are repeated would have other sums under the same
+    noise."""
+    data, plan = ranged(COUNT), private()
+    plan.fit(data, out=tmp_path / "whole")
+    for stage, step in (("sequences", 3), ("gan", 3)):
+        folder = tmp_path / stage
+
+        def die(what: str, done: int, of: int, at=(stage, step)) -> None:
+            if (what, done) == at:
+                raise MemoryError
+
+        with pytest.raises(MemoryError):
+            plan.fit(data, out=folder, progress=die, save_every=0.0)
+        with monkeypatch.context() as patch:
+            patch.setattr(MadeUpCodes, "of", lambda *_: pytest.fail("learned again"))
+            assert plan.fit(data, out=folder, resume=True).finished
+        assert (folder / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()

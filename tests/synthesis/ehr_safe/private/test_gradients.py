@@ -41,15 +41,14 @@ def parts(ranged, private):
 
 
 def critic_of(plan, networks, latents) -> CriticGradients:
-    codec = torch.nn.utils.parameters_to_vector(networks.codec.parameters()).detach()
-    return CriticGradients(networks.critic, networks.generator, latents, codec, plan, gan_optimizer(plan), "here")
+    return CriticGradients(networks.critic, networks.generator, latents, {}, plan, gan_optimizer(plan), "here")
 
 
 @pytest.mark.parametrize("settings", [{}, {"layers": 2}, {"category_encoder": False}, {"masks": False}])
 def test_gradients_of_the_autoencoder_are_those_of_one_patient_at_a_time(parts, settings):
     """Against ordinary backward passes of single patients, who are padded with nobody."""
     plan, networks, records = parts(**settings)
-    given = SequenceGradients(networks.codec, records, plan, "here")
+    given = SequenceGradients(networks.codec, torch.zeros(0), records, plan, "here")
     drawn = records.draw(3)
     noise = 0.1 * torch.randn(COUNT, plan.latent)
     assert len(set(records.lengths.tolist())) > 3  # padding matters
@@ -104,7 +103,7 @@ def sums(given, clip_norm: float, patients: list[int], round: int = 0):
 
 def test_a_patient_more_moves_the_autoencoders_sum_by_the_clip_norm_at_most(parts):
     plan, networks, records = parts()
-    given = SequenceGradients(networks.codec, records, plan, "here")
+    given = SequenceGradients(networks.codec, torch.zeros(0), records, plan, "here")
     for place in (0, int(records.lengths.argmax()), int(records.lengths.argmin())):
         others = [other for other in range(COUNT) if other != place]
         moved = sums(given, 0.5, list(range(COUNT))).total - sums(given, 0.5, others).total
@@ -136,7 +135,7 @@ def test_a_patient_with_impossible_numbers_is_cut_or_left_out(parts, value):
 def test_an_empty_cohort_adds_nothing(parts):
     plan, networks, records = parts()
     for given in (
-        SequenceGradients(networks.codec, records, plan, "here"),
+        SequenceGradients(networks.codec, torch.zeros(0), records, plan, "here"),
         critic_of(plan, networks, torch.zeros(1, COUNT, plan.latent)),
     ):
         share = sums(given, 0.5, [], 1)
