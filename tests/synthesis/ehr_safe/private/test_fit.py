@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting import Ledger
+from sfumato.data import ehr_from_tables
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema, categorical, numeric
 from sfumato.report import write_report
@@ -60,6 +62,17 @@ def test_the_statement_is_for_a_patient_and_within_what_was_asked(run):
     told = " ".join(statement["assumptions"])
     for words in ("a patient", "first 6 visits", "until 1500 days", "written without looking at the records"):
         assert words in told.lower() or words in told
+
+
+def test_a_schema_that_was_taken_from_the_records_is_not_said_to_be_made_without_them(private):
+    visits = pd.DataFrame(
+        [(i, t, "ab"[(i + t) % 2]) for i in range(20) for t in (0, 5)], columns=["id", "day", "stage"]
+    )
+    data = ehr_from_tables(visits, id="id", time="day", time_unit="days")
+    told = " ".join(private().try_out(data).assumptions)
+    assert "was taken from the records" in told
+    assert "decided without looking" not in told
+    assert "in no epsilon" in told
 
 
 def test_epsilon_is_that_of_the_events_in_the_ledger_accounted_anew(run, ranged, private):
@@ -214,6 +227,9 @@ def test_one_patient_is_enough(ranged, private):
     ("settings", "message"),
     [
         ({"horizon": None}, "give horizon"),
+        ({"horizon": 1e300}, "horizon must be"),
+        ({"horizon": 1e-300}, "horizon must be"),
+        ({"horizon": float("nan")}, "horizon must be"),
         ({"epsilon": 0.0}, "epsilon must be"),
         ({"delta": 1.0}, "delta must be"),
         ({"table_share": 0.6, "gan_share": 0.4}, "leave nothing of epsilon"),
