@@ -51,7 +51,8 @@ def main() -> None:
         return tuple(replace(column, range=RANGES.get(column.name)) for column in columns)
 
     schema = replace(records.schema, static=ranged(records.schema.static), temporal=ranged(records.schema.temporal))
-    real, held_out = replace(records, schema=schema).split(0.25, seed=0)
+    told = ("The ranges of the schema were written after percentiles of the records had been seen.",)
+    real, held_out = replace(records, schema=schema, assumptions=told).split(0.25, seed=0)
     found: dict[tuple[str, str], list[float]] = {}
     statement = None
     for seed in range(1, given.seeds + 1):
