@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
@@ -22,8 +23,10 @@ from sfumato.report.record import read_run
 from sfumato.synthesis import Synthesizer
 from sfumato.synthesis.ehr_safe.private.autoencoder import SequenceGradients
 from sfumato.synthesis.ehr_safe.private.critic import CriticGradients
+from sfumato.synthesis.ehr_safe.private.first_visits import first_visits
 from sfumato.synthesis.ehr_safe.private.made_up_codes import MadeUpCodes
 from sfumato.synthesis.ehr_safe.private.spending import Spending
+from sfumato.synthesis.ehr_safe.private.tables import Tables
 
 SAVED = ("model.safetensors", "statement.json", "metrics.jsonl")
 COUNT = 40
@@ -312,6 +315,42 @@ def test_the_critic_of_another_autoencoder_draws_another_noise(ranged, private, 
     alike, again, another = (key(moved) for moved in (0.0, 0.0, 1e-6))
     assert alike == again
     assert alike != another
+
+
+def test_what_is_released_follows_from_the_three_sums_alone(ranged, private, tmp_path, monkeypatch):
+    """Other records give the same model where the sums that get noise are replaced by zeros, and another one where
+    they are not."""
+
+    def model(seed: int, name: str) -> bytes:
+        private().fit(ranged(COUNT, seed=seed), out=tmp_path / f"{name} {seed}")
+        return (tmp_path / f"{name} {seed}" / "model.safetensors").read_bytes()
+
+    assert model(1, "whole") != model(2, "whole")
+
+    def emptied(kind: type) -> None:
+        whole = kind.clipped_sum
+
+        def nothing(*given, **named):
+            found = whole(*given, **named)
+            (found if isinstance(found, torch.Tensor) else found.total).zero_()
+            return found
+
+        monkeypatch.setattr(kind, "clipped_sum", nothing)
+
+    for kind in (Tables, SequenceGradients, CriticGradients):
+        emptied(kind)
+    assert model(1, "emptied") == model(2, "emptied")
+
+
+@pytest.mark.parametrize("cut", [{"max_visits": 3}, {"horizon": 100.0}])
+def test_what_comes_later_is_not_looked_at(ranged, private, tmp_path, cut):
+    data, plan = ranged(COUNT), private(**cut)
+    earlier = first_visits(data, max_visits=plan.max_visits, horizon=plan.horizon)
+    assert len(earlier.times) < len(data.times)
+    for name, records in (("whole", data), ("earlier", earlier)):
+        plan.fit(records, out=tmp_path / name)
+    whole, alone = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "earlier"))
+    assert whole == alone
 
 
 def test_a_run_that_goes_on_takes_the_codecs_of_categories_as_they_were(ranged, private, tmp_path, monkeypatch):
