@@ -26,7 +26,7 @@ class EvaluateOptions(CommonOptions):
         out: the HTML page. With --model it may be left out: then it is in the folder of the run.
         schema: a file with the columns of all three; without it, the schema of the real records.
         sensitive: static columns that an attacker may want to know; without it, all categorical ones.
-        most: patients of each folder that are looked at, at most.
+        most: patients of each folder that are asked about, at most; the nearest ones are searched among all.
         seed: repeats all that is drawn.
     """
 
