@@ -47,7 +47,7 @@ class BaselineSettings(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
-    unit: ClassVar[Unit] = "example"
+    unit: ClassVar[Unit] = "patient"
 
     def __post_init__(self) -> None:
         _check.whole(**{name: getattr(self, name) for name in ("hidden", "layers", "noise", "steps", "batch_size")})

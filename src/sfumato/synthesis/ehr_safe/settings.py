@@ -107,7 +107,7 @@ class EHRSafeSettings:
     seed: int | None = None
 
     name: ClassVar[str] = "ehr_safe"
-    unit: ClassVar[Unit] = "example"
+    unit: ClassVar[Unit] = "patient"
 
     def __post_init__(self) -> None:
         whole = "min_count static_embedding embedding category_steps hidden layers latent epochs batch_size noise"
