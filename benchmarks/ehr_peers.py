@@ -70,6 +70,7 @@ def measured(recipe: str, minutes: float, *, quick: bool) -> list[dict[str, Any]
     import ehr_recipe  # pyright: ignore[reportMissingImports]
 
     from sfumato import data
+    from sfumato.audit.ehr import evaluate
 
     spec = importlib.util.spec_from_file_location(recipe, ROOT / "recipes" / recipe / "run.py")
     assert spec is not None
@@ -87,8 +88,7 @@ def measured(recipe: str, minutes: float, *, quick: bool) -> list[dict[str, Any]
             made = data.ehr_from_tables(
                 Path(folder) / "made-visits.parquet", Path(folder) / "made-static.parquet", schema=train.schema
             )
-        evaluation = ehr_recipe.evaluation(train, holdout, made, SEED, module.RECIPE.most)
-        found[name] = {"told": told, **ehr_recipe.measured(evaluation)}
+        found[name] = {"told": told, **ehr_recipe.measured(evaluate(train, holdout, made, seed=SEED))}
         print(f"{recipe}, {name}: fitted in {told['fit_seconds']:.0f} s", flush=True)
     return rows_of(recipe, module.RECIPE.dataset, found)
 

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cells
 
 from sfumato._files import read_json, write_json
-from sfumato.audit.ehr import Evaluation, evaluate, utility
+from sfumato.audit.ehr import Evaluation, evaluate
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.synthesis import Copies, EHRSafe, IndependentColumns
 from sfumato.synthesis.baselines.plan import BaselinePlan
@@ -60,14 +60,12 @@ class Recipe:
         dataset: its name, for the table.
         parts: gives the patients to learn from and those held out.
         methods: by name, in order.
-        most: patients that classifiers are trained on, at most; of more, so many by chance. All else looks at all.
     """
 
     folder: Path
     dataset: str
     parts: Callable[[], tuple[EHRDataset, EHRDataset]]
     methods: Mapping[str, Generator]
-    most: int
 
 
 def main(recipe: Recipe) -> None:
@@ -121,26 +119,15 @@ def cell(
     fitted = perf_counter()
     synthetic = joined(list(made.sample(len(train), seed=1000 + seed, block=len(train))))
     sampled = perf_counter()
-    found = evaluation(train, holdout, synthetic, seed, recipe.most)
+    found = evaluate(train, holdout, synthetic, seed=seed)
     return {
         "method": name,
         "seed": seed,
-        "patients": {"learned from": len(train), "held out": len(holdout), "classifiers": min(len(train), recipe.most)},
+        "patients": {"learned from": len(train), "held out": len(holdout)},
         "fit_seconds": None if resumed else round(fitted - started, 1),
         "sample_seconds": round(sampled - fitted, 1),
         **measured(found),
     }
-
-
-def evaluation(train: EHRDataset, holdout: EHRDataset, synthetic: EHRDataset, seed: int, most: int) -> Evaluation:
-    """All that is measured; with classifiers of at most so many patients, since a GRU takes its time."""
-    if len(train) <= most:
-        return evaluate(train, holdout, synthetic, seed=seed)
-    bare = [dataclasses.replace(side, schema=dataclasses.replace(side.schema, outcome=None)) for side in
-            (train, holdout, synthetic)]  # fmt: skip
-    rng = np.random.default_rng(seed)
-    some = [side.take(np.sort(rng.permutation(len(side))[:most])) for side in (train, synthetic)]
-    return dataclasses.replace(evaluate(*bare, seed=seed), utility=utility(some[0], holdout, some[1], seed))
 
 
 def measured(found: Evaluation) -> dict[str, Any]:

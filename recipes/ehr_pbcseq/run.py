@@ -45,7 +45,6 @@ RECIPE = Recipe(
         "C-RNN-GAN": CRNNGAN(pretraining_steps=20, steps=500, learning_rate=3e-3),
         **CONTROLS,
     },
-    most=1000,
 )
 
 

@@ -32,7 +32,6 @@ RECIPE = Recipe(
         "C-RNN-GAN": CRNNGAN(pretraining_steps=20, steps=150, learning_rate=3e-3),
         **CONTROLS,
     },
-    most=700,
 )
 
 

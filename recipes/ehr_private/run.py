@@ -28,7 +28,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "Temp": (28, 43), "TroponinI": (0, 50), "TroponinT": (0, 25), "Urine": (0, 1000), "WBC": (0, 60),
     "Weight": (20, 250), "pH": (6.8, 7.8),
 }  # fmt: skip
-"""What clinicians call possible, roughly."""
+"""Round numbers, written down after percentiles of these records had been seen: they are in no ε."""
 
 SETTINGS: dict[str, Any] = {
     "horizon": 2880.0, "max_visits": 100, "epochs": 6, "batch_size": 256, "learning_rate": 4e-3, "gan_steps": 150,
@@ -51,7 +51,8 @@ def main() -> None:
         return tuple(replace(column, range=RANGES.get(column.name)) for column in columns)
 
     schema = replace(records.schema, static=ranged(records.schema.static), temporal=ranged(records.schema.temporal))
-    real, held_out = replace(records, schema=schema).split(0.25, seed=0)
+    told = ("The ranges of the schema were written after percentiles of the records had been seen.",)
+    real, held_out = replace(records, schema=schema, assumptions=told).split(0.25, seed=0)
     found: dict[tuple[str, str], list[float]] = {}
     statement = None
     for seed in range(1, given.seeds + 1):

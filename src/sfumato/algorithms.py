@@ -74,7 +74,7 @@ _LABELS = ("data", "model", "epsilon", "epochs", "batch_size", "learning_rate", 
 
 _VOTE = ("agents", "pool", "epsilon", "queries", "talliers", "out", "resume", "dry_run")
 
-_EHR = ("data", "events", "physionet2012", "mimic_iv", "holdout_share", "out", "resume", "dry_run")
+_EHR = ("data", "events", "id", "time", "holdout_share", "out", "resume", "dry_run")
 
 ALGORITHMS: dict[str, Algorithm] = {
     "fedemb": Algorithm(
@@ -233,7 +233,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         "what does not change about a patient. Some patients are held out to measure by. Synthetic is not private: "
         "without noise there is no guarantee, and the statement says so.",
         example="sfumato ehr fit --data patients --dry-run",
-        matters=(*_EHR, "epochs", "gan_steps"),
+        matters=(*_EHR, "epsilon", "horizon"),
         command="ehr fit",
         reader="Synthesizer.load",
     ),

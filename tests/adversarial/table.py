@@ -20,6 +20,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import made_up_patients
 from adversarial import specimens, test_released, test_resume_attacks, test_shared_clients
 from adversarial.random_specimens import MIXED, SHARED
 from adversarial.specimens import COUPLED, UNCOUPLED, UNMEASURED, as_data, each, extreme, largest_move, numbers
@@ -27,11 +28,22 @@ from sfumato import data
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central.examples import ExampleContribution
+from sfumato.clipping import ConstantClipNorm
 from sfumato.data.parts import divide
 from sfumato.federated.apart import Apart
 from sfumato.federated.deltas import LocalContribution
-from sfumato.sampling import Cohort
+from sfumato.mechanisms.gaussian import IndependentGaussian
+from sfumato.runs import Run
+from sfumato.sampling import Cohort, OwnClients, PoissonSampling
+from sfumato.synthesis import EHRSafe
+from sfumato.synthesis.ehr_safe.networks import Networks
+from sfumato.synthesis.ehr_safe.private.critic import CODEC, CriticGradients
+from sfumato.synthesis.ehr_safe.records import Records
+from sfumato.synthesis.ehr_safe.scales import Scales
+from sfumato.synthesis.ehr_safe.stages import gan_optimizer
 from sfumato.training import loop
+from sfumato.training.private_sum import PrivateSum
+from sfumato.training.server import Server
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "adversarial-review.md"
 BEGIN, END = "<!-- table -->\n", "<!-- /table -->\n"
@@ -168,10 +180,69 @@ def resumed() -> Iterator[Row]:
         yield "A6", f"{change} ({kind})", f"{times(move)}, without noise", now
 
 
+def another_autoencoder() -> Iterator[Row]:
+    """The first sums of two critics, under the noise of one, of a patient as two autoencoders see that patient.
+
+    Two copies of a run of EHR-Safe that died come to two, which differ by 1 % here; the critic begins as the same.
+    """
+    plan = EHRSafe(
+        epsilon=1.0, horizon=1500.0, batch_size=1, gan_batch_size=1, hidden=8, latent=6, gan_hidden=16, max_visits=50
+    )
+    records = made_up_patients.records(1, 0)
+    seen, moved, keys = Records(records, Scales.fit(records, summed=False)), [], set()
+    for share in (0.0, 0.01):
+        torch.manual_seed(0)
+        networks = Networks(plan, records.schema)
+        with torch.no_grad():
+            for value in networks.codec.parameters():
+                value.add_(share * torch.randn_like(value))
+            latents = networks.codec.encode(seen.batch(np.array([0]), seen.draw(0)))
+        codec = torch.nn.utils.parameters_to_vector(networks.codec.parameters()).detach()
+        given = CriticGradients(
+            networks.critic, networks.generator, latents[None], {CODEC: codec}, plan, gan_optimizer(plan), "here"
+        )
+        cohort, source = Cohort.of_single_units(np.array([0])), RandomSource.from_seed(0)
+        share_of = given.clipped_sum(
+            given.trained.initial, cohort, 0, ConstantClipNorm(clip_norm=1.0), 1.0, source, None
+        )
+        moved.append(share_of.total)
+        keys.add(_noise_of(given))
+    assert len(keys) == 2, "both have one noise"
+    move, now = float((moved[0] - moved[1]).norm()), float(moved[0].norm())
+    yield (
+        "A6",
+        "another autoencoder (health records)",
+        f"{times(move)}, without noise",
+        (f"the critic's noise follows from the autoencoder; moved {times(now)}"),
+    )
+
+
+def _noise_of(given: CriticGradients) -> bytes:
+    """The key of the randomness of a loop's rounds."""
+    rounds = PrivateSum(
+        sampler=PoissonSampling(sampling_rate=1.0, population=1),
+        grouping=OwnClients(clients=1),
+        bound=ConstantClipNorm(clip_norm=1.0),
+        mechanism=IndependentGaussian(noise_multiplier=1.0),
+        rounds=1,
+    )
+    seen: list[bytes] = []
+    with Run.open(None, plan={"plan": "table"}, seed=0) as run, pytest.MonkeyPatch.context() as patch:
+        run.start("here")
+        whole = given.clipped_sum
+        patch.setattr(given, "clipped_sum", lambda *words: seen.append(words[5].key) or whole(*words))
+        theta = given.trained.initial.clone()
+        server = Server(gan_optimizer(EHRSafe()), given.trained.views(theta))
+        loop.Loop(private_sum=rounds, contribution=given, server=server, theta=theta, run=run, phase="gan").rounds(
+            loop.Cadence()
+        )
+    return seen[0]
+
+
 def table() -> str:
     """As Markdown."""
     lines = ["| | specimen | one person moved | now |", "|---|---|---|---|"]
-    for part in (coupled_examples, shared_draws, split, without_noise, shared_clients, resumed):
+    for part in (coupled_examples, shared_draws, split, without_noise, shared_clients, resumed, another_autoencoder):
         lines += [f"| {' | '.join(word.replace('|', '/') for word in row)} |" for row in part()]
     return "\n".join(lines) + "\n"
 

@@ -139,7 +139,7 @@ COMMANDS = {
         options="EvaluateOptions",
         summary="synthetic health records beside real ones: how faithful, how useful, what attacks find",
         example="sfumato ehr evaluate --real train --holdout held-out --synthetic made --out records.html",
-        matters=("real", "holdout", "synthetic", "out", "schema", "sensitive", "most", "seed"),
+        matters=("model", "synthetic", "real", "holdout", "out", "schema", "sensitive", "most", "seed"),
     ),
     "report": Command(
         module="report",

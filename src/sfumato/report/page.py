@@ -7,7 +7,7 @@ on it only if somebody says that those records are public: nothing in a run can 
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from sfumato.report.learned import trouble, unmeasured
 from sfumato.report.record import RunRecord, Score, read_run
 from sfumato.report.reproduce import Reproduction, reproduction
 from sfumato.report.template import fill, refuse_folder, write_page
+from sfumato.synthesis.noted import without_figures
 
 _FEW_PAIRS = 10  # a recall that rests on fewer impostor pairs jumps with each of them
 
@@ -111,6 +112,8 @@ def write_report(
 def render(records: Sequence[RunRecord], *, public: bool = False, public_evaluation: bool = False) -> str:
     """The page's HTML; arguments as for `write_report`."""
     show_evaluation = public_evaluation or not public
+    if public:
+        records = [replace(run, statement=without_figures(run.statement)) for run in records]
     runs = [Named(name, run, i) for i, (name, run) in enumerate(zip(_names(records), records, strict=True))]
     views = [_view(each, f"r{i}", private=not public, measured=show_evaluation) for i, each in enumerate(runs)]
     several = len(runs) > 1

@@ -123,6 +123,15 @@ def restate(run: Path | str) -> None:
         _restate(kept)
 
 
+def without_figures(statement: Statement) -> Statement:
+    """The statement for a public page: that the records were measured, and not what was found.
+
+    What attacks found was computed from real records without noise, whatever the statement promises.
+    """
+    answer = statement.disclosure["evaluation"]
+    return statement.answer(evaluation=_behind(answer, _MEASURED, _BESIDE)) if _MEASURED in answer else statement
+
+
 def _restate(run: RunFolder) -> None:
     if not run.statement.exists():
         return

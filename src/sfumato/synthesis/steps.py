@@ -16,6 +16,9 @@ from sfumato.runs import Checkpoint, Run
 Progress = Callable[[str, int, int], None]
 """Is told what goes on, how much of it is done, and of how much."""
 
+LARGEST_RATE = 1e37
+"""A learning rate at most: ten times it, which a first step of Adam takes, is a number of single precision."""
+
 _ROWS = 100  # of the metrics, for a stage
 
 

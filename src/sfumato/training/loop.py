@@ -8,7 +8,8 @@ step.
 Everything random is a function of the run's key and the round, so a run that was killed and resumed from a checkpoint
 repeats the rounds since then bit for bit: the same cohort, the same noise, the same ledger.
 
-Rounds that are a phase of a run draw under its name and what they begin with, too: the model and what it computes.
+Rounds that are a phase of a run draw under its name and what they begin with, too: the model, what it computes and what
+the contribution keeps beside it, such as what an earlier phase has learned.
 Between an earlier release and the first checkpoint of the loop nothing keeps these, so two copies of a run that was
 killed there may go on with two models; under one noise, the difference of their first sums would leave without any.
 """
@@ -184,7 +185,8 @@ class Loop:
             return
         self._behaviour = self._contribution.behaviour()
         if self._phase is not None:
-            tensors = {"theta": self._theta, **self._contribution.trained.frozen()}
+            own = {f"contribution.{name}": tensor for name, tensor in self._contribution.tensors().items()}
+            tensors = {"theta": self._theta, **self._contribution.trained.frozen(), **own}
             told = digest(repr(self._behaviour), {name: tensor.detach().cpu() for name, tensor in tensors.items()})
             self._draw_under(self._run.team.from_leader(told))
 

@@ -9,7 +9,7 @@ from sfumato.audit.ehr.attribute import attribute_inference
 from sfumato.audit.ehr.flatten import flatten, pooled
 from sfumato.audit.ehr.membership import accuracy_at, best_threshold, ideal_tpr, membership_inference, tpr_at_fpr
 from sfumato.audit.ehr.reidentification import agreement, reidentification
-from sfumato.audit.ehr.scale import Placed, Scale
+from sfumato.audit.ehr.scale import Placed, Scale, nearest_distances
 
 TRAIN, HOLDOUT = records(400, 1), records(200, 2)
 
@@ -64,6 +64,20 @@ def test_a_few_remembered_patients_show_at_a_low_false_positive_rate():
     assert not found.measures[0].found.low > 0.55
     assert found.measures[1].found.value > 0.08
     assert found.measures[1].above
+
+
+def test_a_generator_that_keeps_away_from_its_members_tells_them():
+    """Fresh patients, of whom those near to a member are dropped: that is a common remedy, and says who was there."""
+    sides = [flatten(side) for side in (TRAIN, HOLDOUT)]
+    scale = Scale(pooled(*sides))
+    members, outsiders = map(scale.place, sides)
+    made = scale.place(flatten(records(4000, 30)))
+    near = nearest_distances(made, members)
+    kept = made.take(np.flatnonzero(near > np.median(near)))
+    assert not membership_inference(members, outsiders, made, np.random.default_rng(0)).above
+    found = membership_inference(members, outsiders, kept, np.random.default_rng(0)).measures[0]
+    assert found.found.low > 0.6
+    assert found.above
 
 
 def test_the_same_seed_gives_the_same_attacks():

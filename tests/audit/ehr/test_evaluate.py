@@ -72,3 +72,16 @@ def test_too_few_patients_are_refused():
         evaluate(TRAIN, HOLDOUT, records(9, 3), seed=0)
     with pytest.raises(InputError, match="no static column 'weight'"):
         evaluate(TRAIN, HOLDOUT, records(30, 3), seed=0, sensitive=["weight"])
+
+
+def test_copies_are_caught_where_few_of_many_are_asked_about():
+    """Of 1,500 patients and their copies 60 each: some of the one hardly meet their originals among some of the
+    other."""
+    bare = replace(SCHEMA, outcome=None)
+    sides = [records(1500, 1), records(600, 2)]
+    sides = [replace(side, schema=bare) for side in (*sides, copied(sides[0], 1500, 3))]
+    found = evaluate(*sides, seed=0, most=60, sensitive=["clinic"])
+    membership, again, _ = found.attacks
+    assert membership.measures[0].found.low > 0.9
+    assert again.measures[0].found.low > 0.9
+    assert membership.records == 120

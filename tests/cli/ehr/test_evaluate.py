@@ -115,7 +115,14 @@ def test_a_run_is_measured_with_its_own_records_and_its_statement_tells_the_atta
     assert f"{sum(attack['above'] for attack in found['attacks'])} of 3" in page
     assert "Attacks on the synthetic records" in page
     assert sfumato("report", run, "--public", "--out", evaluated / "public.html").code == 0
-    assert "Attacks on the synthetic records" not in (evaluated / "public.html").read_text()
+    public = (evaluated / "public.html").read_text()
+    assert "Attacks on the synthetic records" not in public
+    assert "were measured beside real ones that were held out" in public
+    for attack in found["attacks"]:
+        for secret in (f"{attack['name']}, {attack['measures'][0]['name']}:", "were attacked beside"):
+            assert secret in page
+            assert secret not in public
+    assert json.loads((run / "statement.json").read_text()) == stated
 
 
 def test_the_same_measures_come_from_folders(sfumato, patients, evaluated, tmp_path):
@@ -175,3 +182,36 @@ def test_a_run_that_held_out_nobody_says_so(sfumato, patients, small, tmp_path):
     assert sfumato(*words).code == 0
     told = sfumato("ehr", "evaluate", "--model", tmp_path / "run", "--synthetic", patients).line
     assert "held out nobody to measure by; give --holdout, and --real" in told
+
+
+def test_a_run_on_relative_paths_is_measured_from_any_folder(sfumato, patients, small, tmp_path, monkeypatch):
+    shutil.copytree(patients, tmp_path / "there" / "data")
+    monkeypatch.chdir(tmp_path / "there")
+    assert sfumato("ehr", "fit", "--data", "data", *small, "--holdout-share", 0.4, "--out", "run").code == 0
+    assert sfumato("ehr", "sample", "--model", "run", "--count", 30, "--to", "made").code == 0
+    assert str(tmp_path) not in Path("run/plan.json").read_text()  # which is public
+    assert Path("run/records.json").stat().st_mode & 0o077 == 0
+    monkeypatch.chdir(patients)
+    run, made = tmp_path / "there" / "run", tmp_path / "there" / "made"
+    assert sfumato("ehr", "evaluate", "--model", run, "--synthetic", made).code == 0
+    moved = shutil.move(tmp_path / "there", tmp_path / "elsewhere")
+    monkeypatch.chdir(moved)
+    assert sfumato("ehr", "evaluate", "--model", "run", "--synthetic", "made").code == 0
+
+
+def test_too_few_patients_are_one_line_with_a_remedy(folders, tmp_path, capsys):
+    for name, remedy in (("holdout", "--holdout-share"), ("synthetic", "--count"), ("real", "give more")):
+        few = write(tmp_path / name, records(19, 9))
+        assert main(words(folders, tmp_path / "a.html", **{name: few})) == 2
+        complaint = capsys.readouterr().err
+        assert "an evaluation needs 20 patients on each side, got 19" in complaint
+        assert remedy in complaint
+
+
+def test_records_that_were_drawn_under_conditions_are_measured_and_told_so(sfumato, learned, tmp_path):
+    run = shutil.copytree(learned, tmp_path / "run")
+    words = ("--model", run, "--count", 30, "--to", tmp_path / "made", "--given", "sex=f")
+    assert sfumato("ehr", "sample", *words).code == 0
+    outcome = sfumato("ehr", "evaluate", "--model", run, "--synthetic", tmp_path / "made")
+    assert outcome.code == 0
+    assert "was drawn with --given sex=f, and is measured beside patients of all kinds" in outcome.err

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -136,6 +137,54 @@ def test_a_fit_that_diverges_says_so_and_keeps_its_last_good_checkpoint(sfumato,
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
+def test_a_run_goes_on_where_its_relative_paths_begin_and_says_so_elsewhere(
+    sfumato, patients, small, tmp_path, monkeypatch
+):
+    (tmp_path / "there").mkdir()
+    shutil.copytree(patients, tmp_path / "there" / "data")
+    monkeypatch.chdir(tmp_path / "there")
+    assert sfumato("ehr", "fit", "--data", "data", *small, "--out", "run").code == 0
+    monkeypatch.chdir(tmp_path)
+    told = sfumato("ehr", "fit", "--resume", "there/run").line
+    assert "data, which there/run learns from, is not here; go on in the folder in which it began" in told
+    monkeypatch.chdir(tmp_path / "there")
+    assert sfumato("ehr", "fit", "--resume", "run").code == 0
+
+
+@pytest.mark.parametrize("share", [-0.1, 1, 2, "nan"])
+def test_a_share_out_of_range_is_one_line_about_the_options_of_this_command(sfumato, patients, tmp_path, share):
+    told = sfumato("ehr", "fit", "--data", patients, "--holdout-share", share, "--out", tmp_path / "run").line
+    assert "holdout_share" in told
+    assert "--test" not in told
+
+
+@pytest.mark.parametrize("rate", ["learning-rate", "gan-learning-rate"])
+def test_a_rate_beyond_single_precision_is_refused_before_anything_is_written(sfumato, patients, tmp_path, rate):
+    told = sfumato("ehr", "fit", "--data", patients, f"--{rate}", 1e38, "--out", tmp_path / "run").line
+    assert f"{rate.replace('-', '_')} must be in [0, 1e+37], got 1e+38" in told
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_fit_says_before_it_learns_that_too_few_are_held_out_to_measure_by(sfumato, patients):
+    words = ("ehr", "fit", "--data", patients, "--dry-run", "--holdout-share")
+    said = "needs 20; give a larger --holdout-share"
+    assert [said in sfumato(*words, share).out for share in (0.05, 0.4, 0)] == [True, False, False]
+
+
+def test_a_dry_run_tells_what_each_column_is_taken_for(sfumato, tmp_path):
+    GOOD.to_csv(tmp_path / "visits.csv", index=False)
+    words = ("--data", tmp_path / "visits.csv", "--id", "who", "--time", "day", "--dry-run")
+    rows = [line.split() for line in sfumato("ehr", "fit", *words).out.splitlines()]
+    assert ["x", "visit", "whole", "number"] in rows
+    assert ["ward", "visit", "2", "categories"] in rows
+    assert ["died", "patient", "2", "categories"] in rows
+
+
+def test_the_short_help_shows_how_to_learn_with_a_guarantee(sfumato):
+    told = sfumato("ehr", "fit", "--help").out
+    assert all(f"\n--{name} " in told for name in ("data", "id", "time", "epsilon", "horizon"))
+
+
 @pytest.mark.parametrize("layout", ["parquet", "csv", "meds", "events"])
 def test_every_layout_that_is_written_is_learned_from(sfumato, patients, small, tmp_path, layout):
     write_folder(read_folder(patients), tmp_path / "again", layout, synthetic=False)
@@ -175,7 +224,7 @@ def test_the_challenge_of_2012_and_mimic_iv_are_learned_from(sfumato, shared, sm
         (("--data", "nowhere"), "nowhere"),
         (("--physionet2012", "x"), "--physionet2012 needs the file of outcomes"),
         (("--data", "{data}", "--hours", 3), "--hours is for --mimic-iv, not for a folder of tables; leave it out"),
-        (("--data", "{data}", "--holdout-share", 1), "holdout_share must be a share"),
+        (("--data", "{data}", "--holdout-share", 1), "holdout_share must be in [0, 1), got 1.0; 0 holds out nobody"),
         (("--data", "{data}", "--holdout-share", 0, "--holdout-to", "x"), "--holdout-share 0 holds out nobody"),
         (("--data", "{data}", "--holdout-share", 1e-9), "cannot be split with share=1e-09"),
         (("--data", "{data}", "--id", "patient"), "which columns are the patient and the time? give --id and --time"),
@@ -220,6 +269,8 @@ BAD = {
         pd.concat([GOOD.assign(who=GOOD.who + str(i), ward=[f"w{i}-{j}" for j in range(60)]) for i in range(167)]),
         "'ward' has more than 1,000 different texts",
     ),
+    "commas as decimal points": (GOOD.assign(x=[f"{i},5" for i in range(60)]), "'x' is '0,5' at"),
+    "some commas as decimal points": (_with(3, "x", "1,5"), "a number with a comma; write numbers with a point"),
     "mixed kinds": (_with(4, "x", "high"), "'x' is 'high' at"),
     "one patient": (GOOD[:3].drop(columns=["died"]), "there is one patient, 'p0'"),
     "before 1900": (GOOD.assign(day=["1899-12-30", "1899-12-31", "1900-01-01"] * 20), "before 1900"),

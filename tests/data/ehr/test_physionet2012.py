@@ -10,6 +10,7 @@ import pytest
 from ehr_records import assert_same
 from sfumato._check import InputError
 from sfumato.data import physionet2012
+from sfumato.synthesis import EHRSafe
 
 HEADER = "Time,Parameter,Value\n"
 START = "00:00,RecordID,{stay}\n00:00,Age,54\n00:00,Gender,0\n00:00,Height,-1\n00:00,ICUType,4\n00:00,Weight,{kg}\n"
@@ -43,6 +44,22 @@ def test_files_of_stays_are_read_as_they_were_downloaded(folder: Path):
     assert len(data.notes) == 2
     mean = physionet2012(folder / "set-a", folder / "outcomes.txt", duplicates="mean")
     assert mean.numbers[3, names.index("HR")] == 61
+
+
+def test_every_number_has_a_range_and_none_is_changed_by_it(folder: Path):
+    stay = folder / "set-a" / "2.txt"
+    stay.write_text(stay.read_text() + "02:00,pH,735\n")
+    data = physionet2012(folder / "set-a", folder / "outcomes.txt")
+    assert all((column.range is None) == (column.kind == "categorical") for column in data.schema.columns)
+    assert 735 in data.numbers
+
+
+def test_a_private_plan_takes_the_schema_as_it_is(folder: Path):
+    data = physionet2012(folder / "set-a", folder / "outcomes.txt")
+    plan = EHRSafe(epsilon=8.0, horizon=2880.0, batch_size=1, gan_batch_size=1, gan_steps=2, critic_steps=1, epochs=1)
+    told = plan.try_out(data)
+    assert told.epsilon <= 8.0
+    assert any("declared without looking at the records" in line for line in told.assumptions)
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,7 @@ def test_other_data_than_health_records_are_refused():
         (TimeGAN, {"embedding_steps": 0}),
         (RCGAN, {"longest": 0.0}),
         (RCGAN, {"learning_rate": 0.0}),
+        (RCGAN, {"learning_rate": 3e38}),
         (CRNNGAN, {"frozen_below": 1.5}),
         (CRNNGAN, {"pretraining_steps": 0}),
     ],

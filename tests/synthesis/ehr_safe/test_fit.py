@@ -32,7 +32,7 @@ def test_without_noise_the_statement_says_that_there_is_no_guarantee(patients, s
     assert result.finished
     assert result.statement.epsilon == float("inf")
     assert "no differential privacy guarantee" in result.statement.assumptions[0]
-    assert json.loads((tmp_path / "run" / "statement.json").read_text())["unit"] == "example"
+    assert json.loads((tmp_path / "run" / "statement.json").read_text())["unit"] == "patient"
 
 
 @pytest.mark.parametrize(

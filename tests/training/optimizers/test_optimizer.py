@@ -75,3 +75,13 @@ def test_nesterov_looks_ahead_and_needs_a_momentum():
 def test_numbers_that_cannot_be_right_are_refused(change, named):
     with pytest.raises(InputError, match=named):
         Optimizer(**change)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "nadam"])
+def test_a_rate_whose_first_step_is_no_single_precision_number_is_refused(name):
+    with pytest.raises(InputError, match=r"learning_rate must be in \[0, 3e\+37\], got 1e\+38"):
+        Optimizer(name=name, learning_rate=1e38, momentum=0.9)
+    parameter = nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.ones(1)
+    Optimizer(name=name, learning_rate=2.9e37, momentum=0.9)([parameter]).step()  # torch raises where it is too large
+    assert parameter.item() != 0

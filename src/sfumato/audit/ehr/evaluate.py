@@ -27,10 +27,16 @@ from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema
 
 MOST = 5000
-"""Patients of each side that are looked at; of more, so many by chance."""
+"""Patients of each side that are asked about; of more, so many by chance."""
 
 FEWEST = 20
 """Patients that each side needs."""
+
+_MORE = {
+    "real": "give more",
+    "held-out": "hold out more of them before anything is learned (sfumato ehr fit --holdout-share)",
+    "synthetic": "draw more (sfumato ehr sample --count)",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +102,9 @@ def evaluate(
         seed: repeats all that is drawn.
         sensitive: static columns that an attacker may want to know; None for all categorical ones, or where there are
             none for all numeric ones.
-        most: patients of each side to look at, at most; of more, so many by chance.
+        most: patients of each side to ask about, at most; of more, so many by chance. Those that an attack searches for
+            the nearest ones are never fewer than there are: a copy of a patient would hardly meet its original where
+            both sides are some of many. Time grows with `most` times all of them.
         progress: told (done, total) parts.
 
     Raises:
@@ -108,26 +116,31 @@ def evaluate(
     _refuse(real, holdout, synthetic)
     asked = _sensitive(real.schema) if sensitive is None else tuple(sensitive)
     sizes = Sizes(real=len(real), holdout=len(holdout), synthetic=len(synthetic), most=most)
-    real, holdout, synthetic = (
-        _some(side, most, _draws(seed, name))
+    everybody = [flatten(side) for side in (real, holdout, synthetic)]
+    chosen = [
+        _some(len(side), most, _draws(seed, name))
         for name, side in (("real", real), ("holdout", holdout), ("synthetic", synthetic))
+    ]
+    real, holdout, synthetic = (
+        side if len(rows) == len(side) else side.take(rows)
+        for side, rows in zip((real, holdout, synthetic), chosen, strict=True)
     )
-
     steps, total = count(1), 7 + (2 * len(MODELS) if real.schema.outcome else 0)
 
     def step(*_: int) -> None:
         if progress:
             progress(next(steps), total)
 
-    members, outsiders, made = flatten(real), flatten(holdout), flatten(synthetic)
+    members, outsiders, made = everybody
+    some_members, some_outsiders, some_made = (side.take(rows) for side, rows in zip(everybody, chosen, strict=True))
     scale = Scale(pooled(members, outsiders))  # members and outsiders alike
-    placed = scale.place(members), scale.place(outsiders), scale.place(made)
+    placed = scale.place(some_members), scale.place(some_outsiders), scale.place(made)
     attacks = [membership_inference(*placed, _draws(seed, "membership"))]
     step()
-    attacks.append(reidentification(members, outsiders, made, _draws(seed, "reidentification")))
+    attacks.append(reidentification(members, some_outsiders, some_made, _draws(seed, "reidentification")))
     step()
     if asked:
-        attacks.append(attribute_inference(members, outsiders, made, asked, _draws(seed, "attribute")))
+        attacks.append(attribute_inference(some_members, outsiders, made, asked, _draws(seed, "attribute")))
     step()
     classifiers = int(_draws(seed, "utility").integers(2**31))
     return Evaluation(
@@ -143,8 +156,9 @@ def _draws(seed: int, part: str) -> np.random.Generator:
     return np.random.default_rng(RandomSource.from_seed(seed).seed64("evaluation", part))
 
 
-def _some(records: EHRDataset, most: int, rng: np.random.Generator) -> EHRDataset:
-    return records if len(records) <= most else records.take(np.sort(rng.permutation(len(records))[:most]))
+def _some(count: int, most: int, rng: np.random.Generator) -> np.ndarray:
+    """Places of so many of them by chance, ascending; all where there are no more."""
+    return np.arange(count) if count <= most else np.sort(rng.permutation(count)[:most])
 
 
 def _sensitive(schema: Schema) -> tuple[str, ...]:
@@ -162,7 +176,9 @@ def _refuse(real: EHRDataset, holdout: EHRDataset, synthetic: EHRDataset) -> Non
             )
     for name, side in (("real", real), ("held-out", holdout), ("synthetic", synthetic)):
         if len(side) < FEWEST:
-            raise InputError(f"an evaluation needs {FEWEST} patients on each side, got {len(side)} {name} ones")
+            raise InputError(
+                f"an evaluation needs {FEWEST} patients on each side, got {len(side)} {name} ones; {_MORE[name]}"
+            )
     if shared := set(real.ids) & set(holdout.ids):
         raise InputError(
             f"{len(shared)} patients are in the real and in the held-out records, {min(shared)!r} for one; hold out "

@@ -2,10 +2,13 @@
 
 The attacker has somebody's record and the synthetic ones, and says "member" where the nearest of them is closer than a
 threshold. The threshold is the best one on half of the members and outsiders; the other half tells how often it is
-right, both kinds counting the same. The ideal is 0.5. How many members are found with one outsider in a hundred
-suspected (TPR at 1 % FPR) tells about the few that are remembered best. Its ideal is what is found of members who are
-strangers to the generator, too: beta-binomial, a little more than 1 %, and exact whatever the distances are. Its excess
-is against the ends of that, because draws among the few nearest outsiders say little.
+right, both kinds counting the same. The ideal is 0.5. The first half also tells the side: a generator that keeps away
+from its members tells who they are, too, and then the attacker says "member" where the nearest is farther.
+
+How many members are found with one outsider in a hundred suspected (TPR at 1 % FPR) tells about the few that are
+remembered best. Its ideal is what is found of members who are strangers to the generator, too: beta-binomial, a little
+more than 1 %, and exact whatever the distances are. Its excess is against the ends of that, because draws among the few
+nearest outsiders say little.
 """
 
 from collections.abc import Callable
@@ -28,10 +31,11 @@ def membership_inference(members: Placed, outsiders: Placed, synthetic: Placed, 
         synthetic: what it made, at least 1.
         rng: halves both and draws the intervals.
     """
-    sides = [rng.permutation(nearest_distances(side, synthetic)) for side in (members, outsiders)]
-    learned, tested = ([side[half::2] for side in sides] for half in (0, 1))
-    threshold = best_threshold(*learned)
-    accuracy = _interval(lambda inside, outside: accuracy_at(threshold, inside, outside), tested, rng)
+    sides = [rng.permutation(nearest_distances(each, synthetic)) for each in (members, outsiders)]
+    learned, tested = ([each[half::2] for each in sides] for half in (0, 1))
+    side = best_side(*learned)
+    threshold = best_threshold(*(side * each for each in learned))
+    accuracy = _interval(lambda inside, outside: accuracy_at(threshold, side * inside, side * outside), tested, rng)
     excess = Interval(*(end - 0.5 for end in (accuracy.value, accuracy.low, accuracy.high)))
     guess = Measure(name="accuracy", found=accuracy, ideal=Interval.exact(0.5), excess=excess)
     found, ideal = _interval(tpr_at_fpr, sides, rng), ideal_tpr(len(members), len(outsiders))
@@ -50,6 +54,19 @@ def best_threshold(members: np.ndarray, outsiders: np.ndarray) -> float:
     right = np.searchsorted(np.sort(members), candidates, "right") / len(members)
     wrong = np.searchsorted(np.sort(outsiders), candidates, "right") / len(outsiders)
     return float(candidates[np.argmax(right - wrong)])
+
+
+def best_side(members: np.ndarray, outsiders: np.ndarray) -> int:
+    """1 where members are best told by small distances, −1 where by large ones.
+
+    >>> best_side(np.array([0.0, 1, 5]), np.array([2.0, 3, 6])), best_side(np.array([4.0, 5]), np.array([1.0, 2]))
+    (1, -1)
+    """
+    found = {}
+    for side in (1, -1):
+        inside, outside = side * members, side * outsiders
+        found[side] = accuracy_at(best_threshold(inside, outside), inside, outside)
+    return 1 if found[1] >= found[-1] else -1
 
 
 def accuracy_at(threshold: float, members: np.ndarray, outsiders: np.ndarray) -> float:

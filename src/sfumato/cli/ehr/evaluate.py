@@ -26,7 +26,7 @@ class EvaluateOptions(CommonOptions):
         out: the HTML page. With --model it may be left out: then it is in the folder of the run.
         schema: a file with the columns of all three; without it, the schema of the real records.
         sensitive: static columns that an attacker may want to know; without it, all categorical ones.
-        most: patients of each folder that are looked at, at most.
+        most: patients of each folder that are asked about, at most; the nearest ones are searched among all.
         seed: repeats all that is drawn.
     """
 
@@ -119,11 +119,15 @@ def _real_ones(options: EvaluateOptions) -> tuple[Any, Any]:
 def _note(run: Path, evaluation: dict[str, Any], synthetic: Path) -> None:
     """Note it in the run; where that cannot be written, the page is there all the same."""
     from sfumato.report import write_report  # late: --help needs no torch
-    from sfumato.synthesis.noted import note_evaluation
+    from sfumato.synthesis.noted import digest_of_folder, note_evaluation, samples_of
 
     try:
         if not note_evaluation(run, evaluation, folder=synthetic):
             notify(f"{synthetic} is not what sfumato ehr sample drew from {run}, or was changed; the statement says so")
+        drawn = [row for row in samples_of(run) if row["digest"] == digest_of_folder(synthetic)]
+        if drawn and (given := drawn[-1].get("given")):
+            told = f"{synthetic} was drawn with --given {' '.join(given)}"
+            notify(f"{told}, and is measured beside patients of all kinds")
         write_report([run])
     except OSError as error:
         notify(f"the page is whole, but {run} does not know of it: {error.strerror or error}")

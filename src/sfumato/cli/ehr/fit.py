@@ -1,7 +1,7 @@
 """`sfumato ehr fit`: health records → a model that makes new ones, and the patients that were held out."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,13 @@ from sfumato.cli.console import notify, plain, say, say_json, staged_bar, table
 from sfumato.cli.ehr.folder import refuse_taken, write_folder
 from sfumato.cli.ehr.held_out import keep_digests
 from sfumato.cli.ehr.options import SynthesisRun, SynthesisTraining
+from sfumato.cli.ehr.patients import PATHS, PatientOptions
 from sfumato.cli.options.threads import use_threads
 from sfumato.cli.options.training import training_options
 from sfumato.cli.parse import find, read_settings
 from sfumato.cli.train import free_folder
 from sfumato.data import EHRDataset
+from sfumato.data.ehr.schema import Schema
 from sfumato.data.ehr.unlearnable import refuse_unlearnable
 from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
@@ -38,6 +40,8 @@ def train(name: str, argv: Sequence[str]) -> int:
     options, _ = training_options(algorithm.load(), options_of(name), argv, about=algorithm.about)
     run: SynthesisRun = options.run
     options.data.check()
+    if run.resume is not None:
+        _refuse_elsewhere(options.data, run.resume)
     non_negative(checkpoint_minutes=run.checkpoint_minutes)
     use_threads(run.threads)
     out = free_folder("ehr-fit", run)
@@ -99,6 +103,23 @@ def _chosen(argv: Sequence[str], default: str) -> str:
     return name
 
 
+def _refuse_elsewhere(data: PatientOptions, run: Path) -> None:
+    """Refuse to go on where relative paths lead nowhere; they begin in the folder in which the run began."""
+    for name in PATHS:
+        path: Path | None = getattr(data, name)
+        if path is not None and not path.is_absolute() and not path.exists():
+            raise InputError(f"{path}, which {run} learns from, is not here; go on in the folder in which it began")
+
+
+def _few(held_out: EHRDataset | None) -> list[str]:
+    """That what is made could not be measured, said before anything is learned."""
+    from sfumato.audit.ehr.evaluate import FEWEST  # late: --help needs no scikit-learn
+
+    if held_out is None or len(held_out) >= FEWEST:
+        return []
+    return [f"too few are held out for sfumato ehr evaluate, which needs {FEWEST}; give a larger --holdout-share"]
+
+
 def _resume(out: Path) -> str:
     return f"sfumato {_COMMAND} --resume {out}"
 
@@ -108,7 +129,7 @@ def _told(learned: EHRDataset, held_out: EHRDataset | None) -> str:
     visits, columns = len(learned.times), len(learned.schema.columns)
     told = f"learning from {len(learned):,} patients with {visits:,} visits and {columns} columns"
     told += "" if held_out is None else f"; {len(held_out):,} patients are held out"
-    return "\n".join([told, *learned.notes])
+    return "\n".join([told, *_few(held_out), *learned.notes])
 
 
 def _about(options: Any) -> dict[str, Any]:
@@ -130,12 +151,22 @@ def _dry_run(plan: Any, learned: EHRDataset, held_out: EHRDataset | None, *, as_
         say_json({"plan": plan.to_json(), "statement": statement.to_json(), "patients": _counts(learned, held_out)})
         return 0
     say(_told(learned, held_out) + "\n")
+    table(["column", "a value for each", "kind"], [*map(list, _columns(learned.schema))])
+    say("")
     table(["setting", "value"], [[name, str(value)] for name, value in plan.to_json().items() if value is not None])
     say(
         f"\nat its end the run would state:\n\n{statement.text()}\n\ndry run: the records were read; nothing was "
         "learned or written"
     )
     return 0
+
+
+def _columns(schema: Schema) -> Iterator[tuple[str, str, str]]:
+    """Each column: its name, whether a patient or a visit has a value of it, and what that is."""
+    for whose, columns in (("patient", schema.static), ("visit", schema.temporal)):
+        for column in columns:
+            kind = f"{len(column.categories):,} categories" if column.kind == "categorical" else "number"
+            yield column.name, whose, f"whole {kind}" if column.whole else kind
 
 
 def _promise(plan: Any, learned: EHRDataset) -> Statement:

@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from sfumato._check import InputError
+from sfumato._check import InputError, between
 from sfumato.cli.ehr.folder import kind_of, read_folder, schema_in, table_in
-from sfumato.cli.options.share import refuse_share
 from sfumato.data import (
     EHRDataset,
     ehr_from_events,
@@ -21,6 +20,9 @@ from sfumato.data import (
 )
 
 _SOURCES = ("data", "events", "physionet2012", "mimic_iv")
+PATHS = (*_SOURCES, "static", "outcomes", "schema")
+"""The options that are paths of what is read."""
+
 _HELD_OUT = ("holdout_share", "holdout_seed", "holdout_to")
 _COLUMNS = ("schema", "id", "time", "time_unit", "outcome", "categorical", "drop")
 _EVENTS = ("codes", "most", "duplicates", "without_visits")
@@ -36,7 +38,8 @@ _FITS = {
 """The options that each kind of source takes."""
 
 _ARGUMENT = re.compile(
-    r"(?<![\w-])(id|time|time_unit|outcome|categorical|drop|codes|items|duplicates|unsorted|without_visits|split)="
+    r"(?<![\w-])(id|time|time_unit|outcome|categorical|drop|code|value|codes|items|duplicates|unsorted|"
+    r"without_visits|split)="
     r"(?:(['\"])(.*?)\2)?"
 )
 
@@ -115,7 +118,7 @@ class PatientOptions:
         if len(named) != 1:
             got = " and ".join(map(_flag, named)) or "none of them"
             raise InputError(f"which records? give one of {', '.join(map(_flag, _SOURCES))}, got {got}")
-        refuse_share(holdout_share=self.holdout_share)
+        between(0.0, 1.0, ends="[)", remedy="0 holds out nobody", holdout_share=self.holdout_share)
         if self.holdout_to is not None and not self.holdout_share:
             raise InputError("--holdout-to writes those who are held out, and --holdout-share 0 holds out nobody")
         if self.physionet2012 is not None and self.outcomes is None:
@@ -195,6 +198,8 @@ def at_the_command(told: str) -> str:
 
     >>> at_the_command("name it in drop=, or read with unsorted='sort'")
     'name it in --drop, or read with --unsorted sort'
+    >>> at_the_command("no column 'cod' for code='cod' (did you mean code?)")
+    "no column 'cod' for --code cod (did you mean code?)"
     """
     return _ARGUMENT.sub(lambda found: f"{_flag(found[1])}{' ' if found[3] else ''}{found[3] or ''}", told)
 

@@ -52,7 +52,7 @@ def arranged(
         if unsorted == "refuse":
             raise InputError(
                 f"patient {names[owners[order[row]]]!r} goes back in time from {read.where(int(order[row]))} to "
-                f"{read.where(int(order[row + 1]))}; correct the time, or give unsorted='sort' (--unsorted sort) where "
+                f"{read.where(int(order[row + 1]))}; correct the time, or give unsorted='sort' where "
                 "the order of rows means nothing"
             )
         order = np.lexsort((times, owners))

@@ -157,7 +157,7 @@ def _refuse_without_visits(making: Making, lengths: np.ndarray, notes: list[str]
         at = f" at {making.where(int(making.all.rows[row[0]]))}" if row else ""
         raise InputError(
             f"patient {making.events.ids.names[owner]!r}{at} has no visit; add events with a time, or leave such "
-            "patients out with without_visits='skip' (--without-visits skip)"
+            "patients out with without_visits='skip'"
         )
     if empty == len(lengths):
         raise InputError("no patient has a visit; are the codes and the times those of the events?")
@@ -189,7 +189,8 @@ def _filled(
             one, other = pairs.example()
             raise InputError(
                 f"patient {making.events.ids.names[own.owners[other]]!r} has {column.name!r} twice at one time, at "
-                f"{where(one)} and {where(other)}; take one with duplicates='last' or 'mean' (--duplicates)"
+                f"{where(one)} and {where(other)}; take one with duplicates='last', or give "
+                "duplicates='mean'"
             )
         again = pairs.count
         kept, found = merged(pairs, found, making.duplicates if column.kind == "numeric" else "last")

@@ -18,6 +18,7 @@ sfumato._check.InputError: 'stage' is 'late' at table.csv line 0, but a number i
 or name the column in categorical= or drop=
 """
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,6 +33,7 @@ from sfumato.data.examples.schema import as_text
 from sfumato.data.tables.cells import is_number
 
 _FLAG = 2  # different numbers at most of a column that is taken for categories
+_COMMA = re.compile(r"[+-]?\d+(,\d+)+")  # 1,4 and 1,000
 _AMONG = "name the column in categorical= or drop="
 
 
@@ -49,6 +51,7 @@ class Profile:
         self._found: set[str] = set()
         self._numbers = self._others = self._missing = 0
         self._whole = True
+        self._commas = True  # in all texts that are no numbers, as if they were
         self._odd = ""  # where the first text is that is no number, and what it is
 
     def add(self, array: pa.Array, where: Where) -> None:
@@ -76,6 +79,7 @@ class Profile:
         others = ~(blank | numbers)
         for place in np.flatnonzero(others).tolist():
             self._add(texts[place])
+            self._commas &= _COMMA.fullmatch(texts[place].strip()) is not None
             self._odd = self._odd or f"{texts[place]!r} at {where(int((rows == place).argmax()))}"
         self._others += int(counts[others].sum())
 
@@ -94,7 +98,8 @@ class Profile:
         """The column.
 
         Raises:
-            InputError: it has no value, one value in every row, too many categories, or texts among numbers.
+            InputError: it has no value, one value in every row, too many categories, numbers with commas, or texts
+                among numbers.
         """
         name = self._name
         if not self._found:
@@ -104,6 +109,11 @@ class Profile:
             raise InputError(
                 f"{name!r} is {only!r} in all {self._numbers + self._others:,} rows, of which there is nothing to "
                 "learn; name it in drop="
+            )
+        if self._others and self._commas and not self._categorical:
+            raise InputError(
+                f"{name!r} is {self._odd}, a number with a comma; write numbers with a point and without commas, or "
+                f"{_AMONG}"
             )
         if self._others and self._numbers >= self._others and not self._categorical:
             raise InputError(

@@ -16,7 +16,7 @@ from sfumato.accounting.statement.delta import default_delta
 from sfumato.runs import Facts
 from sfumato.synthesis.baselines.frames import Frames
 from sfumato.synthesis.baselines.recurrent import SequenceNetworks
-from sfumato.synthesis.steps import Stage
+from sfumato.synthesis.steps import LARGEST_RATE, Stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +47,12 @@ class BaselineSettings(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
-    unit: ClassVar[Unit] = "example"
+    unit: ClassVar[Unit] = "patient"
 
     def __post_init__(self) -> None:
         _check.whole(**{name: getattr(self, name) for name in ("hidden", "layers", "noise", "steps", "batch_size")})
         _check.positive(learning_rate=self.learning_rate)
+        _check.between(0.0, LARGEST_RATE, learning_rate=self.learning_rate)
         _check.non_negative(blur=self.blur)
         _check.between(0.0, 1.0, ends="(]", longest=self.longest)
         if self.seed is not None:

@@ -14,6 +14,9 @@ from sfumato._types import Unit
 from sfumato.accounting import Event, NonPrivate
 from sfumato.accounting.statement.delta import default_delta
 from sfumato.runs import Facts
+from sfumato.synthesis.steps import LARGEST_RATE
+
+_LEAST_TIME = 1e-9  # in any unit; networks read times in single precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +57,8 @@ class EHRSafeSettings:
         calibrated_on: generated patients in each pass of the calibration; three times as many in its last one.
         epsilon: what the whole run may cost a patient, > 0; None learns without noise and without a guarantee.
         delta: of the guarantee, in (0, 1); None for the usual one, well below 1 / patients.
-        horizon: with epsilon: the latest time of a visit that is learned from, in the schema's unit; public.
+        horizon: with epsilon: the latest time of a visit that is learned from, in the schema's unit, 1e-9 to 1e9;
+            public.
         max_visits: with epsilon: how many visits of a patient are learned from, the first ones; public.
         cells: with epsilon: into how many cells the range of a number is divided.
         table_share: with epsilon: how much of it the tables of numbers and shares cost, in (0, 1).
@@ -103,13 +107,14 @@ class EHRSafeSettings:
     seed: int | None = None
 
     name: ClassVar[str] = "ehr_safe"
-    unit: ClassVar[Unit] = "example"
+    unit: ClassVar[Unit] = "patient"
 
     def __post_init__(self) -> None:
         whole = "min_count static_embedding embedding category_steps hidden layers latent epochs batch_size noise"
         whole += " gan_hidden gan_steps critic_steps gan_batch_size calibrated_on max_visits"
         _check.whole(**{name: getattr(self, name) for name in whole.split()})
         _check.positive(learning_rate=self.learning_rate, gan_learning_rate=self.gan_learning_rate)
+        _check.between(0.0, LARGEST_RATE, learning_rate=self.learning_rate, gan_learning_rate=self.gan_learning_rate)
         _check.positive(time_weight=self.time_weight)
         _check.non_negative(latent_noise=self.latent_noise, gradient_penalty=self.gradient_penalty)
         _check.between(0.0, 1.0, ends="[)", average_decay=self.average_decay)
@@ -139,7 +144,7 @@ class EHRSafeSettings:
             raise InputError(
                 "with epsilon the latest time of a visit has to be public: give horizon, in the schema's unit of time"
             )
-        _check.positive(horizon=self.horizon)
+        _check.between(_LEAST_TIME, 1 / _LEAST_TIME, horizon=self.horizon)
         if self.table_share + self.gan_share >= 1:
             raise InputError(
                 f"table_share {self.table_share:g} and gan_share {self.gan_share:g} leave nothing of epsilon for the "

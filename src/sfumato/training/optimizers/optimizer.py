@@ -18,6 +18,9 @@ from sfumato.training.optimizers.yogi import Yogi
 
 OptimizerName = Literal["sgd", "adam", "adamw", "nadam", "adagrad", "rmsprop", "yogi"]
 
+_CORRECTED = ("adam", "adamw", "nadam")
+"""Those that divide the rate of their first step by 1 - momentum, which has to stay a number of single precision."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
@@ -44,6 +47,8 @@ class Optimizer:
         _check.between(0.0, 1.0, ends="[)", momentum=self.momentum)
         _check.non_negative(weight_decay=self.weight_decay)
         _check.between(0.0, LARGEST_SINGLE, weight_decay=self.weight_decay)
+        if self.name in _CORRECTED:
+            _check.between(0.0, LARGEST_SINGLE * (1 - self.momentum), learning_rate=self.learning_rate)
         if self.nesterov and (self.name != "sgd" or self.momentum == 0):
             raise InputError("nesterov needs optimizer=sgd and a momentum > 0, 0.9 for example")
 

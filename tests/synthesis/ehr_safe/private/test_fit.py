@@ -7,17 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
+from sfumato._random import RandomSource
 from sfumato.accounting import Ledger
+from sfumato.data import ehr_from_tables
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema, categorical, numeric
 from sfumato.report import write_report
 from sfumato.report.record import read_run
 from sfumato.synthesis import Synthesizer
+from sfumato.synthesis.ehr_safe.private.autoencoder import SequenceGradients
+from sfumato.synthesis.ehr_safe.private.critic import CriticGradients
+from sfumato.synthesis.ehr_safe.private.first_visits import first_visits
+from sfumato.synthesis.ehr_safe.private.made_up_codes import MadeUpCodes
 from sfumato.synthesis.ehr_safe.private.spending import Spending
+from sfumato.synthesis.ehr_safe.private.tables import Tables
 
 SAVED = ("model.safetensors", "statement.json", "metrics.jsonl")
 COUNT = 40
@@ -56,6 +65,17 @@ def test_the_statement_is_for_a_patient_and_within_what_was_asked(run):
     told = " ".join(statement["assumptions"])
     for words in ("a patient", "first 6 visits", "until 1500 days", "written without looking at the records"):
         assert words in told.lower() or words in told
+
+
+def test_a_schema_that_was_taken_from_the_records_is_not_said_to_be_made_without_them(private):
+    visits = pd.DataFrame(
+        [(i, t, "ab"[(i + t) % 2]) for i in range(20) for t in (0, 5)], columns=["id", "day", "stage"]
+    )
+    data = ehr_from_tables(visits, id="id", time="day", time_unit="days")
+    told = " ".join(private().try_out(data).assumptions)
+    assert "was taken from the records" in told
+    assert "decided without looking" not in told
+    assert "in no epsilon" in told
 
 
 def test_epsilon_is_that_of_the_events_in_the_ledger_accounted_anew(run, ranged, private):
@@ -210,6 +230,9 @@ def test_one_patient_is_enough(ranged, private):
     ("settings", "message"),
     [
         ({"horizon": None}, "give horizon"),
+        ({"horizon": 1e300}, "horizon must be"),
+        ({"horizon": 1e-300}, "horizon must be"),
+        ({"horizon": float("nan")}, "horizon must be"),
         ({"epsilon": 0.0}, "epsilon must be"),
         ({"delta": 1.0}, "delta must be"),
         ({"table_share": 0.6, "gan_share": 0.4}, "leave nothing of epsilon"),
@@ -265,3 +288,86 @@ def test_any_kind_of_columns_is_learned(private, static, temporal):
     )
     result = private().fit(data)
     assert len(next(result.synthesizer.sample(10, seed=1))) == 10
+
+
+class Begun(BaseException):
+    """The rounds of the critic have begun, with this randomness."""
+
+    def __init__(self, source: RandomSource) -> None:
+        super().__init__()
+        self.key = source.key
+
+
+def test_the_critic_of_another_autoencoder_draws_another_noise(ranged, private, monkeypatch):
+    """Copies of a run that died may repeat the autoencoder's rounds with another rounding; what they made goes into
+    the critic's sums, and under one noise the difference of two of them would leave without any."""
+
+    def begin(*given, **named):
+        raise Begun(given[6])
+
+    def key(moved: float) -> bytes:
+        monkeypatch.setattr(CriticGradients, "clipped_sum", begin)
+        monkeypatch.setattr(SequenceGradients, "after_noise", lambda self, mean, *_: mean.add_(moved))
+        with pytest.raises(Begun) as found:
+            private().fit(ranged(COUNT))
+        return found.value.key
+
+    alike, again, another = (key(moved) for moved in (0.0, 0.0, 1e-6))
+    assert alike == again
+    assert alike != another
+
+
+def test_what_is_released_follows_from_the_three_sums_alone(ranged, private, tmp_path, monkeypatch):
+    """Other records give the same model where the sums that get noise are replaced by zeros, and another one where
+    they are not."""
+
+    def model(seed: int, name: str) -> bytes:
+        private().fit(ranged(COUNT, seed=seed), out=tmp_path / f"{name} {seed}")
+        return (tmp_path / f"{name} {seed}" / "model.safetensors").read_bytes()
+
+    assert model(1, "whole") != model(2, "whole")
+
+    def emptied(kind: type) -> None:
+        whole = kind.clipped_sum
+
+        def nothing(*given, **named):
+            found = whole(*given, **named)
+            (found if isinstance(found, torch.Tensor) else found.total).zero_()
+            return found
+
+        monkeypatch.setattr(kind, "clipped_sum", nothing)
+
+    for kind in (Tables, SequenceGradients, CriticGradients):
+        emptied(kind)
+    assert model(1, "emptied") == model(2, "emptied")
+
+
+@pytest.mark.parametrize("cut", [{"max_visits": 3}, {"horizon": 100.0}])
+def test_what_comes_later_is_not_looked_at(ranged, private, tmp_path, cut):
+    data, plan = ranged(COUNT), private(**cut)
+    earlier = first_visits(data, max_visits=plan.max_visits, horizon=plan.horizon)
+    assert len(earlier.times) < len(data.times)
+    for name, records in (("whole", data), ("earlier", earlier)):
+        plan.fit(records, out=tmp_path / name)
+    whole, alone = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "earlier"))
+    assert whole == alone
+
+
+def test_a_run_that_goes_on_takes_the_codecs_of_categories_as_they_were(ranged, private, tmp_path, monkeypatch):
+    """Another library would learn others, and the rounds that are repeated would have other sums under the same
+    noise."""
+    data, plan = ranged(COUNT), private()
+    plan.fit(data, out=tmp_path / "whole")
+    for stage, step in (("sequences", 3), ("gan", 3)):
+        folder = tmp_path / stage
+
+        def die(what: str, done: int, of: int, at=(stage, step)) -> None:
+            if (what, done) == at:
+                raise MemoryError
+
+        with pytest.raises(MemoryError):
+            plan.fit(data, out=folder, progress=die, save_every=0.0)
+        with monkeypatch.context() as patch:
+            patch.setattr(MadeUpCodes, "of", lambda *_: pytest.fail("learned again"))
+            assert plan.fit(data, out=folder, resume=True).finished
+        assert (folder / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()

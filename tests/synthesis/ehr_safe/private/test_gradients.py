@@ -6,6 +6,7 @@ import torch
 
 from sfumato._random import RandomSource
 from sfumato.clipping import ConstantClipNorm
+from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.sampling import Cohort
 from sfumato.synthesis.ehr_safe.networks import Networks
 from sfumato.synthesis.ehr_safe.private.autoencoder import SequenceGradients
@@ -41,15 +42,14 @@ def parts(ranged, private):
 
 
 def critic_of(plan, networks, latents) -> CriticGradients:
-    codec = torch.nn.utils.parameters_to_vector(networks.codec.parameters()).detach()
-    return CriticGradients(networks.critic, networks.generator, latents, codec, plan, gan_optimizer(plan), "here")
+    return CriticGradients(networks.critic, networks.generator, latents, {}, plan, gan_optimizer(plan), "here")
 
 
 @pytest.mark.parametrize("settings", [{}, {"layers": 2}, {"category_encoder": False}, {"masks": False}])
 def test_gradients_of_the_autoencoder_are_those_of_one_patient_at_a_time(parts, settings):
     """Against ordinary backward passes of single patients, who are padded with nobody."""
     plan, networks, records = parts(**settings)
-    given = SequenceGradients(networks.codec, records, plan, "here")
+    given = SequenceGradients(networks.codec, torch.zeros(0), records, plan, "here")
     drawn = records.draw(3)
     noise = 0.1 * torch.randn(COUNT, plan.latent)
     assert len(set(records.lengths.tolist())) > 3  # padding matters
@@ -104,11 +104,71 @@ def sums(given, clip_norm: float, patients: list[int], round: int = 0):
 
 def test_a_patient_more_moves_the_autoencoders_sum_by_the_clip_norm_at_most(parts):
     plan, networks, records = parts()
-    given = SequenceGradients(networks.codec, records, plan, "here")
+    given = SequenceGradients(networks.codec, torch.zeros(0), records, plan, "here")
     for place in (0, int(records.lengths.argmax()), int(records.lengths.argmin())):
         others = [other for other in range(COUNT) if other != place]
         moved = sums(given, 0.5, list(range(COUNT))).total - sums(given, 0.5, others).total
         assert 0.49 < moved.norm() <= 0.5 * 1.001
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_no_wild_patient_adds_more_than_the_clip_norm(ranged, private, scale):
+    """One with 10,000 visits that go up and down from end to end, one with nothing, one alone at the horizon: each by
+    itself, and in company, at ordinary weights and at those of a run that goes astray."""
+    plan, data = private(max_visits=300), ranged(6)
+    visits = 10_000
+
+    def wild(name: str, numbers: np.ndarray, codes: np.ndarray, times: np.ndarray, static: float) -> EHRDataset:
+        return EHRDataset(
+            schema=data.schema,
+            ids=(name,),
+            static_numbers=np.full((1, 1), static),
+            static_codes=np.full((1, 3), -1 if np.isnan(static) else 1),
+            offsets=np.array([0, len(times)]),
+            times=times,
+            numbers=numbers,
+            codes=codes,
+        )
+
+    turn = np.where(np.arange(visits) % 2, 1e300, -1e300)[:, None] * np.ones(3)
+    people = [
+        data,
+        wild("turns", turn, (np.arange(visits) % 4)[:, None], np.arange(visits) * 1e-3, 1e300),
+        wild("same", np.full((visits, 3), 3.0), np.zeros((visits, 1), int), np.arange(visits) * 1e-9, 50.0),
+        wild("nothing", np.full((400, 3), np.nan), np.full((400, 1), -1), np.arange(400.0), np.nan),
+        wild("late", np.full((1, 3), -1e300), np.full((1, 1), 3), np.array([1e300]), -1e300),
+    ]
+    parts = {
+        name: np.concatenate([getattr(each, name) for each in people])
+        for name in ("static_numbers", "static_codes", "times", "numbers", "codes")
+    }
+    lengths = np.concatenate([each.lengths for each in people])
+    everybody = EHRDataset(
+        schema=data.schema,
+        ids=tuple(one for each in people for one in each.ids),
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+        **parts,
+    )
+    spending = Spending.of(plan, data.schema, len(everybody))
+    cut = first_visits(everybody, max_visits=plan.max_visits, horizon=plan.horizon)
+    scales = spending.tables.scales(spending.tables.clipped_sum(cut).numpy())
+    torch.manual_seed(0)
+    networks = Networks(plan, data.schema)
+    with torch.no_grad():
+        for value in networks.codec.parameters():
+            value.mul_(scale)
+    given = SequenceGradients(networks.codec, torch.zeros(0), Records(cut, scales), plan, "here")
+    alone = [sums(given, 0.5, [place]) for place in range(len(everybody))]
+    for share in alone:
+        assert share.tally["units"] == 1
+        assert share.total.norm() <= 0.5
+    finite = [share for share in alone if not share.tally["non_finite"]]
+    assert len(finite) == len(alone)
+    assert max(float(share.total.norm()) for share in alone) > 0.49
+    together = sums(given, 0.5, list(range(len(everybody)))).total
+    for place in range(len(everybody)):
+        others = [other for other in range(len(everybody)) if other != place]
+        assert (together - sums(given, 0.5, others).total).norm() <= 0.5 * 1.001
 
 
 def test_a_patient_more_moves_the_critics_sum_by_the_clip_norm_at_most(parts):
@@ -136,7 +196,7 @@ def test_a_patient_with_impossible_numbers_is_cut_or_left_out(parts, value):
 def test_an_empty_cohort_adds_nothing(parts):
     plan, networks, records = parts()
     for given in (
-        SequenceGradients(networks.codec, records, plan, "here"),
+        SequenceGradients(networks.codec, torch.zeros(0), records, plan, "here"),
         critic_of(plan, networks, torch.zeros(1, COUNT, plan.latent)),
     ):
         share = sums(given, 0.5, [], 1)

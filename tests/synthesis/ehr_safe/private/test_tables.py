@@ -230,6 +230,15 @@ def test_a_column_without_a_range_is_refused(ranged):
         tables_of(bare)
 
 
+@pytest.mark.parametrize(
+    "ends", [(-1e308, 1e308), (0.0, 5e-324), (1.0, 1.0000000000000002), (1e300, 1.000000000000001e300)]
+)
+def test_a_range_that_numbers_cannot_be_divided_in_is_refused(ends):
+    schema = Schema(id="i", time="t", time_unit="days", static=(), temporal=(numeric("pulse", range=ends),))
+    with pytest.raises(InputError, match=r"the range of column 'pulse', .* cannot be divided into 8 cells"):
+        tables_of(schema)
+
+
 @pytest.mark.parametrize("counts", [[5.0, -3.0, 1.0], [0.0, 0.0], [1e-9, 1.0, -2.0, 1.5], [7.0], [-7.0]])
 def test_shares_are_the_nearest_ones(counts):
     """Against a search by quadratic programming on the simplex of the same total."""

@@ -28,6 +28,9 @@ from sfumato.synthesis.ehr_safe.sequences import SequenceCodec
 from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
 from sfumato.training import Contribution, Trainable
 
+CATEGORIES = "categories"
+"""What contributions call the codecs of categories in a checkpoint."""
+
 _TOGETHER = 4096  # visits, padding included, that go through the model at once
 
 
@@ -36,18 +39,22 @@ class SequenceGradients(Contribution):
 
     Args:
         codec: the autoencoder, with codecs of categories that have learned; a copy of it is trained.
+        categories: float [size], the parameters of these codecs, which checkpoints keep.
         records: under their noisy scales.
         settings: of the plan.
         fingerprint: of plan and records.
     """
 
-    def __init__(self, codec: SequenceCodec, records: Records, settings: EHRSafeSettings, fingerprint: str) -> None:
+    def __init__(
+        self, codec: SequenceCodec, categories: Tensor, records: Records, settings: EHRSafeSettings, fingerprint: str
+    ) -> None:
         self.trained, self.population = Trainable(codec), len(records)
         self._codec: SequenceCodec = self.trained.model  # pyright: ignore[reportAttributeAccessIssue, reportAssignmentType]
         for parameter in self.trained.parameters:
             parameter.requires_grad_(parameter.numel() > 0)  # where there are no columns of a kind
         self._layers = covered(self._codec)
-        self._records, self._settings, self._fingerprint = records, settings, fingerprint
+        self._categories, self._records = categories, records
+        self._settings, self._fingerprint = settings, fingerprint
         self._per_epoch = -(-len(records) // settings.batch_size)
         self._drawn = lru_cache(maxsize=1)(self._drawn_for)
 
@@ -93,6 +100,10 @@ class SequenceGradients(Contribution):
             )
             recording.backward(losses)
         return recording, losses.detach()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The codecs of categories."""
+        return {CATEGORIES: self._categories}
 
     def fingerprint(self) -> str:
         """Digest of plan and records."""

@@ -1,8 +1,10 @@
 """The course of a private run: noisy tables, the rounds of the autoencoder, those of the critic, the calibration.
 
 Each is a phase of one run, in one ledger. A run that was stopped goes on where it was, bit for bit: tables that were
-released are read and not drawn again, and rounds draw what is theirs. What needs no record (embeddings of categories,
-first weights, the calibration on generated records) is made again from the run's key.
+released are read and not drawn again, and rounds draw what is theirs. What needs no record (first weights, the
+calibration on generated records) is made again from the run's key. Embeddings of categories need none, either, and are
+kept in checkpoints: another library or number of threads would learn others, and then the sum of a round that is
+repeated would be another one under the same noise.
 """
 
 import hashlib
@@ -20,8 +22,8 @@ from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.runs import Checkpoint, Run
 from sfumato.synthesis.ehr_safe.course import EHRSafeResult
 from sfumato.synthesis.ehr_safe.networks import Networks
-from sfumato.synthesis.ehr_safe.private.autoencoder import SequenceGradients
-from sfumato.synthesis.ehr_safe.private.critic import CriticGradients, codec_of
+from sfumato.synthesis.ehr_safe.private.autoencoder import CATEGORIES, SequenceGradients
+from sfumato.synthesis.ehr_safe.private.critic import CODEC, CriticGradients
 from sfumato.synthesis.ehr_safe.private.facts import private_facts
 from sfumato.synthesis.ehr_safe.private.first_visits import first_visits
 from sfumato.synthesis.ehr_safe.private.made_up_codes import MadeUpCodes
@@ -93,14 +95,15 @@ class PrivateCourse:
         scales = spending.tables.release(run, data)
         torch.manual_seed(source.seed64("private weights"))
         networks = Networks(settings, data.schema)
-        self._learn_categories(networks, source)
+        kept = {} if saved is None else _learned_before(saved)
+        categories = kept.get(CATEGORIES)
+        if categories is None:
+            categories = self._learn_categories(networks, source)
+        _put(categories, _category_parameters(networks))
         records = Records(data, scales, masks=settings.masks)
-        phase = None if saved is None else saved.state.get("phase")
-        if phase == GAN:
-            assert saved is not None
-            codec = codec_of(saved.tensors)
-        else:
-            first = SequenceGradients(networks.codec, records, settings, fingerprint)
+        codec = kept.get(CODEC)
+        if codec is None:
+            first = SequenceGradients(networks.codec, categories, records, settings, fingerprint)
             optimizer = Optimizer(name="adam", learning_rate=settings.learning_rate, momentum=0.9)
             theta = first.trained.initial.clone()
             if not self._rounds(run, spending.sequences, first, optimizer, theta, SEQUENCES, spending.delta, saved):
@@ -109,7 +112,10 @@ class PrivateCourse:
         torch.nn.utils.vector_to_parameters(codec, networks.codec.parameters())
         latents = latents_by_patient(networks, records, source)
         optimizer = gan_optimizer(settings)
-        second = CriticGradients(networks.critic, networks.generator, latents, codec, settings, optimizer, fingerprint)
+        learned = {CATEGORIES: categories, CODEC: codec}
+        second = CriticGradients(
+            networks.critic, networks.generator, latents, learned, settings, optimizer, fingerprint
+        )
         theta = second.trained.initial.clone()
         if not self._rounds(run, spending.gan, second, optimizer, theta, GAN, spending.delta, saved):
             return None
@@ -124,12 +130,14 @@ class PrivateCourse:
             lambda: run.asked_to_stop,
         )
 
-    def _learn_categories(self, networks: Networks, source: RandomSource) -> None:
+    def _learn_categories(self, networks: Networks, source: RandomSource) -> Tensor:
+        """The parameters of both codecs, float [size]; no record is read."""
         codes = MadeUpCodes.of(self.data.schema, source.seed64("private categories"))
         stage = Categories(self.settings, (networks.static, networks.temporal), codes, source)
         for step in range(stage.steps):
             self.progress(stage.name, step, stage.steps)
             stage.step(step)
+        return torch.cat([torch.zeros(0), *(each.detach().flatten() for each in _category_parameters(networks))])
 
     def _rounds(
         self,
@@ -185,6 +193,22 @@ class _Told(Callback):
 
     def on_round(self, row: dict[str, Any]) -> None:
         self._progress(self._phase, row["round"], self._rounds)
+
+
+def _category_parameters(networks: Networks) -> list[Tensor]:
+    return [*networks.static.parameters(), *networks.temporal.parameters()]
+
+
+def _put(vector: Tensor, parameters: list[Tensor]) -> None:
+    with torch.no_grad():
+        for parameter, part in zip(parameters, vector.split([each.numel() for each in parameters]), strict=True):
+            parameter.copy_(part.view_as(parameter))
+
+
+def _learned_before(saved: Checkpoint) -> dict[str, Tensor]:
+    """What a checkpoint of rounds keeps of what was learned before them."""
+    names = {f"contribution.{name}": name for name in (CATEGORIES, CODEC)}
+    return {name: saved.tensors[full] for full, name in names.items() if full in saved.tensors}
 
 
 def latents_by_patient(networks: Networks, records: Records, source: RandomSource) -> Tensor:

@@ -33,7 +33,9 @@ from sfumato.training.server import OptimizerFactory
 
 _TOGETHER = 64  # patients whose gradients are held at once
 
-_CODEC = "codec"
+CODEC = "codec"
+"""What it calls the autoencoder in a checkpoint."""
+
 _GENERATOR = "generator."
 
 
@@ -44,7 +46,7 @@ class CriticGradients(Contribution):
         critic: a copy of it is trained.
         generator: learns in place.
         latents: float [draws, patients, latent]; a round takes one draw of them.
-        codec: float [size], the autoencoder's parameters, which checkpoints keep.
+        learned: vectors of parameters that latent vectors follow from, which checkpoints keep.
         settings: of the plan.
         optimizer: of the generator.
         fingerprint: of plan and records.
@@ -55,14 +57,14 @@ class CriticGradients(Contribution):
         critic: Critic,
         generator: Generator,
         latents: Tensor,
-        codec: Tensor,
+        learned: dict[str, Tensor],
         settings: EHRSafeSettings,
         optimizer: OptimizerFactory,
         fingerprint: str,
     ) -> None:
         self.trained, self.population = Trainable(critic), latents.shape[1]
         self._critic: Critic = self.trained.model  # pyright: ignore[reportAttributeAccessIssue]
-        self._generator, self._latents, self._codec = generator, latents, codec
+        self._generator, self._latents, self._learned = generator, latents, learned
         self._settings, self._fingerprint = settings, fingerprint
         self._makes = Learner(generator, optimizer, average_decay=settings.average_decay)
         self._gradient = vmap(grad(self._loss), in_dims=(None, 0, 0, 0))
@@ -107,9 +109,9 @@ class CriticGradients(Contribution):
         self._makes.settle()
 
     def tensors(self) -> dict[str, Tensor]:
-        """The generator with its optimiser, and the autoencoder."""
+        """The generator with its optimiser, and what was learned before."""
         tensors, _ = self._makes.state()
-        return {_CODEC: self._codec, **{_GENERATOR + name: value.clone() for name, value in tensors.items()}}
+        return {**self._learned, **{_GENERATOR + name: value.clone() for name, value in tensors.items()}}
 
     def settings(self) -> dict[str, Any]:
         """Numbers of the generator's optimiser."""
@@ -143,8 +145,3 @@ class CriticGradients(Contribution):
         gradient: Callable[[Tensor], Tensor] = grad(score)
         norm = gradient(between * real + (1 - between) * made).norm()
         return score(made) - score(real) + self._settings.gradient_penalty * (norm - 1).square()
-
-
-def codec_of(tensors: dict[str, Tensor]) -> Tensor:
-    """The autoencoder's parameters in a checkpoint of the critic's rounds, float [size]."""
-    return tensors[f"contribution.{_CODEC}"]

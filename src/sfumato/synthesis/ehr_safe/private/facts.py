@@ -18,8 +18,8 @@ def private_facts(settings: EHRSafeSettings, spending: Spending, data: EHRDatase
     first, gan = spending.sequences, spending.gan
     assumptions = [
         "A patient is one id of the records; whoever has several ids is covered for each of them alone.",
-        f"The number of patients ({len(data):,}), the settings of the plan and the schema with its ranges are public: "
-        "they were decided without looking at the records.",
+        f"The number of patients ({len(data):,}), the settings of the plan and the schema with its categories and "
+        "ranges are taken to be public. What of them was decided by looking at the records is in no epsilon.",
         *data.assumptions,
         f"Of each patient the first {settings.max_visits} visits were learned from, until {settings.horizon:g} "
         f"{data.schema.time_unit}; what comes later was not looked at.",

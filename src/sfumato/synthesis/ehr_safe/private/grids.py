@@ -75,7 +75,7 @@ class Grids:
             horizon: the latest time of a visit.
 
         Raises:
-            InputError: columns have no range; it names the first ones.
+            InputError: columns have no range, which names the first ones, or a range is too narrow or too wide.
         """
         missing = [column.name for column in schema.columns if column.kind == "numeric" and column.range is None]
         if missing:
@@ -110,7 +110,18 @@ def even(low: float, high: float, *, cells: int, whole: bool = False) -> Grid:
 
 
 def _columns(columns: Sequence[Column], cells: int) -> tuple[Grid, ...]:
-    return tuple(even(*column.range, cells=cells, whole=column.whole) for column in columns if column.range is not None)
+    return tuple(_column(column, *column.range, cells=cells) for column in columns if column.range is not None)
+
+
+def _column(column: Column, low: float, high: float, *, cells: int) -> Grid:
+    if high - low < np.finfo(np.float64).max:
+        grid = even(low, high, cells=cells, whole=column.whole)
+        if (np.diff(grid.values) > 0).all() and (np.diff(grid.edges) > 0).all():
+            return grid
+    raise InputError(
+        f"the range of column {column.name!r}, {low!r} to {high!r}, cannot be divided into {cells} cells; give one "
+        "that is neither so narrow nor so wide"
+    )
 
 
 def _times(horizon: float, cells: int) -> Grid:
