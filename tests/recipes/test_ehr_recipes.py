@@ -66,7 +66,7 @@ def test_rows_are_means_of_the_cells_that_there_are(recipe, tmp_path):
         }
 
     made = recipe.Recipe(
-        folder=tmp_path, dataset="toy", parts=lambda: None, methods={"A b": None, "C": None, "D": None}, most=9
+        folder=tmp_path, dataset="toy", parts=lambda: None, methods={"A b": None, "C": None, "D": None}
     )
     for method, seed, value in (("A b", 0, 0.6), ("A b", 1, 0.8), ("C", 0, 0.9)):
         path = recipe.place(tmp_path, method, seed)

@@ -11,7 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from torch import nn
 
 from sfumato._check import InputError, non_negative, whole
@@ -162,6 +161,8 @@ def _fit(
     *,
     already: bool,
 ) -> int:
+    from safetensors import SafetensorError  # late: without the extra, the message is to name torch
+
     run: RunOptions = options.run
     plan, opening = chosen.plan, chosen.opening(parts)
     rounds = plan.private_sum(plan.public_population(parts.train)).rounds

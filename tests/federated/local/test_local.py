@@ -67,8 +67,10 @@ def test_batched_clients_equal_one_after_the_other(tiny, shared, changes):
         expected.append((delta.clone(), loss, examples))
     deltas, losses, examples = many.deltas(theta, together(clients(shared)), list(range(4)))
     assert examples == sum(row[2] for row in expected)
+    # Cosines have the round-off of single precision, and logits that many times as much.
+    rounding = 2e-6 if local.loss.kind == "softmax" else 2e-7 * local.loss.scale
     for row, delta, loss in zip(expected, deltas, losses, strict=True):
-        torch.testing.assert_close(delta, row[0], atol=2e-6, rtol=2e-4)
+        torch.testing.assert_close(delta, row[0], atol=rounding, rtol=2e-4)
         torch.testing.assert_close(loss, row[1], atol=1e-5, rtol=1e-4)
     assert expected[0][0].norm() > 1e-3
 

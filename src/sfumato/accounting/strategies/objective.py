@@ -11,6 +11,7 @@ SHARP = 2000.0
 """The exponent at which a power mean stands for the maximum."""
 
 _STEPS = 400
+_FAR_ABOVE = 1.0  # the start, in logarithms of the squared error
 
 
 def exponent(error: Error) -> float:
@@ -40,14 +41,24 @@ def descend(
 ) -> np.ndarray:
     """A local minimum near the start, by L-BFGS-B.
 
+    A first step may reach where prefixes explode. The slope there is so steep that a search which looks at it goes back
+    to within round-off of the start and calls that an end. So what lies far above the start counts as flat: it is no
+    place to stay, and only how far it is too far matters.
+
     Args:
-        function: value and gradient.
+        function: value, of a logarithm, and gradient.
         start: float [n].
         least: lower bounds, None for a number without; None for none.
         steps: iterations at most.
     """
     if not len(start):
         return start
+    highest = function(start)[0] + _FAR_ABOVE
+
+    def bounded(point: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = function(point)
+        return (value, gradient) if value <= highest else (highest, np.zeros_like(point))
+
     bounds = None if least is None else [(low, None) for low in least]
     options = {"maxiter": steps, "maxcor": 20, "ftol": 1e-13, "gtol": 1e-10}
-    return scipy.optimize.minimize(function, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    return scipy.optimize.minimize(bounded, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x

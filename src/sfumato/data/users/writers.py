@@ -10,7 +10,7 @@ megabytes. The people are made up: no privacy is at stake, and an ε that is rep
 
 >>> hands = writers(population=3, seed=0)
 >>> hands
-UserDataset(3 users, 112 examples of (28, 28, 1) uint8, 62 classes)
+UserDataset(3 users, 160 examples of (28, 28, 1) uint8, 62 classes)
 >>> more = writers(population=1000, seed=0)
 >>> all((more.examples(user)[0] == hands.examples(user)[0]).all() for user in range(3))
 True
