@@ -76,6 +76,13 @@ EXAMPLES = {
         ">     --clients-per-round 2 --out runs/a",
         "$ sfumato embed runs/a glyphs.store --out embeddings.parquet",
     ],
+    "search": [
+        "$ sfumato data glyphs glyphs.store --identities 40 --images 6",
+        "$ sfumato fedemb --data glyphs.store --noise-multiplier 1 --rounds 1 --local-epochs 1 \\",
+        ">     --clients-per-round 2 --out runs/a",
+        "$ sfumato embed runs/a glyphs.store --out embeddings.parquet",
+        "$ sfumato search embeddings.parquet --query embeddings.parquet --neighbours 3 --out neighbours.parquet",
+    ],
     "labeldp train": [
         "# what would this state? no label is drawn",
         "$ sfumato labeldp train --data digits.npz --model lenet300_100 --epsilon 2 --dry-run",
@@ -309,6 +316,7 @@ SEE = {
     "[label privacy](../../explanation/label-privacy.md).",
     "check-model": "[Train a private classifier](../../how-to/dpsgd.md).",
     "embed": "[Tutorial](../../tutorials/embeddings.md).",
+    "search": "[Find a person among embeddings](../../how-to/find-people.md).",
     "labeldp train": "[Publish labels that are private](../../how-to/label-privacy.md), "
     "[label privacy](../../explanation/label-privacy.md).",
     "labeldp regress": "[Publish labels that are private](../../how-to/label-privacy.md), "

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +34,8 @@ def main(
     table: Callable[[Callable[[str, int], Path], int, bool], list[dict[str, Any]]],
     *,
     data: Data = "none",
+    results: str = "results.json",
+    lone: Collection[str] = (),
 ) -> None:
     """Run the table, or one cell of it.
 
@@ -43,12 +45,15 @@ def main(
         cell: trains (method, seed) in a run folder, or goes on there; then whether it is quick, and the path in --data.
         table: makes the rows from the run folders of (method, seed), the number of seeds and whether it is quick.
         data: whether --data may or has to name where the data lies.
+        results: name of the file that is written; a second table of a recipe has another one, and its own runs.
+        lone: methods that have one seed, whatever --seeds says; `table` has to know.
     """
+    runs = folder.name if results == "results.json" else f"{folder.name}-{Path(results).stem}"
     parser = argparse.ArgumentParser(description=f"The table of {folder.name}.")
     parser.add_argument("--quick", action="store_true", help="a few rounds of each method, to see that it runs")
     parser.add_argument("--seeds", type=int, default=3, help="seeds for each method")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time, one thread each")
-    parser.add_argument("--out", type=Path, default=Path("runs") / folder.name, help="folder of the runs")
+    parser.add_argument("--out", type=Path, default=Path("runs") / runs, help="folder of the runs")
     parser.add_argument("--cell", nargs=2, metavar=("METHOD", "SEED"), help=argparse.SUPPRESS)
     if data != "none":
         parser.add_argument("--data", type=Path, required=data == "needed", help="where the data lies")
@@ -76,7 +81,7 @@ def main(
         print(f"{names[0]} seed {names[1]}: {'done' if code == 0 else f'failed ({code})'}", flush=True)
         return code
 
-    cells = [(method, seed) for seed in range(seeds) for method in methods]
+    cells = [(method, seed) for seed in range(seeds) for method in methods if not seed or method not in lone]
     if options.quick:  # a process would take longer to start than to run
         for method, seed in cells:
             cell(method, seed, place(method, seed), True, path)
@@ -87,7 +92,7 @@ def main(
     if any(codes):
         sys.exit("a run failed; see its message above, and start again to go on")
     rows = table(place, seeds, options.quick)
-    write_json((folder if not options.quick and path is None else out) / "results.json", rows)
+    write_json((folder if not options.quick and path is None else out) / results, rows)
     width = max(len(row["method"]) for row in rows)
     for row in rows:
         print(f"{row['method']:{width}} {row['mean']:.4f} ± {row['std']:.4f}   ε {row['epsilon']}")

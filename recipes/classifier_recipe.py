@@ -92,6 +92,7 @@ def fit(
     seed: int,
     folder: Path,
     steps: int | None = None,
+    prefix_cache: Path | None = None,
 ) -> None:
     """Run a plan in a folder, or go on there; the model is drawn from torch's generator, seeded before.
 
@@ -103,6 +104,7 @@ def fit(
         seed: of model and plan.
         folder: of the run.
         steps: instead of the plan's own.
+        prefix_cache: folder for what frozen first layers give; it is private, as the pictures are.
     """
     plan = dataclasses.replace(plan, seed=seed)
     if steps is not None:
@@ -114,6 +116,7 @@ def fit(
         out=folder,
         resume=(folder / "checkpoint" / "state.safetensors").exists(),
         test=test,
+        prefix_cache=prefix_cache,
         cadence=Cadence(checkpoint_every=max(10, plan.rounds_for(len(train)) // 10)),
     )
 

@@ -39,7 +39,7 @@ def kept(name: str, inputs: np.ndarray, function: Callable[[torch.Tensor], torch
                 found.append(rows.flatten(1).numpy().astype(np.float16))
         return np.concatenate(found)
 
-    return _cached(f"{name}-{_digest(inputs)}", compute)
+    return cached(f"{name}-{_digest(inputs)}", compute)
 
 
 def principal(
@@ -49,8 +49,8 @@ def principal(
     file = f"{name}-axes-{count}-{channels}-{_digest(train)}"
     if not (CACHE / f"{file}.npy").exists():  # the axes take longer than the scores
         axes = Axes.of(train, count, channels=channels)
-        _cached(f"{file}-{_digest(other)}", lambda: axes.scores(other))
-        _cached(file, lambda: axes.scores(train))
+        cached(f"{file}-{_digest(other)}", lambda: axes.scores(other))
+        cached(file, lambda: axes.scores(train))
     return np.load(CACHE / f"{file}.npy"), np.load(CACHE / f"{file}-{_digest(other)}.npy")
 
 
@@ -58,7 +58,8 @@ def _digest(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()[:16]
 
 
-def _cached(name: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
+def cached(name: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
+    """What is kept under a name that tells everything it is computed from, or computed now."""
     file = CACHE / f"{name}.npy"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from workload import SETTINGS, Gate, config, mean_loss, network, raw_data, tensors
+from workload import EMBEDDING, SETTINGS, Gate, config, mean_loss, network, raw_data, tensors
 
 from sfumato import data, models
 from sfumato.federated import FedAvg
@@ -58,15 +58,19 @@ def main() -> None:
     name = given["setting"]
     setting = SETTINGS[name]
     inputs, labels = raw_data(name)
-    users = data.from_arrays(
-        inputs.reshape(-1, 28, 28, 1), labels.reshape(-1), np.repeat(np.arange(setting.clients), setting.records)
-    )
+    if name == "features":  # rows of a kept prefix are float32
+        rows = tensors(name)[0].numpy().reshape(-1, *setting.image)
+    else:
+        rows = inputs.reshape(-1, 28, 28, 1)
+    users = data.from_arrays(rows, labels.reshape(-1), np.repeat(np.arange(setting.clients), setting.records))
     reference = network(name)
     initial = [p.detach().clone() for p in reference.parameters()]
     if name == "lenet":
         backbone = models.lenet()
         shapes = [p.shape for p in backbone.parameters()]
         assert shapes == [p.shape for p in initial[:-1]], "sfumato's LeNet is no longer the one of workload.py"
+    elif name == "features":
+        backbone = torch.nn.Linear(setting.image[0], EMBEDDING)
     else:
         backbone = torch.nn.Flatten()
     gate = Gate()

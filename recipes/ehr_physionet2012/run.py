@@ -27,9 +27,9 @@ RECIPE = Recipe(
     parts=parts,
     methods={
         "EHR-Safe": EHRSafe(),
-        "TimeGAN": TimeGAN(embedding_steps=150, supervised_steps=50, steps=50, learning_rate=3e-3),
-        "RC-GAN": RCGAN(steps=300, learning_rate=3e-3),
-        "C-RNN-GAN": CRNNGAN(pretraining_steps=20, steps=150, learning_rate=3e-3),
+        "TimeGAN": TimeGAN(embedding_steps=400, supervised_steps=200, steps=100, learning_rate=3e-3),
+        "RC-GAN": RCGAN(steps=1_000),
+        "C-RNN-GAN": CRNNGAN(pretraining_steps=300, steps=450, learning_rate=3e-3),
         **CONTROLS,
     },
 )

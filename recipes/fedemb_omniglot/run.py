@@ -13,6 +13,7 @@ from sfumato.data import UserDataset, omniglot_npz, split_groups
 from sfumato.federated import Centralized, FedAvg, FedEmb
 from sfumato.training import TrainingPlan
 
+TESTED = 5  # alphabets
 NOISE = 0.02
 MORE_NOISE = 0.2
 FEDEMB = FedEmb(
@@ -54,7 +55,7 @@ PLANS: dict[str, TrainingPlan] = {
 def data(_: Path | None) -> tuple[UserDataset, UserDataset]:
     """Characters of all alphabets but the last five, and those of the last five."""
     characters = omniglot_npz(SHARED / "omniglot_background.npz")
-    parts = split_groups(characters, test=characters.groups[-5:])
+    parts = split_groups(characters, test=characters.groups[-TESTED:])
     return parts.train, parts.test
 
 

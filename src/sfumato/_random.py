@@ -25,6 +25,7 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `public batch` | round | which rows' inputs a noisy mean is projected by | `central.projected` |
 | `public draws` | round, place | seed: what is drawn for these inputs, and by the model | `central.projected` |
 | `local` | round, slot | seed: a client's order and draws | `federated.deltas`, `federated.centralized` |
+| `negatives` | round, slot | which public classes and examples a client gets | `federated.local.negatives` |
 | `initial head` | | seed: the first weights of a shared head | `training.course` |
 | `supervised order` | which rows, epoch | the order of an epoch of plain training | `training.supervised` |
 | `mixup` | step | how a batch is mixed with itself | `training.supervised` |

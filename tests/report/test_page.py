@@ -27,12 +27,12 @@ class Reader(HTMLParser):
         self.loads: list[str] = []
         self.open: list[str] = []
         self.ids: list[str] = []
-        self.unnamed_drawings = 0
+        self.unnamed_drawings = self.pictures = 0
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
-        if tag not in ("meta", "link", "path", "circle", "text") or tag == "text":
+        if tag not in ("meta", "link", "path", "circle", "text", "img") or tag == "text":
             self.open.append(tag)
         if re.fullmatch("h[1-6]", tag):
             self.headings.append(int(tag[1]))
@@ -41,6 +41,7 @@ class Reader(HTMLParser):
         if tag == "svg" and "aria-labelledby" not in given and given.get("aria-hidden") != "true":
             self.unnamed_drawings += 1
         self.loads += [str(v) for n, v in attrs if n in ("src", "srcset", "data", "poster", "action", "xlink:href")]
+        self.pictures += tag == "img"
         if tag in ("link", "use", "image", "script", "iframe"):
             self.loads.append(str(given.get("href", tag)))
 
@@ -101,6 +102,39 @@ def test_the_page_loads_nothing(make_run):
         assert set(reader.loads) <= {"data:,"} | parts
         assert not re.search(r"url\(|@import|<script|\son\w+=", text)
         assert not re.search(r"https?://", text)
+
+
+def test_pictures_are_on_the_page_itself_and_on_no_public_one(make_run):
+    run = make_run("faces")
+    measured = json.loads((run / "evaluation.json").read_text())
+
+    def nearest(*right: bool) -> list[dict[str, Any]]:
+        others = [{"label": f"p{i}", "picture": "iVBO", "same": same} for i, same in enumerate(right)]
+        return [{"label": "p<0>", "picture": "aVBO", "nearest": others}]
+
+    measured["untrained"]["nearest"], measured["trained"]["nearest"] = nearest(False, False), nearest(True, False)
+    (run / "evaluation.json").write_text(json.dumps(measured))
+    page = read(write_report([run]))
+    assert page.pictures == 5
+    assert {source for source in page.loads if "image" in source} == {
+        f"data:image/png;base64,{png}" for png in ("aVBO", "iVBO")
+    }
+    assert "untrained: 0 of 2 right" in page.text
+    assert "nearest, trained: 1 of 2 right" in page.text
+    assert 'alt="p&lt;0&gt;"' in (run / "report.html").read_text()
+    out = run / "public.html"
+    assert read(write_report([run], out, public=True)).pictures == 0
+    assert "alike" not in read(out).text
+    assert read(write_report([run], out, public=True, public_evaluation=True)).pictures == 5
+
+
+def test_pictures_that_are_none_are_refused(make_run):
+    run = make_run("faces")
+    measured = json.loads((run / "evaluation.json").read_text())
+    measured["trained"]["nearest"] = [{"label": "p", "picture": '"><script>', "nearest": []}]
+    (run / "evaluation.json").write_text(json.dumps(measured))
+    with pytest.raises(InputError, match=r"evaluation\.json is damaged"):
+        write_report([run])
 
 
 def test_headings_ids_and_drawings_are_in_order(make_run):

@@ -1,12 +1,14 @@
 """A model as one vector: what is trained, what is frozen, what is released."""
 
 import threading
+from collections import OrderedDict
 
 import pytest
 import torch
 from torch import nn
 
 from sfumato._check import InputError
+from sfumato.models import BACKBONES, backbone
 from sfumato.training import HEAD, Trainable
 
 
@@ -125,3 +127,13 @@ def test_parameters_that_share_memory_stay_one():
     assert trained.vector.numel() == 9
     trained.load(torch.arange(9.0))
     assert torch.equal(trained.model[1].weight, torch.arange(9.0).view(3, 3))
+
+
+def test_a_layer_that_is_called_as_the_shared_head_is_refused_and_of_ours_none_is():
+    """In the released file one would take the other's place."""
+    own = nn.Sequential(OrderedDict(body=nn.Linear(3, 4), head=nn.Linear(4, 2)))
+    assert "head.weight" in Trainable(own).released(Trainable(own).initial)
+    with pytest.raises(InputError, match=r"tensor head\.weight, and so is called the shared head.*another name"):
+        Trainable(own, head=torch.zeros(5, 2))
+    for name in BACKBONES:
+        assert HEAD not in backbone(name, embedding_dim=8, input_shape=(112, 112, 3)).state_dict()

@@ -333,6 +333,15 @@ class DPSGD(PrivatePlan):
             memory_budget=None if self.memory_budget is None else self.memory_budget << 20,
         )
 
+    def refuse_prefix(self) -> None:
+        """Pictures that are augmented are others in every step."""
+        if self.augmentation != "none":
+            raise InputError(
+                f"augmentation={self.augmentation} changes the pictures in every step, before the frozen layers see "
+                "them, so nothing can be kept of those; use augmentation=none, or leave out prefix_cache "
+                "(--prefix-cache)"
+            )
+
     def assumptions(self) -> list[str]:
         """What the outputs and the loss rest on."""
         return {

@@ -92,11 +92,19 @@ COMMANDS = {
         ),
     ),
     "embed": Command(
-        module="embed",
+        module="embeddings.embed",
         function="embed",
         options="EmbedOptions",
         summary="a trained model and a data set → a Parquet file of embeddings",
         example="sfumato embed runs/a glyphs.store --out embeddings.parquet",
+    ),
+    "search": Command(
+        module="embeddings.search",
+        function="search",
+        options="SearchOptions",
+        summary="embeddings and somebody to look for → whose are most alike",
+        example="sfumato search embeddings.parquet --user U+0416 --neighbours 3",
+        matters=("query", "user", "run", "neighbours", "itself", "column", "out"),
     ),
     "personalise": Command(
         module="personalise",

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from sfumato import _bar
+
 _LONG = re.compile(r"\S{400,}")
 _WHOLE = 1_000_000  # columns, where there is no terminal to fit
 
@@ -116,13 +118,8 @@ def number(value: float) -> str:
 @contextmanager
 def bar(title: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on stderr, where somebody watches; the function inside takes (done, total)."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn(title), MofNCompleteColumn(), BarColumn(bar_width=24), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not watched(), transient=True) as progress:
-        task = progress.add_task("", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+    with _bar.bar(title, visible=watched()) as show:
+        yield show
 
 
 @contextmanager

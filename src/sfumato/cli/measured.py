@@ -45,7 +45,7 @@ def tell_by_records(task: Task, evaluation: dict[str, Any]) -> None:
 
 def without_curve(row: dict[str, Any]) -> dict[str, Any]:
     """The row without what takes much room."""
-    return {name: value for name, value in row.items() if name not in ("roc", "confusion")}
+    return {name: value for name, value in row.items() if name not in ("roc", "confusion", "nearest")}
 
 
 def say_outcome(out: Path, page: Path, statement: Statement, evaluation: dict[str, Any], *, already: bool) -> None:

@@ -26,10 +26,12 @@ from sfumato.cli.options.logs import open_logs
 from sfumato.cli.options.share import refuse_share
 from sfumato.cli.options.threads import use_threads
 from sfumato.cli.options.training import EmbeddingRunOptions, RunOptions, training_options
+from sfumato.cli.options.users import Parts
 from sfumato.cli.options.vocabulary import refuse_uncountable
 from sfumato.cli.own_model import is_own, own_model
 from sfumato.cli.public_lists import PublicLists
 from sfumato.cli.record_kinds import RECORD_KINDS, RecordKind
+from sfumato.data import UserDataset
 from sfumato.federated import PrivateVocabulary
 from sfumato.federated.vocabulary import FILE as VOCABULARY_FILE
 from sfumato.logs import Log
@@ -81,7 +83,15 @@ def train(name: str, argv: Sequence[str]) -> int:
     if run.dry_run:
         watch = None if run.evaluate_every == 0 else parts.validation
         plan.try_out(
-            model, parts.train, validation=watch, test=parts.test, device=run.device, task=task, opening=opening
+            model,
+            parts.train,
+            validation=watch,
+            test=parts.test,
+            device=run.device,
+            task=task,
+            opening=opening,
+            negatives=_negatives(parts),
+            prefix_cache=run.prefix_cache,
         )
         return _dry_run(chosen, parts, options)
     return _fit(chosen, model, task, parts, out, options, kind, logs, already=already)
@@ -194,7 +204,9 @@ def _fit(
             device=run.device,
             task=task,
             opening=opening,
+            negatives=_negatives(parts),
             callbacks=[PublicLists(out, kind.lists(plan, parts.train)), *logs],
+            prefix_cache=run.prefix_cache,
         )
     except (OSError, SafetensorError) as error:
         raise InputError(
@@ -228,6 +240,7 @@ def _about(options: Any, data: dict[str, Any], vocabulary: PrivateVocabulary | N
         "log": options.run.log,
         "log_private": options.run.log_private,
         "public_evaluation": options.run.public_evaluation,
+        "prefix_cache": options.run.prefix_cache,
         **data,
         "version": version("sfumato"),
     }
@@ -240,12 +253,19 @@ def _about(options: Any, data: dict[str, Any], vocabulary: PrivateVocabulary | N
     return plain(told)
 
 
+def _negatives(parts: Any) -> UserDataset | None:
+    return parts.negatives if isinstance(parts, Parts) else None
+
+
 def _dry_run(chosen: Decided, parts: Any, options: Any) -> int:
     plan, opening = chosen.plan, chosen.opening(parts)
     population = plan.public_population(parts.train) if parts else options.plan.population
     plan.refuse_unready(population)
     plan = plan.for_population(population)
-    statement = _promise(plan, population, opening, plan.default_task().assumptions(parts.train) if parts else ())
+    told = plan.default_task().assumptions(parts.train) if parts else []
+    if parts and (negatives := _negatives(parts)) is not None:
+        told = [*told, plan.negatives_of(negatives, parts.train).assumption()]
+    statement = _promise(plan, population, opening, told)
     first = {} if opening is None else opening.about()
     if options.run.json:
         say_json({"plan": plan.to_json(), **first, "statement": statement.to_json()})

@@ -25,6 +25,7 @@ from sfumato.data.readers.emnist import emnist_leaf, emnist_tff
 from sfumato.data.readers.example_arrays import npy_examples, npz_examples
 from sfumato.data.readers.idx import idx_images
 from sfumato.data.readers.image_folder import image_folder
+from sfumato.data.readers.lfw_pairs import Pairs, lfw_pairs
 from sfumato.data.readers.omniglot import omniglot_folder, omniglot_npz
 from sfumato.data.readers.part import MissingPart
 from sfumato.data.readers.table import table
@@ -52,6 +53,7 @@ __all__ = [
     "ExampleDataset",
     "ExampleSplit",
     "MissingPart",
+    "Pairs",
     "Schema",
     "Split",
     "Tokenizer",
@@ -73,6 +75,7 @@ __all__ = [
     "glyphs",
     "idx_images",
     "image_folder",
+    "lfw_pairs",
     "load",
     "load_examples",
     "mimic_iv",

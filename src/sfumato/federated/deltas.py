@@ -1,7 +1,7 @@
 """What clients contribute: the delta of local training.
 
-Unit: a client (a user, or a virtual client). A client's delta depends on its own users, the model and the client's
-slot; never on who else takes part.
+Unit: a client (a user, or a virtual client). A client's delta depends on its own users, the model, the client's slot
+and public negatives that its slot draws; never on who else takes part.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +19,7 @@ from sfumato.federated.apart import Apart
 from sfumato.federated.local.batched import BatchedTrainer
 from sfumato.federated.local.heads import glorot_head
 from sfumato.federated.local.losses import OutputLoss
+from sfumato.federated.local.negatives import PublicNegatives, rows_of
 from sfumato.federated.local.one_by_one import ClientTrainer
 from sfumato.federated.local.work import LocalTraining, gather
 from sfumato.models import refuse_batch_norm, refuse_no_values
@@ -44,6 +45,7 @@ class LocalContribution(Contribution):
         device: where to train.
         head_seed: of the initial shared head.
         own: a regular expression of whole names of parameters that are each client's own; None for none.
+        negatives: public classes that join the head of every client; None for none.
 
     Raises:
         InputError: a layer that couples examples, a model that does not take these inputs, no such parameters.
@@ -62,6 +64,7 @@ class LocalContribution(Contribution):
         device: str,
         head_seed: int,
         own: str | None = None,
+        negatives: PublicNegatives | None = None,
     ) -> None:
         refuse_no_values(model)
         refuse_batch_norm(model)
@@ -70,6 +73,7 @@ class LocalContribution(Contribution):
         self.local = local
         self.global_classes = global_classes
         self.clients_at_once = clients_at_once
+        self.negatives = negatives
         outputs = probe(copied(model).to(device), users, device)
         head = None
         if isinstance(local.loss, OutputLoss):
@@ -80,7 +84,7 @@ class LocalContribution(Contribution):
             head = glorot_head(users.num_classes, dimension, torch.Generator().manual_seed(head_seed))
         fresh = partial(Trainable, model, trainable, device=device, head=head, own=own)
         self.trained = fresh()
-        refuse_private_as_public(self.trained, ((to_tensor(users.examples(u)[0]),) for u in range(len(users))))
+        refuse_private_as_public(self.trained, rows_of(users))
         alone = clients_at_once == 1 or local.reconstruction is not None
         threads = _threads(fresh().model, users, device, client_threads, alone=alone)
         kind = ClientTrainer if clients_at_once == 1 else BatchedTrainer
@@ -114,6 +118,8 @@ class LocalContribution(Contribution):
             for start in range(0, len(part), self.clients_at_once):
                 chunk = part.take(slice(start, start + self.clients_at_once))
                 clients = gather(self.users, chunk, global_classes=self.global_classes)
+                if self.negatives is not None:
+                    clients = self.negatives.beside(clients, chunk.slots, round, source)
                 seeds = [source.seed64("local", round, slot) for slot in chunk.slots.tolist()]
                 if isinstance(trainer, ClientTrainer):
                     delta, loss, examples = trainer.delta(theta, clients, seeds[0])
@@ -145,7 +151,8 @@ class LocalContribution(Contribution):
 
     def fingerprint(self) -> str:
         """Digest of the shapes of all parameters and buffers, and of the data."""
-        return f"{self.trained.shapes()} {self.users.fingerprint()}"
+        told = f"{self.trained.shapes()} {self.users.fingerprint()}"
+        return told if self.negatives is None else f"{told} {self.negatives.data.fingerprint()}"
 
     def behaviour(self) -> Behaviour:
         """Losses under a made-up head, or of made-up tokens."""

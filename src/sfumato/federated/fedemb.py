@@ -3,7 +3,8 @@
 Each round, sampled users are thrown into K virtual clients. A virtual client trains the backbone beside a fresh head
 for the classes that it holds, and only the backbone's delta is clipped, summed and noised; the head never leaves. The
 paper's neighbour is a whole virtual client (sensitivity C); the statement's ε is for one user (sensitivity 2C), with
-the paper's beside it. The derivation is in docs/explanation/virtual-clients.md.
+the paper's beside it. Public negatives give a client of one person with one class something to tell apart: then every
+person is a client, and the sensitivity is C. The derivation is in docs/explanation/virtual-clients.md.
 
 The defaults are the authors' EMNIST run, but for the server's learning rate: theirs, 0.02, is the highest it is without
 being given.
@@ -19,6 +20,7 @@ References:
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Literal
 
 from torch import nn
@@ -27,9 +29,12 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato.data import UserDataset
 from sfumato.federated.deltas import LocalContribution
+from sfumato.federated.local.heads import HeadStart
 from sfumato.federated.local.losses import without_head
+from sfumato.federated.local.negatives import PublicNegatives
 from sfumato.federated.local.work import LocalTraining
 from sfumato.federated.local_steps import LocalStepsPlan
+from sfumato.training import ContributionFactory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +44,10 @@ class FedEmb(LocalStepsPlan):
     Attributes:
         head_classes: "local" gives a head the classes that its virtual client holds, "global" all labels.
         reconstruction_steps: train the head alone for so many local steps, then the backbone alone; 0 trains both.
+        head_start: first rows of a head: "glorot" draws them; "means" takes, for each class, the mean direction of what
+            the backbone makes of the client's examples, for cosine logits.
+        negatives_per_client: classes of a public data set (`fit(…, negatives=…)`) that a client gets a round, as many
+            examples of each as it holds of a class of its own; 0 for none.
     """
 
     users_per_client: int = 8
@@ -46,6 +55,8 @@ class FedEmb(LocalStepsPlan):
     head_lr_scale: float = 100.0
     head_classes: Literal["local", "global"] = "local"
     reconstruction_steps: int = 0
+    head_start: HeadStart = "glorot"
+    negatives_per_client: int = 0
 
     name: ClassVar[str] = "fedemb"
     highest_server_rate: ClassVar[float] = 0.02
@@ -56,12 +67,13 @@ class FedEmb(LocalStepsPlan):
             raise InputError("fedemb trains embeddings, and a next token needs none; for texts use fedavg or fedsgd")
         if without_head(self.loss):
             raise InputError(f"fedemb trains embeddings, and loss={self.loss} needs none; use fedrecon")
+        _check.whole(at_least=0, negatives_per_client=self.negatives_per_client)
         super().__post_init__()
 
     @property
     def local(self) -> LocalTraining:
         """Epochs of SGD on the backbone and a head of the client's own."""
-        return replace(super().local, reconstruction_steps=self.reconstruction_steps)
+        return replace(super().local, reconstruction_steps=self.reconstruction_steps, head_start=self.head_start)
 
     @property
     def head(self) -> Literal["own"]:
@@ -73,18 +85,50 @@ class FedEmb(LocalStepsPlan):
         """Whether a head has a row for every label of the data set."""
         return self.head_classes == "global"
 
-    def contribution(self, model: nn.Module, data: UserDataset, device: str, head_seed: int) -> LocalContribution:
+    def contribution(
+        self,
+        model: nn.Module,
+        data: UserDataset,
+        device: str,
+        head_seed: int,
+        negatives: PublicNegatives | None = None,
+    ) -> LocalContribution:
         """Deltas of the backbone, clipped.
 
         Raises:
-            InputError: every client would hold a single class, from which nothing can be learned.
+            InputError: every client would hold a single class, from which nothing can be learned; or there should be
+                negatives and are none.
         """
-        if self.users_per_client == 1 and not self.global_classes and _single_class(data):
+        if self.negatives_per_client and negatives is None:
             raise InputError(
-                "every user holds one class, so a client of one user has nothing to tell apart; "
-                "use users_per_client > 1, or head_classes=global"
+                f"negatives_per_client={self.negatives_per_client} needs public data to draw them from: give negatives "
+                "(--negatives)"
             )
-        return super().contribution(model, data, device, head_seed)
+        alone = self.users_per_client == 1 and not self.global_classes and negatives is None
+        if alone and _single_class(data):
+            raise InputError(
+                "every user holds one class, so a client of one user has nothing to tell apart; use public negatives "
+                "(negatives_per_client), users_per_client > 1, or head_classes=global"
+            )
+        return super().contribution(model, data, device, head_seed, negatives)
+
+    def negatives_of(self, negatives: UserDataset, data: UserDataset) -> PublicNegatives:
+        """What clients draw public classes from.
+
+        Raises:
+            InputError: the plan draws none, there are too few, they are no classes of such inputs, or hold a record.
+        """
+        if not self.negatives_per_client:
+            raise InputError(
+                "negatives were given, but negatives_per_client=0 takes none of them; set it to 16, for example"
+            )
+        found = PublicNegatives(negatives, self.negatives_per_client)
+        found.refuse_unfit(data)
+        return found
+
+    def beside(self, negatives: PublicNegatives) -> ContributionFactory:
+        """Deltas of clients that draw public classes."""
+        return partial(self.contribution, negatives=negatives)
 
     def assumptions(self) -> list[str]:
         """A head stays with its client; only one with a row for every label lets the label space shape the deltas."""

@@ -11,6 +11,7 @@ from sfumato.data import UserDataset
 from sfumato.federated.deltas import LocalContribution
 from sfumato.federated.local.heads import HeadLoss
 from sfumato.federated.local.losses import Loss, OutputLoss, loss_of, without_head
+from sfumato.federated.local.negatives import PublicNegatives
 from sfumato.federated.local.work import LocalTraining
 from sfumato.federated.restrained import Restrained
 from sfumato.federated.tasks.by_loss import MODEL_FIELDS, task_of
@@ -125,7 +126,14 @@ class FederatedPlan(PrivatePlan, Rounds):
         """Whose the head is."""
         return "none" if without_head(self.loss) else "shared"
 
-    def contribution(self, model: nn.Module, data: UserDataset, device: str, head_seed: int) -> LocalContribution:
+    def contribution(
+        self,
+        model: nn.Module,
+        data: UserDataset,
+        device: str,
+        head_seed: int,
+        negatives: PublicNegatives | None = None,
+    ) -> LocalContribution:
         """Deltas of local training."""
         return LocalContribution(
             model=model,
@@ -138,6 +146,7 @@ class FederatedPlan(PrivatePlan, Rounds):
             device=device,
             head_seed=head_seed,
             own=self.own_parameters(model),
+            negatives=negatives,
         )
 
     def own_parameters(self, model: nn.Module) -> str | None:

@@ -2,6 +2,8 @@
 
 from sfumato.metrics.classification import ClassificationCounts, ClassificationReport, classification_report, roc_auc
 from sfumato.metrics.counts import CountsReport, CountsSums, counts_report
+from sfumato.metrics.nearest import nearest
+from sfumato.metrics.pairs import PairAccuracy, pair_accuracy
 from sfumato.metrics.regression import RegressionReport, RegressionSums, regression_report
 from sfumato.metrics.tabular import (
     AssociationGap,
@@ -34,6 +36,7 @@ __all__ = [
     "CountsSums",
     "Interval",
     "NumericFit",
+    "PairAccuracy",
     "RecallAtFar",
     "RegressionReport",
     "RegressionSums",
@@ -47,6 +50,8 @@ __all__ = [
     "detector_auc",
     "in_batch_recall_at_far",
     "kolmogorov_smirnov",
+    "nearest",
+    "pair_accuracy",
     "rank_correlation_gap",
     "recall_at_far",
     "regression_report",

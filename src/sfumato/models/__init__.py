@@ -1,5 +1,6 @@
 """Networks for embeddings, classes, next tokens and values, their weights, and checks of any module."""
 
+from sfumato.models.adapters import Projected, add_lora, add_projection, merge_lora
 from sfumato.models.backbones.catalogue import BACKBONES, backbone
 from sfumato.models.backbones.lenet import LeNet, lenet
 from sfumato.models.backbones.mobilefacenet import MobileFaceNet, mobilefacenet
@@ -35,6 +36,7 @@ from sfumato.models.recommenders.neural import NeuralCollaborativeFiltering, neu
 from sfumato.models.sequences.catalogue import LANGUAGE_MODELS, language_model
 from sfumato.models.sequences.lstm import LSTMLanguageModel, lstm
 from sfumato.models.sequences.transformer import TransformerLanguageModel, transformer
+from sfumato.models.stages import Part, Stage, stages_of
 from sfumato.models.weights.files import load_weights, read_metadata, save_weights
 from sfumato.models.weights.pretrained import LoadReport, load_pretrained
 from sfumato.models.weights.transfer import transfer_weights
@@ -62,16 +64,21 @@ __all__ = [
     "MobileNetV2",
     "MorletBank",
     "NeuralCollaborativeFiltering",
+    "Part",
+    "Projected",
     "PublicBatchNorm",
     "Recommender",
     "ResNet",
     "ScatterLinear",
     "Scattering",
     "SqueezeNet",
+    "Stage",
     "TransformerClassifier",
     "TransformerLanguageModel",
     "WSConv2d",
     "WideResNet",
+    "add_lora",
+    "add_projection",
     "add_statistics_gradient",
     "backbone",
     "bilstm_classifier",
@@ -93,6 +100,7 @@ __all__ = [
     "load_weights",
     "lstm",
     "matrix_factorization",
+    "merge_lora",
     "mobilefacenet",
     "mobilenet_v2",
     "morlet_bank",
@@ -111,6 +119,7 @@ __all__ = [
     "scattering",
     "scatternet_linear",
     "squeezenet",
+    "stages_of",
     "trainable_parameters",
     "transfer_weights",
     "transformer",

@@ -7,9 +7,11 @@ expression over parameter names:
 - "all": every parameter that requires a gradient;
 - "norm": parameters of norm layers: torch's own, and any whose class name says so (`LayerNorm2d`, `MyRMSNorm`);
 - "first", "last": the first and the last layer with a weight that is no norm layer, in the order of the module;
-- "norm+first", "norm+last", "norm+first+last": unions of these. "norm+last" is what the authors of DP-FedEmb
-  train in a MobileNetV2 whose convolutions are frozen;
-- anything else: a regular expression that may match anywhere in the name, as in "layer4|embedding".
+- "last_blocks:2": the last two blocks of a network that tells its stages (`sfumato.models.stages`): fire modules,
+  bottlenecks, residual blocks. The embedding behind them is "last";
+- anything else: a regular expression that may match anywhere in the name, as in "layer4|embedding";
+- "norm+first", "norm+last", "last_blocks:2+embedding": words joined to each other and to regular expressions.
+  "norm+last" is what the authors of DP-FedEmb train in a MobileNetV2 whose convolutions are frozen.
 
 A parameter that does not require a gradient is never trained, whatever the spec says. `trainable_parameters` only
 looks; `freeze` changes the module.
@@ -22,6 +24,8 @@ References:
 ['conv1.weight', 'conv1.bias', 'embedding.weight', 'embedding.bias']
 >>> sum(parameter.numel() for _, parameter in trainable_parameters(resnet18(), "norm"))
 9600
+>>> [name for name, _ in trainable_parameters(lenet(), "last_blocks:1+embedding")]
+['conv2.weight', 'conv2.bias', 'embedding.weight', 'embedding.bias']
 """
 
 import re
@@ -29,8 +33,10 @@ import re
 from torch import nn
 
 from sfumato._check import InputError
+from sfumato.models.stages import last_blocks
 
 _WORDS = ("all", "norm", "first", "last")
+_LAST_BLOCKS = re.compile(r"last_blocks:(\d+)")
 
 
 def trainable_parameters(model: nn.Module, spec: str) -> list[tuple[str, nn.Parameter]]:
@@ -38,7 +44,8 @@ def trainable_parameters(model: nn.Module, spec: str) -> list[tuple[str, nn.Para
 
     Args:
         model: any torch module.
-        spec: "all", "norm", "first", "last", some of these joined by "+", or a regular expression.
+        spec: "all", "norm", "first", "last", "last_blocks:K", a regular expression, or some of these words joined by
+            "+", also to regular expressions.
 
     Returns:
         (name, parameter) pairs; a parameter that is shared by layers is listed once, under its first name.
@@ -47,18 +54,11 @@ def trainable_parameters(model: nn.Module, spec: str) -> list[tuple[str, nn.Para
         InputError: the spec names no parameter that requires a gradient, or is not a regular expression.
     """
     candidates = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    words = spec.split("+")
-    if all(word in _WORDS for word in words):
-        chosen = {id(p) for word in words for p in _parameters(model, word)}
-        found = [(name, p) for name, p in candidates if id(p) in chosen]
-    else:
-        try:
-            pattern = re.compile(spec)
-        except re.error as error:
-            raise InputError(
-                f"trainable: {spec!r} is neither {', '.join(_WORDS)} (joined by +) nor a regular expression: {error}"
-            ) from None
-        found = [(name, p) for name, p in candidates if pattern.search(name)]
+    parts = spec.split("+")
+    if not all(parts) or not any(_is_word(part) for part in parts):
+        parts = [spec]  # a regular expression, in which "+" means more than one
+    chosen = {id(p) for part in parts for p in _chosen(model, part, candidates)}
+    found = [(name, p) for name, p in candidates if id(p) in chosen]
     if not found:
         raise InputError(f"trainable: {spec!r} names no parameter to train; {_examples(model, candidates)}")
     return found
@@ -87,6 +87,26 @@ def freeze(model: nn.Module, spec: str) -> list[tuple[str, nn.Parameter]]:
 
 def _is_norm(layer: nn.Module) -> bool:
     return "norm" in type(layer).__name__.lower()
+
+
+def _is_word(part: str) -> bool:
+    return part in _WORDS or _LAST_BLOCKS.fullmatch(part) is not None
+
+
+def _chosen(model: nn.Module, part: str, candidates: list[tuple[str, nn.Parameter]]) -> list[nn.Parameter]:
+    """What a word or a regular expression names."""
+    if blocks := _LAST_BLOCKS.fullmatch(part):
+        return last_blocks(model, int(blocks[1]))
+    if part in _WORDS:
+        return _parameters(model, part)
+    try:
+        pattern = re.compile(part)
+    except re.error as error:
+        raise InputError(
+            f"trainable: {part!r} is neither {', '.join(_WORDS)}, last_blocks:K (joined by +) nor a regular "
+            f"expression: {error}"
+        ) from None
+    return [p for name, p in candidates if pattern.search(name)]
 
 
 def _parameters(model: nn.Module, word: str) -> list[nn.Parameter]:

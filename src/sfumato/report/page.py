@@ -14,6 +14,7 @@ from typing import Any
 from sfumato._check import InputError
 from sfumato.metrics.shown import FIRST, NUMBERS
 from sfumato.report import numbers, words
+from sfumato.report.alike import Alike, alike
 from sfumato.report.by_records import ByRecords, by_records
 from sfumato.report.chart import Series, swatch
 from sfumato.report.figures import (
@@ -64,6 +65,7 @@ class View:
     reached: list[Figure]
     recall: list[tuple[str, str, str, str]]
     by_records: ByRecords | None
+    alike: Alike | None
     unmeasured: str
     attacks: list[tuple[str, str, str, str]]
     evaluated: list[tuple[str, str]]
@@ -190,6 +192,7 @@ def _view(named: Named, anchor: str, *, private: bool, measured: bool) -> View:
         reached=reached,
         recall=_recall(run) if measured else [],
         by_records=by_records(run, private=private) if measured else None,
+        alike=alike(run) if measured else None,
         unmeasured=unmeasured(run) if measured else "",
         attacks=_attacks(run) if measured else [],
         evaluated=_evaluated(run) if measured else [],

@@ -4,6 +4,7 @@ Guarantees that what is shown is what the files say: a missing or damaged file i
 chain is verified line by line, and its events are accounted again beside the statement.
 """
 
+import base64
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -117,6 +118,23 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A picture of the test data.
+
+    Attributes:
+        label: its class.
+        png: in base64.
+        same: whether it shows the class that was asked for.
+        nearest: of one that was asked for: those with the most similar embeddings, nearest first.
+    """
+
+    label: str
+    png: str
+    same: bool = True
+    nearest: tuple["Picture", ...] = ()
+
+
+@dataclass(frozen=True)
 class Score:
     """One model on the test data.
 
@@ -128,6 +146,7 @@ class Score:
         numbers: measure of `metrics.shown` → value, of a model of numbers; those that are finite.
         not_finite: test examples that gave no finite output.
         by_records: by how many records people have, for models with a part of their own.
+        nearest: pictures that were asked for, with those nearest to them.
     """
 
     recall: dict[str, float]
@@ -139,6 +158,7 @@ class Score:
     numbers: dict[str, float] = field(default_factory=dict)
     not_finite: int = 0
     by_records: tuple[Group, ...] = ()
+    nearest: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -375,7 +395,16 @@ def _score(value: Any) -> Score:
         raise KeyError("recall_at_far, no accuracy and no other measure")
     area, accuracy, log_loss = (_number(value.get(name)) for name in ("auc", "accuracy", "log_loss"))
     groups = tuple(map(_group, value.get("by_records") or ()))
-    return Score(recall, area, fpr, tpr, accuracy, log_loss, numbers, int(value.get("not_finite") or 0), groups)
+    nearest = tuple(map(_picture, value.get("nearest") or ()))
+    lost = int(value.get("not_finite") or 0)
+    return Score(recall, area, fpr, tpr, accuracy, log_loss, numbers, lost, groups, nearest)
+
+
+def _picture(value: Any) -> Picture:
+    png = str(value["picture"])
+    base64.b64decode(png, validate=True)  # refuses what is none
+    same = bool(value.get("same", True))
+    return Picture(str(value["label"]), png, same, tuple(map(_picture, value.get("nearest") or ())))
 
 
 def _group(value: Any) -> Group:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ from sfumato.training.told.cost_so_far import CostSoFar, before_rounds
 from sfumato.training.told.display import Display
 from sfumato.training.told.learned import columns, trouble
 from sfumato.training.told.seen import SEEN, marked, who_took_part
-from sfumato.training.trainable import HEAD
+from sfumato.training.trainable import HEAD, Trainable
 
 ModelBuilder = Callable[[Any], nn.Module]
 """Builds the model where an opening decides the data to train on: from what is public of these (`Opening.public`)."""
@@ -62,6 +62,10 @@ class Course:
         device: where to train.
         contribute, optimizer: what is used instead of the plan's own way.
         opening: what is released before the first round.
+        negatives: public examples beside the records, as `Plan.negatives_of` has made them of what was given.
+        joined: where the model is the trained part of a larger one and the records are behind the rest of it
+            (`training.prefix`), puts a trained copy into the whole, which is released.
+        beside: tensors of that rest, kept for a run that goes on.
     """
 
     plan: Plan
@@ -76,6 +80,9 @@ class Course:
     contribute: ContributionFactory | None = None
     optimizer: OptimizerFactory | None = None
     opening: Opening | None = None
+    negatives: Any = None
+    joined: Callable[[nn.Module], nn.Module] | None = None
+    beside: dict[str, Tensor] = field(default_factory=dict)
 
     def rehearsed(self, run: Run) -> tuple[Self, Parts]:
         """The parts with which the run is tried out and told from others, and of which course they are.
@@ -120,6 +127,8 @@ class Course:
         plan.refuse_unready(population)
         private_sum = plan.private_sum(population)
         contribute = self.contribute or plan.contribution
+        if self.negatives is not None:
+            contribute = plan.beside(self.negatives)
         model = self._module()
         try:
             contribution = contribute(model, self.data, self.device, run.source.seed64("initial head"))
@@ -191,7 +200,7 @@ class Course:
         )
         begun = saved is not None and bool(saved.state)
         if saved is not None and begun:
-            trained.load_frozen(run.frozen())
+            trained.load_frozen({name: t for name, t in run.frozen().items() if name not in self.beside})
             loop.resume(saved)
         done_before = loop.finished
         # Before anything is written, so that a test set of no use leaves no folder behind.
@@ -201,7 +210,7 @@ class Course:
         if fingerprint is not None:
             run.start(fingerprint)
         if not begun:
-            run.keep_frozen(parts.frozen)
+            run.keep_frozen({**self.beside, **parts.frozen})
         cost = CostSoFar(private_sum, delta, before_rounds(run.spent(), private_sum, loop.round))
         display = Display(
             private_sum.rounds, loop.round, visible=visible, headline=self.task.headline, planned=cost.planned
@@ -224,9 +233,13 @@ class Course:
             population=population,
             delta=delta,
             opening=self.opening,
-            data_assumptions=[*self.task.assumptions(self.data), *callback.assumptions()],
+            data_assumptions=[
+                *self.task.assumptions(self.data),
+                *([] if self.negatives is None else [self.negatives.assumption()]),
+                *callback.assumptions(),
+            ],
         )
-        released = trained.released(final)
+        released, model = self._released(trained, final)
         public = {name: self.about[name] for name in plan.model_fields if name in self.about}
         statement = run.finish(released, facts, metadata=public, complete=loop.finished)
         evaluation = run.folder.evaluation() if run.folder is not None else {}
@@ -238,7 +251,7 @@ class Course:
             self._keep(run, "trained", row)
             self._keep_seen(run, contribution, final, evaluation)
         result = Result(
-            model=trained.released_model(final),
+            model=model,
             statement=statement,
             history=run.history,
             head=released.get(HEAD),
@@ -249,6 +262,15 @@ class Course:
         )
         callback.on_end(result)
         return result
+
+    def _released(self, trained: Trainable, theta: Tensor) -> tuple[dict[str, Tensor], nn.Module]:
+        """Tensors and module of the whole model."""
+        tensors, model = trained.released(theta), trained.released_model(theta)
+        if self.joined is None:
+            return tensors, model
+        whole = self.joined(model)
+        state = {name: value.detach().cpu().clone() for name, value in whole.state_dict().items()}
+        return {**state, **tensors}, whole
 
     def _fingerprint(self, parts: Parts) -> str:
         plan, opening = json.dumps(self.plan.to_json(), sort_keys=True), self.opening

@@ -17,6 +17,7 @@ from sfumato.training.course import Course, ModelBuilder
 from sfumato.training.loop import Cadence
 from sfumato.training.opening import Opening
 from sfumato.training.plan import ContributionFactory, Plan
+from sfumato.training.prefix.behind import behind_prefix, refuse_uncut
 from sfumato.training.result import Result
 from sfumato.training.server import OptimizerFactory
 from sfumato.training.task import Task
@@ -45,7 +46,9 @@ class TrainingPlan(Plan):
         task: Task | None = None,
         contribution: ContributionFactory | None = None,
         opening: Opening | None = None,
+        negatives: Any = None,
         callbacks: Sequence[Callback] = (),
+        prefix_cache: str | Path | None = None,
     ) -> Result:
         """Train, and say what it cost.
 
@@ -68,20 +71,40 @@ class TrainingPlan(Plan):
             contribution: builds what the cohort adds, instead of the plan's own way.
             opening: what the run releases first, under the same ledger and statement, and what its data and its model
                 follow from: a vocabulary (`PrivateVocabulary.opening`).
+            negatives: public data whose classes join every client's head; for a plan with negatives_per_client.
             callbacks: are told of rounds, measurements and checkpoints; see `sfumato.training.Callback`.
+            prefix_cache: a folder for what the frozen first layers make of the records (`training.prefix`): made once,
+                used by every round and every run with the same layers and records. It is as private as the records.
+                The run costs and releases the same; None puts every record through the whole model in every round.
 
         Raises:
             InputError: a mistake in the plan, the data or the folder; nothing is lost.
         """
         course = self._course(
-            model, data, validation, test, about or {}, device, task, contribution, server_optimizer, opening
+            model,
+            data,
+            validation,
+            test,
+            about or {},
+            device,
+            task,
+            contribution,
+            server_optimizer,
+            opening,
+            negatives,
         )
+        told_of: Callback = Callbacks(callbacks)
+        if prefix_cache is not None:
+            share_cores()
+            _refuse_within_run(Path(prefix_cache), out)
+            goes_on = Path(out) if resume and out is not None else None
+            course, told_of = behind_prefix(course, Path(prefix_cache), told_of, run=goes_on, progress=progress)
         told = {**course.about, **({} if course.opening is None else course.opening.about())}
         share_cores()
         with Run.open(
             out, plan={**course.plan.to_json(), "about": told}, seed=self.seed, resume=resume, budget=budget
         ) as run:
-            return course.go(run, cadence or Cadence(), resume=resume, progress=progress, callback=Callbacks(callbacks))
+            return course.go(run, cadence or Cadence(), resume=resume, progress=progress, callback=told_of)
 
     def try_out(
         self,
@@ -94,6 +117,8 @@ class TrainingPlan(Plan):
         task: Task | None = None,
         contribution: ContributionFactory | None = None,
         opening: Opening | None = None,
+        negatives: Any = None,
+        prefix_cache: str | Path | None = None,
     ) -> Contribution:
         """All that `fit` does before its first round, on the same model and data; nothing is trained or written.
 
@@ -106,6 +131,8 @@ class TrainingPlan(Plan):
             task: instead of the plan's own.
             contribution: instead of the plan's own way.
             opening: as there; it is tried out with something made up, and releases nothing.
+            negatives: as there.
+            prefix_cache: as there; the model is cut, and no record is put through it but some.
 
         Returns:
             what a cohort would add.
@@ -113,8 +140,10 @@ class TrainingPlan(Plan):
         Raises:
             InputError: what `fit` would refuse before its first round.
         """
-        course = self._course(model, data, validation, test, {}, device, task, contribution, None, opening)
+        course = self._course(model, data, validation, test, {}, device, task, contribution, None, opening, negatives)
         share_cores()
+        if prefix_cache is not None:
+            refuse_uncut(course)
         with Run.open(None, plan=course.plan.to_json(), seed=self.seed) as run:
             first, parts = course.rehearsed(run)
             first.measure_before(run, parts)
@@ -132,11 +161,17 @@ class TrainingPlan(Plan):
         contribution: ContributionFactory | None,
         optimizer: OptimizerFactory | None,
         opening: Opening | None,
+        negatives: Any,
     ) -> Course:
         """What stays the same while a run goes on; refuses data of no use."""
         task = task or self.default_task()
-        for name, given in {"data": data, "validation": validation, "test": test}.items():
+        given_data = {"data": data, "validation": validation, "test": test, "negatives": negatives}
+        for name, given in given_data.items():
             _refuse_arrays(given, name, self.unit)
+        if negatives is not None:
+            if contribution is not None:
+                raise InputError("give negatives or a contribution of your own, not both")
+            negatives = self.negatives_of(negatives, data)
         _refuse_other_model(model, opening)
         task.check(data)
         population = self.public_population(data)
@@ -152,6 +187,7 @@ class TrainingPlan(Plan):
             about=about,
             device=device,
             contribute=contribution,
+            negatives=negatives,
             optimizer=optimizer,
             opening=None if opening is None else opening.decided(plan.delta_for(population)),
         )
@@ -168,6 +204,15 @@ def _refuse_other_model(model: Any, opening: Opening | None) -> None:
         raise InputError(
             f"model must be a torch module, got {type(model).__name__}; a function that builds one is for a run with "
             "an opening"
+        )
+
+
+def _refuse_within_run(prefix_cache: Path, out: str | Path | None) -> None:
+    """Refuse private rows within the folder of a run."""
+    if out is not None and prefix_cache.resolve().is_relative_to(Path(out).resolve()):
+        raise InputError(
+            f"prefix_cache must lie outside of the run's folder, got {prefix_cache} in {out}: its rows are as private "
+            "as the records, and the folder of a run holds none of these; name another one (--prefix-cache)"
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 from torch import nn
 
 from sfumato import _check
+from sfumato._check import InputError
 from sfumato._types import Unit
 from sfumato.accounting.statement.delta import default_delta
 from sfumato.training.contribution import Contribution
@@ -40,7 +41,8 @@ class Plan:
     """What all plans share; a subclass gives the private sum, the contribution, the server and the task.
 
     Attributes:
-        trainable: "all", "norm", "norm+first" or a regular expression on parameter names: what is trained and noised.
+        trainable: "all", "norm", "last_blocks:2", a regular expression on parameter names, or several joined by "+":
+            what is trained and noised.
         seed: repeatable randomness, for tests and simulation only; None draws from the operating system.
     """
 
@@ -78,6 +80,18 @@ class Plan:
         """What the cohort adds."""
         raise NotImplementedError
 
+    def negatives_of(self, negatives: Any, data: Any) -> Any:
+        """Public examples that join the records in every round, made ready for `contribution` and checked against them.
+
+        Raises:
+            InputError: the plan takes none, or not these.
+        """
+        raise InputError(f"{self.name} takes no public negatives, which are for fedemb; leave them out")
+
+    def beside(self, negatives: Any) -> ContributionFactory:
+        """`contribution` with what `negatives_of` has made."""
+        raise NotImplementedError
+
     def default_task(self) -> Task:
         """What the data must be, and how a model is measured."""
         raise NotImplementedError
@@ -96,6 +110,9 @@ class Plan:
 
     def refuse_unready(self, population: int) -> None:
         """Raise InputError if something that decides the guarantee is still open."""
+
+    def refuse_prefix(self) -> None:
+        """Raise InputError if records are changed in every round before the model gets them, as augmentations do."""
 
     def assumptions(self) -> list[str]:
         """Sentences that the guarantee of this plan rests on, beside those of every plan."""

@@ -51,8 +51,8 @@ class Trainable:
         initial: float [size], the vector to start from.
 
     Raises:
-        InputError: the module cannot be copied, nothing is to be trained, a parameter is no real number, or `own` names
-            none or all of those that are trained.
+        InputError: the module cannot be copied, nothing is to be trained, a parameter is no real number, a tensor is
+            called as the shared head is, or `own` names none or all of those that are trained.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class Trainable:
         self.own = {} if own is None else _own(self.model, named, own)
         named = [(name, parameter) for name, parameter in named if name not in self.own]
         if head is not None:
+            self._refuse_head()
             named = [*named, (HEAD, nn.Parameter(head.to(device, copy=True)))]
         self._head = head is not None
         self.parameters = [parameter for _, parameter in named]
@@ -87,6 +88,14 @@ class Trainable:
         self._kept = {name: tensor.detach().clone() for name, tensor in self._untrained.items()}
         self._follow = self._public_statistics()
         self._attributes = Attributes(self.model)
+
+    def _refuse_head(self) -> None:
+        """In a released file the shared head has a name of its own."""
+        if HEAD in self.model.state_dict():
+            raise InputError(
+                f"the model has a tensor {HEAD}, and so is called the shared head of a released model; give that layer "
+                "another name"
+            )
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """Views of a vector [..., size] in the parameters' shapes [..., *shape]."""

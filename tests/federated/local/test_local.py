@@ -8,9 +8,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from sfumato._check import InputError
 from sfumato.data import to_tensor
 from sfumato.federated.local.batched import BatchedTrainer
-from sfumato.federated.local.heads import HeadLoss, glorot_head
+from sfumato.federated.local.heads import HeadLoss, glorot_head, with_means
 from sfumato.federated.local.one_by_one import ClientTrainer
 from sfumato.federated.local.phases import orders_of_examples
 from sfumato.federated.local.work import ClientData, LocalTraining
@@ -52,7 +53,12 @@ CHANGES = [{}, {"max_examples": 25}, {"batch_size": None}, {"loss": HeadLoss("ar
 
 @pytest.mark.parametrize(
     ("shared", "changes"),
-    [(shared, changes) for changes in CHANGES for shared in (False, True)] + [(False, {"reconstruction_steps": 2})],
+    [(shared, changes) for changes in CHANGES for shared in (False, True)]
+    + [
+        (False, {"reconstruction_steps": 2}),
+        (False, {"head_start": "means"}),
+        (False, {"head_start": "means", "max_examples": 25, "loss": HeadLoss("cosine")}),
+    ],
     ids=str,
 )
 def test_batched_clients_equal_one_after_the_other(tiny, shared, changes):
@@ -141,3 +147,19 @@ def test_arcface_adds_its_margin_to_the_angle():
     embedding, head = torch.tensor([[1.0, 1.0]]), torch.eye(2)
     logits = HeadLoss("arcface", scale=1.0, margin=0.2).logits(embedding, head, torch.tensor([0]))
     assert logits[0].tolist() == pytest.approx([np.cos(np.pi / 4 + 0.2), np.cos(np.pi / 4)], abs=1e-6)
+
+
+def test_a_head_of_means_begins_with_the_mean_direction_of_each_class() -> None:
+    embeddings = torch.tensor([[3.0, 0.0], [0.0, 5.0], [0.0, 2.0], [-1.0, 0.0]])
+    heads = torch.full((2, 3, 2), 7.0)
+    found = with_means(heads, embeddings, torch.tensor([0, 0, 1, 1]), torch.tensor([1, 1, 0, 2]))
+    kept = [7.0, 7.0]
+    assert found.tolist() == [[kept, [0.5, 0.5], kept], [[0.0, 1.0], kept, [-1.0, 0.0]]]
+    assert (heads == 7).all()
+
+
+def test_a_head_of_means_is_a_client_s_own() -> None:
+    with pytest.raises(InputError, match="head_start=means"):
+        LocalTraining(head="shared", head_start="means")
+    with pytest.raises(InputError, match="head_start"):
+        LocalTraining(head_start="zeros")  # type: ignore[arg-type]

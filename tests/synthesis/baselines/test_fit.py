@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from sfumato._check import InputError
+from sfumato._random import RandomSource
 from sfumato.synthesis import CRNNGAN, RCGAN, Synthesizer, TimeGAN, load_baseline
 from sfumato.synthesis.baselines.plan import BaselinePlan
+from sfumato.synthesis.baselines.turns import Turns
+from sfumato.synthesis.steps import Diverged
 
 SAVED = ("model.safetensors", "statement.json", "metrics.jsonl")
 
@@ -92,6 +95,14 @@ def test_a_stage_that_diverges_says_so_and_keeps_the_checkpoint_before_it(
         plan.fit(patients(40), out=tmp_path / "run", save_every=0.0)
     assert (tmp_path / "run" / "checkpoint" / "state.safetensors").exists()
     assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_a_loss_of_a_side_that_waits_may_diverge_too():
+    """No gradient of it is taken, which would be refused."""
+    losses = {"loss": 1.0, "fooled": float("inf")}
+    turns = Turns("gan", 1, {}, lambda index, random: losses, RandomSource.from_seed(0))
+    with pytest.raises(Diverged):
+        turns.step(0)
 
 
 def test_the_metrics_say_how_many_visits_were_cut(patients, quick):

@@ -10,6 +10,8 @@ is far below 1 (Dwork and Roth 2014, section 2.3).
 True
 """
 
+import warnings
+
 from sfumato._check import whole
 
 DEFAULT = 0.01
@@ -36,3 +38,10 @@ def published(delta: float, population: int) -> float:
 def is_too_large(delta: float, population: int) -> bool:
     """Whether that is more than a tenth of a record."""
     return published(delta, population) > MOST * (1 + 1e-12)
+
+
+def warn_if_too_large(delta: float, population: int) -> None:
+    """Tell who chose such a delta of a smaller one."""
+    if is_too_large(delta, population):
+        remedy = f"leave it out for {default_delta(population):g}"
+        warnings.warn(f"delta {delta:g} is not well below 1/{population}; {remedy}", stacklevel=3)

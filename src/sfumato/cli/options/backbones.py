@@ -12,13 +12,14 @@ from sfumato import models
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.cli.console import say
+from sfumato.cli.options.adapters import AdapterOptions, adapted
 from sfumato.cli.own_model import is_own, own_model
 
 _DIMENSIONS = 128  # of an embedding, where nobody says
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions:
+class ModelOptions(AdapterOptions):
     """The backbone.
 
     Attributes:
@@ -59,6 +60,7 @@ def build(options: ModelOptions, input_shape: Sequence[int], seed: int | None, *
     if options.model_options:
         raise InputError(f"--model-options is for models of texts and of ratings; leave it out for {options.model}")
     source = RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
+    generator = first_weights(source)
     if is_own(options.model):
         model = own_model(options.model, source)
     else:
@@ -67,20 +69,24 @@ def build(options: ModelOptions, input_shape: Sequence[int], seed: int | None, *
             embedding_dim=embedding_dim_of(options),
             input_shape=input_shape,
             normalisation=_normalisation(options.weights, options.batch_norm),
-            generator=first_weights(source),
+            generator=generator,
         )
-    if options.weights is None or not load:
-        return model
-    if options.weights.suffix == ".safetensors" and models.read_metadata(options.weights):
-        models.load_weights(model, options.weights)
+    if options.weights is not None and load:
+        _load(model, options, options.weights, input_shape, quiet=quiet)
+    return adapted(model, vars(options), input_shape, generator)
+
+
+def _load(model: nn.Module, options: ModelOptions, weights: Path, input_shape: Sequence[int], *, quiet: bool) -> None:
+    """Fill a backbone with the weights to start from."""
+    if weights.suffix == ".safetensors" and models.read_metadata(weights):
+        models.load_weights(model, weights)
         if not quiet:
-            say(f"weights: all tensors of {options.weights}")
-        return model
+            say(f"weights: all tensors of {weights}")
+        return
     channels = "sum" if input_shape[-1] == 1 else "same"
-    report = models.load_pretrained(model, options.weights, batch_norm=options.batch_norm, channels=channels)
+    report = models.load_pretrained(model, weights, batch_norm=options.batch_norm, channels=channels)
     if not quiet:
         say(report.text())
-    return model
 
 
 def first_weights(source: RandomSource) -> torch.Generator:
@@ -134,6 +140,7 @@ def rebuild(about: Mapping[str, Any], weights: Path) -> nn.Module:
             input_shape=about["input_shape"],
             normalisation=_normalisation(about.get("weights"), about.get("batch_norm", "replace")),
         )
+    model = adapted(model, about, about["input_shape"], None)
     models.load_weights(model, weights)
     return model.eval()
 

@@ -12,6 +12,7 @@ from sfumato import models
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.cli.console import say
+from sfumato.cli.options.adapters import refuse_adapters
 from sfumato.cli.options.backbones import ModelOptions, first_weights
 from sfumato.cli.options.named_values import named_values
 from sfumato.cli.own_model import is_own, own_model
@@ -36,6 +37,7 @@ def build_output_model(
     Raises:
         InputError: an unknown name or setting, or weights that do not fit.
     """
+    refuse_adapters(options, options.model)
     source = RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
     if is_own(options.model):
         if options.model_options:

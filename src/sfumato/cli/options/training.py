@@ -48,6 +48,9 @@ class RunOptions(CommonOptions):
         log_private: log what was computed without noise, too, under names that begin with private/: losses, cohort
             sizes, shares that were clipped, seconds, measurements. The guarantee does not cover it.
         public_evaluation: the validation and test data are public, so what was measured on them is logged.
+        prefix_cache: a folder for what the frozen first layers make of the records: computed once, so that a round
+            costs what is trained. It is as private as the records, and is used again by other runs with the same
+            layers and records.
     """
 
     out: Path | None = None
@@ -61,6 +64,7 @@ class RunOptions(CommonOptions):
     log: tuple[str, ...] = ()
     log_private: bool = False
     public_evaluation: bool = False
+    prefix_cache: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,6 +102,7 @@ class DataOptions(RatingOptions, ReadingOptions):
             unless --test or --test-names is given; 0 for no test.
         test_names: a text file that names those kept for the test, one a line, for an exact number of them.
         validation_share: the same share for the validation data, which are measured during the run.
+        negatives: for fedemb: a public data set, whose classes join every client's head; see --negatives-per-client.
         split_seed: public; chooses who goes where.
     """
 
@@ -120,6 +121,7 @@ class DataOptions(RatingOptions, ReadingOptions):
     test_share: float | None = None
     test_names: Path | None = None
     validation_share: float = 0.0
+    negatives: str | None = None
     split_seed: int = 0
 
     @property
@@ -205,6 +207,7 @@ class Parts:
 
     Attributes:
         train, validation, test: the parts.
+        negatives: the public data beside them, if there are any.
         texts: those that they are views of, where the run counts their vocabulary: of the training part first.
     """
 
@@ -212,6 +215,7 @@ class Parts:
     validation: UserDataset | None
     test: UserDataset | None
     texts: tuple[UncountedTexts, ...] = ()
+    negatives: UserDataset | None = None
 
 
 def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
@@ -258,6 +262,7 @@ def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
         validation=split.validation if len(split.validation) else None,
         test=test,
         texts=tuple(each for each in texts if each is not None),
+        negatives=None if options.negatives is None else _like(whole, options).open(options.negatives).users,
     )
 
 

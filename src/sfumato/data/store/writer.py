@@ -55,6 +55,7 @@ class StoreWriter:
         class_groups: whether classes have groups.
         options: JSON values that must be the same when writing goes on after a stop.
         resume: go on where an earlier run stopped, if there was one.
+        private: for its owner's eyes only.
 
     Raises:
         InputError: the destination is not empty, another process writes it, or what an earlier run left there
@@ -71,6 +72,7 @@ class StoreWriter:
         class_groups: bool = False,
         options: dict[str, Any],
         resume: bool = True,
+        private: bool = False,
     ) -> None:
         self.destination = destination
         self.folder = partial_folder(destination)
@@ -86,7 +88,10 @@ class StoreWriter:
         self._chain = bytes(32)
         self._batch, self._held = self._new_batch(), 0
         refuse_full(destination)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700 if private else 0o777, exist_ok=True)
+        if private:
+            self.folder.chmod(0o700)  # it may have been there
         self._lock = self._locked()
         self._open = True
         texts = ["users"] * users + ["classes"] * class_names + ["groups"] * class_groups

@@ -309,13 +309,18 @@ class UserDataset:
         present = self.classes_present()
         return self if present.all() or not present.any() else self.select_classes(np.flatnonzero(present))
 
-    def with_inputs(self, inputs: UserRows) -> "UserDataset":
-        """The same users and labels with other inputs: rows [examples of the whole, …] in the same order."""
+    def with_inputs(self, inputs: UserRows, contents: Callable[[], str] | None = None) -> "UserDataset":
+        """The same users and labels with other inputs: rows [examples of the whole, …] in the same order.
+
+        Args:
+            inputs: the rows.
+            contents: gives a digest of the whole with these inputs; None: all is read.
+        """
         if inputs.shape[0] != self.inputs.shape[0]:
             raise InputError(
                 f"inputs must have {self.inputs.shape[0]} rows, one for each of the whole, got {inputs.shape}"
             )
-        return replace(self, inputs=inputs, contents=None)
+        return replace(self, inputs=inputs, contents=contents)
 
     def refuse_values(self, doing: str) -> None:
         """Refuse what needs classes where labels are values.
@@ -369,16 +374,18 @@ class UserDataset:
         Raises:
             InputError: the files of a store do not hold any more what was packed.
         """
-        if self.contents is not None:
-            whole = self.contents()
-        else:
-            names = Strings.packed(self.names)
-            whole = digest_of("users", self.inputs, self.labels, self.offsets, *names.arrays)
+        whole = self.whole_digest()
         view = [part for part in (self.chosen, self.class_map) if part is not None]
         facts = (whole, self.num_classes, self.chosen is None, self.class_map is None)
         if self.item_names is None:
             return digest_of(facts, *view)
         return digest_of((*facts, "items"), *view, *Strings.packed(self.item_names).arrays)
+
+    def whole_digest(self) -> str:
+        """SHA-256 of every input, label and name of the whole; errors as `fingerprint`."""
+        if self.contents is not None:
+            return self.contents()
+        return digest_of("users", self.inputs, self.labels, self.offsets, *Strings.packed(self.names).arrays)
 
     def summary(self) -> list[str]:
         """Lines for people: the size of the data, users that can form no pair, and what reading skipped."""

@@ -14,7 +14,8 @@ product of matrices: how such a product rounds depends on where it lies in memor
 about 1e-7 of itself.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,11 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
 from sfumato._check import InputError, first_line
-from sfumato.federated.local.heads import glorot_head
+from sfumato.federated.local.heads import glorot_head, with_means
 from sfumato.federated.local.phases import Phase
 from sfumato.federated.local.row_tables import OTHER_ROWS, PartDeltas, RowCopies, row_tables_of
 from sfumato.federated.local.steps import Steps
-from sfumato.federated.local.work import ClientData, LocalTraining, head_generator
+from sfumato.federated.local.work import ClientData, LocalTraining, head_generator, pieces
 from sfumato.per_example.workspace import Workspace
 from sfumato.training.dropout import seed_dropout
 from sfumato.training.trainable import Trainable
@@ -137,29 +138,24 @@ class _Work:
         for step in range(len(steps)):
             inputs, labels, weights = (x.to(self._theta.device) for x in steps.batch(step))
             if self._local.head == "own" and len(self.own) == len(self._trained.own):
-                self.own.append(self._heads(inputs[:1, 0]))
+                self.own.append(self._heads(inputs[:1, 0], steps))
             slots = {place: copies.slots(steps, step) for place, copies in self._copies.items()}
             rows = [self._copies[place].take(slots[place]) for place in slots]
             try:
-                gradients, loss = gradients_of(
-                    self.own,
-                    self._views if self._stack is None else self._dense,
-                    rows,
-                    self._renumbered(inputs),
-                    labels,
-                    weights.to(self._theta.dtype),
-                    self._classes,
-                )
+                with _one_by_one_told():
+                    gradients, loss = gradients_of(
+                        self.own,
+                        self._views if self._stack is None else self._dense,
+                        rows,
+                        self._renumbered(inputs),
+                        labels,
+                        weights.to(self._theta.dtype),
+                        self._classes,
+                    )
             except IndexError as error:
                 if not rows:
                     raise
                 raise InputError(OTHER_ROWS) from error
-            except RuntimeError as error:
-                if "vmap" not in str(error):
-                    raise
-                raise InputError(
-                    f"the model cannot train several clients at once ({first_line(error)}); use clients_at_once=1"
-                ) from error
             active = None
             if not (step < steps.counts).all():
                 active = torch.from_numpy(step < steps.counts).to(self._theta.device)
@@ -283,14 +279,42 @@ class _Work:
             self._copies[place].step(slots[place], _of_active(gradient, active), phase.shared or 0.0)
         return momenta
 
-    def _heads(self, probe: Tensor) -> Tensor:
-        """Fresh heads, padded to the largest number of classes, [clients, classes, d]."""
+    def _heads(self, probe: Tensor, steps: Steps) -> Tensor:
+        """Fresh heads as they begin, padded to the largest number of classes, [clients, classes, d]."""
         with torch.no_grad():
             dimension = self._trained.model(probe).shape[1]
         heads = torch.zeros(len(self._clients), int(self._clients.classes.max()), dimension)
         for head, classes, seed in zip(heads, self._clients.classes.tolist(), self._seeds.tolist(), strict=True):
             head[:classes] = glorot_head(classes, dimension, head_generator(seed))
-        return heads.to(probe.device)
+        heads = heads.to(probe.device)
+        if self._local.head_start == "glorot":
+            return heads
+        rows = np.unique(steps.rows[steps.present])
+        values = {**self._fixed, **dict(zip(self._names, self._views, strict=True))}
+
+        def embedding(row: Tensor) -> Tensor:
+            return functional_call(self._trained.model, values, (row[None],))[0]
+
+        # Row by row: they are of several clients, and a model that mixes the rows of a batch would mix these.
+        each = vmap(embedding, randomness="different")
+        with _one_by_one_told(), torch.no_grad():
+            embeddings = torch.cat([each(self._clients.take(part)[0].to(probe.device)) for part in pieces(rows)])
+        owner = np.searchsorted(self._clients.offsets, rows, side="right") - 1
+        labels = torch.from_numpy(self._clients.labels[rows])
+        return with_means(heads, embeddings, torch.from_numpy(owner).to(probe.device), labels.to(probe.device))
+
+
+@contextmanager
+def _one_by_one_told() -> Iterator[None]:
+    """Say in one line that a model has to train one client after the other."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "vmap" not in str(error):
+            raise
+        raise InputError(
+            f"the model cannot train several clients at once ({first_line(error)}); use clients_at_once=1"
+        ) from error
 
 
 def _of_active(gradient: Tensor, active: Tensor | None) -> Tensor:

@@ -19,6 +19,7 @@ from torch.nn import functional
 from sfumato import _check
 
 HeadKind = Literal["softmax", "cosine", "cosface", "arcface"]
+HeadStart = Literal["glorot", "means"]
 
 
 @dataclass(frozen=True)
@@ -77,3 +78,22 @@ class HeadLoss:
 def glorot_head(classes: int, dimension: int, generator: torch.Generator) -> Tensor:
     """A fresh head, Glorot uniform, float [classes, dimension]."""
     return torch.nn.init.xavier_uniform_(torch.empty(classes, dimension), generator=generator)
+
+
+def with_means(heads: Tensor, embeddings: Tensor, owner: Tensor, labels: Tensor) -> Tensor:
+    """Heads whose rows begin as the mean direction of their class; a class without an example keeps its row.
+
+    From such a start the first step pulls an example to its class and away from the others. From random rows it pulls
+    all examples of a class to a random point first, and the backbone follows.
+
+    Args:
+        heads: float [clients, classes, d]; not changed.
+        embeddings: of the clients' examples, float [n, d].
+        owner: int64 [n], whose each is.
+        labels: int64 [n], its class.
+    """
+    place = owner * heads.shape[1] + labels
+    flat = heads.flatten(0, 1)
+    sums = torch.zeros_like(flat).index_add_(0, place, functional.normalize(embeddings, dim=1))
+    counts = torch.bincount(place, minlength=len(flat)).to(flat.dtype)[:, None]
+    return torch.where(counts > 0, sums / counts.clamp(min=1), flat).view_as(heads)

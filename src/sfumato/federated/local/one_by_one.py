@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sfumato.federated.local.heads import glorot_head
+from sfumato.federated.local.heads import glorot_head, with_means
 from sfumato.federated.local.phases import Phase, orders_of_examples
-from sfumato.federated.local.work import ClientData, LocalTraining, head_generator
+from sfumato.federated.local.work import ClientData, LocalTraining, head_generator, pieces
 from sfumato.training.dropout import seed_dropout
 from sfumato.training.trainable import Trainable
 
@@ -67,7 +67,7 @@ class ClientTrainer:
                     outputs = self.trained.model(inputs)
                 if head is None and self.local.head == "own":
                     fresh = glorot_head(int(client.classes[0]), outputs.shape[1], head_generator(seed))
-                    head = nn.Parameter(fresh.to(theta.device))
+                    head = nn.Parameter(self._begun(fresh.to(theta.device), client, order))
                 if optimizer is None:
                     optimizer = self._optimizer(phase, head, theta.device)
                 loss = self.local.loss.mean(outputs, head, labels)  # pyright: ignore[reportArgumentType]
@@ -76,6 +76,19 @@ class ClientTrainer:
                 optimizer.step()
                 losses.append(loss.detach())
         return losses, examples
+
+    def _begun(self, head: Tensor, client: ClientData, order: np.ndarray) -> Tensor:
+        """A fresh head as it begins, before any step."""
+        if self.local.head_start == "glorot":
+            return head
+        embeddings, labels = [], []
+        with torch.no_grad():
+            for rows in pieces(np.unique(order)):
+                inputs, held = client.take(rows)
+                embeddings.append(self.trained.model(inputs.to(head.device)))
+                labels.append(held.to(head.device))
+        numbers = torch.cat(labels)
+        return with_means(head[None], torch.cat(embeddings), torch.zeros_like(numbers), numbers)[0]
 
     def _optimizer(self, phase: Phase, head: nn.Parameter | None, device: torch.device) -> torch.optim.Optimizer:
         """SGD on what the phase trains."""

@@ -1,7 +1,8 @@
 """What a client does in a round, and the examples that it has."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -10,11 +11,13 @@ from torch import Tensor
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato.data import UserDataset, to_tensor
-from sfumato.federated.local.heads import HeadLoss
+from sfumato.federated.local.heads import HeadLoss, HeadStart
 from sfumato.federated.local.losses import OutputLoss
 from sfumato.federated.local.phases import Phase
 from sfumato.federated.local.reconstruction import Reconstruction
 from sfumato.sampling import Cohort
+
+_AT_ONCE = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +37,8 @@ class LocalTraining:
         loss: turns embeddings and head, or the model's own outputs, into a loss.
         head: "shared" is trained with the model, "own" is drawn anew by each client and thrown away, "none" where the
             model gives the outputs itself.
+        head_start: first rows of a client's own head: "glorot" draws them, "means" takes the mean direction that the
+            client's processed examples of a class have at the start.
     """
 
     epochs: int = 1
@@ -46,12 +51,16 @@ class LocalTraining:
     reconstruction: Reconstruction | None = None
     loss: HeadLoss | OutputLoss = field(default_factory=HeadLoss)
     head: Literal["shared", "own", "none"] = "own"
+    head_start: HeadStart = "glorot"
 
     def __post_init__(self) -> None:
         if (self.head == "none") != isinstance(self.loss, OutputLoss):
             raise InputError(f"head must be none where the model gives the outputs itself, and only there: {self.head}")
         if self.reconstruction_steps and self.head != "own":
             raise InputError(f"reconstruction_steps is for a head of the client's own, got head={self.head}")
+        _check.one_of(get_args(HeadStart), head_start=self.head_start)
+        if self.head_start == "means" and self.head != "own":
+            raise InputError(f"head_start=means is for a head of the client's own, got head={self.head}")
         _check.whole(epochs=self.epochs)
         _check.whole(at_least=0, reconstruction_steps=self.reconstruction_steps)
         _check.positive(learning_rate=self.learning_rate, head_lr_scale=self.head_lr_scale)
@@ -144,6 +153,12 @@ def gather(data: UserDataset, cohort: Cohort, *, global_classes: bool) -> Client
     held, number = np.unique(owner * data.num_classes + labels, return_inverse=True)
     first = np.searchsorted(held, np.arange(len(cohort) + 1) * data.num_classes)
     return ClientData(inputs, number - first[owner], offsets, np.maximum(1, np.diff(first)))
+
+
+def pieces(rows: np.ndarray) -> Iterator[np.ndarray]:
+    """Rows, some at a time, for a pass that trains nothing."""
+    for start in range(0, len(rows), _AT_ONCE):
+        yield rows[start : start + _AT_ONCE]
 
 
 def head_generator(seed: int) -> torch.Generator:

@@ -10,6 +10,9 @@ from sfumato.federated.tasks.verification import Verification
 MODEL_FIELDS = (
     "model",
     "embedding_dim",
+    "lora_rank",
+    "lora_layers",
+    "projection",
     "model_options",
     "input_shape",
     "text",

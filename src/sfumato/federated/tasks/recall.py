@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from sfumato.data import UserDataset, to_tensor
+from sfumato.federated.tasks.nearest import nearest_pictures
 from sfumato.metrics import similarity_histogram
 
 
@@ -48,7 +49,7 @@ def evaluate(
         model: maps inputs to embeddings [n, d].
         data: the labels are the identities to tell apart.
         fars: false accept rates.
-        curve: add the ROC curve and its area.
+        curve: add the ROC curve and its area, and the pictures nearest to some (`nearest_pictures`), if there are any.
         device: where the model lies.
     """
     parts = [(labels, vectors) for _, labels, vectors in embed(model, data, device=device)]
@@ -65,6 +66,8 @@ def evaluate(
         drawn = similarities.roc()
         row["auc"] = float(drawn.auc)
         row["roc"] = {"fpr": drawn.fpr.tolist(), "tpr": drawn.tpr.tolist()}
+        if pictures := nearest_pictures(data, labels, vectors):
+            row["nearest"] = pictures
     return row
 
 

@@ -25,6 +25,7 @@ from torch.nn import functional
 
 from sfumato._check import InputError, whole
 from sfumato.models.layers.initialise import glorot
+from sfumato.models.stages import Stage
 
 
 class LeNet(nn.Module):
@@ -48,10 +49,21 @@ class LeNet(nn.Module):
                 f"this LeNet reads images [n, {expected}] (examples, channels, height, width), "
                 f"got {list(inputs.shape)}; resize the images or build lenet(in_channels=..., image_size=...)"
             )
-        # Pooling before the activation gives the same numbers (both are monotone) with a quarter of the work.
-        x = functional.relu(self.pool(self.conv1(inputs)))
-        x = functional.relu(self.pool(self.conv2(x)))
-        return self.embedding(x.flatten(1))
+        x = _convolved(inputs, self.conv1, self.pool)
+        return self.embedding(_convolved(x, self.conv2, self.pool).flatten(1))
+
+    def stages(self) -> tuple[Stage, ...]:
+        """Two convolutions, which are the blocks, and the embedding."""
+        return (
+            Stage("conv1", ("conv1", "pool"), _convolved, block=True),
+            Stage("conv2", ("conv2", "pool"), _convolved, block=True),
+            Stage("embedding", ("embedding",), lambda x, embedding: embedding(x.flatten(1))),
+        )
+
+
+def _convolved(x: torch.Tensor, convolution: nn.Module, pool: nn.Module) -> torch.Tensor:
+    # Pooling before the activation gives the same numbers (both are monotone) with a quarter of the work.
+    return functional.relu(pool(convolution(x)))
 
 
 def lenet(

@@ -23,6 +23,7 @@ from torch import nn
 from sfumato._check import InputError, whole
 from sfumato.models.layers.blocks import check_images
 from sfumato.models.layers.initialise import he
+from sfumato.models.stages import Stage
 
 # Hidden and outgoing channels, blocks and stride of the first block: Chen et al., table 1, with one block more of each
 # stage, as in the published weights.
@@ -68,10 +69,10 @@ class MobileFaceNet(nn.Module):
                 blocks.append(Bottleneck(channels, hidden, outputs, first_stride if block == 0 else 1))
                 channels = outputs
         self.blocks = nn.Sequential(*blocks)
-        self.head = nn.Conv2d(channels, 512, 1)
-        self.head_prelu = nn.PReLU(512)
+        self.last = nn.Conv2d(channels, 512, 1)
+        self.last_prelu = nn.PReLU(512)
         left = [-(-side // _SHRINKS) for side in image_size]
-        self.head_depthwise = nn.Conv2d(512, 512, (left[0], left[1]), groups=512)
+        self.last_depthwise = nn.Conv2d(512, 512, (left[0], left[1]), groups=512)
         self.embedding = nn.Linear(512, embedding_dim)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -84,8 +85,19 @@ class MobileFaceNet(nn.Module):
             )
         x = self.stem_prelu(self.stem(inputs + _SHIFT))
         x = self.stem_depthwise_prelu(self.stem_depthwise(x))
-        x = self.head_prelu(self.head(self.blocks(x)))
-        return self.embedding(self.head_depthwise(x).flatten(1))
+        x = self.last_prelu(self.last(self.blocks(x)))
+        return self.embedding(self.last_depthwise(x).flatten(1))
+
+    def stages(self) -> tuple[Stage, ...]:
+        """The two convolutions of the stem, the bottlenecks, which are the blocks, the last two, the embedding."""
+        return (
+            Stage("stem", ("stem", "stem_prelu"), lambda x, stem, prelu: prelu(stem(x + _SHIFT))),
+            Stage("stem_depthwise", ("stem_depthwise", "stem_depthwise_prelu"), lambda x, conv, prelu: prelu(conv(x))),
+            *(Stage(f"blocks.{place}", (f"blocks.{place}",), block=True) for place in range(len(self.blocks))),
+            Stage("last", ("last", "last_prelu"), lambda x, conv, prelu: prelu(conv(x))),
+            Stage("last_depthwise", ("last_depthwise",), lambda x, conv: conv(x).flatten(1)),
+            Stage("embedding", ("embedding",)),
+        )
 
 
 def mobilefacenet(

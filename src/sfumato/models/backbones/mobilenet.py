@@ -24,6 +24,7 @@ from torch.nn import functional
 
 from sfumato.models.layers.blocks import GroupOrNone, Stem, backbone_norm, check_arguments, check_images, convolution
 from sfumato.models.layers.initialise import he
+from sfumato.models.stages import Stage
 
 _GROUPS, _EPS = 2, 1e-3
 
@@ -100,6 +101,20 @@ class MobileNetV2(nn.Module):
         x = self.blocks(x)
         x = functional.relu6(self.last_norm(self.last(x)))
         return self.embedding(x.mean((2, 3)))
+
+    def stages(self) -> tuple[Stage, ...]:
+        """The first convolution, the inverted residuals, which are the blocks, the last one, pooling, the embedding."""
+        return (
+            Stage("first", ("first", "first_norm"), _convolved),
+            *(Stage(f"blocks.{place}", (f"blocks.{place}",), block=True) for place in range(len(self.blocks))),
+            Stage("last", ("last", "last_norm"), _convolved),
+            Stage("pool", run=lambda x: x.mean((2, 3))),
+            Stage("embedding", ("embedding",)),
+        )
+
+
+def _convolved(x: torch.Tensor, convolution: nn.Module, norm: nn.Module) -> torch.Tensor:
+    return functional.relu6(norm(convolution(x)))
 
 
 def mobilenet_v2(

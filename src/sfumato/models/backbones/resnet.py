@@ -40,6 +40,7 @@ from sfumato.models.layers.blocks import (
     convolution,
 )
 from sfumato.models.layers.initialise import he
+from sfumato.models.stages import Stage
 
 _EPS = 1e-5
 
@@ -106,7 +107,7 @@ class ResNet(nn.Module):
         )
         self.norm1 = backbone_norm(width, normalisation, groups=groups, eps=_EPS)
         self.pool = nn.MaxPool2d(3, stride=2, padding=1) if large else nn.Identity()
-        self.stages: list[str] = []
+        self.layers: list[str] = []
         channels = width
         for stage, depth in enumerate(depths):
             blocks = []
@@ -123,8 +124,8 @@ class ResNet(nn.Module):
                     )
                 )
                 channels = 4 * width if bottleneck else width
-            self.stages.append(f"layer{stage + 1}")
-            self.add_module(self.stages[-1], nn.Sequential(*blocks))
+            self.layers.append(f"layer{stage + 1}")
+            self.add_module(self.layers[-1], nn.Sequential(*blocks))
             width *= 2
         self.embedding = nn.Linear(channels, embedding_dim)
 
@@ -132,9 +133,19 @@ class ResNet(nn.Module):
         """Map images, float [n, C, H, W], to raw (not normalised) embeddings, float [n, embedding_dim]."""
         check_images(inputs, self.in_channels, "ResNet")
         x = self.pool(functional.relu(self.norm1(self.conv1(inputs))))
-        for stage in self.stages:
-            x = self.get_submodule(stage)(x)
+        for layer in self.layers:
+            x = self.get_submodule(layer)(x)
         return self.embedding(x.mean((2, 3)))
+
+    def stages(self) -> tuple[Stage, ...]:
+        """The stem, the residual blocks, pooling, the embedding."""
+        blocks = [f"{layer}.{place}" for layer in self.layers for place, _ in enumerate(self.get_submodule(layer))]  # pyright: ignore[reportArgumentType]
+        return (
+            Stage("stem", ("conv1", "norm1", "pool"), lambda x, conv, norm, pool: pool(functional.relu(norm(conv(x))))),
+            *(Stage(name, (name,), block=True) for name in blocks),
+            Stage("pool", run=lambda x: x.mean((2, 3))),
+            Stage("embedding", ("embedding",)),
+        )
 
 
 def resnet18(

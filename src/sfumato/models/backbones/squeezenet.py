@@ -24,6 +24,7 @@ from torch.nn import functional
 
 from sfumato.models.layers.blocks import Stem, check_arguments, check_images
 from sfumato.models.layers.initialise import he
+from sfumato.models.stages import Stage
 
 FEATURES = 512
 
@@ -74,7 +75,13 @@ class SqueezeNet(nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map images, float [n, C, H, W], to raw (not normalised) embeddings, float [n, embedding_dim]."""
         check_images(inputs, self.in_channels, "SqueezeNet")
-        return self.embedding(self.features(inputs).mean((2, 3)))
+        return self.embedding(_pooled(self.features(inputs)))
+
+    def stages(self) -> tuple[Stage, ...]:
+        """The layers of `features`, of which fire modules are the blocks; pooling; the embedding."""
+        layers = [(f"features.{place}", layer) for place, layer in enumerate(self.features)]
+        found = [Stage(name, (name,), block=isinstance(layer, Fire)) for name, layer in layers]
+        return (*found, Stage("pool", run=_pooled), Stage("embedding", ("embedding",)))
 
 
 def squeezenet(
@@ -98,6 +105,10 @@ def squeezenet(
     model = SqueezeNet(embedding_dim=embedding_dim, in_channels=in_channels, stem=stem)
     he(model, generator)
     return model
+
+
+def _pooled(x: torch.Tensor) -> torch.Tensor:
+    return x.mean((2, 3))
 
 
 def _pooling() -> nn.MaxPool2d:

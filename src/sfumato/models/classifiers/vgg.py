@@ -29,6 +29,7 @@ from sfumato.models.layers.blocks import (
     with_public_inputs,
 )
 from sfumato.models.layers.initialise import he
+from sfumato.models.stages import Stage
 
 _WIDTHS = (32, 64, 128)
 _DENSE = 128
@@ -62,6 +63,20 @@ class VGG(nn.Module):
         check_shape(inputs, self.input_shape, "VGG")
         x = self.features(inputs).flatten(1)
         return self.classifier(functional.relu(self.norm(self.dense(x))))
+
+    def stages(self) -> tuple[Stage, ...]:
+        """The layers of `features`, of which convolutions are the blocks; the dense layer; the classifier."""
+        layers = [(f"features.{place}", layer) for place, layer in enumerate(self.features)]
+        return (
+            *(Stage(name, (name,), block=isinstance(layer, nn.Conv2d)) for name, layer in layers),
+            Stage(
+                "dense",
+                ("dense", "norm"),
+                lambda x, dense, norm: functional.relu(norm(dense(x.flatten(1)))),
+                block=True,
+            ),
+            Stage("classifier", ("classifier",)),
+        )
 
 
 def vgg(

@@ -103,11 +103,12 @@ def _mobilefacenet(model: MobileFaceNet) -> Naming:
         Layer(
             conv=name,
             slopes=f"{name}_prelu" if f"{name}_prelu" in modules else "",
-            file_conv=name,
-            file_slopes=f"{name}.prelu" if f"{name}_prelu" in modules else "",
+            file_conv=in_file,
+            file_slopes=f"{in_file}.prelu" if f"{name}_prelu" in modules else "",
         )
         for name, layer in modules.items()
         if isinstance(layer, nn.Conv2d)
+        for in_file in [name.replace("last", "head")]
     ]
     if model.embedding.out_features == _FACE_DIMENSIONS:
         layers.append(Layer(conv="embedding", file_conv="embedding"))

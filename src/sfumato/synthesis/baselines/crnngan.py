@@ -6,7 +6,7 @@ whose loss is below a share of the other's is not updated in that step ("freezin
 comparison is the cross-entropy −log D, which the discriminator's is measured in, too.
 
 Beyond the paper: Adam for both sides, a bound on the gradient, no curriculum of lengths; and frames hold masks, one-hot
-categories, times, static columns and whether a visit exists (see `frames`).
+categories, times, static columns and the number of visits (see `frames`).
 
 References:
     Mogren 2016, C-RNN-GAN: Continuous recurrent neural networks with adversarial training, arXiv 1611.09904. Section 3.

@@ -7,8 +7,10 @@ can produce it at all, as further channels of a frame:
 - for each column whether there is a value;
 - categories one-hot, zeros where missing;
 - the time since the visit before, min-max over its range;
-- whether the visit exists: a record ends at the first frame where this is below ½;
-- all static columns and the time of the first visit, again in every frame; a generated patient has their mean.
+- the number of visits, in every frame; a generated record has the mean over all frames, rounded. After the last visit
+  what a visit holds is 0;
+- all static columns and the time of the first visit, again in every frame; a generated patient has the mean over its
+  visits.
 
 Whether there is a value, and which category it is, is drawn in proportion to what the channels give. With min-max a
 single outlier presses all other values of its column together: that is the papers' normalisation, and one of the things
@@ -31,8 +33,6 @@ from sfumato.data.ehr.schema import Schema
 from sfumato.synthesis.ehr_safe.categories import CategoryCodec
 from sfumato.synthesis.ehr_safe.min_max import MinMax
 from sfumato.synthesis.ehr_safe.scales import START, Scales, static_numbers
-
-_ALIVE = 0.5  # from here on a visit exists
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class Frames:
 
     @cached_property
     def _widths(self) -> list[int]:
-        """Channels: numbers, values there, categories, gap, visit, then static numbers, values there, categories."""
+        """Channels: numbers, values there, categories, gap, visits, then static numbers, values there, categories."""
         numbers, (static, temporal) = len(self.scales.schema.temporal_numeric), self._codecs
         visit = [numbers, numbers + len(temporal.sizes), temporal.total, 1, 1]
         return [*visit, len(self._static), len(self._static) - 1 + len(static.sizes), static.total]
@@ -107,7 +107,7 @@ class Frames:
                 data.codes >= 0,
                 _one_hot(temporal_codec, data.codes),
                 np.nan_to_num(self.scales.gap.places(gaps))[:, None],
-                np.ones((len(data.times), 1)),
+                np.zeros((len(data.times), 1)),  # the number of visits, below
             ],
             axis=1,
         )
@@ -123,6 +123,7 @@ class Frames:
         )
         found = np.zeros((len(data), self.steps, self.width), np.float32)
         found[owners, steps, : visit.shape[1]] = visit[rows]
+        found[:, :, visit.shape[1] - 1] = lengths[:, None] / self.steps
         found[:, :, visit.shape[1] :] = fixed[:, None]
         return torch.from_numpy(found)
 
@@ -153,7 +154,7 @@ class Frames:
         static_codec, temporal_codec = self._codecs
         schema, scales = self.scales.schema, self.scales
         parts = frames.split(self._widths, dim=2)
-        lengths = (parts[4][..., 0] >= _ALIVE).long().cumprod(1).sum(1).clamp_min(1)
+        lengths = (parts[4][..., 0].mean(1) * self.steps).round().long().clamp(1, self.steps)
         exists = torch.arange(self.steps) < lengths[:, None]
         numbers, seen, hot, gap = (part[exists] for part in parts[:4])
         fixed, fixed_seen, fixed_hot = ((part * exists[..., None]).sum(1) / lengths[:, None] for part in parts[5:])

@@ -5,7 +5,7 @@ serves as a condition. Other static columns are generated like the rest. Without
 
 The generator is an LSTM that gets fresh noise at each step; the discriminator, another one, answers at each step, and
 its loss is the mean of the cross-entropies. Beyond the paper: both learn by Adam with a bound on the gradient, and
-frames hold masks, one-hot categories, times and whether a visit exists (see `frames`).
+frames hold masks, one-hot categories, times and the number of visits (see `frames`).
 
 References:
     Esteban, Hyland, Rätsch 2017, Real-valued (Medical) Time Series Generation with Recurrent Conditional GANs, arXiv

@@ -5,7 +5,7 @@ supervisor on real latent sequences, then all together: the generator against th
 on real sequences, and the distance of the means and deviations of generated from those of real frames.
 
 As the authors' code does, the static columns go with every step instead of having an autoencoder of their own. Frames
-hold masks, one-hot categories, times and whether a visit exists, which the paper does not have (see `frames`).
+hold masks, one-hot categories, times and the number of visits, which the paper does not have (see `frames`).
 
 References:
     Yoon, Jarrett, van der Schaar 2019, Time-series Generative Adversarial Networks, NeurIPS. Equations 7 to 11; weights

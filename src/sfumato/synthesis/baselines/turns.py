@@ -1,5 +1,6 @@
 """A stage whose steps are a function of their number and of what is drawn for it."""
 
+import math
 from collections.abc import Callable, Iterable
 
 import torch
@@ -8,6 +9,7 @@ from torch.nn import functional
 
 from sfumato._random import RandomSource
 from sfumato.synthesis.ehr_safe.learner import Learner
+from sfumato.synthesis.steps import Diverged
 from sfumato.training.server import OptimizerFactory
 
 _LONGEST_GRADIENT = 5.0
@@ -45,7 +47,10 @@ class Turns:
             Diverged: a loss is not finite.
         """
         seed = self._source.seed64("baseline step", self.name, index)
-        return self._turn(index, torch.Generator().manual_seed(seed))
+        losses = self._turn(index, torch.Generator().manual_seed(seed))
+        if not all(math.isfinite(loss) for loss in losses.values()):  # also of a side that waits
+            raise Diverged
+        return losses
 
     def learners(self) -> dict[str, Learner]:
         """All of them."""

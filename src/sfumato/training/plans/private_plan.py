@@ -10,7 +10,7 @@ from sfumato._check import InputError
 from sfumato._types import Adjacency
 from sfumato.accounting import Event, Participation, guarantee
 from sfumato.accounting import calibrate as calibrate_event
-from sfumato.accounting.statement.delta import default_delta, is_too_large
+from sfumato.accounting.statement.delta import default_delta, warn_if_too_large
 from sfumato.accounting.strategies import DEFAULT_BANDS, Strategy
 from sfumato.clipping import (
     AdaptiveClipNorm,
@@ -328,9 +328,8 @@ class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
                 "noise_multiplier is not set; call calibrate(epsilon=…, population=…), or use noise_multiplier=0 "
                 "for a run without privacy"
             )
-        if self.delta is not None and is_too_large(self.delta, population) and self.noise_multiplier:
-            remedy = f"leave it out for {default_delta(population):g}"
-            warnings.warn(f"delta {self.delta:g} is not well below 1/{population}; {remedy}", stacklevel=2)
+        if self.delta is not None and self.noise_multiplier:
+            warn_if_too_large(self.delta, population)
 
 
 def _refuse_spent(before: Event, adjacency: Adjacency, epsilon: float, delta: float) -> None:

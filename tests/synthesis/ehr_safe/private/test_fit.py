@@ -78,6 +78,11 @@ def test_a_schema_that_was_taken_from_the_records_is_not_said_to_be_made_without
     assert "in no epsilon" in told
 
 
+def test_a_delta_that_could_publish_whole_patients_is_warned_of(ranged, private):
+    with pytest.warns(UserWarning, match=f"delta 0.5 is not well below 1/{COUNT}; leave it out for 0.00025"):
+        private(delta=0.5).try_out(ranged(COUNT))
+
+
 def test_epsilon_is_that_of_the_events_in_the_ledger_accounted_anew(run, ranged, private):
     """By another accountant's upper bound it is not less, and by the same one it is what the statement says."""
     result, folder = run

@@ -11,7 +11,7 @@ from typing import Self
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
-from sfumato.accounting.statement.delta import default_delta
+from sfumato.accounting.statement.delta import default_delta, warn_if_too_large
 from sfumato.clipping import ConstantClipNorm
 from sfumato.data.ehr.schema import Schema
 from sfumato.mechanisms.gaussian import IndependentGaussian
@@ -63,6 +63,7 @@ class Spending:
         rounds = settings.epochs * -(-population // settings.batch_size)
         judged = settings.gan_steps * settings.critic_steps
         delta = default_delta(population) if settings.delta is None else settings.delta
+        warn_if_too_large(delta, population)
         first, second, last = _shares(settings.epsilon, settings.table_share, settings.gan_share)
         rates = (settings.batch_size / population, settings.gan_batch_size / population)
         noise = _noise((first, second, last), delta, rates, (rounds, judged))

@@ -1,0 +1,48 @@
+"""Settings of run.py and demo.yaml, by recall on the characters of validation.txt. See README.md."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from choosing import Choice, main
+from run import EPSILON, FEDAVG, FEDEMB, FOLDER, POPULATION
+
+from sfumato import models
+from sfumato.data import UserDataset, glyphs, split_users
+from sfumato.federated import FedAvg, FedEmb
+
+Plan = FedEmb | FedAvg
+
+SMALL = {"clients_per_round": 115, "clip_norm": 0.03, "server_learning_rate": 40}
+CONVOLUTIONS = {"trainable": "conv.*"}
+CHANGES: dict[str, tuple[Plan, dict]] = {
+    "DP-FedEmb, 345 clients": (FEDEMB, {}),
+    "DP-FedEmb, clip norm 0.03, server rate 20": (FEDEMB, {**SMALL, "server_learning_rate": 20}),
+    "DP-FedEmb, clip norm 0.03, server rate 40": (FEDEMB, SMALL),
+    "DP-FedEmb, clip norm 0.03, server rate 40, 16 rounds": (FEDEMB, {**SMALL, "rounds": 16}),
+    "DP-FedEmb, clip norm 0.1, server rate 10": (FEDEMB, {**SMALL, "clip_norm": 0.1, "server_learning_rate": 10}),
+    "DP-FedEmb, both convolutions": (FEDEMB, CONVOLUTIONS),
+    "DP-FedAvg": (FEDAVG, {}),
+    "DP-FedAvg, server rate 10": (FEDAVG, {"server_learning_rate": 10}),
+    "DP-FedAvg, clip norm 0.3, server rate 4": (FEDAVG, {"clip_norm": 0.3, "server_learning_rate": 4}),
+    "DP-FedAvg, both convolutions": (FEDAVG, CONVOLUTIONS),
+}
+
+
+def data() -> tuple[UserDataset, UserDataset]:
+    """All characters but those of the test and of the validation, and the latter."""
+    test, validation = ((FOLDER / f"{part}.txt").read_text().split() for part in ("test", "validation"))
+    parts = split_users(glyphs(), test=test, validation=validation)
+    return parts.train, parts.validation
+
+
+def noisy(plan: Plan, changes: dict) -> Plan:
+    """A candidate with the noise of the final run, which has 460 characters more to hide among."""
+    plan = dataclasses.replace(plan, **changes)
+    return plan.calibrate(epsilon=EPSILON, delta=0.01 / POPULATION, population=POPULATION)
+
+
+if __name__ == "__main__":
+    candidates = {name: noisy(*change) for name, change in CHANGES.items()}
+    main(Choice(folder=FOLDER, data=data, model=models.lenet, candidates=candidates))

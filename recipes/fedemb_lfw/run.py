@@ -1,0 +1,247 @@
+"""DP-FedEmb on faces of LFW: users are people, most of them with a single picture. See README.md.
+
+run.py [--quick] [--seeds N] [--jobs N] [--out DIR] [--data FOLDER], and `--choose` to print recall on the people whom
+settings were chosen by.
+"""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import cells
+import numpy as np
+import torch
+from faces import Faces, Residual, faces
+from torch import nn
+
+from sfumato import accounting as acc
+from sfumato._files import read_json, write_json
+from sfumato.data import UserDataset
+from sfumato.federated import Centralized, FedAvg, FedEmb, Verification
+from sfumato.federated.tasks.recall import embed
+from sfumato.metrics import pair_accuracy, recall_at_far
+from sfumato.training import Cadence, PrivatePlan, TrainingPlan
+
+FOLDER = Path(__file__).resolve().parent
+FAR = 1e-3
+DELTA = 1e-5
+EPSILONS = (4, 8, 16, 32)
+POPULATIONS = (100_000, 1_000_000)
+COSINES = {"loss": "cosine", "loss_scale": 20.0}
+
+GROUPS = FedEmb(
+    rounds=30,
+    clients_per_round=64,
+    users_per_client=16,
+    local_epochs=1,
+    batch_size=64,
+    learning_rate=0.05,
+    momentum=0.0,
+    head_lr_scale=0.1,
+    head_start="means",
+    clip_norm=0.02,
+    server_learning_rate=10.0,
+    clients_at_once=64,
+    noise_multiplier=0,
+    delta=DELTA,
+    **COSINES,
+)
+ALONE = dataclasses.replace(
+    GROUPS,
+    rounds=10,
+    clients_per_round=1024,
+    users_per_client=1,
+    negatives_per_client=16,
+    clip_norm=0.01,
+    server_learning_rate=100.0,
+    clients_at_once=256,
+)
+FEDAVG = FedAvg(
+    rounds=20,
+    clients_per_round=256,
+    local_epochs=1,
+    batch_size=64,
+    learning_rate=0.05,
+    momentum=0.0,
+    clip_norm=1.0,
+    server_learning_rate=1.0,
+    clients_at_once=64,
+    noise_multiplier=0,
+    delta=DELTA,
+    **COSINES,
+)
+
+Negatives = Literal["friends", "strangers"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method: its plan, what its clients draw negatives from, the ε for one person that its noise is for, and who is
+    trained on."""
+
+    plan: TrainingPlan
+    negatives: Negatives | None = None
+    epsilon: float | None = None
+    people: Literal["train", "friends"] = "train"
+
+
+def rows() -> dict[str, Row]:
+    """The table, in its order."""
+    found = {
+        "centralized": Row(Centralized(rounds=600, batch_size=256, learning_rate=0.05, **COSINES)),
+        "public people alone, centralized": Row(
+            Centralized(rounds=200, batch_size=256, learning_rate=0.05, **COSINES), people="friends"
+        ),
+        "FedAvg": Row(FEDAVG),
+        "FedEmb, heads from chance": Row(dataclasses.replace(GROUPS, head_start="glorot", head_lr_scale=20.0)),
+        "FedEmb": Row(GROUPS),
+        "FedEmb, m = 4": Row(dataclasses.replace(GROUPS, users_per_client=4, clients_per_round=256)),
+        "FedEmb, m = 64": Row(dataclasses.replace(GROUPS, users_per_client=64, clients_per_round=16)),
+        "FedEmb, m = 1, negatives: other faces": Row(ALONE, "strangers"),
+        "FedEmb, m = 1, negatives: public people": Row(ALONE, "friends"),
+        "DP-FedAvg": Row(FEDAVG, epsilon=8),
+        "DP-FedEmb, m = 16": Row(GROUPS, epsilon=8),
+    }
+    for epsilon in EPSILONS:
+        found[f"DP-FedEmb, m = 1, ε = {epsilon}"] = Row(ALONE, "friends", epsilon)
+    return found
+
+
+def prepared(row: Row, population: int, *, quick: bool) -> TrainingPlan:
+    """The plan that runs: with its noise, and two rounds of it where it is quick."""
+    plan = dataclasses.replace(row.plan, rounds=2) if quick else row.plan
+    if row.epsilon is None:
+        return plan
+    assert isinstance(plan, PrivatePlan)
+    return plan.calibrate(epsilon=row.epsilon, delta=DELTA, population=population)
+
+
+def cell(method: str, seed: int, folder: Path, quick: bool, path: Path | None) -> None:
+    """Train one method with one seed, or go on with it, and measure it."""
+    row, parts = rows()[method], faces(path)
+    plan = dataclasses.replace(prepared(row, len(parts.train), quick=quick), seed=seed)
+    result = plan.fit(
+        Residual(),
+        getattr(parts, row.people),
+        out=folder,
+        resume=(folder / "checkpoint" / "state.safetensors").exists(),
+        task=Verification(fars=(FAR,)),
+        negatives=None if row.negatives is None else getattr(parts, row.negatives),
+        cadence=Cadence(evaluate_every=0, checkpoint_every=10),
+    )
+    write_json(folder / "faces.json", measured(result.model, parts))
+
+
+def measured(model: nn.Module, parts: Faces) -> dict[str, float]:
+    """Recall on unseen people, and how often pairs are judged right."""
+    found = {"validation": recall(model, parts.validation), "test": recall(model, parts.test)}
+    return {**found, "pairs": pairs_right(model, parts.test, parts)}
+
+
+def recall(model: nn.Module, people: UserDataset) -> float:
+    """Over all pairs."""
+    vectors, labels = embedded(model, people)
+    return recall_at_far(vectors, labels, (FAR,)).recall[FAR]
+
+
+def pairs_right(model: nn.Module, people: UserDataset, parts: Faces) -> float:
+    """On those of LFW's pairs both of whose people are in the test."""
+    vectors, _ = embedded(model, people)
+    first, second = (vectors[places] for places in parts.pairs.rows(people).T)
+    return pair_accuracy((first * second).sum(axis=1), parts.pairs.same, parts.pairs.folds).accuracy
+
+
+def embedded(model: nn.Module, people: UserDataset) -> tuple[np.ndarray, np.ndarray]:
+    """Of length 1, user by user, with labels."""
+    found = list(embed(model, people))
+    return np.concatenate([vectors for _, _, vectors in found]), np.concatenate([labels for _, labels, _ in found])
+
+
+def table(place: Callable[[str, int], Path], seeds: int, quick: bool, path: Path | None = None) -> list[dict[str, Any]]:
+    """Means and standard deviations over seeds of both measures; what is not trained has no seed."""
+    parts, found = faces(path), []
+    start, as_is = measured(Residual(), parts), parts.test_as_is
+    raw = {"test": recall(nn.Identity(), as_is), "pairs": pairs_right(nn.Identity(), as_is, parts)}
+    fixed = {"public backbone as it is": raw, "whitened by public faces": start}
+    for method, row in rows().items():
+        seen = [place(method, seed) for seed in range(seeds) if (place(method, seed) / "faces.json").exists()]
+        if not seen:
+            continue
+        plan, statement = prepared(row, len(parts.train), quick=quick), read_json(seen[0] / "statement.json")
+        private = row.epsilon is not None
+        found.append(
+            {
+                "method": method,
+                "figures": {name: [read_json(run / "faces.json")[name] for run in seen] for name in ("test", "pairs")},
+                "epsilon": statement["epsilon"] if private else None,
+                "delta": statement["delta"] if private else None,
+                "unit": statement["unit"] if private else None,
+                "noise_multiplier": plan.noise_multiplier if private and isinstance(plan, PrivatePlan) else None,
+                **(among_more(plan) if private else {}),
+            }
+        )
+    blank = dict.fromkeys(("epsilon", "delta", "unit", "noise_multiplier"))
+    both = [{"method": name, "figures": {k: [v] for k, v in row.items()}, **blank} for name, row in fixed.items()]
+    metrics = {"test": f"recall@FAR={FAR:g}", "pairs": "LFW's pairs right"}
+    return [
+        {
+            "method": row["method"],
+            "dataset": told(parts, name),
+            "metric": metric,
+            **cells.mean_and_std(row["figures"][name]),
+            "seeds": len(row["figures"][name]),
+            **{key: value for key, value in row.items() if key not in ("method", "figures")},
+            "paper": None,
+        }
+        for name, metric in metrics.items()
+        for row in [*both, *found]
+    ]
+
+
+def told(parts: Faces, name: str) -> str:
+    """What a table is over."""
+    if name == "pairs":
+        same = int(parts.pairs.same.sum())
+        return f"LFW, {same} genuine and {len(parts.pairs) - same} impostor pairs of view 2 among unseen people"
+    sizes = parts.test.sizes
+    return (
+        f"LFW, {len(parts.test)} unseen people with {int(sizes.sum()):,} pictures, of whom {int((sizes == 1).sum())} "
+        f"have one and so no genuine pair; {len(parts.train):,} people to train on"
+    )
+
+
+def among_more(plan: TrainingPlan) -> dict[str, float]:
+    """ε for one person with the same noise, rounds and cohort among more people, at δ = N^-1.1."""
+    assert isinstance(plan, FedEmb | FedAvg)
+    found = acc.extrapolate(
+        noise_multiplier=plan.noise_multiplier or 0.0,
+        rounds=plan.rounds,
+        clients_per_round=plan.clients_per_round,
+        users_per_client=plan.users_per_client,
+        populations=POPULATIONS,
+        multipliers=[1],
+        methods=["pld"],
+    )
+    return {f"epsilon_{row.population}": row.epsilon_user["pld"] for row in found}
+
+
+def choose() -> None:
+    """Print recall on the people whom settings are chosen by, for the runs that are there."""
+    parts = faces()
+    print(f"start {recall(Residual(), parts.validation):.4f}")
+    for file in sorted(Path("runs/fedemb_lfw/full").glob("*/faces.json")):
+        print(f"{file.parent.name} {json.loads(file.read_text())['validation']:.4f}")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if "--choose" in sys.argv:
+        choose()
+    else:
+        cells.main(FOLDER, list(rows()), cell, table, data="optional")

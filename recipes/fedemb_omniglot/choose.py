@@ -1,0 +1,40 @@
+"""Settings of run.py, by recall on five validation alphabets, the last but the test's. See README.md."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from cells import SHARED
+from choosing import Choice, main
+from run import FEDAVG, FEDEMB, NOISE, TESTED
+
+from sfumato import models
+from sfumato.data import UserDataset, omniglot_npz, split_groups
+from sfumato.federated import FedAvg, FedEmb
+
+CHANGES: dict[str, tuple[FedEmb | FedAvg, dict]] = {
+    "DP-FedEmb": (FEDEMB, {}),
+    "DP-FedEmb, server rate 0.1": (FEDEMB, {"server_learning_rate": 0.1}),
+    "DP-FedEmb, server rate 0.4": (FEDEMB, {"server_learning_rate": 0.4}),
+    "DP-FedEmb, local rate 0.05": (FEDEMB, {"learning_rate": 0.05}),
+    "DP-FedAvg": (FEDAVG, {}),
+    "DP-FedAvg, server rate 0.05": (FEDAVG, {"server_learning_rate": 0.05}),
+    "DP-FedAvg, server rate 0.2": (FEDAVG, {"server_learning_rate": 0.2}),
+    "DP-FedAvg, local rate 0.05": (FEDAVG, {"learning_rate": 0.05}),
+}
+
+
+def data() -> tuple[UserDataset, UserDataset]:
+    """Characters of all alphabets but the last ten, and those of the first five of these."""
+    characters = omniglot_npz(SHARED / "omniglot_background.npz")
+    groups = characters.groups
+    parts = split_groups(characters, test=groups[-TESTED:], validation=groups[-2 * TESTED : -TESTED])
+    return parts.train, parts.validation
+
+
+if __name__ == "__main__":
+    candidates = {
+        name: dataclasses.replace(plan, **changes, noise_multiplier=NOISE) for name, (plan, changes) in CHANGES.items()
+    }
+    main(Choice(folder=Path(__file__).resolve().parent, data=data, model=models.lenet, candidates=candidates))

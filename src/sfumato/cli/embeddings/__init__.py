@@ -1,0 +1,1 @@
+"""Commands about embeddings: of every record, and who among them is alike."""

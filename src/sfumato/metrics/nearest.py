@@ -1,0 +1,81 @@
+"""The rows of a gallery most similar to some others by the cosine, the gallery block by block.
+
+Memory grows with the largest block and with the queries, not with the gallery. Each block is searched by scikit-learn;
+the similarities that are told are computed anew, as products of unit rows.
+
+>>> gallery = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 1.0]])
+>>> rows, similarities = nearest(np.array([[2.0, 0.0]]), [gallery[:2], gallery[2:]], count=2)
+>>> rows.tolist(), [f"{value:.3f}" for value in similarities[0]]
+([[0, 2]], ['1.000', '0.949'])
+"""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from sfumato._check import InputError, whole
+
+
+def nearest(queries: np.ndarray, gallery: Iterable[np.ndarray], *, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Most similar first; of equals the one that comes first in the gallery.
+
+    Args:
+        queries: float [queries, d], of any length but 0.
+        gallery: blocks float [rows, d], the same.
+        count: of neighbours, >= 1; where the gallery has fewer rows, all of them.
+
+    Returns:
+        places in the gallery, int64 [queries, count], and cosine similarities in [-1, 1], float32 [queries, count].
+
+    Raises:
+        InputError: dimensions differ, or a row is not finite or is zero.
+    """
+    from sklearn.neighbors import NearestNeighbors  # late: half a second
+
+    whole(count=count)
+    asked = directions(queries, lambda row: f"queries: row {row}")
+    places = np.empty((len(asked), 0), np.int64)
+    similar = np.empty((len(asked), 0), np.float32)
+    start = 0
+    for block in gallery:
+        first = start
+        rows = directions(block, lambda row: f"gallery: row {first + row}")  # noqa: B023 - called before the next block
+        start += len(rows)
+        if not len(rows) or not len(asked):
+            continue
+        if rows.shape[1] != asked.shape[1]:
+            raise InputError(
+                f"queries have {asked.shape[1]} dimensions and the gallery {rows.shape[1]}; embed both with one model"
+            )
+        # Of unit rows the Euclidean order is that of the cosine, and scikit-learn finds it in little memory.
+        found = NearestNeighbors(n_neighbors=min(count, len(rows)), algorithm="brute").fit(rows)
+        near = found.kneighbors(asked, return_distance=False)
+        value = np.clip(np.einsum("qd,qnd->qn", asked, rows[near]), -1, 1)
+        places = np.concatenate([places, near + first], axis=1)
+        similar = np.concatenate([similar, value], axis=1)
+        best = np.lexsort((places, -similar), axis=1)[:, :count]
+        places, similar = (np.take_along_axis(each, best, axis=1) for each in (places, similar))
+    return places, similar
+
+
+def directions(vectors: np.ndarray, told: Callable[[int], str]) -> np.ndarray:
+    """Rows of length 1, float32 [n, d].
+
+    Args:
+        vectors: float [n, d].
+        told: what messages call a row, by its number.
+
+    Raises:
+        InputError: a row is not finite or is zero.
+    """
+    if vectors.ndim != 2 or vectors.dtype.kind != "f":
+        raise InputError(f"embeddings must be a float array [rows, dimensions], got {vectors.dtype} {vectors.shape}")
+    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0).astype(np.float64)
+    if not np.isfinite(largest).all():
+        row = int(np.flatnonzero(~np.isfinite(largest[:, 0]))[0])
+        raise InputError(f"{told(row)} is not finite; leave it out, or embed it anew")
+    if not (largest > 0).all():
+        row = int(np.flatnonzero(largest[:, 0] == 0)[0])
+        raise InputError(f"{told(row)} is zero and has no direction; leave it out")
+    scaled = vectors / largest  # so that squares neither overflow nor vanish
+    return (scaled / np.linalg.norm(scaled, axis=1, keepdims=True)).astype(np.float32)

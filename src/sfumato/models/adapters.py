@@ -1,0 +1,192 @@
+"""Small trained parts for a network whose own weights stay: LoRA beside its layers, a projection behind it.
+
+Both are in place or around the user's module, are trained like any other layer, and are saved with the model. What is
+to be trained is still said by `trainable`: "lora", "projection", or "lora+last" (see `models.freeze`).
+
+>>> from sfumato.models import lenet, trainable_parameters
+>>> model = lenet()
+>>> add_lora(model, rank=4, layers="conv2")
+['conv2']
+>>> [name for name, _ in trainable_parameters(model, "lora")]
+['conv2.lora_a.weight', 'conv2.lora_b.weight']
+>>> [name for name, _ in merge_lora(model).named_parameters()] == [name for name, _ in lenet().named_parameters()]
+True
+"""
+
+import copy
+import re
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._check import InputError, positive, whole
+from sfumato.models.check import refuse_no_values
+from sfumato.models.layers.initialise import he
+from sfumato.models.layers.lora import LoRAConv2d, LoRALinear
+from sfumato.models.stages import Stage, renamed, stages_of
+
+
+def add_lora(
+    model: nn.Module,
+    *,
+    rank: int,
+    layers: str | None = None,
+    alpha: float | None = None,
+    generator: torch.Generator | None = None,
+) -> list[str]:
+    """Give convolutions and dense layers of a model an adapter of low rank, in place; the function stays the same.
+
+    Load published weights before: adapters are beside them, and names of the layers' own weights stay. The weights of
+    adapted layers stop requiring a gradient; all others keep their flag, see `freeze`.
+
+    Args:
+        model: any torch module; its convolutions (2d) and dense layers are replaced.
+        rank: of the change that a layer can learn, >= 1.
+        layers: a regular expression that may match anywhere in a layer's name, as in "features.1[0-2]"; None for every
+            layer that a change of this rank is smaller than.
+        alpha: the adapter's scale times the rank, > 0; None for a scale of 1.
+        generator: source of the adapters' first weights; None takes torch's global generator.
+
+    Returns:
+        the names of the adapted layers.
+
+    Raises:
+        InputError: the rank is out of range or not below that of a layer that was named, a layer is adapted already,
+            or there is none to adapt; the model is then unchanged.
+    """
+    whole(rank=rank)
+    if alpha is not None:
+        positive(alpha=alpha)
+    refuse_no_values(model)
+    chosen = _chosen(model, rank, layers)
+    for name, layer in chosen.items():
+        kind = LoRAConv2d if isinstance(layer, nn.Conv2d) else LoRALinear
+        _put(model, name, kind(layer, rank=rank, alpha=alpha, generator=generator))  # pyright: ignore[reportArgumentType]
+    return list(chosen)
+
+
+def merge_lora(model: nn.Module) -> nn.Module:
+    """A copy of a model with plain layers in the place of adapted ones, which computes the same to round-off.
+
+    Args:
+        model: left as it is.
+
+    Returns:
+        a deep copy, whose tensors have the names and shapes of the model before `add_lora`.
+
+    Raises:
+        InputError: nothing is adapted.
+    """
+    merged = copy.deepcopy(model)
+    adapted = {name: layer for name, layer in merged.named_modules() if isinstance(layer, LoRAConv2d | LoRALinear)}
+    if not adapted:
+        raise InputError("the model has no adapters to merge; add_lora puts them in")
+    if "" in adapted:
+        return adapted[""].merged()
+    for name, layer in adapted.items():
+        _put(merged, name, layer.merged())
+    return merged
+
+
+class Projected(nn.Module):
+    """A network and a projection of what it gives; see `add_projection`.
+
+    Attributes:
+        backbone: the network.
+        projection: what is behind it.
+    """
+
+    def __init__(self, backbone: nn.Module, projection: nn.Module) -> None:
+        super().__init__()
+        self.backbone, self.projection = backbone, projection
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map what the backbone takes to float [n, dim]."""
+        return self.projection(self.backbone(inputs))
+
+    def stages(self) -> tuple[Stage, ...]:
+        """Those of the backbone, and the projection."""
+        return (*renamed(stages_of(self.backbone), "backbone"), Stage("projection", ("projection",)))
+
+
+def add_projection(
+    backbone: nn.Module,
+    width: int,
+    dim: int,
+    *,
+    hidden: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Projected:
+    """Put a new dense layer, or two with ReLU between them, behind a network whose features stay as they are.
+
+    Args:
+        backbone: gives float [n, width]; it is used as it is, not copied.
+        width: of what it gives, >= 1.
+        dim: dimensions of the projection, >= 1.
+        hidden: of the layer in between, >= 1; None for a single layer.
+        generator: source of the first weights (Glorot, zero biases); None takes torch's global generator.
+
+    Raises:
+        InputError: a size is not a whole number >= 1.
+    """
+    whole(width=width, dim=dim)
+    if hidden is None:
+        projection: nn.Module = nn.Linear(width, dim)
+    else:
+        whole(hidden=hidden)
+        projection = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, dim))
+    he(projection, generator)
+    return Projected(backbone, projection)
+
+
+def _chosen(model: nn.Module, rank: int, layers: str | None) -> dict[str, nn.Conv2d | nn.Linear]:
+    """The layers to adapt, by name."""
+    found = {name: each for name, each in model.named_modules() if isinstance(each, nn.Conv2d | nn.Linear) and name}
+    adapted = [name for name, each in found.items() if isinstance(each, LoRAConv2d | LoRALinear)]
+    inside = tuple(f"{name}.lora_" for name in adapted)
+    found = {name: each for name, each in found.items() if not name.startswith(inside)}
+    if layers is None:
+        found = {name: each for name, each in found.items() if name not in adapted and rank < _rank(each)}
+    else:
+        matches = _pattern(layers)
+        found = {name: each for name, each in found.items() if matches(name)}
+    if not found:
+        what = "no convolution or dense layer" if layers is None else f"layers={layers!r} names none"
+        raise InputError(f"{what} to give an adapter of rank {rank}; the model is a {type(model).__name__}")
+    for name, each in found.items():
+        if name in adapted:
+            raise InputError(f"layer {name} has an adapter already; merge_lora(model) makes it a plain layer first")
+        if rank >= _rank(each):
+            raise InputError(
+                f"rank must be below {_rank(each)}, that of layer {name}, got {rank}: an adapter would be as large as "
+                "the layer; train the layer itself, or name others by layers"
+            )
+        if type(each).forward not in (nn.Conv2d.forward, nn.Linear.forward):
+            raise InputError(
+                f"layer {name} ({type(each).__name__}) computes in a way of its own; name others by layers"
+            )
+    return found
+
+
+def _pattern(layers: str) -> Callable[[str], object]:
+    try:
+        return re.compile(layers).search
+    except re.error as error:
+        raise InputError(f"layers: {layers!r} is no regular expression: {error}") from None
+
+
+def _rank(layer: nn.Conv2d | nn.Linear) -> int:
+    """The highest that the layer's weight can have, of one group of a convolution."""
+    weight = layer.weight
+    groups = layer.groups if isinstance(layer, nn.Conv2d) else 1
+    return min(weight.shape[0] // groups, weight[0].numel())
+
+
+def _put(model: nn.Module, name: str, layer: nn.Module) -> None:
+    """Replace a module, under all of its names."""
+    old = model.get_submodule(name)
+    for parent in list(model.modules()):
+        for own, child in list(parent._modules.items()):
+            if child is old:
+                setattr(parent, own, layer)

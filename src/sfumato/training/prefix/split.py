@@ -1,0 +1,263 @@
+"""A model in two: frozen first stages, whose outputs are a fixed function of each record, and what is trained.
+
+The prefix is the longest run of stages, from the first one on, none of whose parameters is trained and none of which
+draws random numbers or does something else while training. That it is a fixed function of one record is tried out
+before it is relied on: each record alone gives what it gives among others, again and in another order, and nothing that
+the prefix holds changes.
+
+Nothing of the guarantee changes: the clipped, noised sums are those of the same model, to the rounding of sums. That
+nobody moves what is kept of somebody else is no matter of a trial, which sees few records: each record goes through
+alone, plain attributes are put back before it, and weights and buffers are compared after some (`alone`). So a row is a
+function of its record to the last bit, also of layers that couple a batch of records that no trial has met. Not seen is
+what layers keep outside of themselves (in a class, a global name, a closure).
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._check import InputError, first_line
+from sfumato.models import Part, Stage, refuse_batch_norm, refuse_no_values, stages_of, trainable_parameters
+from sfumato.models.layers.public_batch_norm import public_inputs_of
+from sfumato.per_example.same_values import same_values
+from sfumato.training.attributes import Attributes
+from sfumato.training.dropout import draws
+from sfumato.training.trainable import copied
+
+_ROUND_OFF = 1e-4  # of the length of an output
+_PLAIN = (int, float, complex, str, bytes, tuple)
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+_WITHOUT = "leave out prefix_cache (--prefix-cache)"
+
+
+@dataclass(frozen=True)
+class Split:
+    """A model in two parts, over one copy of it.
+
+    Attributes:
+        whole: a copy of the user's module, in evaluation mode.
+        prefix: its first stages, frozen.
+        rest: the others, of which some are trained; names are those in the whole.
+        shape: of what the prefix gives for one record.
+    """
+
+    whole: nn.Module
+    prefix: Part
+    rest: Part
+    shape: tuple[int, ...]
+    _tensors: dict[str, Tensor] = field(repr=False)
+    _attributes: Attributes = field(repr=False)
+
+    def joined(self, rest: nn.Module) -> nn.Module:
+        """The whole with the values of a trained copy of the rest, in evaluation mode."""
+        model = copied(self.whole).to(next(iter(rest.state_dict().values())).device)
+        model.load_state_dict({**model.state_dict(), **rest.state_dict()})
+        return model.eval()
+
+    def beside(self) -> dict[str, Tensor]:
+        """The tensors of the prefix that are saved."""
+        held = self.rest.state_dict()
+        return {name: tensor.cpu() for name, tensor in self.prefix.state_dict().items() if name not in held}
+
+    def digest(self, input_shape: Sequence[int]) -> str:
+        """SHA-256 of the prefix: which stages, what they are made of, their values, and what they read."""
+        told = hashlib.sha256(repr(([stage.name for stage in self.prefix.stages()], list(input_shape))).encode())
+        told.update(_ADDRESS.sub("", repr(self.prefix)).encode())
+        told.update(_ADDRESS.sub("", repr(_settings(self.prefix))).encode())
+        for name in _held(self.prefix):
+            values = self._tensors[name].cpu().contiguous()
+            told.update(repr((name, tuple(values.shape), str(values.dtype))).encode())
+            told.update(values.reshape(-1).view(torch.uint8).numpy().data if values.numel() else b"")
+        return told.hexdigest()
+
+    def alone(self, inputs: Tensor) -> Tensor:
+        """What the prefix gives for each record by itself, of which none meets another one or its traces.
+
+        Args:
+            inputs: some records, [n, …], n >= 1.
+
+        Returns:
+            [n, *shape].
+
+        Raises:
+            InputError: as `refuse_touched`.
+        """
+        found = []
+        for record in inputs.split(1):
+            self._attributes.put_back()
+            found.append(self.prefix(record))
+            self._refuse(self._attributes.changed())
+        self.refuse_touched()
+        return torch.cat(found)
+
+    def refuse_touched(self) -> None:
+        """Refuse a prefix that holds something else than when the model was split.
+
+        Raises:
+            InputError: names what has changed.
+        """
+        now = _held(self.whole)
+        names = [name for name, tensor in self._tensors.items() if not same_values(now[name], tensor)]
+        self._refuse(names + self._attributes.changed())
+
+    def _refuse(self, names: Sequence[str]) -> None:
+        if names:
+            raise InputError(
+                f"the frozen layers keep something of what they see ({names[0]} changes), so what they make of a "
+                f"record is no fixed function of it; use layers that keep nothing, or {_WITHOUT}"
+            )
+
+
+def split(model: nn.Module, trainable: str, inputs: Tensor) -> Split:
+    """Cut a model before the first stage that is trained, and try out what lies before.
+
+    Args:
+        model: the user's module; it is copied, never changed.
+        trainable: which parameters are trained; see `sfumato.models.trainable_parameters`.
+        inputs: some records as the model gets them, [n, …], n >= 2, and as different as can be.
+
+    Raises:
+        InputError: the model cannot be cut, nothing before the cut is frozen, or it is no fixed function of a record.
+    """
+    refuse_no_values(model)
+    refuse_batch_norm(model)
+    if any(public_inputs_of(part) is not None for part in model.modules()):
+        raise InputError(
+            "the norm layers of this model follow public inputs through all of it, so it cannot be cut in two; "
+            f"{_WITHOUT}, or use group norm"
+        )
+    whole = copied(model).to(inputs.device)
+    stages = stages_of(whole)
+    trained = {id(parameter): name for name, parameter in trainable_parameters(whole, trainable)}
+    _refuse_not_the_sum(whole, stages, inputs)
+    with torch.no_grad():
+        count = _fixed(copied(whole), stages[: _frozen(whole, stages, trained, trainable)], inputs)
+    if not count:
+        raise InputError(
+            f"the first stage, {stages[0].name}, draws random numbers or does something else while training than "
+            f"afterwards, so nothing of a record can be kept; {_WITHOUT}"
+        )
+    whole.eval()
+    prefix, rest = Part(whole, stages[:count]), Part(whole, stages[count:])
+    left = {id(parameter) for parameter in rest.parameters()}
+    if missing := [name for each, name in trained.items() if each not in left]:
+        raise InputError(
+            f"parameter {missing[0]} is trained and lies in no stage of this {type(model).__name__}; name its module "
+            f"in stages(), or {_WITHOUT}"
+        )
+    tensors = {name: tensor.clone() for name, tensor in _held(whole).items()}
+    found = Split(whole, prefix, rest, (), tensors, Attributes(whole))
+    return replace(found, shape=_tried(found, inputs))
+
+
+def _frozen(whole: nn.Module, stages: Sequence[Stage], trained: dict[int, str], trainable: str) -> int:
+    """How many stages come before the first one with a trained parameter."""
+    for place, stage in enumerate(stages):
+        name = next((trained[id(p)] for m in stage.modules(whole) for p in m.parameters() if id(p) in trained), None)
+        if name is None:
+            continue
+        if not place:
+            raise InputError(
+                f"nothing is frozen before the first trained layer ({name}, by trainable={trainable!r}), so there is "
+                "nothing to keep; train less, as trainable=last_blocks:2+last (--trainable) does, or "
+                f"{_WITHOUT}"
+            )
+        return place
+    raise InputError(f"no stage of this {type(whole).__name__} has a trained parameter; {_WITHOUT}")
+
+
+def _refuse_not_the_sum(whole: nn.Module, stages: Sequence[Stage], inputs: Tensor) -> None:
+    """Refuse stages that do not compute in turn what the model computes."""
+    tried = copied(whole).eval()
+    with torch.no_grad():
+        try:
+            wanted = tried(inputs.clone())
+        except (RuntimeError, IndexError) as error:
+            raise InputError(
+                f"the model does not take inputs of shape {tuple(inputs.shape[1:])} ({first_line(error)}); "
+                "build it for this shape, or resize the data"
+            ) from None
+        found = Part(tried, stages)(inputs.clone())
+    if not _alike(found, wanted):
+        raise InputError(
+            f"the stages of this {type(whole).__name__}, one after the other, do not give what it gives (a hook, or "
+            f"something between them); let stages() tell all of it, or {_WITHOUT}"
+        )
+
+
+def _fixed(tried: nn.Module, stages: Sequence[Stage], x: Tensor) -> int:
+    """How many of the first stages are the same function while training and afterwards, without random numbers."""
+    for place, stage in enumerate(stages):
+        part = Part(tried, [stage])
+        tried.train()
+        if draws(part, x.clone()):
+            return place
+        training = part(x.clone())
+        tried.eval()
+        afterwards = part(x.clone())
+        if not _alike(training, afterwards):
+            return place
+        x = afterwards
+    return len(stages)
+
+
+def _tried(found: Split, inputs: Tensor) -> tuple[int, ...]:
+    """Refuse what is no fixed function of one record.
+
+    Returns:
+        the shape that it gives for one record.
+    """
+    prefix, last = found.prefix, found.prefix.stages()[-1].name
+    with torch.no_grad():
+        together = prefix(inputs.clone())
+        if not isinstance(together, Tensor) or not together.is_floating_point() or len(together) != len(inputs):
+            raise InputError(
+                f"the frozen layers up to {last} must give real numbers [n, …], a row a record, got "
+                f"{tuple(together.shape) if isinstance(together, Tensor) else type(together).__name__}; {_WITHOUT}"
+            )
+        reversed_ = prefix(inputs.flip(0).clone()).flip(0)
+        found.refuse_touched()
+        alone = torch.cat([prefix(row.clone()) for row in inputs.split(1)])
+        found.refuse_touched()
+        again = prefix(inputs.clone())
+    if not all(_alike(one, other) for each in (reversed_, alone) for one, other in zip(each, together, strict=True)):
+        raise InputError(
+            f"the frozen layers up to {last} give something else for a record alone than for the same one among "
+            f"others, so what they make of it cannot be kept; use layers that work on each record by itself, or "
+            f"{_WITHOUT}"
+        )
+    if not _alike(again, together):
+        raise InputError(
+            f"the frozen layers up to {last} give something else when they see the same records again; let forward "
+            f"depend on its inputs and the weights alone, or {_WITHOUT}"
+        )
+    return tuple(together.shape[1:])
+
+
+def _held(part: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers, those that are not saved, too, and what has two names under both."""
+    return {
+        **dict(part.named_parameters(remove_duplicate=False)),
+        **dict(part.named_buffers(remove_duplicate=False)),
+    }
+
+
+def _settings(part: nn.Module) -> list[tuple[str, list[tuple[str, object]]]]:
+    """Numbers and words in plain attributes of all modules, which a layer of one's own may not show in its repr."""
+    return [
+        (name, [(key, value) for key, value in sorted(vars(module).items()) if isinstance(value, _PLAIN)])
+        for name, module in part.named_modules()
+        if not isinstance(module, Part)
+    ]
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    """The same to round-off, NaN included."""
+    if one.shape != other.shape:
+        return False
+    one, other = one.detach().double().nan_to_num(), other.detach().double().nan_to_num()
+    return bool((one - other).norm() <= _ROUND_OFF * other.norm() + 1e-30)

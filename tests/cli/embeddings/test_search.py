@@ -1,0 +1,142 @@
+"""search: who is most alike, whatever the size of the gallery, and never the query itself unless asked."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sfumato.cli.embeddings import search as module
+from sfumato.cli.embeddings.read import open_embeddings
+
+
+def written(path: Path, vectors: np.ndarray, users: list[str] | None = None, **columns: list) -> Path:
+    """A file as embed writes it."""
+    rows = len(vectors)
+    flat = pa.array(np.ascontiguousarray(vectors, np.float32).reshape(-1))
+    about = {
+        "user": users or [f"p{row // 2}" for row in range(rows)],
+        "index": [row % 2 for row in range(rows)],
+        "label": list(range(rows)),
+        **columns,
+    }
+    about["embedding"] = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+    pq.write_table(pa.table(about), path)
+    return path
+
+
+def brute(queries: np.ndarray, gallery: np.ndarray) -> np.ndarray:
+    """Cosines in double precision."""
+    a, b = (
+        each / np.linalg.norm(each, axis=1, keepdims=True) for each in (queries.astype(float), gallery.astype(float))
+    )
+    return a @ b.T
+
+
+@pytest.mark.parametrize("blocks", [(7, 3), (16_384, 1024)])
+def test_neighbours_are_those_of_brute_force_whatever_the_blocks(sfumato, tmp_path: Path, monkeypatch, blocks):
+    monkeypatch.setattr(module, "_ROWS", blocks[0])
+    monkeypatch.setattr(module, "_ASKED", blocks[1])
+    random = np.random.default_rng(0)
+    rows, asked = random.normal(size=(40, 6)), random.normal(size=(11, 6))
+    gallery = written(tmp_path / "g.parquet", rows)
+    queries = written(tmp_path / "q.parquet", asked, users=[f"q{i}" for i in range(11)])
+    out = tmp_path / "n.parquet"
+    told = json.loads(sfumato("search", gallery, "--query", queries, "--neighbours", 4, "--out", out, "--json").out)
+    assert told == {"gallery": 40, "queries": 11, "out": str(out)}
+    found = pq.read_table(out)
+    cosines = brute(asked.astype(np.float32), rows.astype(np.float32))
+    expected = np.argsort(-cosines, axis=1)[:, :4]
+    assert found["rank"].to_pylist() == [1, 2, 3, 4] * 11
+    assert found["label"].to_pylist() == expected.reshape(-1).tolist()
+    assert found["query_user"].to_pylist() == [f"q{i}" for i in range(11) for _ in range(4)]
+    assert found["user"].to_pylist() == [f"p{row // 2}" for row in expected.reshape(-1)]
+    np.testing.assert_allclose(found["similarity"], np.take_along_axis(cosines, expected, 1).reshape(-1), atol=1e-6)
+
+
+def test_a_query_that_is_in_the_gallery_leaves_itself_out_unless_asked(sfumato, tmp_path: Path):
+    rows = np.random.default_rng(1).normal(size=(8, 5))
+    gallery = written(tmp_path / "g.parquet", rows)
+    others = json.loads(sfumato("search", gallery, "--query", gallery, "--neighbours", 7, "--json").out)["neighbours"]
+    assert len(others) == 8 * 7
+    assert all((row["query_user"], row["query_index"]) != (row["user"], row["index"]) for row in others)
+    words = ("search", gallery, "--query", gallery, "--neighbours", 1, "--itself", "--json")
+    itself = json.loads(sfumato(*words).out)["neighbours"]
+    assert all((row["query_user"], row["query_index"]) == (row["user"], row["index"]) for row in itself)
+
+
+def test_a_stranger_of_the_same_name_and_a_copy_of_the_same_picture_are_found(sfumato, tmp_path: Path):
+    rows = np.eye(4)
+    gallery = written(tmp_path / "g.parquet", np.concatenate([rows, rows[:1]]))  # p2's first is a copy of p0's
+    of_copy = json.loads(sfumato("search", gallery, "--user", "p2", "--neighbours", 1, "--json").out)["neighbours"]
+    assert [(row["user"], row["index"]) for row in of_copy] == [("p0", 0)]
+    stranger = written(tmp_path / "q.parquet", np.array([[0.9, 0.1, 0.0, 0.0]]), users=["p0"])
+    words = ("search", gallery, "--query", stranger, "--neighbours", 1, "--json")
+    assert json.loads(sfumato(*words).out)["neighbours"][0]["user"] == "p0"
+
+
+def test_all_rows_of_a_user_ask_and_people_see_the_first_ten(sfumato, tmp_path: Path):
+    rows = np.random.default_rng(2).normal(size=(30, 5))
+    gallery = written(tmp_path / "g.parquet", rows, users=["a"] * 12 + ["b"] * 18, index=list(range(30)))
+    told = sfumato("search", gallery, "--user", "a", "--neighbours", 2).out
+    assert "the first 10 of 12 queries" in told
+    assert told.count(" 1  ") >= 10
+    assert len(json.loads(sfumato("search", gallery, "--user", "a", "--json").out)["neighbours"]) == 12 * 5
+
+
+def test_a_small_gallery_gives_all_that_it_has(sfumato, tmp_path: Path):
+    gallery = written(tmp_path / "g.parquet", np.eye(3))
+    found = json.loads(sfumato("search", gallery, "--query", gallery, "--json").out)["neighbours"]
+    assert [row["rank"] for row in found] == [1, 2] * 3
+
+
+def test_a_picture_is_embedded_by_the_run_and_finds_itself_first(sfumato, photos, finished: Path, tmp_path: Path):
+    people, out = photos(3, 2), tmp_path / "e.parquet"
+    assert sfumato("embed", finished, people, "--out", out).code == 0
+    words = ("search", out, "--query", people / "p01" / "1.png", "--run", finished, "--neighbours", 1, "--json")
+    row = json.loads(sfumato(*words).out)["neighbours"][0]
+    assert (row["user"], row["index"]) == ("p01", 1)
+    assert row["similarity"] == pytest.approx(1, abs=1e-5)
+
+
+def test_a_refusal_is_one_line_and_leaves_no_file(sfumato, tmp_path: Path, finished: Path):
+    gallery = written(tmp_path / "g.parquet", np.eye(4))
+    out = tmp_path / "n.parquet"
+
+    def line(*words: object) -> str:
+        return sfumato("search", *words, "--out", out).line
+
+    assert "--query FILE" in line(gallery)
+    assert "--query FILE" in line(gallery, "--query", gallery, "--user", "p0")
+    assert "no user 'nobody'" in line(gallery, "--user", "nobody")
+    assert "3 dimensions and the gallery 4" in line(gallery, "--query", written(tmp_path / "o.parquet", np.eye(3)))
+    assert "row 1 is not finite" in line(
+        gallery, "--query", written(tmp_path / "x.parquet", np.diag([1, np.nan, 1, 1]))
+    )
+    assert "row 2 is zero" in line(written(tmp_path / "z.parquet", np.diag([1, 1, 0, 1])), "--user", "p0")
+    assert "no rows" in line(written(tmp_path / "e.parquet", np.eye(4)[:0], index=[], label=[]), "--user", "p0")
+    assert "no column 'vector'" in line(gallery, "--user", "p0", "--column", "vector")
+    assert "holds int64" in line(gallery, "--user", "p0", "--column", "index")
+    assert "neighbours" in line(gallery, "--user", "p0", "--neighbours", 0)
+    assert "also --run" in line(gallery, "--query", tmp_path / "face.png")
+    assert "face.png" in line(gallery, "--query", tmp_path / "face.png", "--run", finished)
+    assert "leave it out" in line(gallery, "--user", "p0", "--run", finished)
+    (tmp_path / "broken.parquet").write_bytes(b"no")
+    assert "broken.parquet" in line(tmp_path / "broken.parquet", "--user", "p0")
+    assert "none.parquet" in line(tmp_path / "none.parquet", "--user", "p0")
+    assert not out.exists()
+
+
+def test_embeddings_of_other_lengths_or_with_holes_are_refused(tmp_path: Path):
+    for name, rows, said in (
+        ("ragged", [[1.0, 2.0], [1.0]], "different lengths"),
+        ("none", [[1.0], None], "row 1 has no embedding"),
+        ("hole", [[1.0, None]], "lacks values"),
+    ):
+        file = tmp_path / f"{name}.parquet"
+        kind = pa.list_(pa.float32())
+        pq.write_table(pa.table({"user": ["a"] * len(rows), "embedding": pa.array(rows, kind)}), file)
+        with pytest.raises(ValueError, match=said):
+            list(open_embeddings(file, "embedding").blocks(10))

@@ -1,0 +1,43 @@
+"""Public negatives on the command line: pictures of others join every client, who may then hold a single class."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+ROUNDS = ("--rounds", 3, "--local-epochs", 1, "--embedding-dim", 8, "--clients-per-round", 3, "--seed", 1)
+ALONE = ("--users-per-client", 1, "--noise-multiplier", 1)
+
+
+@pytest.fixture
+def strangers(photos) -> Path:
+    """Public pictures of another size, of six people who are nobody's."""
+    return photos(6, 2, side=20)
+
+
+def test_people_of_one_class_are_clients_of_their_own(sfumato, people: Path, strangers: Path, tmp_path: Path) -> None:
+    out, words = tmp_path / "run", ("--negatives", strangers, "--negatives-per-client", 4)
+    assert "negatives_per_client" in sfumato("fedemb", "--data", people, *ROUNDS, *ALONE).line
+    tried = sfumato("fedemb", "--data", people, *ROUNDS, *ALONE, *words, "--dry-run")
+    assert tried.code == 0
+    assert "12 examples of 6 classes" in tried.out
+    assert sfumato("fedemb", "--data", people, *ROUNDS, *ALONE, *words, "--out", out).code == 0
+    statement = json.loads((out / "statement.json").read_text())
+    assert any("12 examples of 6 classes" in line for line in statement["assumptions"])
+    assert not any("twice the clip norm" in line for line in statement["assumptions"])
+    told = (out / "model.safetensors").read_bytes()
+    assert sfumato("fedemb", "--resume", out).code == 0
+    assert (out / "model.safetensors").read_bytes() == told
+
+
+def test_negatives_of_no_use_are_refused_in_one_line(sfumato, people: Path, strangers: Path, tmp_path: Path) -> None:
+    words = ("--data", people, *ROUNDS, "--noise-multiplier", 1, "--users-per-client", 2)
+    assert "takes none of them" in sfumato("fedemb", *words, "--negatives", strangers).line
+    four = ("--negatives-per-client", 4)
+    assert "give negatives (--negatives)" in sfumato("fedemb", *words, *four).line
+    assert "there is nothing at" in sfumato("fedemb", *words, *four, "--negatives", tmp_path / "none").line
+    assert "are training records" in sfumato("fedemb", *words, *four, "--negatives", people).line
+    many = ("--negatives-per-client", 7, "--negatives", strangers)
+    assert "6 classes" in sfumato("fedemb", *words, *many).line
+    plain = ("--data", people, "--rounds", 3, "--clients-per-round", 3, "--noise-multiplier", 1)
+    assert "fedavg takes no public negatives" in sfumato("fedavg", *plain, "--negatives", strangers).line
