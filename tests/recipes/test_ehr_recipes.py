@@ -1,6 +1,5 @@
 """The recipes of health records: every cell runs and is kept, and the rows are means of the cells."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -17,22 +16,9 @@ ROOT = Path(__file__).resolve().parents[2] / "recipes"
 def recipe(monkeypatch):
     """What the recipes share, as a module."""
     monkeypatch.syspath_prepend(str(ROOT))
-    monkeypatch.delitem(sys.modules, "cells", raising=False)
     import ehr_recipe  # pyright: ignore[reportMissingImports]
 
-    yield ehr_recipe
-    for name in ("ehr_recipe", "cells"):
-        sys.modules.pop(name, None)
-
-
-def script(name: str):
-    """The script of a recipe as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / name / "run.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return ehr_recipe
 
 
 @pytest.mark.slow
@@ -83,14 +69,14 @@ def test_rows_are_means_of_the_cells_that_there_are(recipe, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["ehr_pbcseq", "ehr_physionet2012"])
-def test_results_are_the_rows_of_the_kept_cells(recipe, name: str):
+def test_results_are_the_rows_of_the_kept_cells(recipe, script, name: str):
     made = script(name).RECIPE
     assert json.loads((ROOT / name / "results.json").read_text()) == recipe.rows(made, ROOT / name)
 
 
 @pytest.mark.shared
 @pytest.mark.parametrize("name", ["ehr_pbcseq", "ehr_physionet2012"])
-def test_nobody_who_is_held_out_is_learned_from(recipe, shared, name: str):
+def test_nobody_who_is_held_out_is_learned_from(script, shared, name: str):
     train, holdout = script(name).parts()
     assert not set(train.ids) & set(holdout.ids)
     assert train.schema == holdout.schema

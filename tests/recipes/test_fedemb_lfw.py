@@ -1,6 +1,5 @@
 """The recipe of faces: nobody is in two parts, a model begins as the public backbone, and rows meet their budgets."""
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -15,19 +14,9 @@ SCRIPT = Path(__file__).resolve().parents[2] / "recipes" / "fedemb_lfw" / "run.p
 
 
 @pytest.fixture
-def recipe(monkeypatch):
+def recipe(script):
     """The script as a module."""
-    for folder in (SCRIPT.parents[1], SCRIPT.parent):
-        monkeypatch.syspath_prepend(str(folder))
-    spec = importlib.util.spec_from_file_location("fedemb_lfw", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "fedemb_lfw", module)
-    spec.loader.exec_module(module)
-    yield module
-    for name in ("faces", "cells", "public_features"):
-        sys.modules.pop(name, None)
+    return script("fedemb_lfw")
 
 
 def named(count: int) -> data.UserDataset:

@@ -1,13 +1,11 @@
 """Recipes of private embeddings: who chooses settings, who tests them, and what stays the same over a table."""
 
 import dataclasses
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -17,25 +15,6 @@ from sfumato.data import glyphs
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "recipes"
-
-
-@pytest.fixture
-def script(monkeypatch):
-    """A script of a recipe as a module: `script("fedemb_glyphs", "run")`."""
-
-    def load(recipe: str, name: str) -> ModuleType:
-        monkeypatch.syspath_prepend(str(RECIPES))
-        monkeypatch.syspath_prepend(str(RECIPES / recipe))
-        monkeypatch.delitem(sys.modules, "run", raising=False)
-        spec = importlib.util.spec_from_file_location(name, RECIPES / recipe / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, name, module)
-        spec.loader.exec_module(module)
-        return module
-
-    return load
 
 
 def test_the_demo_is_the_recipes_private_run(script):
@@ -62,7 +41,7 @@ def test_both_private_rows_of_glyphs_cost_the_same(script):
 def test_nobody_who_chooses_settings_is_trained_on_or_tested(script):
     choose = script("fedemb_glyphs", "choose")
     train, validation = choose.data()
-    trained, test = choose.sys.modules["run"].data(None)
+    trained, test = sys.modules["run"].data(None)
     parts = [set(part.user_ids) for part in (train, validation, test)]
     assert [len(part) for part in parts] == [1380, 460, 460]
     assert len(set.union(*parts)) == 2300

@@ -1,7 +1,6 @@
 """The recipe of writers: rows meet their budgets and share one plan but for the noise; who is missing shows nowhere."""
 
 import dataclasses
-import importlib.util
 import json
 import os
 import subprocess
@@ -15,16 +14,9 @@ SCRIPT = ROOT / "recipes" / "ftrl_writers" / "run.py"
 
 
 @pytest.fixture
-def recipe(monkeypatch):
+def recipe(script):
     """The script as a module."""
-    monkeypatch.syspath_prepend(str(SCRIPT.parents[1]))
-    spec = importlib.util.spec_from_file_location("ftrl_writers", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "ftrl_writers", module)
-    spec.loader.exec_module(module)
-    return module
+    return script("ftrl_writers")
 
 
 @pytest.mark.slow

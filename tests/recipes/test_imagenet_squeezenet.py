@@ -1,7 +1,6 @@
 """The recipe's second table: SqueezeNet with ImageNet's weights; what is frozen stays, the statement says so."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,15 +17,9 @@ SHARED = ROOT.parent / "shared" / "data"
 
 
 @pytest.fixture
-def recipe(monkeypatch):
+def recipe(script):
     """The module squeezenet.py."""
-    for folder in (FOLDER.parent, FOLDER):
-        monkeypatch.syspath_prepend(str(folder))
-    import squeezenet
-
-    yield squeezenet
-    for name in ("squeezenet", "imagenet_classifier", "tasks"):
-        sys.modules.pop(name, None)
+    return script("imagenet_transfer", "squeezenet")
 
 
 def test_the_stages_are_the_network_and_grey_is_three_equal_colours(recipe):

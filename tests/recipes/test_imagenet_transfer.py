@@ -57,16 +57,9 @@ def test_processes_that_start_together_train_public_weights_once(tmp_path):
 
 
 @pytest.fixture
-def recipe(monkeypatch):
+def recipe(script):
     """The names of run.py."""
-    monkeypatch.syspath_prepend(str(SCRIPT.parents[1]))
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT)])
-    namespace: dict = {"__name__": "recipe", "__file__": str(SCRIPT)}
-    sys.modules["recipe"] = sys  # dataclasses look their module up
-    exec(compile(SCRIPT.read_text(), str(SCRIPT), "exec"), namespace)
-    yield namespace
-    del sys.modules["recipe"]
+    return vars(script("imagenet_transfer"))
 
 
 def test_the_rule_of_the_rate_and_the_frozen_layers_are_the_papers(recipe):

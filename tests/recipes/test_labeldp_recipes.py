@@ -1,6 +1,5 @@
 """The recipes of private labels: every row states its budget, and what must depend on one picture alone does."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -13,23 +12,12 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "recipes"
-BESIDE = ("cells", "label_recipe", "public_features", "tables")
 
 
 @pytest.fixture
-def recipe(request, monkeypatch):
+def recipe(request, script):
     """A recipe's script as a module."""
-    monkeypatch.syspath_prepend(str(RECIPES))
-    for name in BESIDE:
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    spec = importlib.util.spec_from_file_location(request.param, RECIPES / request.param / "run.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    for name in BESIDE:
-        sys.modules.pop(name, None)
+    return script(request.param)
 
 
 @pytest.mark.slow
@@ -101,9 +89,8 @@ def test_principal_axes_are_of_the_training_rows_alone(recipe, monkeypatch, tmp_
     assert np.diag(covariance) / covariance[0, 0] == pytest.approx(deviations / deviations[0], rel=1e-3)
 
 
-@pytest.mark.parametrize("recipe", ["labeldp_mnist"], indirect=True)
-def test_a_grid_has_a_column_for_each_budget_and_a_line_for_the_paper(recipe):
-    tables = importlib.import_module("tables")
+def test_a_grid_has_a_column_for_each_budget_and_a_line_for_the_paper(script):
+    tables = script("labeldp_mnist", "tables")
     shared = {"dataset": "some data", "metric": "accuracy", "std": 0.0, "seeds": 1, "unit": "label"}
     rows = [
         {"method": "one", "label_epsilon": 1.0, "mean": 0.5, "paper": 0.25, **shared},

@@ -48,11 +48,8 @@ def test_conversions_are_told_by_every_method_for_its_own_unit(shared, tmp_path)
         assert (row["delta"] == 0) == ("RR" in row["method"])
 
 
-def test_a_model_of_reports_has_the_forward_loss_of_the_model(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "labeldp_ads"))
-    monkeypatch.delitem(sys.modules, "methods", raising=False)  # another recipe may have one
-    import methods
-
+def test_a_model_of_reports_has_the_forward_loss_of_the_model(script):
+    methods = script("labeldp_ads", "methods")
     response = LabelResponse(epsilon=0.7, classes=2, size=2)
     model, inputs = nn.Linear(3, 2), torch.randn(5, 3)
     reports = np.array([0, 1, 1, 0, 1])
@@ -60,4 +57,3 @@ def test_a_model_of_reports_has_the_forward_loss_of_the_model(monkeypatch):
     found = nn.functional.cross_entropy(told, torch.from_numpy(reports), reduction="none")
     likelihoods = torch.from_numpy(response.likelihoods(reports))
     torch.testing.assert_close(found, forward_loss(model(inputs), likelihoods))
-    monkeypatch.delitem(sys.modules, "methods")

@@ -1,6 +1,5 @@
 """The recipe of votes for attributes: rows state their budgets, noise follows the bound, features tell no attribute."""
 
-import importlib.util
 import json
 import math
 import os
@@ -13,19 +12,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "recipes" / "voting_attributes"
-BESIDE = ("cells", "census", "methods", "choose")
 
 
 @pytest.fixture
-def census(monkeypatch):
+def census(script):
     """The table's module."""
-    for folder in (FOLDER.parent, FOLDER):
-        monkeypatch.syspath_prepend(str(folder))
-    for name in BESIDE:  # another recipe may have modules of the same names
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    yield importlib.import_module("census")
-    for name in BESIDE:
-        sys.modules.pop(name, None)
+    return script("voting_attributes", "census")
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """The recipe of votes across domains: rows state their budgets, parts share no picture, features no other record."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -14,24 +13,12 @@ from sfumato import accounting as acc
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "recipes" / "voting_office"
-BESIDE = ("cells", "domains", "methods", "choose")
 
 
 @pytest.fixture
-def recipe(monkeypatch):
+def recipe(script):
     """The script as a module."""
-    for folder in (FOLDER.parent, FOLDER):
-        monkeypatch.syspath_prepend(str(folder))
-    for name in BESIDE:  # another recipe may have modules of the same names
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    spec = importlib.util.spec_from_file_location("voting_office", FOLDER / "run.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    for name in BESIDE:
-        sys.modules.pop(name, None)
+    return script("voting_office")
 
 
 @pytest.mark.slow
@@ -59,9 +46,9 @@ def test_every_row_runs_and_states_its_budget_and_unit(shared, tmp_path):
 
 @pytest.mark.shared
 def test_pool_validation_and_test_share_no_picture(recipe, shared, tmp_path):
-    here = recipe.sys.modules["domains"].world("webcam", tmp_path, scaling="standardised", records=50)
+    here = sys.modules["domains"].world("webcam", tmp_path, scaling="standardised", records=50)
     parts = [here.pool, here.validation, here.test]
-    rows = recipe.sys.modules["domains"].office("webcam")[0]
+    rows = sys.modules["domains"].office("webcam")[0]
     assert sum(len(part) for part in parts) == len(rows)
     seen = [{row.tobytes() for row in np.asarray(part.inputs[0])} for part in parts]
     copies = len(rows) - len(np.unique(rows, axis=0))
@@ -70,7 +57,7 @@ def test_pool_validation_and_test_share_no_picture(recipe, shared, tmp_path):
 
 @pytest.mark.parametrize("scaling", ["lengths", "roots", "standardised"])
 def test_a_records_features_do_not_depend_on_other_records(recipe, scaling):
-    scaled = recipe.sys.modules["domains"].scaled
+    scaled = sys.modules["domains"].scaled
     rng = np.random.default_rng(1)
     rows, pool = rng.poisson(1.0, (6, 40)).astype(np.float32), rng.poisson(1.0, (30, 40)).astype(np.float32)
     rows[3] = 0
@@ -84,7 +71,7 @@ def test_a_records_features_do_not_depend_on_other_records(recipe, scaling):
 
 
 def test_an_agents_own_noise_promises_what_the_row_states(recipe):
-    methods = recipe.sys.modules["methods"]
+    methods = sys.modules["methods"]
     plan = recipe.gradients(10, 256, 1.0).calibrate(epsilon=4.0, delta=1e-5, population=1000)
     told = methods.own_guarantee(plan, 1000)
     alone = acc.Gaussian(plan.noise_multiplier).poisson(0.256) * 40  # steps: 10 passes of 1000 / 256, rounded up
@@ -95,8 +82,8 @@ def test_an_agents_own_noise_promises_what_the_row_states(recipe):
     assert methods.noise_of_all(plan, agents) ** 2 == pytest.approx(sum(plan.noise_multiplier**2 for _ in agents))
 
 
-def test_chosen_settings_are_among_the_trials(recipe):
-    trials = importlib.import_module("choose").TRIALS
+def test_chosen_settings_are_among_the_trials(recipe, script):
+    trials = script("voting_office", "choose").TRIALS
     for method in recipe.METHODS.values():
         if method.epsilon is not None:
             assert method in trials

@@ -1,0 +1,41 @@
+"""Recipes have scripts of the same names: what a test imports of one is gone before the next asks for another's."""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+
+
+@pytest.fixture(autouse=True)
+def own_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every test imports anew, whatever the tests before it in the same process have imported."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    _forget(RECIPES)
+    yield
+    _forget(RECIPES)
+
+
+@pytest.fixture
+def script() -> Callable[..., ModuleType]:
+    """A script of a recipe as a module: `script("fedemb_glyphs", "choose")`; its modules are imported as it does."""
+
+    def load(recipe: str, name: str = "run") -> ModuleType:
+        for other in RECIPES.iterdir():
+            if other.is_dir() and other.name != recipe:
+                _forget(other)
+        sys.path[:0] = [str(RECIPES / recipe), str(RECIPES)]
+        return importlib.import_module(name)
+
+    return load
+
+
+def _forget(folder: Path) -> None:
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file is not None and folder in Path(file).parents:
+            del sys.modules[name]
