@@ -1,13 +1,18 @@
 """EHR-Safe with a guarantee of epsilon 8 for a patient, on stays in intensive care. See README.md."""
 
 import argparse
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
+from cells import mean_and_std
 
-from sfumato._files import write_json
+from sfumato._files import read_json, write_json
 from sfumato.audit.ehr import Evaluation, evaluate
+from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.physionet2012 import physionet2012
 from sfumato.report.ehr import summary_rows
 from sfumato.synthesis import EHRSafe
@@ -24,68 +29,77 @@ QUICK: dict[str, Any] = {"epochs": 1, "gan_steps": 5, "hidden": 16, "calibrated_
 
 
 def main() -> None:
-    """Learn, generate, measure; write results.json."""
+    """Learn, generate, measure, for each seed that has no cell yet; write results.json."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few rounds: the figures mean nothing")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=FOLDER)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=FOLDER, help="folder of results.json and the cells")
     given = parser.parse_args()
+    out = given.out / "quick" if given.quick else given.out
     records = physionet2012(DATA / "physionet2012_set_a.parquet", DATA / "physionet2012_outcomes_a.txt")
     real, held_out = records.split(0.25, seed=0)
-    found: dict[tuple[str, str], list[float]] = {}
-    statement = None
-    for seed in range(1, given.seeds + 1):
-        plan = EHRSafe(epsilon=EPSILON, seed=seed, **{**SETTINGS, **(QUICK if given.quick else {})})
-        result = plan.fit(real)
-        assert result.synthesizer is not None
-        statement = result.statement
-        rounds = [row for row in result.history if "phase" in row]
-        figures: dict[tuple[str, str], float] = {}
-        for phase, what in (("sequences", "autoencoder"), ("gan", "critic")):
-            seconds = [each["not_private"]["seconds"] for each in rounds if each["phase"] == phase]
-            figures["seconds of a round, median", what] = float(np.median(seconds))
-        made = next(result.synthesizer.sample(len(held_out), seed=seed))
-        measured = evaluate(real, held_out, made, seed=0, most=800)
-        for shown in summary_rows(measured):
-            print(*shown, sep=" | ", flush=True)
-        figures |= _figures(measured)
-        for name, value in figures.items():
-            found.setdefault(name, []).append(value)
-    assert statement is not None
-    same = {"dataset": "PhysioNet 2012, set A", "paper": None, "seeds": given.seeds}
-    same |= {"epsilon": statement.epsilon, "delta": statement.delta, "unit": statement.unit}
-    rows = [
-        {
-            **same,
-            "metric": metric,
-            "method": who,
-            "mean": round(float(np.mean(v)), 4),
-            "std": round(float(np.std(v)), 4),
-        }
-        for (metric, who), v in found.items()
+    kept = []
+    for seed in range(1, (1 if given.quick else given.seeds) + 1):
+        place = out / "cells" / f"{seed}.json"
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_json(place, cell(real, held_out, seed, quick=given.quick))
+        kept.append(read_json(place))
+    found = rows(kept)
+    write_json(out / "results.json", found)
+    for row in found:
+        print(f"{row['metric']}, {row['method']}: {row['mean']:.4f} ± {row['std']:.4f}")
+
+
+def cell(real: EHRDataset, held_out: EHRDataset, seed: int, *, quick: bool) -> dict[str, Any]:
+    """What one seed cost and gave."""
+    result = EHRSafe(epsilon=EPSILON, seed=seed, **{**SETTINGS, **(QUICK if quick else {})}).fit(real)
+    if result.synthesizer is None:
+        sys.exit("stopped; the seeds that are done are kept: start again to go on")
+    rounds = [row for row in result.history if "phase" in row]
+    figures: list[tuple[str, str, float]] = []
+    for phase, what in (("sequences", "autoencoder"), ("gan", "critic")):
+        seconds = [each["not_private"]["seconds"] for each in rounds if each["phase"] == phase]
+        figures.append(("seconds of a round, median", what, float(np.median(seconds))))
+    made = next(result.synthesizer.sample(len(held_out), seed=seed))
+    measured = evaluate(real, held_out, made, seed=0, most=100 if quick else 800)
+    for shown in summary_rows(measured):
+        print(*shown, sep=" | ", flush=True)
+    figures += _figures(measured)
+    told = result.statement
+    return {"epsilon": told.epsilon, "delta": told.delta, "unit": told.unit, "figures": figures}
+
+
+def rows(kept: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Means over the cells of all seeds."""
+    same = {"dataset": "PhysioNet 2012, set A", "paper": None, "seeds": len(kept)}
+    same |= {name: kept[0][name] for name in ("epsilon", "delta", "unit")}
+    values: dict[tuple[str, str], list[float]] = {}
+    for each in kept:
+        for metric, method, value in each["figures"]:
+            values.setdefault((metric, method), []).append(value)
+    return [
+        {**same, "metric": metric, "method": method, **mean_and_std(found)}
+        for (metric, method), found in values.items()
     ]
-    given.out.mkdir(parents=True, exist_ok=True)
-    write_json(given.out / "results.json", rows)
-    for row in rows:
-        print(row["metric"], row["method"], row["mean"])
 
 
-def _figures(measured: Evaluation) -> dict[tuple[str, str], float]:
-    """The figures of an evaluation, by measure and by whose it is."""
+def _figures(measured: Evaluation) -> list[tuple[str, str, float]]:
+    """The figures of an evaluation: measure, whose it is, value."""
     fits = [each.fit.distance for each in measured.fidelity.columns if each.cdf]
     distances = np.array([distance for distance in fits if distance is not None])
-    found = {
-        ("KS of numeric columns", "median"): float(np.median(distances)),
-        ("KS of numeric columns", "largest"): float(distances.max()),
-    }
+    found = [
+        ("KS of numeric columns", "median", float(np.median(distances))),
+        ("KS of numeric columns", "largest", float(distances.max())),
+    ]
     for model in measured.utility.models if measured.utility is not None else ():
-        found["AUC of death", f"{model.model}, learned from real stays"] = model.real.value
+        found.append(("AUC of death", f"{model.model}, learned from real stays", model.real.value))
         if model.synthetic is not None:
-            found["AUC of death", f"{model.model}, learned from synthetic stays"] = model.synthetic.value
+            found.append(("AUC of death", f"{model.model}, learned from synthetic stays", model.synthetic.value))
     for attack in measured.attacks:
         measure = attack.measures[0]
-        found[measure.name, attack.name] = measure.found.value
-        found[measure.name, f"{attack.name}, ideal"] = measure.ideal.value
+        found.append((measure.name, attack.name, measure.found.value))
+        found.append((measure.name, f"{attack.name}, ideal", measure.ideal.value))
     return found
 
 

@@ -82,3 +82,13 @@ def test_nobody_who_is_held_out_is_learned_from(script, shared, name: str):
     assert train.schema == holdout.schema
     for side in (train, holdout):
         assert 0 < side.outcome().sum() < len(side)
+
+
+def test_the_private_rows_are_those_of_the_kept_cells_and_within_the_budget(script):
+    private = script("ehr_private")
+    cells = [json.loads(file.read_text()) for file in sorted((ROOT / "ehr_private" / "cells").glob("*.json"))]
+    assert len(cells) == 3
+    found = private.rows(cells)
+    assert found == json.loads((ROOT / "ehr_private" / "results.json").read_text())
+    assert all(0.999 * private.EPSILON < row["epsilon"] <= private.EPSILON for row in found)
+    assert {row["unit"] for row in found} == {"patient"}
