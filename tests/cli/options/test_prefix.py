@@ -82,8 +82,18 @@ REFUSED = {
         "nothing is frozen before the first trained layer",
     ),
     "no rank": (("--lora-layers", "conv2"), "--lora-layers names layers for --lora-rank"),
-    "no such layer": (("--lora-rank", 2, "--lora-layers", "fire"), "layers='fire' names none"),
-    "too high": (("--lora-rank", 99, "--lora-layers", "conv1"), "rank must be below 25, that of layer conv1, got 99"),
+    "no such layer": (
+        ("--lora-rank", 2, "--lora-layers", "fire", "--trainable", "lora"),
+        "--lora-rank 2 --lora-layers 'fire': layers='fire' names none to give an adapter of rank 2; the convolutions "
+        "and dense layers of this LeNet are conv1, conv2, embedding",
+    ),
+    "too high": (
+        ("--lora-rank", 99, "--lora-layers", "conv1", "--trainable", "lora"),
+        "rank must be below 25, that of layer conv1, got 99",
+    ),
+    "adapters that nobody trains": (("--lora-rank", 2), "say --trainable lora to train them alone"),
+    "no adapters to train": (("--trainable", "lora+last"), "there are none; add --lora-rank 4"),
+    "no projection to train": (("--trainable", "projection"), "there is none; add --projection 64"),
     "blocks": (("--trainable", "last_blocks:7"), "last_blocks must be from 1 to 2, the blocks of this LeNet, got 7"),
 }
 

@@ -117,6 +117,6 @@ def _origin(records: UserDataset, users: np.ndarray, index: np.ndarray) -> dict[
     base = users if records.chosen is None else records.chosen[users]
     rows = np.asarray(records.offsets)[base] + index
     if isinstance(records.inputs, LazyImages):
-        names = (os.fsencode(records.inputs.names[row]) for row in rows.tolist())
+        names = (os.fsencode(str(records.inputs.names[row])) for row in rows.tolist())
         return {"file": pa.array([name.decode("utf-8", "backslashreplace") for name in names], pa.string())}
     return {"row": pa.array(rows if records.places is None else records.places[rows], pa.int64())}
