@@ -52,7 +52,8 @@ def _build_of_users(options: Any, plan: Any, data: UserDataset, seed: int | None
     if not without_head(plan.loss):
         if run.resume is None and not is_own(options.model.model):
             refuse_idle_adapters(options.model, plan.trainable)
-        return build(options.model, plan.trainable, data.input_shape, seed, load=run.resume is None, quiet=run.json)
+        loads = run.resume is None
+        return build(options.model, data.input_shape, seed, load=loads, quiet=run.json, trainable=plan.trainable)
     model = build_output_model(
         options.model, data, seed, load=run.resume is None, quiet=run.json, oov_buckets=options.data.oov_buckets
     )

@@ -46,17 +46,23 @@ class ModelOptions(AdapterOptions):
 
 
 def build(
-    options: ModelOptions, trainable: str, input_shape: Sequence[int], seed: int | None, *, load: bool, quiet: bool
+    options: ModelOptions,
+    input_shape: Sequence[int],
+    seed: int | None,
+    *,
+    load: bool,
+    quiet: bool,
+    trainable: str = "all",
 ) -> nn.Module:
     """The backbone at the start of a run.
 
     Args:
         options: which.
-        trainable: which of its parameters are trained.
         input_shape: (height, width, channels) of the data.
         seed: of the run; None initialises at random.
         load: read the pretrained weights; not needed where a checkpoint replaces them.
         quiet: do not print what was loaded.
+        trainable: which of its parameters are trained.
 
     Raises:
         InputError: an unknown name, data that are no pictures, weights that do not fit, or a layer that would stay at
