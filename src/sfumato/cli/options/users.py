@@ -310,8 +310,8 @@ def _tell_common(train: UserDataset, test: UserDataset, options: DataOptions) ->
     if people:
         warnings.warn(
             f"{len(people):,} users of {options.test} have the names of users who are trained on ({_first(people)}): "
-            "unless these are other people, nothing is measured on unseen ones; take them out of one of the two, or keep "
-            "people of --data back instead (--test-share)",
+            "unless these are other people, nothing is measured on unseen ones; take them out of one of the two, or "
+            "keep people of --data back instead (--test-share)",
             stacklevel=2,
         )
     if train.label_names is None or test.label_names is None or train.of_sequences:
