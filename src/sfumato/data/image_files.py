@@ -219,7 +219,7 @@ def refuse_difference(one: tuple[Path | str, Sequence[int]], other: tuple[Path |
         return
     if tuple(first[:2]) != tuple(second[:2]):
         kinds = [f"{shape[0]}×{shape[1]}" for shape in (first, second)]
-        height, width = first[:2]
+        height, width = map(int, first[:2])
         sides = (
             f"--size {height}, or size={height}"
             if height == width

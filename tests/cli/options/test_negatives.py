@@ -17,7 +17,7 @@ def strangers(photos) -> Path:
 
 def test_people_of_one_class_are_clients_of_their_own(sfumato, people: Path, strangers: Path, tmp_path: Path) -> None:
     out, words = tmp_path / "run", ("--negatives", strangers, "--negatives-per-client", 4)
-    assert "negatives_per_client" in sfumato("fedemb", "--data", people, *ROUNDS, *ALONE).line
+    assert "--negatives-per-client" in sfumato("fedemb", "--data", people, *ROUNDS, *ALONE).line
     tried = sfumato("fedemb", "--data", people, *ROUNDS, *ALONE, *words, "--dry-run")
     assert tried.code == 0
     assert "12 examples of 6 classes" in tried.out

@@ -187,9 +187,9 @@ def _has_paths(source: Source, name: str) -> bool:
 
 def _no_paths(source: Source, name: str) -> str:
     return (
-        f"{source.told}: {name!r} holds paths of pictures, and pictures are read from folders (FOLDER/<user>/<picture>), "
-        "from tar shards, or from a column of their bytes (.parquet); make one of these of the files, or a store by "
-        "sfumato data pack"
+        f"{source.told}: {name!r} holds paths of pictures, and pictures are read from folders "
+        "(FOLDER/<user>/<picture>), from tar shards, or from a column of their bytes (.parquet); make one of these of "
+        "the files, or a store of such a folder by sfumato data pack"
     )
 
 

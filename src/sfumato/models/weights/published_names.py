@@ -79,8 +79,8 @@ def naming(model: nn.Module, names: Collection[str], where: str) -> Naming:
         )
     raise InputError(
         f"{where}: not the names of published weights of a {type(model).__name__}, "
-        f"found {some(sorted(names))}; give published weights of it, or the model.safetensors of a run of sfumato as it "
-        "was written (load_weights in Python)"
+        f"found {some(sorted(names))}; give published weights of it, or the model.safetensors of a run of sfumato as "
+        "it was written (load_weights in Python)"
     )
 
 
