@@ -61,7 +61,7 @@ def main(choice: Choice) -> None:
         write_json(file, rows)
         print(told(rows[-1]), flush=True)
     print(f"\nall {len(rows)}, best first:")
-    for row in sorted(rows, key=lambda row: -row["trained"]):
+    for row in sorted(rows, key=lambda row: -(row["trained"] or 0)):
         print(told(row))
 
 
@@ -72,10 +72,14 @@ def run(choice: Choice, name: str, seed: int, train: UserDataset, validation: Us
     task = Verification(fars=(FAR,))
     with tempfile.TemporaryDirectory() as folder:
         measured = plan.fit(choice.model(), train, out=Path(folder) / "run", test=validation, task=task).evaluation
-    before, after = (measured[which]["recall_at_far"][f"{FAR:g}"] for which in ("untrained", "trained"))
-    return {"candidate": name, "seed": seed, "untrained": round(before, 4), "trained": round(after, 4)}
+    before, after = (
+        round(measured[which]["recall_at_far"][f"{FAR:g}"], 4) if which in measured else None  # it diverged
+        for which in ("untrained", "trained")
+    )
+    return {"candidate": name, "seed": seed, "untrained": before, "trained": after}
 
 
 def told(row: dict[str, Any]) -> str:
     """One candidate in a line."""
-    return f"{row['candidate']}, seed {row['seed']}: recall {row['untrained']:.4f} → {row['trained']:.4f}"
+    after = "diverged" if row["trained"] is None else f"{row['trained']:.4f}"
+    return f"{row['candidate']}, seed {row['seed']}: recall {row['untrained']:.4f} → {after}"

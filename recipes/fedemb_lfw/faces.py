@@ -74,9 +74,7 @@ def faces(folder: Path | None = None) -> Faces:
     name = names_of(folder / "lfw_112.parquet")
     rows = _features(weights, folder / "lfw_112.parquet", _lfw)
     public, who = _features(weights, folder / "orl_faces.npz", _orl), np.load(folder / "orl_faces.npz")["person"]
-    mean = public.mean(axis=0)
-    _, scales, axes = np.linalg.svd(public - mean, full_matrices=False)
-    axes = (axes[:AXES] / (scales[:AXES, None] / np.sqrt(len(public)))).T
+    mean, axes = whitening(folder)
 
     def whitened(rows: np.ndarray) -> np.ndarray:
         return ((rows - mean) @ axes).astype(np.float32)
@@ -95,6 +93,29 @@ def faces(folder: Path | None = None) -> Faces:
         test_as_is=split(data.from_arrays(rows, name, name))[3],
         pairs=pairs,
     )
+
+
+def whitening(folder: Path | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The mean of ORL's features, float32 [512], and their first axes, each divided by its deviation, [512, AXES]."""
+    folder = folder or SHARED
+    public = _features(folder / "squeezenet1_0_imagenet.safetensors", folder / "orl_faces.npz", _orl)
+    mean = public.mean(axis=0)
+    _, scales, axes = np.linalg.svd(public - mean, full_matrices=False)
+    return mean, (axes[:AXES] / (scales[:AXES, None] / np.sqrt(len(public)))).T
+
+
+def pictures(
+    folder: Path | None = None, *, most: int | None = None
+) -> tuple[UserDataset, UserDataset, UserDataset, UserDataset]:
+    """The same parts of the same people (train, friends, validation, test), as pictures, uint8 [n, 112, 112, 3].
+
+    Args:
+        folder: of shared data.
+        most: so many pictures, the first by name; None for all.
+    """
+    file = (folder or SHARED) / "lfw_112.parquet"
+    name = names_of(file)[:most]
+    return split(data.from_arrays(_lfw(file, most), name, name))
 
 
 def split(people: UserDataset) -> tuple[UserDataset, UserDataset, UserDataset, UserDataset]:
@@ -134,9 +155,9 @@ def names_of(file: Path) -> np.ndarray:
     return np.array(_sorted(file, [])["person"].to_pylist())
 
 
-def _lfw(file: Path) -> np.ndarray:
+def _lfw(file: Path, most: int | None = None) -> np.ndarray:
     """Pictures, uint8 [n, 112, 112, 3]."""
-    rows = _sorted(file, ["image"])["image"].to_pylist()
+    rows = _sorted(file, ["image"])["image"][:most].to_pylist()
     return np.stack([np.asarray(Image.open(io.BytesIO(row["bytes"])).convert("RGB")) for row in rows])
 
 

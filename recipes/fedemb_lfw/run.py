@@ -103,6 +103,13 @@ def rows() -> dict[str, Row]:
         "FedEmb": Row(GROUPS),
         "FedEmb, m = 4": Row(dataclasses.replace(GROUPS, users_per_client=4, clients_per_round=256)),
         "FedEmb, m = 64": Row(dataclasses.replace(GROUPS, users_per_client=64, clients_per_round=16)),
+        "FedEmb, server without momentum": Row(
+            dataclasses.replace(GROUPS, server_momentum=0.0, server_learning_rate=100.0)
+        ),
+        "FedEmb, Adam on the server": Row(
+            dataclasses.replace(GROUPS, server_optimizer="adam", server_learning_rate=0.01)
+        ),
+        "FedEmb, moving average": Row(dataclasses.replace(GROUPS, ema_decay=0.9)),
         "FedEmb, m = 1, negatives: other faces": Row(ALONE, "strangers"),
         "FedEmb, m = 1, negatives: public people": Row(ALONE, "friends"),
         "DP-FedAvg": Row(FEDAVG, epsilon=8),
@@ -110,6 +117,7 @@ def rows() -> dict[str, Row]:
     }
     for epsilon in EPSILONS:
         found[f"DP-FedEmb, m = 1, ε = {epsilon}"] = Row(ALONE, "friends", epsilon)
+    found["DP-FedEmb, m = 1, ε = 8, moving average"] = Row(dataclasses.replace(ALONE, ema_decay=0.9), "friends", 8)
     return found
 
 

@@ -318,3 +318,31 @@ def test_a_population_that_is_too_small_is_told_once(blobs, tiny):
     with pytest.warns(UserWarning, match="than the declared population 5") as told:
         plan.fit(tiny(), blobs(6))
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("kind", [FedEmb, FedSGD])
+def test_a_moving_average_of_the_servers_models_is_released_and_costs_nothing(kind, blobs, tiny, tmp_path):
+    """Noise keeps its place in the stream, so shorter runs are the first rounds of the longer one."""
+    plan = kind(
+        rounds=3, clients_per_round=2, users_per_client=2, noise_multiplier=0.5, server_learning_rate=0.1, seed=1
+    )
+    data = blobs(8)
+
+    def flat(model: nn.Module) -> torch.Tensor:
+        return torch.cat([value.flatten() for value in model.state_dict().values()])
+
+    plain = [dataclasses.replace(plan, rounds=n).fit(tiny(), data) for n in (1, 2, 3)]
+    average = dataclasses.replace(plan, ema_decay=0.15).fit(tiny(), data, out=tmp_path / "run")
+    expected = flat(tiny())
+    for round_index, result in enumerate(plain):
+        decay = min(0.15, (1 + round_index) / (10 + round_index))
+        expected = decay * expected + (1 - decay) * flat(result.model)
+    torch.testing.assert_close(flat(average.model), expected, atol=1e-6, rtol=1e-5)
+    assert not torch.equal(flat(average.model), flat(plain[-1].model))
+    assert average.statement.epsilon == plain[-1].statement.epsilon
+
+
+@pytest.mark.parametrize("decay", [1.0, -0.1, float("nan")])
+def test_a_decay_that_is_none_is_refused(decay: float):
+    with pytest.raises(InputError, match="ema_decay"):
+        FedEmb(ema_decay=decay)

@@ -47,6 +47,7 @@ def main(arguments: list[str]) -> int:
         local_epochs=1,
         batch_size=4,
         server_learning_rate=0.5,
+        ema_decay=0.9,
         seed=options.seed if options.seed >= 0 else None,
     )
     if options.limit:

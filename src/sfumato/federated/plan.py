@@ -30,6 +30,8 @@ class FederatedPlan(PrivatePlan, Rounds):
         server_learning_rate: its rate on the noisy mean; None for 1 (fedemb: 0.02), or what the noise of all rounds
             allows if that is less.
         server_momentum: its momentum (Adam: first beta).
+        ema_decay: release a moving average of the server's models with this decay, 0.9 for example; None releases the
+            last.
         clients_at_once: train so many clients in one batched operation; 1 trains one after the other.
         client_threads: threads that train clients side by side, each on its own copy of the model; None chooses by
             the number of cores and the size of the model.
@@ -45,6 +47,7 @@ class FederatedPlan(PrivatePlan, Rounds):
     server_optimizer: OptimizerName = "sgd"
     server_learning_rate: float | None = None
     server_momentum: float = 0.9
+    ema_decay: float | None = None
     clients_at_once: int = 1
     client_threads: int | None = None
     max_examples: int | None = 2048
@@ -65,6 +68,8 @@ class FederatedPlan(PrivatePlan, Rounds):
         )
         if self.client_threads is not None:
             _check.whole(client_threads=self.client_threads)
+        if self.ema_decay is not None:
+            _check.between(0.0, 1.0, ends="[)", ema_decay=self.ema_decay)
         super().__post_init__()
         _ = self.local, self.server  # both check their fields
 
@@ -86,6 +91,11 @@ class FederatedPlan(PrivatePlan, Rounds):
         _check.positive(server_learning_rate=rate)
         _check.between(0.0, _check.LARGEST_SINGLE, server_learning_rate=rate)
         return Optimizer(name=self.server_optimizer, learning_rate=rate, momentum=self.server_momentum)
+
+    @property
+    def average_decay(self) -> float | None:
+        """Decay of the moving average."""
+        return self.ema_decay
 
     def default_task(self) -> Task:
         """Recall at a false accept rate, or the accuracy of the next token."""

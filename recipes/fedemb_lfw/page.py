@@ -1,0 +1,143 @@
+"""The ROC of all rows, and a page of faces: whom each model holds for alike, for people who would rather look.
+
+    python recipes/fedemb_lfw/page.py [--runs DIR] [--data FOLDER] [--out FILE]
+
+Writes roc.svg beside this file, of the runs with seed 0 that run.py has left, and the page (faces.html in the folder of
+runs). The page holds copies of test pictures and stays out of the repository.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import jinja2
+import numpy as np
+from faces import Faces, Residual, faces, pictures
+from run import FAR, embedded, rows
+from safetensors.torch import load_file
+from torch import nn
+
+from sfumato._files import write_atomic
+from sfumato.cli.accounting.figure import save
+from sfumato.federated.tasks.nearest import nearest_pictures
+from sfumato.metrics import similarity_histogram
+
+FOLDER = Path(__file__).resolve().parent
+LOWEST = 1e-5
+SHOWN = ("centralized", "FedEmb", "DP-FedEmb, m = 1, ε = 8", "DP-FedEmb, m = 16")
+"""Methods on the page, beside the public backbone."""
+PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Faces that look alike to each model</title>
+<style>
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1d2329;
+  background: #fcfbf8; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+.row { display: flex; flex-wrap: wrap; gap: .5rem; align-items: flex-start; margin: .6rem 0; }
+figure { margin: 0; width: 76px; font-size: .7rem; line-height: 1.2; overflow-wrap: anywhere; }
+img { width: 70px; height: 70px; border: 3px solid transparent; display: block; }
+.same img { border-color: #2f7048; } .asked { margin-right: 1rem; }
+.asked img { border-color: #1d2329; }
+</style>
+<h1>Faces that look alike to each model</h1>
+<p>Six people of the test, evenly spaced over it and not chosen by the result; nobody trained on them. Beside each one
+the five pictures with the most similar embeddings, nearest first. A green frame marks the same person. The number is
+recall at a false accept rate of {{ far }} over all pairs.</p>
+{% for name, recall, right, asked in shown %}
+<h2>{{ name }}: {{ recall }}; {{ right }} in green</h2>
+{% for row in asked %}
+<div class="row">
+<figure class="asked"><img src="data:image/png;base64,{{ row.picture }}" alt="{{ row.label }}">
+<figcaption>{{ row.label }}</figcaption></figure>
+{% for each in row.nearest %}<figure class="{{ "same" if each.same }}">
+<img src="data:image/png;base64,{{ each.picture }}" alt="{{ each.label }}{{ ", the same person" if each.same }}">
+<figcaption>{{ each.label }}</figcaption></figure>
+{% endfor %}
+</div>
+{% endfor %}
+{% endfor %}
+<p>Pictures: Labeled Faces in the Wild, deep-funneled. Gary B. Huang, Manu Ramesh, Tamara Berg and Erik
+Learned-Miller. <cite>Labeled Faces in the Wild: A Database for Studying Face Recognition in Unconstrained
+Environments</cite>, University of Massachusetts, Amherst, Technical Report 07-49, October 2007; funneled after Gary B.
+Huang, Marwan Mattar, Honglak Lee and Erik Learned-Miller, <cite>Learning to Align from Scratch</cite>, NIPS 2012. For
+research; this page is a copy of test records and not for publication.</p>
+</html>
+"""
+
+
+def main() -> None:
+    """Draw the curves, write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, default=Path("runs") / "fedemb_lfw" / "full", help="folder of the runs")
+    parser.add_argument("--data", type=Path, help="folder of the shared data")
+    parser.add_argument("--out", type=Path, help="the page")
+    given = parser.parse_args()
+    parts, seen = faces(given.data), pictures(given.data)[3]
+    models = trained(given.runs)
+    if not models:
+        sys.exit(f"{given.runs} holds no run with seed 0; run recipes/fedemb_lfw/run.py first, or give --runs")
+    curves, shown = {}, []
+    for name, model in {"public backbone": None, **models}.items():
+        vectors, labels = of(model, parts)
+        similarities = similarity_histogram(vectors, labels)
+        curves[name] = similarities.roc()
+        if model is None or name in SHOWN:
+            asked = nearest_pictures(seen, labels, vectors)
+            near = [each["same"] for row in asked for each in row["nearest"]]
+            recall = similarities.recall_at_far((FAR,)).recall[FAR]
+            shown.append((name, f"{recall:.3f}", f"{sum(near)} of {len(near)}", asked))
+    draw(curves, FOLDER / "roc.svg")
+    page = given.out or given.runs.parent / "faces.html"
+    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(PAGE)
+    write_atomic(page, template.render(shown=shown, far=f"{FAR:g}").encode(), private=True)
+    print(f"wrote: {FOLDER / 'roc.svg'}\nwrote: {page} (private: copies of test pictures)")
+
+
+def trained(runs: Path) -> dict[str, nn.Module]:
+    """The models with seed 0 that there are, in the table's order."""
+    found = {}
+    for method in rows():
+        name = "".join(c if c.isalnum() or c in "-." else "-" for c in method.lower())
+        file = runs / f"{name}-0" / "model.safetensors"
+        if file.exists():
+            model = Residual()
+            model.load_state_dict(load_file(file), strict=False)
+            found[method] = model.eval()
+    return found
+
+
+def of(model: nn.Module | None, parts: Faces) -> tuple[np.ndarray, np.ndarray]:
+    """Embeddings of the test's pictures and their people; None is the public backbone as it is."""
+    return embedded(nn.Identity(), parts.test_as_is) if model is None else embedded(model, parts.test)
+
+
+def draw(curves: dict[str, Any], path: Path) -> None:
+    """True accept rate against false accept rate, on a log axis."""
+    colours = ("#1d2329", "#1f5a7a", "#b4540a", "#2f7048", "#85378a", "#7a6000", "#a8233b", "#4b5563")
+
+    def fill(figure: Any) -> None:
+        axes = figure.subplots()
+        for number, (name, curve) in enumerate(curves.items()):
+            fpr, tpr = np.asarray(curve.fpr), np.asarray(curve.tpr)
+            kept = fpr >= LOWEST
+            style = ("-", "--", ":")[number // len(colours)]
+            axes.plot(fpr[kept], tpr[kept], style, color=colours[number % len(colours)], linewidth=1.1, label=name)
+        steps = np.geomspace(LOWEST, 1, 50)
+        axes.plot(steps, steps, color="#a9b4c2", linewidth=0.8, label="chance")
+        axes.axvline(FAR, color="#a9b4c2", linewidth=0.8, linestyle=":")
+        axes.set_xscale("log")
+        axes.set_xlabel("false accept rate")
+        axes.set_title("true accept rate, people nobody trained on; seed 0", loc="left", fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.legend(loc="outside right center", frameon=False, fontsize=8)
+
+    save(path, (8.6, 4.6), fill)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""What is trained on faces: the last layer, the last blocks, adapters of low rank, or all of the network.
+
+trained.py [--quick] [--seeds N] [--jobs N] [--out DIR] [--data FOLDER] writes trained.json. What is frozen is computed
+once (`prefix_cache`). See README.md.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import cells
+import torch
+from faces import pictures
+from network import Network
+from run import ALONE, DELTA, FAR, GROUPS, recall
+
+from sfumato import models
+from sfumato._files import read_json, write_json
+from sfumato.federated import FedEmb, Verification
+from sfumato.training import Cadence
+
+FOLDER = Path(__file__).resolve().parent
+QUICKLY = 700  # pictures
+TRAINED = {
+    "the last layer": ("residual", 0),
+    "adapters of rank 4 in the last block, the last layer": ("lora|residual", 4),
+    "the last block and layer": ("last_blocks:1+residual", 0),
+    "the last two blocks and the last layer": ("last_blocks:2+residual", 0),
+    "all": ("all", 0),
+}
+"""What is trained, and the rank of adapters (0: none)."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is trained, and how.
+
+    Attributes:
+        trained: a name of TRAINED.
+        plan: before its noise.
+        epsilon: for one person; None without noise.
+    """
+
+    trained: str
+    plan: FedEmb
+    epsilon: float | None
+
+    @property
+    def method(self) -> str:
+        """In the table."""
+        return "FedEmb, m = 16" if self.epsilon is None else f"DP-FedEmb, m = 1, ε = {self.epsilon:g}"
+
+
+ROWS = {
+    f"{row.method}: {row.trained}": row
+    for trained in TRAINED
+    for row in (Row(trained, GROUPS, None), Row(trained, ALONE, 8.0))
+    if trained != "all" or row.epsilon is None  # 180,000 pictures through all of the network, with the negatives
+}
+LONE = [name for name, row in ROWS.items() if row.trained == "all"]
+"""Rows with one seed: a quarter of an hour each."""
+
+
+def plan_of(row: Row, population: int, *, quick: bool) -> FedEmb:
+    """The plan that runs."""
+    spec, _ = TRAINED[row.trained]
+    plan = dataclasses.replace(row.plan, trainable=spec)
+    if row.trained == "all":  # the whole network's rounding, enlarged by whitening, differs with who shares a batch
+        plan = dataclasses.replace(plan, clients_at_once=1)
+    if quick:
+        plan = dataclasses.replace(plan, rounds=2, clients_per_round=2)
+    return plan if row.epsilon is None else plan.calibrate(epsilon=row.epsilon, delta=DELTA, population=population)
+
+
+def network_of(row: Row, path: Path | None) -> Network:
+    """Before training."""
+    model, (_, rank) = Network(path), TRAINED[row.trained]
+    if rank:
+        models.add_lora(model, rank=rank, layers=r"features\.12\.", generator=torch.Generator().manual_seed(0))
+    return model
+
+
+def cell(name: str, seed: int, folder: Path, quick: bool, path: Path | None) -> None:
+    """Train one row with one seed, or go on with it, and measure it."""
+    row = ROWS[name]
+    train, friends, validation, test = pictures(path, most=QUICKLY if quick else None)
+    frozen = row.trained != "all"
+    result = dataclasses.replace(plan_of(row, len(train), quick=quick), seed=seed).fit(
+        network_of(row, path),
+        train,
+        out=folder,
+        resume=(folder / "checkpoint" / "state.safetensors").exists(),
+        task=Verification(fars=(FAR,)),
+        negatives=friends if row.plan.negatives_per_client else None,
+        cadence=Cadence(evaluate_every=0, checkpoint_every=10),
+        prefix_cache=folder.parent / "caches" / f"{list(TRAINED).index(row.trained)}" if frozen else None,
+    )
+    measured = {"validation": recall(result.model, validation), "test": recall(result.model, test)}
+    write_json(folder / "faces.json", measured)
+
+
+def table(place: Callable[[str, int], Path], seeds: int, quick: bool, path: Path | None = None) -> list[dict[str, Any]]:
+    """A row for each plan and what it trains."""
+    found = []
+    for name, row in ROWS.items():
+        runs = [place(name, seed) for seed in range(1 if name in LONE else seeds)]
+        statement = read_json(runs[0] / "statement.json")
+        private = row.epsilon is not None
+        found.append(
+            {
+                "method": row.trained,
+                "dataset": f"LFW, unseen people; {row.method}",
+                "metric": f"recall@FAR={FAR:g}",
+                **cells.mean_and_std([read_json(run / "faces.json")["test"] for run in runs]),
+                "seeds": len(runs),
+                **{key: statement[key] if private else None for key in ("epsilon", "delta", "unit")},
+                "paper": None,
+            }
+        )
+    return found
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    cells.main(FOLDER, list(ROWS), cell, table, data="optional", results="trained.json", lone=LONE)
