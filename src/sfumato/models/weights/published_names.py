@@ -42,8 +42,8 @@ class Naming:
     classifier: str
     why_dropped: str = "classifier of the file's labels"
     pixels: str = (
-        "published weights expect colours normalised by ImageNet's mean and standard deviation, and sfumato feeds "
-        "[-1, 1); train the first layer, too (--trainable with first), or normalise in a model of your own"
+        "published weights expect colours normalised by ImageNet's mean and std, sfumato feeds [-1, 1); train the "
+        "first layer, too (--trainable with first), or normalise in a model of your own"
     )
 
 
