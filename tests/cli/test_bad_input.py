@@ -160,11 +160,11 @@ def test_an_output_that_is_taken(sfumato, people: Path, finished: Path, small, c
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("--learning-rate", 0.1), "learning_rate 0.005 → 0.1"),
+        (("--learning-rate", 0.1), "--learning-rate 0.005 → 0.1"),
         (("--rounds", 9), "rounds 3 → 9"),
         (("--embedding-dim", 9), "another plan, model or data set"),
         (("--test-share", 0.5), "another plan, model or data set"),
-        (("--noise-multiplier", 0), "noise_multiplier 1.0 → 0.0"),
+        (("--noise-multiplier", 0), "--noise-multiplier 1.0 → 0.0"),
         (("--epsilon", 2), "was started with --noise-multiplier"),
     ],
 )

@@ -169,7 +169,7 @@ def test_a_budget_below_one_example_is_said(sfumato):
         (("lenet5", "--shape"), "got nothing"),
         (("lenet5", "--shape", -1, 28, 1), "shape must be a whole number >= 1, got -1"),
         (("lenet5", "--num-classes", "nan"), "--num-classes must be a whole number, got nan"),
-        (("lenet5", "--memory-budget", "nan"), "memory_budget must be a number, got nan"),
+        (("lenet5", "--memory-budget", "nan"), "--memory-budget must be a number, got nan"),
         (("lenet5", "--device", "meta"), "device must be cpu, cuda or cuda:<number>, got meta"),
         (("lenet5", "--trainable", "nothing"), "names no parameter to train"),
         (("my_resnets:replaced", *PICTURE, "--num-classes", 10), "10 classes but the model gives 7 logits"),

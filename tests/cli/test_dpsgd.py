@@ -104,7 +104,7 @@ def test_texts_are_read_too(sfumato, tmp_path: Path):
     [
         ((), "how private shall the run be?"),
         ((*NOISE, "--epsilon", 3), "not both"),
-        ((*NOISE, "--batch-size", 500), "cannot be drawn from 120; lower batch_size"),
+        ((*NOISE, "--batch-size", 500), "cannot be drawn from 120; lower --batch-size"),
         ((*NOISE, "--epochs", 2), "not both"),
         ((*NOISE, "--model", "bilstm"), "bilstm reads token ids"),
         ((*NOISE, "--model-options", "hidden"), "name=value"),

@@ -49,7 +49,7 @@ def test_movielens_is_known_by_its_columns(name: str, tmp_path: Path) -> None:
         (("--data", "{table}", "--item", "film"), "which column is the user? say --user COLUMN"),
         (("--data", "{table}", "--text", "words", "--item", "film"), "--item is for pictures and tables"),
         (("--data", "glyphs", "--oov-buckets", 3), "--oov-buckets is for texts"),
-        (("--data", "{table}", "--text", "characters", "--oov-buckets", 3), "oov_buckets is for words"),
+        (("--data", "{table}", "--text", "characters", "--oov-buckets", 3), "--oov-buckets is for words"),
     ],
 )
 def test_options_of_other_records_are_refused_in_one_line(sfumato, words: tuple, told: str, table: str) -> None:

@@ -8,7 +8,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from forked import team
@@ -125,9 +127,26 @@ def test_test_data_of_their_own_come_to_the_size_of_the_training_data(sfumato, p
     assert "16 users to train on" in shown.out
     # photos names its people as `people` does, so nobody can tell whether they are the same
     assert shown.err == (
-        f"sfumato: warning: 3 classes of {test} are trained on (p00): recall is not on unseen identities\n"
+        f"sfumato: warning: 3 users of {test} have the names of users who are trained on (p00, p01, p02): unless these "
+        "are other people, nothing is measured on unseen ones; take them out of one of the two, or keep people of "
+        "--data back instead (--test-share)\n"
     )
     assert "not both" in sfumato(*words, "--test-share", 0.1, "--out", tmp_path / "other").line
+
+
+def test_people_who_are_trained_on_under_other_classes_are_told_too(sfumato, tmp_path: Path, small):
+    for place, kinds in (("train", "ab"), ("test", "cd")):
+        for user in range(8):
+            for kind in kinds:
+                folder = tmp_path / place / f"p{user}" / kind
+                folder.mkdir(parents=True)
+                for number in range(2):
+                    Image.fromarray(np.full((12, 12), 20 * user + number, np.uint8)).save(folder / f"{number}.png")
+    words = ("--data", tmp_path / "train", "--test", tmp_path / "test", *small, "--noise-multiplier", 0)
+    told = sfumato("fedemb", *words, "--dry-run").err
+    assert "8 users of" in told
+    assert "(p0, p1, p2, …)" in told
+    assert "classes of" not in told
 
 
 def test_a_folder_of_its_own_is_found_for_each_run(sfumato, people: Path, small, tmp_path: Path, monkeypatch):

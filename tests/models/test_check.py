@@ -6,6 +6,7 @@ from torch import nn
 
 from sfumato import models
 from sfumato._check import InputError
+from sfumato.models.check import tried_on
 from sfumato.per_example import self_check
 
 
@@ -83,3 +84,13 @@ def test_a_module_that_was_never_given_values_is_refused():
     with pytest.raises(InputError, match="running_mean is on the device meta"):
         models.refuse_no_values(nn.BatchNorm1d(3, affine=False, device="meta"))
     models.refuse_no_values(nn.BatchNorm1d(3))
+
+
+def test_inputs_that_a_model_does_not_take_are_refused_by_their_shape():
+    model = nn.Linear(3, 2)
+    assert tried_on(model, torch.ones(4, 3)).shape == (4, 2)
+    assert not tried_on(model, torch.ones(4, 3)).requires_grad
+    with pytest.raises(InputError, match=r"does not take inputs of shape \(5,\) \(.*\); build it for this shape"):
+        tried_on(model, torch.ones(4, 5))
+    with pytest.raises(InputError, match=r"does not take inputs of shape \(3,\)"):
+        tried_on(nn.Embedding(2, 2), torch.full((1, 3), 7))

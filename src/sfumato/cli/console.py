@@ -15,9 +15,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from sfumato import _bar
+from sfumato._check import InputError
 
 _LONG = re.compile(r"\S{400,}")
 _WHOLE = 1_000_000  # columns, where there is no terminal to fit
+
+
+class SettingsError(InputError):
+    """A mistake in a settings file, whose names are those of fields: `clip_norm` there is `--clip-norm` elsewhere."""
 
 
 def leads() -> bool:

@@ -19,8 +19,9 @@ from typing import TextIO
 
 from sfumato._check import InputError, guess
 from sfumato._extras import remedy
-from sfumato.cli.commands import COMMANDS
-from sfumato.cli.console import complain, is_text, leads, notify, table
+from sfumato.cli.commands import COMMANDS, Command
+from sfumato.cli.console import SettingsError, complain, is_text, leads, notify, table
+from sfumato.cli.options.spoken import spoken
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,13 +36,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without ε shall not end a run
-    with _short_warnings():
+    with _short_warnings(words):
         try:
             code = _dispatch(words)
             sys.stdout.flush()
             return code
-        except InputError as error:
+        except SettingsError as error:  # of a file, whose names are fields
             complain(str(error))
+        except InputError as error:
+            complain(_spoken(str(error), words))
         except SystemExit as stop:  # help was printed
             return int(stop.code or 0)
         except BrokenPipeError:  # the reader of our output has seen enough
@@ -67,8 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(words: list[str]) -> int:
     _refuse_unreadable(words)
     for count in (2, 1):
-        command = COMMANDS.get(" ".join(words[:count]))
-        if command:
+        if command := COMMANDS.get(" ".join(words[:count])):
             return command.call()(words[count:])
     if words in (["--version"], ["version"]):
         print(f"sfumato {version('sfumato')}")
@@ -84,6 +86,19 @@ def _dispatch(words: list[str]) -> int:
         _overview(f"{group} " if group else "")
         return 0
     raise InputError(_no_command(" ".join(words[: 2 if group else 1])))
+
+
+def _command(words: Sequence[str]) -> Command | None:
+    """The command that these words begin with."""
+    return next((COMMANDS[name] for count in (2, 1) if (name := " ".join(words[:count])) in COMMANDS), None)
+
+
+def _spoken(message: str, words: Sequence[str]) -> str:
+    """A message with the options of the command by their names."""
+    from sfumato.cli.parse import fields  # late: --help needs no parser
+
+    command = _command(words)
+    return message if command is None else spoken(message, fields(command.kind()))
 
 
 def _no_command(given: str) -> str:
@@ -158,7 +173,7 @@ def _memory_ran_out(error: Exception) -> bool:
 
 
 @contextmanager
-def _short_warnings() -> Iterator[None]:
+def _short_warnings(words: Sequence[str]) -> Iterator[None]:
     """Our own warnings in one line, each once; those of other packages as usual."""
     ours = str(Path(__file__).resolve().parents[1])
     usual = warnings.showwarning
@@ -174,7 +189,7 @@ def _short_warnings() -> Iterator[None]:
     ) -> None:
         if str(Path(filename).resolve()).startswith(ours) and category is UserWarning:
             if str(message) not in told:
-                notify(f"warning: {message}")
+                notify(f"warning: {_spoken(str(message), words)}")
             told.add(str(message))
         else:
             usual(message, category, filename, lineno, file, line)

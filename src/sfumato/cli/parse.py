@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import tyro
 
 from sfumato._check import InputError, guess
-from sfumato.cli.console import is_text
+from sfumato.cli.console import SettingsError, is_text
 from sfumato.cli.help import MARKERS, asked, show_help
 
 T = TypeVar("T")
@@ -119,10 +119,20 @@ def _refuse_unknown(words: Sequence[str], known: Mapping[str, Any], command: str
     """Refuse the first flag that there is not, with the one that it looks like."""
     flags = ["--" + name.replace("_", "-") for name in known]
     flags += [f"--no-{flag[2:]}" for flag, kind in zip(flags, known.values()) if kind is bool]
+    before = ""
     for word in words:
         flag = word.partition("=")[0]
         if re.match("-[^0-9.]", flag) and flag.replace("_", "-") not in flags and flag not in ("-inf", "-nan"):
-            raise InputError(f"there is no option {shortened(flag)}{guess(flag, flags)}; {_advice(command)}")
+            taken = known.get(before.removeprefix("--").replace("-", "_"))
+            value = f"; for a value of {before}, write {before}={shortened(word)}" if _takes_words(taken) else ""
+            raise InputError(f"there is no option {shortened(flag)}{guess(flag, flags)}{value}; {_advice(command)}")
+        before = word
+
+
+def _takes_words(kind: Any) -> bool:
+    """Whether any word can be a value of an option of this type."""
+    kind = typing.get_args(kind)[0] if typing.get_origin(kind) is typing.Annotated else kind
+    return any(each in (str, Path) for each in (kind, *typing.get_args(kind)))
 
 
 def find(argv: Sequence[str], name: str) -> str | None:
@@ -139,10 +149,10 @@ def read_settings(path: Path) -> dict[str, Any]:
     """The settings in a YAML or JSON file.
 
     Raises:
-        InputError: the file is missing, is not YAML or JSON, or does not hold names with values.
+        SettingsError: the file is missing, is not YAML or JSON, or does not hold names with values.
     """
     if path.suffix.lower() not in (".yaml", ".yml", ".json"):
-        raise InputError(f"{path}: settings are read from .yaml, .yml or .json")
+        raise SettingsError(f"{path}: settings are read from .yaml, .yml or .json")
     try:
         text = path.read_text(encoding="utf-8")
         if path.suffix.lower() == ".json":
@@ -155,17 +165,17 @@ def read_settings(path: Path) -> dict[str, Any]:
             except yaml.YAMLError as error:
                 raise ValueError(error) from None
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; give a settings file that exists") from None
+        raise SettingsError(f"{path}: {error.strerror}; give a settings file that exists") from None
     except UnicodeDecodeError:
-        raise InputError(f"{path} is no text in UTF-8; save it so") from None
+        raise SettingsError(f"{path} is no text in UTF-8; save it so") from None
     except RecursionError:
-        raise InputError(f"{path} is nested too deep; settings are names with values") from None
+        raise SettingsError(f"{path} is nested too deep; settings are names with values") from None
     except ValueError as error:
-        raise InputError(f"{path} cannot be read as {path.suffix[1:]}: {error}") from None
+        raise SettingsError(f"{path} cannot be read as {path.suffix[1:]}: {error}") from None
     if settings is None:
         return {}
     if not isinstance(settings, dict) or not all(isinstance(name, str) for name in settings):
-        raise InputError(f"{path} must hold names with values, such as rounds: 100")
+        raise SettingsError(f"{path} must hold names with values, such as rounds: 100")
     return {name.replace("-", "_"): value for name, value in settings.items()}
 
 
@@ -178,18 +188,18 @@ def as_flags(settings: Mapping[str, Any], kind: Any, *, source: Path | str) -> l
         source: where they come from, for messages.
 
     Raises:
-        InputError: there is no such option, or the value is not of its type; names the file.
+        SettingsError: there is no such option, or the value is not of its type; names the file.
     """
     known = fields(kind)
     words: list[str] = []
     for name, value in settings.items():
         if name not in known or name == "config":
-            raise InputError(
+            raise SettingsError(
                 f"{source}: there is no option {shortened(name)}{guess(name, known)}; --help-all lists them"
             )
         flag = _flag(name, value, source=source)
         if not all(map(is_text, flag)):
-            raise InputError(f"{source}: {name} must be text in UTF-8, got {value!a}")
+            raise SettingsError(f"{source}: {name} must be text in UTF-8, got {value!a}")
         _check_type(name, known[name], value, flag, source=source)
         words += flag
     return words
@@ -220,7 +230,7 @@ def _flag(name: str, value: Any, *, source: Path | str) -> list[str]:
         return [flag] if value else [f"--no-{flag[2:]}"]
     values = value if isinstance(value, list | tuple) else [value]
     if any(isinstance(item, dict | list | tuple) for item in values):
-        raise InputError(f"{source}: {name} must be one value or a list of values, got {value!r}")
+        raise SettingsError(f"{source}: {name} must be one value or a list of values, got {value!r}")
     words = [repr(item) if isinstance(item, float) else str(item) for item in values]
     if len(words) == 1 and words[0].startswith("-"):
         return [f"{flag}={words[0]}"]
@@ -236,7 +246,7 @@ def _check_type(name: str, annotation: Any, value: Any, flag: list[str], *, sour
         read_flags(alone, flag, command="", about="")
     except InputError:
         expected = annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
-        raise InputError(f"{source}: {name} must be {expected}, got {value!r}") from None
+        raise SettingsError(f"{source}: {name} must be {expected}, got {value!r}") from None
 
 
 def _mistake(box: str, words: Sequence[str], known: Mapping[str, Any]) -> str:

@@ -13,7 +13,9 @@ from sfumato.cli.options.examples import ExampleParts, read_example_parts
 from sfumato.cli.options.for_data import fitted, kind_of
 from sfumato.cli.options.output_models import build_output_model, public_sizes
 from sfumato.cli.options.training import ExampleTraining, PrivateTraining, RunOptions, Training
+from sfumato.cli.options.untrained import refuse_idle_adapters
 from sfumato.cli.options.users import read_parts
+from sfumato.cli.own_model import is_own
 from sfumato.cli.public_lists import public_lists
 from sfumato.data import ExampleDataset, UserDataset
 from sfumato.federated import FedRecon, Verification
@@ -48,7 +50,10 @@ class RecordKind:
 def _build_of_users(options: Any, plan: Any, data: UserDataset, seed: int | None) -> nn.Module:
     run: RunOptions = options.run
     if not without_head(plan.loss):
-        return build(options.model, data.input_shape, seed, load=run.resume is None, quiet=run.json)
+        if run.resume is None and not is_own(options.model.model):
+            refuse_idle_adapters(options.model, plan.trainable)
+        loads = run.resume is None
+        return build(options.model, data.input_shape, seed, load=loads, quiet=run.json, trainable=plan.trainable)
     model = build_output_model(
         options.model, data, seed, load=run.resume is None, quiet=run.json, oov_buckets=options.data.oov_buckets
     )
@@ -63,7 +68,15 @@ def _build_of_users(options: Any, plan: Any, data: UserDataset, seed: int | None
 
 def _build_classifier(options: Any, plan: Any, data: ExampleDataset, seed: int | None) -> nn.Module:
     run: RunOptions = options.run
-    return build_classifier(options.model, data, seed, load=run.resume is None, quiet=run.json, reading=options.data)
+    return build_classifier(
+        options.model,
+        data,
+        seed,
+        load=run.resume is None,
+        quiet=run.json,
+        reading=options.data,
+        trainable=plan.trainable,
+    )
 
 
 def _read_examples(options: Any, *, quiet: bool) -> ExampleParts:

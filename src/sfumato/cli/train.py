@@ -18,6 +18,7 @@ from sfumato._files import read_json
 from sfumato._random import RandomSource
 from sfumato.accounting import Statement
 from sfumato.algorithms import ALGORITHMS
+from sfumato.cli.begins import Begins, stopped_in_cache
 from sfumato.cli.console import leads, notify, plain, say, say_json, table
 from sfumato.cli.decided import Decided, decided, refuse_undecided
 from sfumato.cli.measured import say_outcome, tell
@@ -179,13 +180,9 @@ def _fit(
     every = run.evaluate_every
     if every is None:
         every = max(1, rounds // 10) if parts.validation is not None else 0
-    if not run.json:
-        how = (
-            "the run is finished: nothing is trained or measured again"
-            if already
-            else (f"go on after a stop with: sfumato {plan.name} --resume {out}")
-        )
-        say(f"run: {out} ({how})")
+    begins = Begins(out, plan.name, already=already, quiet=run.json)
+    if run.prefix_cache is None or run.resume is not None:  # else there is no run before the cache is made
+        begins.tell()
     try:
         result = plan.fit(
             model,
@@ -205,9 +202,14 @@ def _fit(
             task=task,
             opening=opening,
             negatives=_negatives(parts),
-            callbacks=[PublicLists(out, kind.lists(plan, parts.train)), *logs],
+            callbacks=[begins, PublicLists(out, kind.lists(plan, parts.train)), *logs],
             prefix_cache=run.prefix_cache,
         )
+    except KeyboardInterrupt:
+        if begins.done or run.prefix_cache is None:
+            raise
+        notify(stopped_in_cache(run.prefix_cache, options.model, plan.seed, resume=run.resume))
+        return 130
     except (OSError, SafetensorError) as error:
         raise InputError(
             f"{out} cannot be written: {getattr(error, 'strerror', None) or error}; what was saved before is whole: "

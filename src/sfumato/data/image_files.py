@@ -219,7 +219,13 @@ def refuse_difference(one: tuple[Path | str, Sequence[int]], other: tuple[Path |
         return
     if tuple(first[:2]) != tuple(second[:2]):
         kinds = [f"{shape[0]}×{shape[1]}" for shape in (first, second)]
-        remedy = "bring all to one size: --size 28, or size=28"
+        height, width = map(int, first[:2])
+        sides = (
+            f"--size {height}, or size={height}"
+            if height == width
+            else f"--size {height} {width}, or size={height, width}"
+        )
+        remedy = f"bring all to one size, that of the first, for example: {sides}"
     else:
         kinds = ["grey" if shape[2] == 1 else "RGB" for shape in (first, second)]
         remedy = "convert all: --channels 1 or 3, or channels=1"

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sfumato._check import InputError, first_line
+from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.clipping import ClippedSum, NormBound
 from sfumato.data import UserDataset, to_tensor
@@ -23,6 +23,7 @@ from sfumato.federated.local.negatives import PublicNegatives, rows_of
 from sfumato.federated.local.one_by_one import ClientTrainer
 from sfumato.federated.local.work import LocalTraining, gather
 from sfumato.models import refuse_batch_norm, refuse_no_values
+from sfumato.models.check import tried_on
 from sfumato.sampling import Cohort
 from sfumato.training import Contribution, Trainable
 from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of, made_up
@@ -217,13 +218,7 @@ def probe(model: nn.Module, users: UserDataset, device: str) -> Tensor:
     was_training = model.training
     model.eval()
     try:
-        with torch.no_grad():
-            return model(inputs)
-    except (RuntimeError, IndexError) as error:
-        raise InputError(
-            f"the model does not take inputs of shape {tuple(inputs.shape[1:])} ({first_line(error)}); "
-            "build it for this shape, or resize the data"
-        ) from None
+        return tried_on(model, inputs)
     finally:
         model.train(was_training)
 

@@ -9,11 +9,13 @@ the similarities that are told are computed anew, as products of unit rows.
 ([[0, 2]], ['1.000', '0.949'])
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from sfumato._check import InputError, whole
+
+_TOGETHER = 1024  # queries compared with a block in one go: their neighbours' rows are in memory
 
 
 def nearest(queries: np.ndarray, gallery: Iterable[np.ndarray], *, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -30,16 +32,36 @@ def nearest(queries: np.ndarray, gallery: Iterable[np.ndarray], *, count: int) -
     Raises:
         InputError: dimensions differ, or a row is not finite or is zero.
     """
-    from sklearn.neighbors import NearestNeighbors  # late: half a second
-
     whole(count=count)
     asked = directions(queries, lambda row: f"queries: row {row}")
+    return nearest_directions(asked, _unit_blocks(gallery), count=count)
+
+
+def nearest_directions(
+    asked: np.ndarray, gallery: Iterable[np.ndarray], *, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """As `nearest`, for rows that are of length 1 already: nothing is computed of them twice.
+
+    The gallery is gone through once, whatever the number of queries; what is kept meanwhile is `count` rows a query.
+
+    Args:
+        asked: the queries, float32 [queries, d].
+        gallery: blocks float32 [rows, d].
+        count: of neighbours, >= 1.
+
+    Returns:
+        as `nearest`.
+
+    Raises:
+        InputError: dimensions differ.
+    """
+    from sklearn.neighbors import NearestNeighbors  # late: half a second
+
     places = np.empty((len(asked), 0), np.int64)
     similar = np.empty((len(asked), 0), np.float32)
     start = 0
-    for block in gallery:
+    for rows in gallery:
         first = start
-        rows = directions(block, lambda row: f"gallery: row {first + row}")  # noqa: B023 - called before the next block
         start += len(rows)
         if not len(rows) or not len(asked):
             continue
@@ -49,13 +71,24 @@ def nearest(queries: np.ndarray, gallery: Iterable[np.ndarray], *, count: int) -
             )
         # Of unit rows the Euclidean order is that of the cosine, and scikit-learn finds it in little memory.
         found = NearestNeighbors(n_neighbors=min(count, len(rows)), algorithm="brute").fit(rows)
-        near = found.kneighbors(asked, return_distance=False)
-        value = np.clip(np.einsum("qd,qnd->qn", asked, rows[near]), -1, 1)
-        places = np.concatenate([places, near + first], axis=1)
-        similar = np.concatenate([similar, value], axis=1)
-        best = np.lexsort((places, -similar), axis=1)[:, :count]
-        places, similar = (np.take_along_axis(each, best, axis=1) for each in (places, similar))
+        kept = min(count, places.shape[1] + found.n_neighbors)
+        held, places = places, np.empty((len(asked), kept), np.int64)
+        value, similar = similar, np.empty((len(asked), kept), np.float32)
+        for some in (slice(at, at + _TOGETHER) for at in range(0, len(asked), _TOGETHER)):
+            near = found.kneighbors(asked[some], return_distance=False)
+            cosine = np.clip(np.einsum("qd,qnd->qn", asked[some], rows[near]), -1, 1)
+            each = np.concatenate([held[some], near + first], axis=1), np.concatenate([value[some], cosine], axis=1)
+            best = np.lexsort((each[0], -each[1]), axis=1)[:, :kept]
+            places[some], similar[some] = (np.take_along_axis(part, best, axis=1) for part in each)
     return places, similar
+
+
+def _unit_blocks(gallery: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    start = 0
+    for block in gallery:
+        first = start
+        yield directions(block, lambda row: f"gallery: row {first + row}")  # noqa: B023 - called before the next block
+        start += len(block)
 
 
 def directions(vectors: np.ndarray, told: Callable[[int], str]) -> np.ndarray:

@@ -26,6 +26,8 @@ from sfumato.models.layers.initialise import he
 from sfumato.models.layers.lora import LoRAConv2d, LoRALinear
 from sfumato.models.stages import Stage, renamed, stages_of
 
+_SHOWN = 20  # layers in a message
+
 
 def add_lora(
     model: nn.Module,
@@ -146,6 +148,7 @@ def _chosen(model: nn.Module, rank: int, layers: str | None) -> dict[str, nn.Con
     adapted = [name for name, each in found.items() if isinstance(each, LoRAConv2d | LoRALinear)]
     inside = tuple(f"{name}.lora_" for name in adapted)
     found = {name: each for name, each in found.items() if not name.startswith(inside)}
+    known = ", ".join([*found][:_SHOWN]) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
     if layers is None:
         found = {name: each for name, each in found.items() if name not in adapted and rank < _rank(each)}
     else:
@@ -153,7 +156,10 @@ def _chosen(model: nn.Module, rank: int, layers: str | None) -> dict[str, nn.Con
         found = {name: each for name, each in found.items() if matches(name)}
     if not found:
         what = "no convolution or dense layer" if layers is None else f"layers={layers!r} names none"
-        raise InputError(f"{what} to give an adapter of rank {rank}; the model is a {type(model).__name__}")
+        raise InputError(
+            f"{what} to give an adapter of rank {rank}; the convolutions and dense layers of this "
+            f"{type(model).__name__} are {known or 'none'}"
+        )
     for name, each in found.items():
         if name in adapted:
             raise InputError(f"layer {name} has an adapter already; merge_lora(model) makes it a plain layer first")

@@ -17,12 +17,13 @@ use nn.GroupNorm(8, 8) or models.PublicBatchNorm; models.fix_model(model) replac
 
 from typing import NamedTuple
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
 
-from sfumato._check import InputError
+from sfumato._check import InputError, first_line
 
 
 class CoupledLayer(NamedTuple):
@@ -132,3 +133,23 @@ def refuse_no_values(model: nn.Module) -> None:
                 f"{name} is on the device meta and has no values; build the model on cpu or cuda, or call "
                 "model.to_empty(device='cpu') and load its weights"
             )
+
+
+def tried_on(model: nn.Module, inputs: Tensor) -> Tensor:
+    """What a model gives for some inputs, without gradients, in the mode that it is in.
+
+    Args:
+        model: any torch module.
+        inputs: [n, …].
+
+    Raises:
+        InputError: the model does not take such inputs.
+    """
+    try:
+        with torch.no_grad():
+            return model(inputs)
+    except (RuntimeError, IndexError) as error:
+        raise InputError(
+            f"the model does not take inputs of shape {tuple(inputs.shape[1:])} ({first_line(error)}); build it for "
+            "this shape, or resize the data"
+        ) from None

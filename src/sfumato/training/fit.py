@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from sfumato._check import InputError
 from sfumato.accounting import Budget
-from sfumato.runs import Run, share_cores
+from sfumato.runs import Run, RunFolder, share_cores
 from sfumato.training.contribution import Contribution
 from sfumato.training.course import Course, ModelBuilder
 from sfumato.training.loop import Cadence
@@ -22,6 +22,8 @@ from sfumato.training.result import Result
 from sfumato.training.server import OptimizerFactory
 from sfumato.training.task import Task
 from sfumato.training.told.callback import Callback, Callbacks
+
+_NEGATIVES = "negatives_digest"  # in plan.json, beside the path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,12 +96,16 @@ class TrainingPlan(Plan):
             negatives,
         )
         told_of: Callback = Callbacks(callbacks)
+        if resume and out is not None and course.negatives is not None:
+            _refuse_other_negatives(RunFolder(out), course.negatives)
         if prefix_cache is not None:
             share_cores()
             _refuse_within_run(Path(prefix_cache), out)
             goes_on = Path(out) if resume and out is not None else None
             course, told_of = behind_prefix(course, Path(prefix_cache), told_of, run=goes_on, progress=progress)
         told = {**course.about, **({} if course.opening is None else course.opening.about())}
+        if course.negatives is not None:
+            told[_NEGATIVES] = course.negatives.fingerprint()
         share_cores()
         with Run.open(
             out, plan={**course.plan.to_json(), "about": told}, seed=self.seed, resume=resume, budget=budget
@@ -204,6 +210,17 @@ def _refuse_other_model(model: Any, opening: Opening | None) -> None:
         raise InputError(
             f"model must be a torch module, got {type(model).__name__}; a function that builds one is for a run with "
             "an opening"
+        )
+
+
+def _refuse_other_negatives(folder: RunFolder, negatives: Any) -> None:
+    """Refuse to go on beside other public examples than before."""
+    then, now = (folder.read_plan().get("about") or {}).get(_NEGATIVES), negatives.fingerprint()
+    if then not in (None, now):
+        raise InputError(
+            f"the negatives differ from those that the run in {folder.path} began with (SHA-256 {then[:12]}… then, "
+            f"{now[:12]}… now); give the same ones again (negatives=, --negatives), or start a new run in another "
+            "folder"
         )
 
 

@@ -83,8 +83,8 @@ def test_a_tiny_delta_is_answered(sfumato):
         (("--tpr", 0.5, "--fpr", 1), "fpr must be in (0, 1)"),
         (("--tpr", 0.001), "tpr 0.001 at fpr 0.01 is out of reach: the smallest between 0.05 and 10000 is 0.01"),
         (("--epsilon", 0, "--delta", 1e-300), "is out of reach: the smallest"),
-        (("--epsilon", 1, "--sampling-rate", 0), "sampling_rate must be in (0, 1]"),
-        (("--epsilon", 1, "--sampling-rate", 1.5), "sampling_rate must be in (0, 1]"),
+        (("--epsilon", 1, "--sampling-rate", 0), "--sampling-rate must be in (0, 1]"),
+        (("--epsilon", 1, "--sampling-rate", 1.5), "--sampling-rate must be in (0, 1]"),
         (("--epsilon", 1, "--steps", 0), "steps must be a whole number >= 1"),
         (("--epsilon", 1, "--noise-multiplier", 1), "give two of --noise-multiplier, --steps and --sampling-rate"),
     ],
@@ -95,7 +95,7 @@ def test_a_mistake_is_one_line(sfumato, words, answer):
 
 def test_noise_of_nothing_is_refused(sfumato):
     words = ("calibrate", "--epsilon", 1, "--noise-multiplier", 0, "--sampling-rate", 0.1)
-    assert "noise_multiplier must be > 0" in sfumato(*words).line
+    assert "--noise-multiplier must be > 0" in sfumato(*words).line
 
 
 EPOCHS = ("--examples", 6000, "--batch-size", 60, "--epochs", 2.5)
@@ -142,7 +142,7 @@ def test_account_and_calibrate_choose_delta_by_one_rule_and_say_which(sfumato, w
         ((*EPOCHS, "--steps", 3), "take the place of --sampling-rate and --steps"),
         ((*EPOCHS, "--noise-multiplier", 1), "the third is searched"),
         (("--examples", 0, *EPOCHS[2:]), "examples must be a whole number >= 1, got 0"),
-        ((*EPOCHS, "--examples-per-user", 0), "examples_per_user must be a whole number >= 1, got 0"),
+        ((*EPOCHS, "--examples-per-user", 0), "--examples-per-user must be a whole number >= 1, got 0"),
     ],
 )
 def test_epochs_that_say_too_little_or_too_much_are_one_line(sfumato, words, told):

@@ -49,13 +49,13 @@ def test_coefficients_can_be_given(sfumato):
     ("words", "message"),
     [
         (["tree", "--noise-multiplier", 1, "--steps", 9, "--adjacency", "add_remove"], "one unit more would shift"),
-        (["tree", "--noise-multiplier", 0, "--steps", 9], "noise_multiplier must be > 0, got 0"),
+        (["tree", "--noise-multiplier", 0, "--steps", 9], "--noise-multiplier must be > 0, got 0"),
         (["tree", "--noise-multiplier", 1, "--steps", 0], "steps must be a whole number >= 1, got 0"),
         (
             ["tree", "--noise-multiplier", 1, "--steps", 9, "--max-participations", 3, "--min-separation", 4],
-            "max_participations must be <= 2, got 3: no more fit into 9 rounds with 4 between two",
+            "--max-participations must be <= 2, got 3: no more fit into 9 rounds with 4 between two",
         ),
-        (["tree", "--noise-multiplier", 1, "--steps", 9, "--completion"], "need restart_every"),
+        (["tree", "--noise-multiplier", 1, "--steps", 9, "--completion"], "need --restart-every"),
         (
             ["matrix", "--noise-multiplier", 1, "--steps", 9, "--strategy", "blt", "--coefficients", 0.1],
             "as many output scales as decays, got 1",
@@ -66,7 +66,7 @@ def test_coefficients_can_be_given(sfumato):
         ),
         (
             ["matrix", "--noise-multiplier", 1, "--steps", 9, "--strategy", "banded", "--bands", 4],
-            "bands must be <= min_separation",
+            "bands must be <= --min-separation",
         ),
     ],
 )

@@ -1,11 +1,15 @@
 """embed: every example of a data set once, as the run's model sees it."""
 
+import hashlib
+import io
 import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from sfumato import data
 from sfumato.cli.options.backbones import rebuild
@@ -18,16 +22,34 @@ def test_the_file_holds_what_the_model_says(sfumato, people: Path, finished: Pat
     told = json.loads(sfumato("embed", finished, people, "--out", out, "--batch-size", batch, "--json").out)
     assert told["examples"] == 64
     table = pq.read_table(out)
-    assert table.column_names == ["user", "index", "label", "label_name", "embedding"]
+    assert table.column_names == ["user", "index", "file", "label", "label_name", "embedding"]
     assert str(table.schema.field("embedding").type) == "fixed_size_list<element: float>[8]"
     assert table["user"].to_pylist() == [f"p{user:02d}" for user in range(16) for _ in range(4)]
     assert table["index"].to_pylist() == [0, 1, 2, 3] * 16
+    assert table["file"].to_pylist() == [f"p{user:02d}/{i}.png" for user in range(16) for i in range(4)]
+    made = json.loads(table.schema.metadata[b"sfumato"])["made_by"]
+    digest = hashlib.sha256((finished / "model.safetensors").read_bytes()).hexdigest()
+    assert made == {"model": digest, "input_shape": [12, 12, 1]}
     assert table["label_name"].to_pylist() == table["user"].to_pylist()
     vectors = np.array(table["embedding"].to_pylist(), np.float32)
     about = json.loads((finished / "plan.json").read_text())["about"]
     model = rebuild(about, finished / "model.safetensors")
     expected = np.concatenate([rows for _, _, rows in embed(model, data.load(people))])
     np.testing.assert_allclose(vectors, expected, atol=1e-6)
+
+
+def test_rows_of_a_table_and_of_arrays_are_told_by_their_number(sfumato, finished: Path, tmp_path: Path):
+    pixels, who = np.arange(4 * 144, dtype=np.uint8).reshape(4, 12, 12), ["bo", "al", "bo", "al"]
+    files = [io.BytesIO() for _ in who]
+    for file, each in zip(files, pixels, strict=True):
+        Image.fromarray(each).save(file, "PNG")
+    pq.write_table(pa.table({"image": [file.getvalue() for file in files], "who": who}), tmp_path / "t.parquet")
+    np.savez(tmp_path / "a.npz", images=pixels, users=np.array(who))
+    for source, words in ((tmp_path / "t.parquet", ("--user", "who")), (tmp_path / "a.npz", ())):
+        out = tmp_path / f"{source.stem}-e.parquet"
+        assert sfumato("embed", finished, source, *words, "--out", out).code == 0
+        assert pq.read_table(out)["row"].to_pylist() == [1, 3, 0, 2]
+        assert pq.read_table(out)["user"].to_pylist() == ["al", "al", "bo", "bo"]
 
 
 def test_pictures_come_to_the_size_of_the_run(sfumato, photos, finished: Path, tmp_path: Path):

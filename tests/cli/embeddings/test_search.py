@@ -1,6 +1,9 @@
 """search: who is most alike, whatever the size of the gallery, and never the query itself unless asked."""
 
+import hashlib
+import importlib
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sfumato._check import InputError
 from sfumato.cli.embeddings import search as module
-from sfumato.cli.embeddings.read import open_embeddings
+from sfumato.cli.embeddings.made_by import made_by_run, refuse_another
+from sfumato.cli.embeddings.read import EmbeddingTable, open_embeddings
+from sfumato.metrics.nearest import directions
+from sfumato.runs import RunFolder
 
 
 def written(path: Path, vectors: np.ndarray, users: list[str] | None = None, **columns: list) -> Path:
@@ -35,10 +42,11 @@ def brute(queries: np.ndarray, gallery: np.ndarray) -> np.ndarray:
     return a @ b.T
 
 
-@pytest.mark.parametrize("blocks", [(7, 3), (16_384, 1024)])
+@pytest.mark.parametrize("blocks", [(7, 3, 1), (4, 3, 1 << 26), (16_384, 1024, 1 << 26)])
 def test_neighbours_are_those_of_brute_force_whatever_the_blocks(sfumato, tmp_path: Path, monkeypatch, blocks):
     monkeypatch.setattr(module, "_ROWS", blocks[0])
     monkeypatch.setattr(module, "_ASKED", blocks[1])
+    monkeypatch.setattr(module, "_HELD", blocks[2])
     random = np.random.default_rng(0)
     rows, asked = random.normal(size=(40, 6)), random.normal(size=(11, 6))
     gallery = written(tmp_path / "g.parquet", rows)
@@ -54,6 +62,33 @@ def test_neighbours_are_those_of_brute_force_whatever_the_blocks(sfumato, tmp_pa
     assert found["query_user"].to_pylist() == [f"q{i}" for i in range(11) for _ in range(4)]
     assert found["user"].to_pylist() == [f"p{row // 2}" for row in expected.reshape(-1)]
     np.testing.assert_allclose(found["similarity"], np.take_along_axis(cosines, expected, 1).reshape(-1), atol=1e-6)
+
+
+def test_the_gallery_is_read_once_for_many_queries_and_each_row_brought_to_length_1_once(
+    sfumato, tmp_path: Path, monkeypatch
+):
+    monkeypatch.setattr(module, "_ROWS", 500)
+    read, scaled = [], []
+    before = directions
+
+    def counted(vectors: np.ndarray, told) -> np.ndarray:
+        scaled.append(len(vectors))
+        return before(vectors, told)
+
+    def vectors(self: EmbeddingTable, rows: int):
+        read.append(rows)
+        for _, block in self.blocks(rows):
+            yield block
+
+    for place in ("sfumato.cli.embeddings.read", "sfumato.metrics.nearest"):
+        monkeypatch.setattr(importlib.import_module(place), "directions", counted)
+    monkeypatch.setattr(EmbeddingTable, "vectors", vectors)
+    random = np.random.default_rng(5)
+    gallery = written(tmp_path / "g.parquet", random.normal(size=(700, 3)))
+    queries = written(tmp_path / "q.parquet", random.normal(size=(2500, 3)))
+    assert sfumato("search", gallery, "--query", queries, "--out", tmp_path / "n.parquet").code == 0
+    assert len(read) == 1
+    assert sum(scaled) == 700 + 2500
 
 
 def test_a_query_that_is_in_the_gallery_leaves_itself_out_unless_asked(sfumato, tmp_path: Path):
@@ -99,6 +134,63 @@ def test_a_picture_is_embedded_by_the_run_and_finds_itself_first(sfumato, photos
     row = json.loads(sfumato(*words).out)["neighbours"][0]
     assert (row["user"], row["index"]) == ("p01", 1)
     assert row["similarity"] == pytest.approx(1, abs=1e-5)
+
+
+def test_a_gallery_of_another_model_is_refused_by_both_digests(
+    sfumato, photos, finished: Path, people: Path, tmp_path: Path
+):
+    trained, other, out, theirs = photos(3, 2), tmp_path / "other", tmp_path / "e.parquet", tmp_path / "o.parquet"
+    words = ("--rounds", 1, "--clients-per-round", 3, "--users-per-client", 2, "--local-epochs", 1)
+    words = (*words, "--embedding-dim", 8, "--noise-multiplier", 1, "--seed", 4)
+    assert sfumato("fedemb", "--data", people, *words, "--out", other).code == 0
+    assert sfumato("embed", finished, trained, "--out", out).code == 0
+    assert sfumato("embed", other, trained, "--out", theirs).code == 0
+    picture = trained / "p01" / "1.png"
+    line = sfumato("search", out, "--query", picture, "--run", other).line
+    for run in (finished, other):
+        assert hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()[:12] in line
+    assert "give --run the run that made it" in line
+    assert "embed both with one run" in sfumato("search", out, "--query", theirs).line
+    assert sfumato("search", out, "--query", picture, "--run", finished).err == ""
+    assert sfumato("search", out, "--query", out).err == ""
+
+
+def test_a_gallery_of_pictures_of_another_size_is_refused(sfumato, photos, finished: Path, tmp_path: Path):
+    run, out, trained = tmp_path / "run", tmp_path / "e.parquet", photos(2, 2)
+    shutil.copytree(finished, run)
+    assert sfumato("embed", finished, trained, "--out", out).code == 0
+    plan = json.loads((run / "plan.json").read_text())
+    plan["about"]["input_shape"] = [16, 12, 1]
+    plan["about"]["model"] = "lenet"
+    (run / "plan.json").write_text(json.dumps(plan))
+    made = made_by_run(RunFolder(run), plan["about"])
+    with pytest.raises(InputError, match=r"pictures of 12×12×1 and .* has 16×12×1"):
+        refuse_another((out, open_embeddings(out, "embedding").made_by), (run, made), remedy="")
+
+
+def test_a_file_that_does_not_say_who_made_it_is_searched_with_one_warning(
+    sfumato, photos, finished: Path, tmp_path: Path
+):
+    trained, out, old = photos(3, 2), tmp_path / "e.parquet", tmp_path / "old.parquet"
+    assert sfumato("embed", finished, trained, "--out", out).code == 0
+    pq.write_table(pq.read_table(out).replace_schema_metadata(None), old)
+    for words in (
+        (old, "--query", trained / "p01" / "1.png", "--run", finished),
+        (old, "--query", out),
+        (out, "--query", old),
+    ):
+        told = sfumato("search", *words, "--json")
+        assert told.code == 0
+        assert told.err.count("\n") == 1
+        assert "old.parquet does not say which model made its embeddings" in told.err
+        assert json.loads(told.out)["neighbours"]
+
+
+def test_neighbours_are_told_by_their_files(sfumato, photos, finished: Path, tmp_path: Path):
+    trained, out = photos(3, 2), tmp_path / "e.parquet"
+    assert sfumato("embed", finished, trained, "--out", out).code == 0
+    words = ("search", out, "--query", trained / "p01" / "1.png", "--run", finished, "--neighbours", 1)
+    assert "p01/1.png" in sfumato(*words).out.splitlines()[-1]
 
 
 def test_a_refusal_is_one_line_and_leaves_no_file(sfumato, tmp_path: Path, finished: Path):

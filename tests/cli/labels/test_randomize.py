@@ -54,7 +54,7 @@ def test_a_seeded_run_says_so(sfumato, table: Path, tmp_path: Path):
     [
         (("--label", "y", "--epsilon", 0, "--public-classes"), "epsilon must be > 0, got 0"),
         (("--label", "y", "--epsilon", "inf", "--public-classes"), "epsilon must be > 0 and finite, got inf"),
-        (("--label", "y", "--epsilon", 1), "which classes are there? give classes, or public_classes"),
+        (("--label", "y", "--epsilon", 1), "which classes are there? give classes, or --public-classes"),
         (("--label", "y", "--epsilon", 1, "--classes", "yes"), "with one class there is nothing to hide"),
         (("--label", "y", "--epsilon", 1, "--classes", "yes", "maybe"), "is 'no', which is none of the classes yes"),
         (("--label", "z", "--epsilon", 1, "--public-classes"), "has no column 'z'"),

@@ -17,7 +17,7 @@ def strangers(photos) -> Path:
 
 def test_people_of_one_class_are_clients_of_their_own(sfumato, people: Path, strangers: Path, tmp_path: Path) -> None:
     out, words = tmp_path / "run", ("--negatives", strangers, "--negatives-per-client", 4)
-    assert "negatives_per_client" in sfumato("fedemb", "--data", people, *ROUNDS, *ALONE).line
+    assert "--negatives-per-client" in sfumato("fedemb", "--data", people, *ROUNDS, *ALONE).line
     tried = sfumato("fedemb", "--data", people, *ROUNDS, *ALONE, *words, "--dry-run")
     assert tried.code == 0
     assert "12 examples of 6 classes" in tried.out
@@ -35,9 +35,26 @@ def test_negatives_of_no_use_are_refused_in_one_line(sfumato, people: Path, stra
     assert "takes none of them" in sfumato("fedemb", *words, "--negatives", strangers).line
     four = ("--negatives-per-client", 4)
     assert "give negatives (--negatives)" in sfumato("fedemb", *words, *four).line
-    assert "there is nothing at" in sfumato("fedemb", *words, *four, "--negatives", tmp_path / "none").line
+    nowhere = sfumato("fedemb", *words, *four, "--negatives", tmp_path / "none").line
+    assert nowhere.startswith(f"--negatives: there is nothing at {tmp_path / 'none'}")
     assert "are training records" in sfumato("fedemb", *words, *four, "--negatives", people).line
     many = ("--negatives-per-client", 7, "--negatives", strangers)
     assert "6 classes" in sfumato("fedemb", *words, *many).line
     plain = ("--data", people, "--rounds", 3, "--clients-per-round", 3, "--noise-multiplier", 1)
     assert "fedavg takes no public negatives" in sfumato("fedavg", *plain, "--negatives", strangers).line
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_run_goes_on_beside_the_same_negatives_only(
+    sfumato, people: Path, photos, strangers: Path, tmp_path: Path, cached: bool
+) -> None:
+    out = tmp_path / "run"
+    given = ("--negatives", strangers, "--negatives-per-client", 4)
+    more = ("--prefix-cache", tmp_path / "cache", "--trainable", "last") if cached else ()
+    assert sfumato("fedemb", "--data", people, *ROUNDS, *ALONE, *given, *more, "--out", out).code == 0
+    others = photos(6, 3, side=20)
+    line = sfumato("fedemb", "--resume", out, "--negatives", others).line
+    assert f"the negatives differ from those that the run in {out} began with" in line
+    assert "--negatives" in line
+    assert "another plan" not in line
+    assert sfumato("fedemb", "--resume", out).code == 0

@@ -1,6 +1,7 @@
 """--prefix-cache and adapters: commands that go on, and models that are built again."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from sfumato import data, models
+from sfumato.training.prefix.cache import PrefixCache
 
 FROZEN = ("--trainable", "last_blocks:1+last", "--noise-multiplier", 1, "--seed", 1)
 
@@ -76,14 +78,79 @@ def test_adapters_are_built_again_and_the_frozen_layers_are_as_they_began(sfumat
         assert torch.allclose(models.merge_lora(model)(inputs), model(inputs), atol=1e-5)
 
 
+def stopped_in_cache(monkeypatch, after: int):
+    """Ctrl-C once so many rows are done."""
+    before = PrefixCache._computed
+    done = 0
+
+    def computed(self: PrefixCache, rows: np.ndarray) -> np.ndarray:
+        nonlocal done
+        done += len(rows)
+        if done > after:
+            raise KeyboardInterrupt
+        return before(self, rows)
+
+    monkeypatch.setattr(PrefixCache, "_computed", computed)
+
+
+def test_a_stop_while_the_cache_is_made_names_no_run_and_the_same_command_goes_on(
+    sfumato, people: Path, small, tmp_path: Path, monkeypatch
+):
+    cache, out = tmp_path / "cache", tmp_path / "run"
+    words = ("fedemb", "--data", people, *small, *FROZEN, "--prefix-cache", cache, "--out", out)
+    with monkeypatch.context() as patched:
+        stopped_in_cache(patched, after=32)
+        told = sfumato(*words)
+    assert told.code == 130
+    assert told.err == (
+        "sfumato: stopped while the records went through the frozen layers, and no run has begun; run the same command "
+        f"again, and {cache} goes on where it stopped\n"
+    )
+    assert "--resume" not in told.out
+    assert not out.exists()
+    seen: list[int] = []
+    before = PrefixCache._computed
+    monkeypatch.setattr(PrefixCache, "_computed", lambda self, rows: (seen.append(len(rows)), before(self, rows))[1])
+    again = sfumato(*words)
+    assert again.code == 0, again.err
+    assert f"go on after a stop with: sfumato fedemb --resume {out}" in again.out
+    assert sum(size for size in seen if size > 1) == 64 - 32  # single rows are looked at again
+    shutil.rmtree(cache)
+    with monkeypatch.context() as patched:
+        stopped_in_cache(patched, after=32)
+        told = sfumato("fedemb", "--resume", out)
+    assert "no run has begun" not in told.err
+    assert "run the same command again" in told.err
+
+
+def test_a_stop_with_layers_that_are_drawn_anew_each_time_says_so(sfumato, people, small, tmp_path, monkeypatch):
+    words = ("fedemb", "--data", people, *small, *FROZEN[:4], "--prefix-cache", tmp_path / "cache", "--out")
+    with monkeypatch.context() as patched:
+        stopped_in_cache(patched, after=32)
+        told = sfumato(*words, tmp_path / "run")
+    assert "without --weights and --seed these layers are others each time" in told.err
+    assert f"delete {tmp_path / 'cache'} and start again" in told.err
+    assert "was begun with other options" in sfumato(*words, tmp_path / "run").line
+
+
 REFUSED = {
     "everything": (
         ("--trainable", "all", "--prefix-cache", "cache"),
         "nothing is frozen before the first trained layer",
     ),
     "no rank": (("--lora-layers", "conv2"), "--lora-layers names layers for --lora-rank"),
-    "no such layer": (("--lora-rank", 2, "--lora-layers", "fire"), "layers='fire' names none"),
-    "too high": (("--lora-rank", 99, "--lora-layers", "conv1"), "rank must be below 25, that of layer conv1, got 99"),
+    "no such layer": (
+        ("--lora-rank", 2, "--lora-layers", "fire", "--trainable", "lora"),
+        "--lora-rank 2 --lora-layers 'fire': layers='fire' names none to give an adapter of rank 2; the convolutions "
+        "and dense layers of this LeNet are conv1, conv2, embedding",
+    ),
+    "too high": (
+        ("--lora-rank", 99, "--lora-layers", "conv1", "--trainable", "lora"),
+        "rank must be below 25, that of layer conv1, got 99",
+    ),
+    "adapters that nobody trains": (("--lora-rank", 2), "say --trainable lora to train them alone"),
+    "no adapters to train": (("--trainable", "lora+last"), "there are none; add --lora-rank 4"),
+    "no projection to train": (("--trainable", "projection"), "there is none; add --projection 64"),
     "blocks": (("--trainable", "last_blocks:7"), "last_blocks must be from 1 to 2, the blocks of this LeNet, got 7"),
 }
 

@@ -110,7 +110,7 @@ def test_a_run_goes_on_with_the_same_vocabulary_only(sfumato, posts: Path, tmp_p
     out = tmp_path / "run"
     assert sfumato("fedavg", *given(posts, "--epsilon", 8, "--seed", 1, "--out", out)).code == 0
     before = statement(out)
-    assert "vocabulary_noise" in sfumato("fedavg", "--resume", out, "--vocabulary-noise", 5).line
+    assert "--vocabulary-noise" in sfumato("fedavg", "--resume", out, "--vocabulary-noise", 5).line
     with posts.open("a") as more:
         more.write('\n{"user": "u000", "text": "more"}')
     assert "from another plan, model or data set" in sfumato("fedavg", "--resume", out).line
@@ -122,8 +122,8 @@ def test_a_run_goes_on_with_the_same_vocabulary_only(sfumato, posts: Path, tmp_p
     [
         (("--noise-multiplier", 1), "needs a --vocabulary-noise"),
         (("--epsilon", 8, "--vocabulary-noise", 0.4), "costs epsilon"),
-        (("--epsilon", 8, "--vocabulary-noise", -1), "vocabulary_noise must be > 0, got -1"),
-        (("--epsilon", 8, "--vocabulary-words", 0), "vocabulary_words must be a whole number >= 1, got 0"),
+        (("--epsilon", 8, "--vocabulary-noise", -1), "--vocabulary-noise must be > 0, got -1"),
+        (("--epsilon", 8, "--vocabulary-words", 0), "--vocabulary-words must be a whole number >= 1, got 0"),
         (("--epsilon", 8, "--text", "characters"), "--vocabulary private counts words"),
         (("--epsilon", 8, "--model", "networks:mine"), "has a vocabulary of its own size"),
         (("--epsilon", 8, "--weights", "model.safetensors"), "--weights are of a model with another vocabulary"),

@@ -61,7 +61,7 @@ def test_black_and_white_are_exchanged_on_request(flat_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("shape", "pattern"),
     [
-        ((16, 20, 1), r"r0/0\.png is 16×16 and .*r3/0\.png is 16×20; .*--size 28"),
+        ((16, 20, 1), r"r0/0\.png is 16×16 and .*r3/0\.png is 16×20; .*--size 16,"),
         ((16, 16, 3), "grey and .* RGB"),
     ],
 )

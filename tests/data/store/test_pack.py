@@ -287,7 +287,7 @@ def test_pictures_that_differ_are_refused_before_anything_is_packed(
     flat_folder: Path, tmp_path: Path, picture: Callable, save: Callable
 ) -> None:
     save(flat_folder / "user3" / "0.png", picture(5, 16, 20, 1))
-    with pytest.raises(InputError, match=r"user0/0\.png is 16×16 and .*user3/0\.png is 16×20; .*--size 28"):
+    with pytest.raises(InputError, match=r"user0/0\.png is 16×16 and .*user3/0\.png is 16×20; .*--size 16,"):
         pack(flat_folder, tmp_path / "store")
     assert pack(flat_folder, tmp_path / "sized", size=16).input_shape == (16, 16, 1)
     save(flat_folder / "user3" / "0.png", picture(5, 16, 16, 3))

@@ -180,3 +180,9 @@ def test_mismatched_requests_are_one_clear_line(resnet18):
         models.load_pretrained(models.lenet(), state)
     with pytest.raises(InputError, match="batch_norm must be one of"):
         models.load_pretrained(build(), state, batch_norm="keep")
+
+
+def test_the_note_on_colours_says_what_to_do_about_them(resnet18):
+    _, state, build = resnet18
+    note = next(line for line in models.load_pretrained(build(), state).text().splitlines() if "colours" in line)
+    assert "train the first layer, too (--trainable with first), or normalise in a model of your own" in note

@@ -14,7 +14,7 @@ from sfumato.accounting.guarantee import Guarantee
 from sfumato.cli.accounting import figure
 from sfumato.cli.accounting.batches import BatchOptions, ChosenDelta, chosen_delta
 from sfumato.cli.accounting.costs import COMPARED, METHODS, Cost, attack, by_method, cost_by, show
-from sfumato.cli.console import number, say, say_json
+from sfumato.cli.console import SettingsError, number, say, say_json
 from sfumato.cli.parse import parse
 
 
@@ -150,7 +150,7 @@ def _read(path: Path) -> acc.Event:
     try:
         return acc.event_from_json(value)
     except InputError as error:
-        raise InputError(f"--event {path}: {error}") from None
+        raise SettingsError(f"--event {path}: {error}") from None
 
 
 def _show(

@@ -1,5 +1,9 @@
-"""`sfumato embed`: a trained model and a data set → a Parquet file of embeddings, in constant memory."""
+"""`sfumato embed`: a trained model and a data set → a Parquet file of embeddings, in constant memory.
 
+The file's metadata name the model that made it (`made_by.py`), so that nobody compares embeddings of two models.
+"""
+
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +15,13 @@ import tyro
 from torch import nn
 
 from sfumato.cli.console import bar, say, say_json
+from sfumato.cli.embeddings.made_by import made_by_run
 from sfumato.cli.options.backbones import check_device, rebuild
 from sfumato.cli.options.users import ReadingOptions
 from sfumato.cli.parquet import refuse_taken, write_tables
 from sfumato.cli.parse import CommonOptions, parse
 from sfumato.data import UserDataset
+from sfumato.data.readers.image_folder import LazyImages
 from sfumato.federated.tasks.recall import embed as embeddings
 from sfumato.runs import RunFolder
 
@@ -30,7 +36,8 @@ class EmbedOptions(ReadingOptions, CommonOptions):
         run: folder of a run, with its plan.json and model.safetensors.
         data: the records: anything that --data of the training commands takes.
         out: the Parquet file to write, which must not exist yet. Its columns are user, index (of the example within
-            the user), label, label_name (where classes have names) and embedding (of length 1).
+            the user), file (of a folder of pictures) or row (of other data, from 0), label, label_name (where classes
+            have names) and embedding (of length 1).
         batch_size: examples that the model reads at a time.
         device: cpu, cuda, or cuda:1.
     """
@@ -50,11 +57,13 @@ def embed(argv: Sequence[str]) -> int:
     folder = RunFolder(options.run)
     about_run: dict[str, Any] = folder.read_plan().get("about") or {}
     model = rebuild(about_run, folder.model).to(options.device)
-    height, width, channels = about_run["input_shape"]
+    made = made_by_run(folder, about_run)
+    height, width, channels = made.input_shape
     records = options.load(options.data, (height, width), channels)
     count = records.num_examples
     with bar("embedding") as progress:
-        write_tables(options.out, _tables(model, records, options, progress))
+        tables = _tables(model, records, options, progress)
+        write_tables(options.out, (each.replace_schema_metadata(made.metadata()) for each in tables))
     if options.json:
         say_json({"out": options.out, "examples": count, "users": len(records), "run": options.run})
     else:
@@ -91,6 +100,7 @@ def _table(
     columns = {
         "user": pa.array([records.user_ids[user] for user in users], pa.string()),
         "index": pa.array(index),
+        **_origin(records, users, index),
         "label": pa.array(labels),
     }
     if records.label_names is not None:
@@ -98,3 +108,15 @@ def _table(
     flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
     columns["embedding"] = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
     return pa.table(columns)
+
+
+def _origin(records: UserDataset, users: np.ndarray, index: np.ndarray) -> dict[str, pa.Array]:
+    """Where each example came from: a picture's file within its folder, or the number of its row."""
+    if records.class_map is not None:  # some of a user's rows are left out
+        return {}
+    base = users if records.chosen is None else records.chosen[users]
+    rows = np.asarray(records.offsets)[base] + index
+    if isinstance(records.inputs, LazyImages):
+        names = (os.fsencode(str(records.inputs.names[row])) for row in rows.tolist())
+        return {"file": pa.array([name.decode("utf-8", "backslashreplace") for name in names], pa.string())}
+    return {"row": pa.array(rows if records.places is None else records.places[rows], pa.int64())}

@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError
+from sfumato.cli.embeddings.made_by import MadeBy, made_by_told
 from sfumato.data.tables.open import is_table_file, open_source
 from sfumato.data.tables.source import Source
 from sfumato.metrics.nearest import directions
 
 USER, INDEX = "user", "index"
-ABOUT = (USER, INDEX, "label", "label_name")
+ABOUT = (USER, INDEX, "file", "row", "label", "label_name")
 """Columns that say what a row is, those that are there; the first has to be."""
 
 
@@ -30,6 +31,11 @@ class EmbeddingTable:
     source: Source
     column: str
     about: tuple[str, ...]
+
+    @property
+    def made_by(self) -> MadeBy | None:
+        """The model that made it; None where the file names none."""
+        return made_by_told(self.source.metadata)
 
     def vectors(self, rows: int) -> Iterator[np.ndarray]:
         """Unit rows, float32 [n, d], in blocks of at most so many."""

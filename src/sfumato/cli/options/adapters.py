@@ -46,7 +46,11 @@ def adapted(
     """
     rank, layers, dim = (told.get(name) for name in ("lora_rank", "lora_layers", "projection"))
     if rank is not None:
-        models.add_lora(model, rank=rank, layers=layers, generator=generator)
+        try:
+            models.add_lora(model, rank=rank, layers=layers, generator=generator)
+        except InputError as error:
+            said = f"--lora-rank {rank}" + ("" if layers is None else f" --lora-layers '{layers}'")
+            raise InputError(f"{said}: {error}") from None
     elif layers is not None:
         raise InputError("--lora-layers names layers for --lora-rank; give both, or leave it out")
     if dim is None:

@@ -13,6 +13,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.cli.console import say
 from sfumato.cli.options.adapters import AdapterOptions, adapted
+from sfumato.cli.options.untrained import refuse_untrained
 from sfumato.cli.own_model import is_own, own_model
 
 _DIMENSIONS = 128  # of an embedding, where nobody says
@@ -44,7 +45,15 @@ class ModelOptions(AdapterOptions):
     batch_norm: Literal["replace", "fold"] = "replace"
 
 
-def build(options: ModelOptions, input_shape: Sequence[int], seed: int | None, *, load: bool, quiet: bool) -> nn.Module:
+def build(
+    options: ModelOptions,
+    input_shape: Sequence[int],
+    seed: int | None,
+    *,
+    load: bool,
+    quiet: bool,
+    trainable: str = "all",
+) -> nn.Module:
     """The backbone at the start of a run.
 
     Args:
@@ -53,9 +62,11 @@ def build(options: ModelOptions, input_shape: Sequence[int], seed: int | None, *
         seed: of the run; None initialises at random.
         load: read the pretrained weights; not needed where a checkpoint replaces them.
         quiet: do not print what was loaded.
+        trainable: which of its parameters are trained.
 
     Raises:
-        InputError: an unknown name, data that are no pictures, or weights that do not fit.
+        InputError: an unknown name, data that are no pictures, weights that do not fit, or a layer that would stay at
+            random values beside them.
     """
     if options.model_options:
         raise InputError(f"--model-options is for models of texts and of ratings; leave it out for {options.model}")
@@ -71,22 +82,31 @@ def build(options: ModelOptions, input_shape: Sequence[int], seed: int | None, *
             normalisation=_normalisation(options.weights, options.batch_norm),
             generator=generator,
         )
-    if options.weights is not None and load:
-        _load(model, options, options.weights, input_shape, quiet=quiet)
-    return adapted(model, vars(options), input_shape, generator)
+    if options.weights is None or not load:
+        return adapted(model, vars(options), input_shape, generator)
+    fresh = _load(model, options, options.weights, input_shape, quiet=quiet)
+    whole = adapted(model, vars(options), input_shape, generator)
+    if whole is not model:  # behind a projection
+        fresh = [f"backbone.{name}" for name in fresh]
+        fresh += [name for name, _ in whole.named_parameters() if name.startswith("projection.")]
+    refuse_untrained(whole, fresh, trainable, options.weights, input_shape=input_shape)
+    return whole
 
 
-def _load(model: nn.Module, options: ModelOptions, weights: Path, input_shape: Sequence[int], *, quiet: bool) -> None:
-    """Fill a backbone with the weights to start from."""
+def _load(
+    model: nn.Module, options: ModelOptions, weights: Path, input_shape: Sequence[int], *, quiet: bool
+) -> list[str]:
+    """Fill a backbone with the weights to start from; gives the names of what they do not have."""
     if weights.suffix == ".safetensors" and models.read_metadata(weights):
         models.load_weights(model, weights)
         if not quiet:
             say(f"weights: all tensors of {weights}")
-        return
+        return []
     channels = "sum" if input_shape[-1] == 1 else "same"
     report = models.load_pretrained(model, weights, batch_norm=options.batch_norm, channels=channels)
     if not quiet:
         say(report.text())
+    return [*report.names("missing")]
 
 
 def first_weights(source: RandomSource) -> torch.Generator:

@@ -14,6 +14,7 @@ from sfumato._random import RandomSource
 from sfumato.cli.console import say
 from sfumato.cli.options.examples import LabelledDataOptions, read_examples
 from sfumato.cli.options.named_values import named_values
+from sfumato.cli.options.untrained import refuse_untrained
 from sfumato.cli.own_model import is_own, own_model
 from sfumato.data import ExampleDataset, to_tensor
 
@@ -52,6 +53,7 @@ def build_classifier(
     load: bool,
     quiet: bool,
     reading: LabelledDataOptions | None = None,
+    trainable: str = "all",
 ) -> nn.Module:
     """The classifier at the start of a run.
 
@@ -62,9 +64,11 @@ def build_classifier(
         load: read the pretrained weights; not needed where a checkpoint replaces them.
         quiet: do not print what was loaded.
         reading: how public inputs are read.
+        trainable: which parameters are trained.
 
     Raises:
-        InputError: an unknown name or option, data that the model does not read, or weights that do not fit.
+        InputError: an unknown name or option, data that the model does not read, weights that do not fit, or a layer
+            that would stay at random values beside them.
     """
     source = RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
     model = (
@@ -72,6 +76,7 @@ def build_classifier(
     )
     if options.pretrained is not None and load:
         fresh = models.transfer_weights(model, options.pretrained)
+        refuse_untrained(model, fresh, trainable, options.pretrained)
         if not quiet:
             say(f"weights: all tensors of {options.pretrained}" + (f" but {', '.join(fresh)}" if fresh else ""))
     return model

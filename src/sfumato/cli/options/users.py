@@ -2,6 +2,7 @@
 
 import dataclasses
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,6 +15,8 @@ from sfumato.cli.console import bar, say
 from sfumato.cli.options.ratings import RatingOptions
 from sfumato.cli.options.share import refuse_share
 from sfumato.data import Split, UncountedTexts, UserDataset
+
+_NAMED = 3  # people or classes in a warning
 
 PRIVATE = "private"
 """The vocabulary that the run counts itself."""
@@ -251,7 +254,7 @@ def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
     test = split.test if len(split.test) else None
     if options.test is not None:
         # Nothing but the size and the kind of pictures must agree, so the test data come to the training data's.
-        elsewhere = _like(whole, options).open(options.test)
+        elsewhere = _opened(_like(whole, options), options.test, "--test")
         test = elsewhere.users
         texts.append(elsewhere.texts)
         _tell_common(split.train, test, options)
@@ -262,8 +265,18 @@ def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
         validation=split.validation if len(split.validation) else None,
         test=test,
         texts=tuple(each for each in texts if each is not None),
-        negatives=None if options.negatives is None else _like(whole, options).open(options.negatives).users,
+        negatives=None
+        if options.negatives is None
+        else _opened(_like(whole, options), options.negatives, "--negatives").users,
     )
+
+
+def _opened(options: DataOptions, path: str, flag: str) -> Opened:
+    """What an option names, beside --data; what is wrong with it is told by the option's name."""
+    try:
+        return options.open(path)
+    except InputError as error:
+        raise InputError(f"{flag}: {error}") from None
 
 
 def _split(whole: UserDataset, options: DataOptions, share: float) -> Split:
@@ -292,20 +305,39 @@ def _like(whole: UserDataset, options: DataOptions) -> DataOptions:
 
 
 def _tell_common(train: UserDataset, test: UserDataset, options: DataOptions) -> None:
-    """Warn where the test has classes of the training data, as far as names tell."""
+    """Warn where the test has people or classes of the training data, as far as names tell."""
+    people = _common(train.user_ids, test.user_ids)
+    if people:
+        warnings.warn(
+            f"{len(people):,} users of {options.test} have the names of users who are trained on ({_first(people)}): "
+            "unless these are other people, nothing is measured on unseen ones; take them out of one of the two, or "
+            "keep people of --data back instead (--test-share)",
+            stacklevel=2,
+        )
     if train.label_names is None or test.label_names is None or train.of_sequences:
         return
     ours, theirs = (
         {names[int(label)] for label in part.classes_present().nonzero()[0]}
         for part, names in ((train, train.label_names), (test, test.label_names))
     )
-    common = sorted(ours & theirs)
+    common = sorted((ours & theirs).difference(people))  # where users are the classes, all is said
     if common:
         warnings.warn(
-            f"{len(common):,} classes of {options.test} are trained on ({common[0]}): recall is not on unseen "
-            "identities",
+            f"{len(common):,} classes of {options.test} are trained on ({_first(common)}): recall is not on unseen "
+            "identities; leave them out of one of the two where it should be",
             stacklevel=2,
         )
+
+
+def _common(ours: Sequence[str], theirs: Sequence[str]) -> list[str]:
+    """Names that are in both, sorted; the smaller list alone is held."""
+    small, large = sorted((ours, theirs), key=len)
+    held = set(small)
+    return sorted({name for name in large if name in held})
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
 
 
 def _describe(opened: Opened, split: Split, test: UserDataset | None, options: DataOptions, share: float) -> None:

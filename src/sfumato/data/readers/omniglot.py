@@ -128,6 +128,7 @@ def omniglot_npz(path: Path | str, users: OmniglotUser = "character", *, invert:
         num_classes=len(codes),
         label_names=Strings.from_list(names),
         label_groups=Strings.from_list(groups),
+        places=order,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from sfumato._check import InputError
-from sfumato.data.image_files import OnError
+from sfumato.data.image_files import SUFFIXES, OnError
 from sfumato.data.store.writer import refuse_full
 from sfumato.data.tables.cells import is_list, is_number, is_text, numbers
 from sfumato.data.tables.pictures import Pictures, is_picture
@@ -57,6 +57,9 @@ def input_columns(
             kinds = f"{len(found)} columns have pictures" if found else "no column has pictures"
             if taken and not found:
                 kinds = f"the pictures of {taken[0]} are the user or the label, and no other column has any"
+            paths = next((name for name in source.names if name not in others and _has_paths(source, name)), None)
+            if paths is not None and not found:
+                raise InputError(_no_paths(source, paths))
             several = "; rows that stand alone can have several columns by a schema (--schema FILE)"
             raise InputError(
                 f"{source.told}: {kinds}, so name the input: --input COLUMN or input=, of {source.has}"
@@ -70,6 +73,8 @@ def input_columns(
         source.refuse_absent("input", name)
         kind = source.kind(name)
         if is_text(kind) and tokenize is None:
+            if _has_paths(source, name):
+                raise InputError(_no_paths(source, name))
             raise InputError(
                 f"{source.told}: input={name!r} is text; say in Python how it becomes ids: tokenize=data.Tokenizer("
                 "vocabulary=32768, length=128), or a function from texts to lists of ids"
@@ -169,6 +174,23 @@ def read_inputs(
         in_place[places] = kept
         arrays = [_closed_up(array, np.flatnonzero(in_place)) for array in arrays]
     return Inputs(arrays=tuple(arrays), columns=tuple(map(tuple, columns)), kept=kept, notes=tuple(notes))
+
+
+def _has_paths(source: Source, name: str) -> bool:
+    """Whether a column's first text is the path of a picture."""
+    if not is_text(source.kind(name)):
+        return False
+    first = next(iter(source.blocks([name], 1)), None)
+    text = first[name][0].as_py() if first is not None and len(first[name]) else None
+    return isinstance(text, str) and Path(text).suffix.lower() in SUFFIXES
+
+
+def _no_paths(source: Source, name: str) -> str:
+    return (
+        f"{source.told}: {name!r} holds paths of pictures, and pictures are read from folders "
+        "(FOLDER/<user>/<picture>), from tar shards, or from a column of their bytes (.parquet); make one of these of "
+        "the files, or a store of such a folder by sfumato data pack"
+    )
 
 
 def _storage(kind: object) -> object:

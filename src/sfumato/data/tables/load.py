@@ -116,6 +116,7 @@ def from_table(
     dataset = replace(
         from_arrays(read.arrays[0], labels, owner, label_names=label_names, notes=notes),
         names=names,
+        places=order,
         assumptions=assumptions(tokenize) if tokenize is not None else (),
     )
     return dataset if store is None else write_store(dataset, store)

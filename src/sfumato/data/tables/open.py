@@ -171,6 +171,7 @@ def _parquet(path: Path, files: Sequence[Path]) -> Source:
         kind=lambda name: schema.field(name).type,
         read=read,
         classes=_classes(schema),
+        metadata=schema.metadata or {} if all(each.metadata == schema.metadata for each, _ in opened) else {},
     )
 
 

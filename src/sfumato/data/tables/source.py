@@ -28,6 +28,7 @@ class Source:
         read: gives some columns in blocks of at most so many rows.
         classes: names of the classes of columns that have some, as Hugging Face's do.
         place: what messages call a row.
+        metadata: what the file says beside its columns; empty where several files say different things.
     """
 
     told: str
@@ -37,6 +38,7 @@ class Source:
     read: Callable[[list[str], int], Iterable[pa.RecordBatch | pa.Table]]
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     place: Callable[[int], str] = position
+    metadata: Mapping[bytes, bytes] = field(default_factory=dict)
 
     def blocks(self, columns: Sequence[str], rows: int) -> Iterator[dict[str, pa.Array]]:
         """Some columns, in blocks of at most `rows` rows."""

@@ -75,6 +75,7 @@ def from_arrays(
     if users.dtype.kind in "US":
         users = as_text(users, "users")
     names, owner, counts = np.unique(users, return_inverse=True, return_counts=True)
+    order = None
     if (np.diff(owner) < 0).any():
         order = np.argsort(owner, kind="stable")
         inputs, labels = inputs[order], labels[order]
@@ -87,6 +88,7 @@ def from_arrays(
         label_names=label_names,
         label_groups=label_groups,
         notes=tuple(notes),
+        places=order,
     )
 
 

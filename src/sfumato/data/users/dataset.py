@@ -76,6 +76,7 @@ class UserDataset:
             None: they are read.
         item_names: the public names of the numbers in column 0 of inputs [examples, columns], such as those of films;
             or None.
+        places: int64 [examples], where each row of the whole stood in what was read; None where they are as they were.
     """
 
     inputs: UserRows
@@ -91,6 +92,7 @@ class UserDataset:
     notes: tuple[str, ...] = ()
     contents: Callable[[], str] | None = None
     item_names: Sequence[str] | None = None
+    places: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.inputs, np.ndarray) and self.inputs.flags.writeable:
@@ -363,6 +365,7 @@ class UserDataset:
             chosen=None,
             notes=(),
             contents=None,
+            places=None,
         )
 
     def fingerprint(self) -> str:

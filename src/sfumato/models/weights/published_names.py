@@ -42,7 +42,8 @@ class Naming:
     classifier: str
     why_dropped: str = "classifier of the file's labels"
     pixels: str = (
-        "published weights expect colours normalised by ImageNet's mean and standard deviation; sfumato feeds [-1, 1)"
+        "published weights expect colours normalised by ImageNet's mean and std, sfumato feeds [-1, 1); train the "
+        "first layer, too (--trainable with first), or normalise in a model of your own"
     )
 
 
@@ -74,11 +75,12 @@ def naming(model: nn.Module, names: Collection[str], where: str) -> Naming:
     else:
         raise InputError(
             "published weights can be mapped to a ResNet, a MobileNetV2, a SqueezeNet or a MobileFaceNet, not to "
-            f"{type(model).__name__}; load others with load_weights"
+            f"{type(model).__name__}; leave the weights out, or give the model.safetensors of a run of sfumato"
         )
     raise InputError(
         f"{where}: not the names of published weights of a {type(model).__name__}, "
-        f"found {some(sorted(names))}; use load_weights for weights that sfumato saved"
+        f"found {some(sorted(names))}; give published weights of it, or the model.safetensors of a run of sfumato as "
+        "it was written (load_weights in Python)"
     )
 
 

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from sfumato._check import InputError, first_line
+from sfumato._check import InputError
 from sfumato.models import Part, Stage, refuse_batch_norm, refuse_no_values, stages_of, trainable_parameters
+from sfumato.models.check import tried_on
 from sfumato.models.layers.public_batch_norm import public_inputs_of
 from sfumato.per_example.same_values import same_values
 from sfumato.training.attributes import Attributes
@@ -173,14 +174,8 @@ def _frozen(whole: nn.Module, stages: Sequence[Stage], trained: dict[int, str], 
 def _refuse_not_the_sum(whole: nn.Module, stages: Sequence[Stage], inputs: Tensor) -> None:
     """Refuse stages that do not compute in turn what the model computes."""
     tried = copied(whole).eval()
+    wanted = tried_on(tried, inputs.clone())
     with torch.no_grad():
-        try:
-            wanted = tried(inputs.clone())
-        except (RuntimeError, IndexError) as error:
-            raise InputError(
-                f"the model does not take inputs of shape {tuple(inputs.shape[1:])} ({first_line(error)}); "
-                "build it for this shape, or resize the data"
-            ) from None
         found = Part(tried, stages)(inputs.clone())
     if not _alike(found, wanted):
         raise InputError(

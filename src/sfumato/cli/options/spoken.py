@@ -1,0 +1,33 @@
+"""Messages of the library in the words of the command line: `clip_norm=2` is `--clip-norm 2` there.
+
+What refuses a number does not know who gave it. Names of several words that are options of the command are told as
+such; what stands in quotes, in a path or in a call of Python is left alone.
+
+>>> spoken("lower clients_per_round, or use head_classes=global", ["clients_per_round", "head_classes", "rounds"])
+'lower --clients-per-round, or use --head-classes global'
+>>> spoken("leave out prefix_cache (--prefix-cache)", ["prefix_cache"])
+'leave out --prefix-cache'
+>>> spoken("runs/clip_norm.json and 'clip_norm' and models.fit(clip_norm=2)", ["clip_norm"])
+"runs/clip_norm.json and 'clip_norm' and models.fit(clip_norm=2)"
+"""
+
+import re
+from collections.abc import Collection
+
+_TWICE = re.compile(r"(--[a-z-]+) \(\1\)")
+
+
+def spoken(message: str, names: Collection[str]) -> str:
+    """A message with options in the place of fields.
+
+    Args:
+        message: as the library says it.
+        names: of the command's fields; those of one word stay, for they are words.
+    """
+    fields = sorted((re.escape(name) for name in names if "_" in name), key=len, reverse=True)
+    if not fields:
+        return message
+    before, after = r"(?<![\w./\\'\"=-])(?<!\w\()", r"(?:(=)(?=[\w\"'-])|(?![\w./\\'\"=-])|(?=\.(?:\s|$)))"
+    found = re.compile(f"{before}({'|'.join(fields)}){after}")
+    said = found.sub(lambda match: f"--{match[1].replace('_', '-')}{' ' if match[2] else ''}", message)
+    return _TWICE.sub(r"\1", said)
