@@ -4,8 +4,9 @@ The same seed gives the same records, and more of them begin with those of fewer
 Several threads make a block each; that changes nothing about the records.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
@@ -14,7 +15,7 @@ from sfumato._one_thread import one_thread_each
 from sfumato._random import RandomSource
 from sfumato.data.ehr.dataset import EHRDataset
 
-BLOCK = 2_000
+BLOCK = 4_000
 """Patients that are generated side by side."""
 
 Made = Callable[[int, int, torch.Generator], EHRDataset]
@@ -49,13 +50,26 @@ def _blocks(
         with torch.inference_mode():
             return made(first, min(block, count - first), generator)
 
-    firsts, threads = range(0, count, block), torch.get_num_threads()
-    with ThreadPoolExecutor(threads) as workers:
-        for start in range(0, len(firsts), threads):
-            if progress is not None:
-                progress(firsts[start], count)
-            with one_thread_each():
-                blocks = list(workers.map(one, firsts[start : start + threads]))
-            yield from blocks
+    # A block that is done waits while others are made and the one before it is used: threads + 1 blocks at the most.
+    threads, waiting = torch.get_num_threads(), deque[tuple[int, Future[EHRDataset]]]()
+    with one_thread_each(), ThreadPoolExecutor(threads) as workers:
+        try:
+            for first in range(0, count, block):
+                waiting.append((first, workers.submit(one, first)))
+                if len(waiting) > threads:
+                    yield _next(waiting, count, progress)
+            while waiting:
+                yield _next(waiting, count, progress)
+        finally:
+            workers.shutdown(cancel_futures=True)
     if progress is not None:
         progress(count, count)
+
+
+def _next(
+    waiting: deque[tuple[int, Future[EHRDataset]]], count: int, progress: Callable[[int, int], None] | None
+) -> EHRDataset:
+    first, made = waiting.popleft()
+    if progress is not None:
+        progress(first, count)
+    return made.result()
