@@ -228,7 +228,7 @@ def test_what_is_there_comes_to_what_the_outline_says(patients, small):
     with torch.inference_mode():
         latent = made.networks.drawn(500, generator)
         statics = made.teller.statics(latent, generator)
-        visits = made.teller.visits(latent, statics, generator)
+        visits = made.teller.visits(latent, statics, made.teller.static_values(statics), generator)
     drawn, _ = aims(made.teller.static_values(statics)[:, 1:-ADDED], data.schema, visits.lengths)
     starts = np.cumsum([0, *visits.lengths[:-1]])
     told = np.add.reduceat(visits.rows.seen[:, 1].numpy(), starts)

@@ -136,7 +136,7 @@ class Synthesizer:
         def draw(size: int) -> tuple[tuple[Tensor, RowsDrawn], np.ndarray, np.ndarray]:
             latent = self.networks.drawn(size, generator)
             statics = self.teller.statics(latent, generator)
-            return (latent, statics), *self._static_columns(statics)
+            return (latent, statics), self._columns_of(self.teller.static_values(statics)), statics.codes.numpy()
 
         found = [(*drawn, torch.from_numpy(places)) for drawn, places in given.kept(count, draw)]
         return (
@@ -144,18 +144,18 @@ class Synthesizer:
             RowsDrawn.together([statics.at(places) for _, statics, places in found]),
         )
 
-    def _static_columns(self, statics: RowsDrawn) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers and codes of the static columns, NaN and -1 for missing."""
-        return self.teller.static_values(statics)[:, : len(self.scales.schema.static_numeric)], statics.codes.numpy()
+    def _columns_of(self, values: np.ndarray) -> np.ndarray:
+        """Numbers of the static columns, without what was added to them."""
+        return values[:, : len(self.scales.schema.static_numeric)]
 
     def _records(self, latent: Tensor, statics: RowsDrawn, generator: torch.Generator, first: int) -> EHRDataset:
-        visits = self.teller.visits(latent, statics, generator)
-        numbers, codes = self._static_columns(statics)
+        values = self.teller.static_values(statics)
+        visits = self.teller.visits(latent, statics, values, generator)
         return EHRDataset(
             schema=self.scales.schema,
             ids=tuple(f"synthetic-{first + place + 1:06}" for place in range(len(latent))),
-            static_numbers=numbers,
-            static_codes=codes,
+            static_numbers=self._columns_of(values),
+            static_codes=statics.codes.numpy(),
             offsets=np.concatenate([[0], np.cumsum(visits.lengths)]),
             times=visits.times,
             numbers=self.teller.values(visits.rows),
@@ -240,7 +240,8 @@ def _trial(teller: Teller, networks: Networks, generator: torch.Generator, count
     """Records to calibrate on."""
     with torch.inference_mode():
         latent = networks.drawn(count, generator)
-        return teller.visits(latent, teller.statics(latent, generator), generator)
+        statics = teller.statics(latent, generator)
+        return teller.visits(latent, statics, teller.static_values(statics), generator)
 
 
 def _error(teller: Teller, visits: VisitsDrawn) -> float:

@@ -95,9 +95,9 @@ class Teller:
             self.codec.static_rows, body, None, self.static, self.static_calibration, generator, may_be_empty=True
         )
 
-    def visits(self, latent: Tensor, statics: RowsDrawn, generator: torch.Generator) -> VisitsDrawn:
-        """All visits of latent vectors [n, latent] whose static columns were drawn."""
-        values, scales = self.static_values(statics), self.scales
+    def visits(self, latent: Tensor, statics: RowsDrawn, values: np.ndarray, generator: torch.Generator) -> VisitsDrawn:
+        """All visits of latent vectors [n, latent] whose static columns were drawn, and `static_values` of these."""
+        scales = self.scales
         spans = Spans.of(
             *values[:, [VISITS, START, END]].T,
             horizon=scales.horizon,
@@ -131,9 +131,10 @@ class Teller:
             scores_of(self.scales.temporal, parts[:, :, 2 + at], inside[at], stochastic=stochastic) for at in range(3)
         ]
         wanted = np.stack([parts[:, :, 1], *ends], axis=2)
-        raw, seen = visits.rows.raw.double().numpy(), visits.rows.seen.numpy() > 0
-        moved = [brought(raw[:, at], seen[:, at], starts, wanted[:, at]) for at in range(columns)]
-        return replace(visits, rows=replace(visits.rows, raw=torch.from_numpy(np.stack(moved, axis=1)).float()))
+        # column by column in memory, as they are moved and then given in their units
+        raw, seen = visits.rows.raw.T.double().contiguous().numpy(), visits.rows.seen.T.contiguous().numpy() > 0
+        moved = np.stack([brought(raw[at], seen[at], starts, wanted[:, at]) for at in range(columns)])
+        return replace(visits, rows=replace(visits.rows, raw=torch.from_numpy(moved).float().T))
 
     def _opened(self, latent: Tensor, statics: RowsDrawn, order: Tensor) -> Opened:
         numbers = statics.raw.shape[1]
@@ -152,12 +153,13 @@ class Teller:
     def _values(
         self, scales: Sequence[Normaliser | MinMax], calibration: RowCalibration, rows: RowsDrawn
     ) -> np.ndarray:
-        found = np.full(rows.raw.shape, np.nan)
+        found = np.full(rows.raw.T.shape, np.nan)
+        seen, raw = rows.seen.T.contiguous(), rows.raw.T.contiguous()
         for place, scale in enumerate(scales):
-            there = torch.nonzero(rows.seen[:, place]).squeeze(1)
-            scores = calibration.mapped(rows.raw[there, place], place)
-            found[there.numpy(), place] = scale.inverse(self.scales.numbers(scores.numpy()))
-        return found
+            there = torch.nonzero(seen[place]).squeeze(1)
+            scores = calibration.mapped(raw[place, there], place)
+            found[place, there.numpy()] = scale.inverse(self.scales.numbers(scores.numpy()))
+        return found.T
 
     def _rows(
         self,
