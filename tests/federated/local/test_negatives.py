@@ -205,7 +205,7 @@ def test_a_run_goes_on_with_the_same_negatives_only(tmp_path) -> None:
     model = Scaled()
     whole = plan.fit(model, users, negatives=public()).model.state_dict()
     plan.fit(model, users, negatives=public(), out=tmp_path / "run", callbacks=[Halt()])
-    with pytest.raises(InputError, match="data"):
+    with pytest.raises(InputError, match="the negatives differ"):
         plan.fit(model, users, negatives=public(each=5), out=tmp_path / "run", resume=True)
     resumed = plan.fit(model, users, negatives=public(), out=tmp_path / "run", resume=True).model.state_dict()
     assert torch.equal(resumed["linear.weight"], whole["linear.weight"])
