@@ -62,8 +62,7 @@ def main(
     out = options.out / ("quick" if options.quick else "full")
 
     def place(method: str, seed: int) -> Path:
-        kept = "".join(c if c.isalnum() or c in "-." else "-" for c in method.lower())
-        return out / f"{kept}-{seed}"
+        return place_in(out, method, seed)
 
     if options.cell:
         method, seed = options.cell[0], int(options.cell[1])
@@ -96,6 +95,12 @@ def main(
     width = max(len(row["method"]) for row in rows)
     for row in rows:
         print(f"{row['method']:{width}} {row['mean']:.4f} ± {row['std']:.4f}   ε {row['epsilon']}")
+
+
+def place_in(out: Path, method: str, seed: int) -> Path:
+    """The run folder of a cell, among those of a table."""
+    kept = "".join(c if c.isalnum() or c in "-." else "-" for c in method.lower())
+    return out / f"{kept}-{seed}"
 
 
 def mean_and_std(values: Sequence[float]) -> dict[str, float]:

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import jinja2
 import numpy as np
+from cells import place_in
 from faces import Faces, Residual, faces, pictures
 from run import FAR, embedded, rows
 from safetensors.torch import load_file
@@ -102,8 +103,7 @@ def trained(runs: Path) -> dict[str, nn.Module]:
     """The models with seed 0 that there are, in the table's order."""
     found = {}
     for method in rows():
-        name = "".join(c if c.isalnum() or c in "-." else "-" for c in method.lower())
-        file = runs / f"{name}-0" / "model.safetensors"
+        file = place_in(runs, method, 0) / "model.safetensors"
         if file.exists():
             model = Residual()
             model.load_state_dict(load_file(file), strict=False)
