@@ -113,8 +113,8 @@ class LocalContribution(Contribution):
 
         def train(trainer: ClientTrainer | BatchedTrainer, part: Cohort, memory: Tensor | None = None) -> ClippedSum:
             trainer.trained.model.train()
-            if self.local.reconstruction is not None and self.clients_at_once > 1:  # who takes as many steps together
-                part = part.take(np.argsort(self.users.sizes[part.units], kind="stable"))
+            if self.clients_at_once > 1:  # who takes as many steps together
+                part = part.take(np.argsort(self._sizes(part), kind="stable"))
             share = ClippedSum(bound, clip_norm, self.trained.layout, device=theta.device, out=memory)
             for start in range(0, len(part), self.clients_at_once):
                 chunk = part.take(slice(start, start + self.clients_at_once))
@@ -125,17 +125,23 @@ class LocalContribution(Contribution):
                 if isinstance(trainer, ClientTrainer):
                     delta, loss, examples = trainer.delta(theta, clients, seeds[0])
                     share.add(delta)
-                else:
-                    deltas, losses, examples = trainer.deltas(theta, clients, seeds)
+                    forget(trainer.trained)
+                    share.tally.add(loss=loss, examples=examples)
+                    continue
+                for places in trainer.alike(clients):
+                    some, theirs = clients.of(places), [seeds[place] for place in places.tolist()]
+                    deltas, losses, examples = trainer.deltas(theta, some, theirs)
                     if isinstance(deltas, Tensor):
                         share.add_rows(deltas)
                     else:
                         deltas.add_to(share)
-                    loss = losses.sum()
-                trainer.trained.put_back()
-                trainer.trained.forget()  # what no check before the first round could see begins later
-                share.tally.add(loss=loss, examples=examples)
+                    forget(trainer.trained)
+                    share.tally.add(loss=losses.sum(), examples=examples)
             return share
+
+        def forget(trained: Trainable) -> None:  # what no check before the first round could see begins later
+            trained.put_back()
+            trained.forget()
 
         count = len(self._trainers)
         if count == 1:
@@ -149,6 +155,11 @@ class LocalContribution(Contribution):
         for share in shares[1:]:
             shares[0].merge(share)
         return shares[0]
+
+    def _sizes(self, cohort: Cohort) -> np.ndarray:
+        """Examples of each contributor, int64 [contributors]."""
+        ends = np.concatenate([[0], np.cumsum(self.users.sizes[cohort.units])])
+        return np.diff(ends[cohort.offsets])
 
     def fingerprint(self) -> str:
         """Digest of the shapes of all parameters and buffers, and of the data."""

@@ -12,6 +12,11 @@ then never comes to lie where an operation on many of them takes another path. S
 last bit whoever shares its batch, if batches have a size and no weight that differs from client to client is in a
 product of matrices: how such a product rounds depends on where it lies in memory, and a client's delta then changes by
 about 1e-7 of itself.
+
+A model that mixes the rows of a batch meets a client's padding, too. So only clients whose batches are padded to one
+width, which follows from their own numbers of examples, share an operation (`alike`): the others there decide nothing
+of what a client's rows are mixed with. And the model computes on a copy of the weights to start from: what it writes
+into them is seen, and never reaches those that are released.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,10 +30,11 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from sfumato._check import InputError, first_line
 from sfumato.federated.local.heads import glorot_head, with_means
-from sfumato.federated.local.phases import Phase
+from sfumato.federated.local.phases import Phase, counts_of_examples
 from sfumato.federated.local.row_tables import OTHER_ROWS, PartDeltas, RowCopies, row_tables_of
-from sfumato.federated.local.steps import Steps
+from sfumato.federated.local.steps import Steps, widths
 from sfumato.federated.local.work import ClientData, LocalTraining, head_generator, pieces
+from sfumato.per_example.same_values import same_values
 from sfumato.per_example.workspace import Workspace
 from sfumato.training.dropout import seed_dropout
 from sfumato.training.trainable import Trainable
@@ -50,18 +56,34 @@ class BatchedTrainer:
         self._tables = {} if local.momentum else row_tables_of(trained)
         self._space = Workspace()
 
+    def alike(self, clients: ClientData) -> list[np.ndarray]:
+        """Places of the clients who may share an operation, int64 [n] of each group, in their order within it."""
+        sizes, rule = np.diff(clients.offsets), self.local.reconstruction
+        phases = self.local.phases
+        each = np.stack([widths(counts_of_examples(phase, sizes, rule), phase.batch_size) for phase in phases], axis=1)
+        found, group = np.unique(each, axis=0, return_inverse=True)
+        return [np.flatnonzero(group.reshape(-1) == number) for number in range(len(found))]
+
     def deltas(
         self, theta: Tensor, clients: ClientData, seeds: Sequence[int]
     ) -> tuple[Tensor | PartDeltas, Tensor, int]:
-        """Train all clients from `theta`, float [size].
+        """Train all clients from `theta`, float [size]; they should be `alike`.
 
         Returns:
             Δ float [clients, size], or its parts where the model has tables of rows, valid until the next call; the
             mean loss of each client's steps, [clients]; processed examples.
+
+        Raises:
+            InputError: the model wrote into its weights.
         """
         work = self._work(theta, clients, seeds)
         for phase in self.local.phases:
             work.run(phase)
+        if not same_values(self.trained.vector, theta):
+            raise InputError(
+                "the model writes into its weights while it computes, so a client's delta would change with the others "
+                "beside it; let forward leave them as they are, or use clients_at_once=1"
+            )
         return work.deltas(), work.losses(), work.examples
 
     def own_parts(
@@ -85,6 +107,7 @@ class BatchedTrainer:
             return vmap(one)(list(own), inputs)
 
     def _work(self, theta: Tensor, clients: ClientData, seeds: Sequence[int]) -> "_Work":
+        self.trained.load(theta)
         self.trained.follow(theta)  # nothing refreshes statistics of public inputs within vmap
         seed_dropout(seeds[0], theta.device)
         count = len(clients)
@@ -112,7 +135,7 @@ class _Work:
         self._theta, self._clients, self._seeds, self._count = theta, clients, seeds, count
         self._classes = torch.from_numpy(clients.classes).to(theta.device)
         self._names = list(self._trained.layout.names)
-        self._views = self._trained.views(theta)
+        self._views = self._trained.views(self._trained.vector)  # and never those of theta
         self._stack: Tensor | None = None
         self._dense: list[Tensor] = []
         self._copies: dict[int, RowCopies] = {}
@@ -310,7 +333,7 @@ def _one_by_one_told() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if "vmap" not in str(error):
+        if "vmap" not in str(error) and "grad (vjp" not in str(error):
             raise
         raise InputError(
             f"the model cannot train several clients at once ({first_line(error)}); use clients_at_once=1"

@@ -69,6 +69,25 @@ def orders_of_examples(
     return parts[order + np.repeat(starts, counts)], counts
 
 
+def counts_of_examples(phase: Phase, sizes: np.ndarray, rule: Reconstruction | None = None) -> np.ndarray:
+    """How many examples each client processes in a phase, int64 [clients]; arguments as for `orders_of_examples`."""
+    if phase.records != "all":
+        assert rule is not None
+        first = rule.supports(sizes)
+        sizes = first if phase.records == "support" else sizes - first
+    counts = sizes * _passes(phase, sizes)
+    least, most = phase.passed_over, counts.max(initial=0) if phase.most is None else phase.most
+    return np.clip(counts, least, max(least, most)) - least
+
+
+def _passes(phase: Phase, sizes: np.ndarray) -> np.ndarray:
+    """How often each client goes over its examples, before any cap."""
+    if phase.epochs is not None:
+        return np.full(len(sizes), phase.epochs)
+    assert phase.most is not None
+    return -(-phase.most // np.maximum(1, sizes)) * (sizes > 0)
+
+
 def _divided(records: Records, sizes: np.ndarray, seeds: np.ndarray, rule: Reconstruction) -> np.ndarray:
     """Numbers of the examples of each client's support or of the rest, ascending, one client after the other."""
     client = np.repeat(np.arange(len(sizes)), sizes)
@@ -85,11 +104,7 @@ def _divided(records: Records, sizes: np.ndarray, seeds: np.ndarray, rule: Recon
 
 def _order(phase: Phase, sizes: np.ndarray, seeds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The order of all of these examples, epoch by epoch."""
-    if phase.epochs is None:
-        assert phase.most is not None
-        passes = -(-phase.most // np.maximum(1, sizes)) * (sizes > 0)
-    else:
-        passes = np.full(len(sizes), phase.epochs)
+    passes = _passes(phase, sizes)
     owner = np.repeat(np.arange(len(sizes)), passes)  # of each epoch
     epochs = sizes[owner]  # one entry an epoch of a client
     ends = np.cumsum(epochs)

@@ -1,4 +1,11 @@
-"""The batches of several clients in a phase, padded to one size: which examples each holds."""
+"""The batches of several clients in a phase, padded to one size: which examples each holds.
+
+To what size a client's batches are padded follows from its own number of examples, where clients of one `width` alone
+share an operation: so padding tells no client who else is there, whatever a model makes of it.
+
+>>> widths(np.array([0, 1, 20, 21, 33, 500]), 32).tolist(), widths(np.array([20, 500]), None).tolist()
+([0, 1, 20, 24, 64, 64], [20, 512])
+"""
 
 import numpy as np
 import torch
@@ -7,6 +14,26 @@ from torch import Tensor
 from sfumato.federated.local.phases import Phase, orders_of_examples
 from sfumato.federated.local.reconstruction import Reconstruction
 from sfumato.federated.local.work import ClientData
+
+_FINE = 4  # widths between one power of two and the next
+
+
+def widths(counts: np.ndarray, batch_size: int | None) -> np.ndarray:
+    """Which clients may share an operation without one's padding telling of another: those of one width.
+
+    Args:
+        counts: int64 [clients], examples that each processes in a phase.
+        batch_size: examples a step; None takes all at once.
+
+    Returns:
+        int64 [clients]: the size of a client's only batch with its padding; all who take several steps, each padded to
+        `batch_size`, have twice that; 0 for nothing to do.
+    """
+    grain = np.maximum(1, (1 << np.log2(np.maximum(1, counts)).astype(np.int64)) // _FINE)
+    rounded = -(-counts // grain) * grain
+    if batch_size is None:
+        return rounded
+    return np.where(counts > batch_size, 2 * batch_size, np.minimum(rounded, batch_size))
 
 
 class Steps:
@@ -27,7 +54,9 @@ class Steps:
 
     def __init__(self, clients: ClientData, phase: Phase, rule: Reconstruction | None, seeds: np.ndarray) -> None:
         order, counts = orders_of_examples(phase, np.diff(clients.offsets), seeds, rule)
-        longest = int(counts.max(initial=0))
+        longest = int(widths(counts, phase.batch_size).max(initial=0))
+        if phase.batch_size is not None and longest > phase.batch_size:
+            longest = -(-int(counts.max()) // phase.batch_size) * phase.batch_size
         self._clients, self._size = clients, phase.batch_size or max(1, longest)
         self._empty = torch.from_numpy(counts == 0)
         self.present = np.arange(longest) < counts[:, None]

@@ -137,6 +137,15 @@ class ClientData:
     def __len__(self) -> int:
         return len(self.classes)
 
+    def of(self, clients: np.ndarray) -> "ClientData":
+        """Some of the clients, by their places, in the order asked for."""
+        if np.array_equal(clients, np.arange(len(self))):
+            return self
+        sizes = np.diff(self.offsets)[clients]
+        ends = np.cumsum(sizes)
+        rows = np.arange(int(sizes.sum())) + np.repeat(self.offsets[:-1][clients] - (ends - sizes), sizes)
+        return ClientData(self.inputs[rows], self.labels[rows], np.concatenate([[0], ends]), self.classes[clients])
+
     def take(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
         """Inputs as a tensor and labels of the examples at these rows."""
         return to_tensor(self.inputs[rows]), torch.from_numpy(self.labels[rows])
