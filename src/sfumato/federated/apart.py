@@ -5,11 +5,12 @@ very different sizes are trained for a few steps, on fresh copies of the model:
 
 - alone, each on a copy of its own, and again one after the other on one copy: the deltas must be the same to the last
   bit (on a GPU to round-off), or the model remembers what it has seen;
-- with several clients in a batched operation, in company and alone: the same to round-off, or the padding to the
-  longest of them reaches the others. A model or a loss that mixes the examples of one client is no harm where clients
-  are trained one by one.
+- with several clients in a batched operation, in company, alone and one by one: the same to round-off, or padding and
+  company reach the examples. A model or a loss that mixes the examples of one client is no harm where clients are
+  trained one by one.
 
-Not seen is what begins only later, or with other records.
+Not seen is what begins only later, or with other records. Of that, what mixes a client's examples with its padding moves
+this client's delta alone: padding follows from the client's own examples (`local.batched`).
 """
 
 from collections.abc import Callable, Sequence
@@ -78,7 +79,7 @@ class Apart:
                 )
 
     def refuse_shared_batch(self) -> None:
-        """Refuse a model whose delta for a client changes with the others in one batched operation.
+        """Refuse a model whose delta for a client changes with its padding or its company in one batched operation.
 
         Dropout is off, as it meets other draws in company; what else draws cannot be compared, and is refused.
 
@@ -87,25 +88,21 @@ class Apart:
         """
         trainer = self._trainer(self._local)
         _without_dropout(trainer.trained.model)
-        alone = [self._deltas(trainer, [index])[0] for index in range(len(self._clients))]
-        self._refuse_other_rows(trainer, alone)
-        everybody = list(range(len(self._clients)))
-        for order in (everybody, everybody[::-1]):
-            together = self._deltas(trainer, order)
-            if not all(_close(delta, alone[index]) for delta, index in zip(together, order, strict=True)):
-                raise InputError(
-                    "with clients_at_once > 1 clients share a batch that is padded to the longest of them, and this "
-                    "model's delta for one client changes with the others there (something mixes the examples of a "
-                    "batch, or draws random numbers); use clients_at_once=1"
-                )
-
-    def _refuse_other_rows(self, trainer: Trainer, alone: list[Tensor]) -> None:
-        """Refuse a model whose tables of rows are not what it says of them."""
-        if not row_tables_of(trainer.trained):
-            return
-        single = ClientTrainer(self._local, trainer.trained)
-        if not all(_close(self._deltas(single, [index])[0], delta) for index, delta in enumerate(alone)):
+        single, everybody = ClientTrainer(self._local, trainer.trained), list(range(len(self._clients)))
+        alone = [self._deltas(trainer, [index])[0] for index in everybody]
+        one_by_one = [self._deltas(single, [index])[0] for index in everybody]
+        orders = (everybody, everybody[::-1])
+        together = [dict(zip(order, self._deltas(trainer, order), strict=True)) for order in orders]
+        tables = bool(row_tables_of(trainer.trained))
+        if tables and not all(map(_close, one_by_one, alone)):
             raise InputError(OTHER_ROWS)
+        for found in (one_by_one, *together):
+            if not all(_close(found[index], alone[index]) for index in everybody):
+                raise InputError(
+                    "with clients_at_once > 1 a client's batches are padded, and clients share an operation; this "
+                    "model's delta for one client changes with that (something mixes the examples of a batch, or "
+                    "draws random numbers); use clients_at_once=1"
+                )
 
     def _deltas(self, trainer: Trainer, indices: list[int]) -> list[Tensor]:
         """Of some clients in one operation, from the weights that all begin with."""

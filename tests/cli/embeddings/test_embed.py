@@ -38,6 +38,13 @@ def test_the_file_holds_what_the_model_says(sfumato, people: Path, finished: Pat
     np.testing.assert_allclose(vectors, expected, atol=1e-6)
 
 
+def test_embeddings_and_neighbours_are_for_their_owner_alone(sfumato, people: Path, finished: Path, tmp_path: Path):
+    out, found = tmp_path / "people.parquet", tmp_path / "found.parquet"
+    assert sfumato("embed", finished, people, "--out", out).code == 0
+    assert sfumato("search", out, "--query", out, "--out", found).code == 0
+    assert [path.stat().st_mode & 0o077 for path in (out, found)] == [0, 0]
+
+
 def test_rows_of_a_table_and_of_arrays_are_told_by_their_number(sfumato, finished: Path, tmp_path: Path):
     pixels, who = np.arange(4 * 144, dtype=np.uint8).reshape(4, 12, 12), ["bo", "al", "bo", "al"]
     files = [io.BytesIO() for _ in who]

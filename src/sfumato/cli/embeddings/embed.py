@@ -63,7 +63,7 @@ def embed(argv: Sequence[str]) -> int:
     count = records.num_examples
     with bar("embedding") as progress:
         tables = _tables(model, records, options, progress)
-        write_tables(options.out, (each.replace_schema_metadata(made.metadata()) for each in tables))
+        write_tables(options.out, (each.replace_schema_metadata(made.metadata()) for each in tables), private=True)
     if options.json:
         say_json({"out": options.out, "examples": count, "users": len(records), "run": options.run})
     else:

@@ -96,7 +96,7 @@ def search(argv: Sequence[str]) -> int:
     with bar("searching") as progress:
         answers = _answers(options, gallery, queries.blocks, lambda done: progress(done, count))
         if options.out is not None:
-            write_tables(options.out, _watched(answers, shown))
+            write_tables(options.out, _watched(answers, shown), private=True)
         else:
             for answer in answers:
                 _keep(answer, shown, every=options.json)
