@@ -9,8 +9,8 @@ very different sizes are trained for a few steps, on fresh copies of the model:
   company reach the examples. A model or a loss that mixes the examples of one client is no harm where clients are
   trained one by one.
 
-Not seen is what begins only later, or with other records. Of that, what mixes a client's examples with its padding moves
-this client's delta alone: padding follows from the client's own examples (`local.batched`).
+Not seen is what begins only later, or with other records. Of that, what mixes a client's examples with its padding
+moves this client's delta alone: padding follows from the client's own examples (`local.batched`).
 """
 
 from collections.abc import Callable, Sequence
