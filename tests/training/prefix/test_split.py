@@ -1,11 +1,14 @@
 """A model is cut before the first trained stage, and what lies before must be a fixed function of one record."""
 
+import functools
+
 import pytest
 import torch
 from torch import nn
 
 from sfumato import models
 from sfumato._check import InputError
+from sfumato.training.prefix.reached import holds_more
 from sfumato.training.prefix.split import split
 
 INPUTS = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -136,7 +139,33 @@ class Bare(nn.Module):
         return (models.Stage("conv", ("conv",)), models.Stage("flat", (), lambda x: x.flatten(1)))
 
 
+class Undeclared(nn.Module):
+    """Its last stage computes with the network that told it, and keeps what it sees there."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(1, 2, 3), nn.LazyLinear(3)
+        self.register_buffer("seen", torch.zeros(()))
+        self(INPUTS)
+
+    def forward(self, x):
+        return self.kept(self.last(self.conv(x).flatten(1)))
+
+    def kept(self, x):
+        if x.requires_grad:
+            self.seen.add_(x.detach().sum())
+        return x
+
+    def stages(self):
+        return (
+            models.Stage("conv", ("conv",)),
+            models.Stage("last", ("last",), lambda x, last: last(x.flatten(1))),
+            models.Stage("kept", (), lambda x: self.kept(x)),
+        )
+
+
 REFUSED = {
+    "undeclared": (Undeclared(), "last", "the stage kept of this Undeclared computes with modules or tensors"),
     "everything trained": (network(nn.Conv2d(1, 4, 3)), "all", r"nothing is frozen before.*0\.weight.*last_blocks:2"),
     "batch norm": (network(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)), "last", "BatchNorm2d.*couples"),
     "mixed": (network(nn.Conv2d(1, 4, 3), Mixing()), "last", "for a record alone than for the same one among others"),
@@ -160,6 +189,45 @@ def test_what_cannot_be_cut_is_refused_and_says_why(name):
     with pytest.raises(InputError, match=message):
         split(model, trainable, INPUTS)
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+def test_a_stage_holds_no_network_behind_its_back():
+    layer, weight = nn.Linear(2, 2), torch.ones(2)
+
+    class Holder:
+        def __init__(self):
+            self.inner = layer
+
+        def run(self, x):
+            return self.inner(x)
+
+        def __call__(self, x):
+            return self.inner(x)
+
+    more = [
+        layer,
+        layer.forward,
+        Holder(),
+        Holder().run,
+        functools.partial(lambda x, by: by(x), by=layer),
+        lambda x, by=(layer,): by[0](x),
+        lambda x: x * weight,
+        lambda x: (lambda y: layer(y))(x),
+    ]
+    scale = 2.0
+    assert all(map(holds_more, more))
+    assert not any(map(holds_more, [lambda x, by: by(x), lambda x: x * scale, torch.relu, models.Stage("a").run]))
+
+
+def test_the_whole_is_put_together_from_what_it_was_when_it_was_cut():
+    found = split(network(nn.Conv2d(1, 4, 3)), "last", INPUTS)
+    before = {name: value.clone() for name, value in found.whole.state_dict().items()}
+    with torch.no_grad():
+        next(found.whole.parameters()).add_(1.0)
+    found.whole.late = "what a record left"
+    whole = found.joined(found.rest)
+    assert all(torch.equal(value, before[name]) for name, value in whole.state_dict().items())
+    assert not hasattr(whole, "late")
 
 
 def test_what_depends_on_what_was_seen_before_is_refused_or_not_kept():

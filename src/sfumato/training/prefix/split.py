@@ -27,6 +27,7 @@ from sfumato.models.layers.public_batch_norm import public_inputs_of
 from sfumato.per_example.same_values import same_values
 from sfumato.training.attributes import Attributes
 from sfumato.training.dropout import draws
+from sfumato.training.prefix.reached import holds_more
 from sfumato.training.trainable import copied
 
 _ROUND_OFF = 1e-4  # of the length of an output
@@ -54,8 +55,13 @@ class Split:
     _attributes: Attributes = field(repr=False)
 
     def joined(self, rest: nn.Module) -> nn.Module:
-        """The whole with the values of a trained copy of the rest, in evaluation mode."""
+        """The whole with the values of a trained copy of the rest, in evaluation mode; else as it was when split."""
+        self._attributes.put_back()
         model = copied(self.whole).to(next(iter(rest.state_dict().values())).device)
+        with torch.no_grad():
+            for name, tensor in _held(model).items():
+                if not same_values(tensor, self._tensors[name].to(tensor.device)):
+                    tensor.data = self._tensors[name].to(tensor.device, copy=True)
         model.load_state_dict({**model.state_dict(), **rest.state_dict()})
         return model.eval()
 
@@ -133,6 +139,7 @@ def split(model: nn.Module, trainable: str, inputs: Tensor) -> Split:
         )
     whole = copied(model).to(inputs.device)
     stages = stages_of(whole)
+    _refuse_undeclared(whole, stages)
     trained = {id(parameter): name for name, parameter in trainable_parameters(whole, trainable)}
     _refuse_not_the_sum(whole, stages, inputs)
     with torch.no_grad():
@@ -169,6 +176,17 @@ def _frozen(whole: nn.Module, stages: Sequence[Stage], trained: dict[int, str], 
             )
         return place
     raise InputError(f"no stage of this {type(whole).__name__} has a trained parameter; {_WITHOUT}")
+
+
+def _refuse_undeclared(whole: nn.Module, stages: Sequence[Stage]) -> None:
+    """Refuse stages that compute with more of the network than they say: it is not what is trained and put back."""
+    for stage in stages:
+        if holds_more(stage.run):
+            raise InputError(
+                f"the stage {stage.name} of this {type(whole).__name__} computes with modules or tensors that its "
+                "function holds itself, so a copy of it would share them; name them in its parts, and take them as "
+                f"arguments of run (lambda x, block: block(x)), or {_WITHOUT}"
+            )
 
 
 def _refuse_not_the_sum(whole: nn.Module, stages: Sequence[Stage], inputs: Tensor) -> None:
