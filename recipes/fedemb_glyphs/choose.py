@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from choosing import Choice, main
-from run import EPSILON, FEDAVG, FEDEMB, FOLDER, POPULATION
+from run import EPSILON, FEDAVG, FEDEMB, FOLDER, POPULATION, negatives
 
 from sfumato import models
 from sfumato.data import UserDataset, glyphs, split_users
@@ -16,6 +16,8 @@ Plan = FedEmb | FedAvg
 
 SMALL = {"clients_per_round": 115, "clip_norm": 0.03, "server_learning_rate": 40}
 CONVOLUTIONS = {"trainable": "conv.*"}
+COSINES = {"loss": "cosine", "loss_scale": 20.0, "head_start": "means", "head_lr_scale": 1}
+ALONE = {**COSINES, "users_per_client": 1, "clients_per_round": 1380, "negatives_per_client": 3}
 CHANGES: dict[str, tuple[Plan, dict]] = {
     "DP-FedEmb, 345 clients": (FEDEMB, {}),
     "DP-FedEmb, clip norm 0.03, server rate 20": (FEDEMB, {**SMALL, "server_learning_rate": 20}),
@@ -23,6 +25,13 @@ CHANGES: dict[str, tuple[Plan, dict]] = {
     "DP-FedEmb, clip norm 0.03, server rate 40, 16 rounds": (FEDEMB, {**SMALL, "rounds": 16}),
     "DP-FedEmb, clip norm 0.1, server rate 10": (FEDEMB, {**SMALL, "clip_norm": 0.1, "server_learning_rate": 10}),
     "DP-FedEmb, both convolutions": (FEDEMB, CONVOLUTIONS),
+    "DP-FedEmb, heads from means, cosine": (FEDEMB, COSINES),
+    "DP-FedEmb, heads from means, cosine, server rate 80": (FEDEMB, {**COSINES, "server_learning_rate": 80}),
+    "DP-FedEmb, heads from means, cosine, scale 10": (FEDEMB, {**COSINES, "loss_scale": 10.0}),
+    "DP-FedEmb, heads from means, cosine, both convolutions": (FEDEMB, {**COSINES, **CONVOLUTIONS}),
+    "DP-FedEmb, m = 1, negatives": (FEDEMB, ALONE),
+    "DP-FedEmb, m = 1, negatives, server rate 80": (FEDEMB, {**ALONE, "server_learning_rate": 80}),
+    "DP-FedEmb, m = 1, negatives, both convolutions": (FEDEMB, {**ALONE, **CONVOLUTIONS}),
     "DP-FedAvg": (FEDAVG, {}),
     "DP-FedAvg, server rate 10": (FEDAVG, {"server_learning_rate": 10}),
     "DP-FedAvg, clip norm 0.3, server rate 4": (FEDAVG, {"clip_norm": 0.3, "server_learning_rate": 4}),
@@ -45,4 +54,4 @@ def noisy(plan: Plan, changes: dict) -> Plan:
 
 if __name__ == "__main__":
     candidates = {name: noisy(*change) for name, change in CHANGES.items()}
-    main(Choice(folder=FOLDER, data=data, model=models.lenet, candidates=candidates))
+    main(Choice(folder=FOLDER, data=data, model=models.lenet, candidates=candidates, negatives=negatives))

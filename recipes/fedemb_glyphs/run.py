@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from cells import SHARED
 from embedding_recipe import Recipe, main
 
 from sfumato import models
-from sfumato.data import UserDataset, glyphs, split_users
+from sfumato.data import UserDataset, glyphs, omniglot_npz, split_users
 from sfumato.federated import Centralized, FedAvg, FedEmb
 from sfumato.training import TrainingPlan
 
@@ -45,6 +46,11 @@ def data(_: Path | None) -> tuple[UserDataset, UserDataset]:
     """All characters but those of test.txt, and these: as in `make demo`."""
     parts = split_users(glyphs(), test=(FOLDER / "test.txt").read_text().split())
     return parts.train, parts.test
+
+
+def negatives() -> UserDataset:
+    """Public classes for clients of one character: Omniglot's, with white ink as here."""
+    return omniglot_npz(SHARED / "omniglot_background.npz", invert=True)
 
 
 if __name__ == "__main__":
