@@ -74,7 +74,10 @@ def run(choice: Choice, name: str, seed: int, train: UserDataset, validation: Us
     task, negatives = Verification(fars=(FAR,)), negatives_for(plan, choice.negatives)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        measured = plan.fit(choice.model(), train, out=out, test=validation, task=task, negatives=negatives).evaluation
+        result = plan.fit(choice.model(), train, out=out, test=validation, task=task, negatives=negatives)
+    if not result.finished:
+        raise SystemExit(f"stopped in {name}; what was measured before is in choice.json")
+    measured = result.evaluation
     before, after = (
         round(measured[which]["recall_at_far"][f"{FAR:g}"], 4) if which in measured else None  # it diverged
         for which in ("untrained", "trained")

@@ -16,7 +16,9 @@ Plan = FedEmb | FedAvg
 
 SMALL = {"clients_per_round": 115, "clip_norm": 0.03, "server_learning_rate": 40}
 CONVOLUTIONS = {"trainable": "conv.*"}
+VALIDATION = 460  # characters that are not trained on
 COSINES = {"loss": "cosine", "loss_scale": 20.0, "head_start": "means", "head_lr_scale": 1}
+BOTH = {**COSINES, **CONVOLUTIONS}
 ALONE = {**COSINES, "users_per_client": 1, "clients_per_round": 1380, "negatives_per_client": 3}
 CHANGES: dict[str, tuple[Plan, dict]] = {
     "DP-FedEmb, 345 clients": (FEDEMB, {}),
@@ -29,9 +31,17 @@ CHANGES: dict[str, tuple[Plan, dict]] = {
     "DP-FedEmb, heads from means, cosine, server rate 80": (FEDEMB, {**COSINES, "server_learning_rate": 80}),
     "DP-FedEmb, heads from means, cosine, scale 10": (FEDEMB, {**COSINES, "loss_scale": 10.0}),
     "DP-FedEmb, heads from means, cosine, both convolutions": (FEDEMB, {**COSINES, **CONVOLUTIONS}),
+    "DP-FedEmb, means, cosine, both convolutions, server rate 80": (FEDEMB, {**BOTH, "server_learning_rate": 80}),
+    "DP-FedEmb, means, cosine, both convolutions, everybody": (FEDEMB, {**BOTH, "clients_per_round": 460}),
+    "DP-FedEmb, means, cosine, both convolutions, local rate 0.1": (FEDEMB, {**BOTH, "learning_rate": 0.1}),
+    "DP-FedEmb, means, cosine, all layers": (FEDEMB, {**COSINES, "trainable": "all"}),
+    "DP-FedEmb, means, cosine, both convolutions, 12 rounds": (FEDEMB, {**BOTH, "rounds": 12}),
     "DP-FedEmb, m = 1, negatives": (FEDEMB, ALONE),
-    "DP-FedEmb, m = 1, negatives, server rate 80": (FEDEMB, {**ALONE, "server_learning_rate": 80}),
     "DP-FedEmb, m = 1, negatives, both convolutions": (FEDEMB, {**ALONE, **CONVOLUTIONS}),
+    "DP-FedEmb, m = 1, negatives, both convolutions, server rate 80": (
+        FEDEMB,
+        {**ALONE, **CONVOLUTIONS, "server_learning_rate": 80},
+    ),
     "DP-FedAvg": (FEDAVG, {}),
     "DP-FedAvg, server rate 10": (FEDAVG, {"server_learning_rate": 10}),
     "DP-FedAvg, clip norm 0.3, server rate 4": (FEDAVG, {"clip_norm": 0.3, "server_learning_rate": 4}),
@@ -47,9 +57,11 @@ def data() -> tuple[UserDataset, UserDataset]:
 
 
 def noisy(plan: Plan, changes: dict) -> Plan:
-    """A candidate with the noise of the final run, which has 460 characters more to hide among."""
+    """A candidate with the noise of the final run, which has 460 characters more to hide among, and to draw from."""
     plan = dataclasses.replace(plan, **changes)
-    return plan.calibrate(epsilon=EPSILON, delta=0.01 / POPULATION, population=POPULATION)
+    plan = plan.calibrate(epsilon=EPSILON, delta=0.01 / POPULATION, population=POPULATION)
+    there = (POPULATION - VALIDATION) // plan.users_per_client
+    return dataclasses.replace(plan, clients_per_round=min(plan.clients_per_round, there))
 
 
 if __name__ == "__main__":
