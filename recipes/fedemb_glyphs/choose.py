@@ -15,37 +15,36 @@ from sfumato.federated import FedAvg, FedEmb
 Plan = FedEmb | FedAvg
 
 SMALL = {"clients_per_round": 115, "clip_norm": 0.03, "server_learning_rate": 40}
-CONVOLUTIONS = {"trainable": "conv.*"}
+FIRST = {"trainable": "conv1.*"}
+INNER = {"loss": "softmax", "head_start": "glorot", "head_lr_scale": 20, **FIRST}
 VALIDATION = 460  # characters that are not trained on
-COSINES = {"loss": "cosine", "loss_scale": 20.0, "head_start": "means", "head_lr_scale": 1}
-BOTH = {**COSINES, **CONVOLUTIONS}
-ALONE = {**COSINES, "users_per_client": 1, "clients_per_round": 1380, "negatives_per_client": 3}
+ALONE = {"users_per_client": 1, "clients_per_round": 1380, "negatives_per_client": 3}
 CHANGES: dict[str, tuple[Plan, dict]] = {
-    "DP-FedEmb, 345 clients": (FEDEMB, {}),
-    "DP-FedEmb, clip norm 0.03, server rate 20": (FEDEMB, {**SMALL, "server_learning_rate": 20}),
-    "DP-FedEmb, clip norm 0.03, server rate 40": (FEDEMB, SMALL),
-    "DP-FedEmb, clip norm 0.03, server rate 40, 16 rounds": (FEDEMB, {**SMALL, "rounds": 16}),
-    "DP-FedEmb, clip norm 0.1, server rate 10": (FEDEMB, {**SMALL, "clip_norm": 0.1, "server_learning_rate": 10}),
-    "DP-FedEmb, both convolutions": (FEDEMB, CONVOLUTIONS),
-    "DP-FedEmb, heads from means, cosine": (FEDEMB, COSINES),
-    "DP-FedEmb, heads from means, cosine, server rate 80": (FEDEMB, {**COSINES, "server_learning_rate": 80}),
-    "DP-FedEmb, heads from means, cosine, scale 10": (FEDEMB, {**COSINES, "loss_scale": 10.0}),
-    "DP-FedEmb, heads from means, cosine, both convolutions": (FEDEMB, {**COSINES, **CONVOLUTIONS}),
-    "DP-FedEmb, means, cosine, both convolutions, server rate 80": (FEDEMB, {**BOTH, "server_learning_rate": 80}),
-    "DP-FedEmb, means, cosine, both convolutions, everybody": (FEDEMB, {**BOTH, "clients_per_round": 460}),
-    "DP-FedEmb, means, cosine, both convolutions, local rate 0.1": (FEDEMB, {**BOTH, "learning_rate": 0.1}),
-    "DP-FedEmb, means, cosine, all layers": (FEDEMB, {**COSINES, "trainable": "all"}),
-    "DP-FedEmb, means, cosine, both convolutions, 12 rounds": (FEDEMB, {**BOTH, "rounds": 12}),
-    "DP-FedEmb, m = 1, negatives": (FEDEMB, ALONE),
-    "DP-FedEmb, m = 1, negatives, both convolutions": (FEDEMB, {**ALONE, **CONVOLUTIONS}),
-    "DP-FedEmb, m = 1, negatives, both convolutions, server rate 80": (
-        FEDEMB,
-        {**ALONE, **CONVOLUTIONS, "server_learning_rate": 80},
+    "DP-FedEmb, 345 clients": (FEDEMB, INNER),
+    "DP-FedEmb, clip norm 0.03, server rate 20": (FEDEMB, {**INNER, **SMALL, "server_learning_rate": 20}),
+    "DP-FedEmb, clip norm 0.03, server rate 40": (FEDEMB, {**INNER, **SMALL}),
+    "DP-FedEmb, clip norm 0.03, server rate 40, 16 rounds": (FEDEMB, {**INNER, **SMALL, "rounds": 16}),
+    "DP-FedEmb, heads from means, cosine": (FEDEMB, FIRST),
+    "DP-FedEmb, heads from means, cosine, server rate 80": (FEDEMB, {**FIRST, "server_learning_rate": 80}),
+    "DP-FedEmb, heads from means, cosine, scale 10": (FEDEMB, {**FIRST, "loss_scale": 10.0}),
+    "DP-FedEmb, heads from means, cosine, both convolutions": (FEDEMB, {}),
+    "DP-FedEmb, means, cosine, both convolutions, server rate 80": (FEDEMB, {"server_learning_rate": 80}),
+    "DP-FedEmb, means, cosine, both convolutions, everybody": (FEDEMB, {"clients_per_round": 460}),
+    "DP-FedEmb, means, cosine, both convolutions, local rate 0.1": (FEDEMB, {"learning_rate": 0.1}),
+    "DP-FedEmb, means, cosine, all layers": (FEDEMB, {"trainable": "all"}),
+    "DP-FedEmb, means, cosine, both convolutions, 12 rounds": (FEDEMB, {"rounds": 12}),
+    "DP-FedEmb, m = 1, negatives": (FEDEMB, {**ALONE, **FIRST}),
+    "DP-FedEmb, m = 1, negatives, both convolutions": (FEDEMB, ALONE),
+    "DP-FedEmb, m = 1, negatives, both convolutions, server rate 80": (FEDEMB, {**ALONE, "server_learning_rate": 80}),
+    "DP-FedAvg": (FEDAVG, FIRST),
+    "DP-FedAvg, server rate 10": (FEDAVG, {**FIRST, "server_learning_rate": 10}),
+    "DP-FedAvg, clip norm 0.3, server rate 4": (FEDAVG, {**FIRST, "clip_norm": 0.3, "server_learning_rate": 4}),
+    "DP-FedAvg, both convolutions": (FEDAVG, {}),
+    "DP-FedAvg, both convolutions, local rate 0.2": (FEDAVG, {"learning_rate": 0.2}),
+    "DP-FedAvg, both convolutions, local rate 0.2, heads 5 times": (
+        FEDAVG,
+        {"learning_rate": 0.2, "head_lr_scale": 5},
     ),
-    "DP-FedAvg": (FEDAVG, {}),
-    "DP-FedAvg, server rate 10": (FEDAVG, {"server_learning_rate": 10}),
-    "DP-FedAvg, clip norm 0.3, server rate 4": (FEDAVG, {"clip_norm": 0.3, "server_learning_rate": 4}),
-    "DP-FedAvg, both convolutions": (FEDAVG, CONVOLUTIONS),
 }
 
 

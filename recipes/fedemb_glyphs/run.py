@@ -23,13 +23,14 @@ SHARED_SETTINGS: dict[str, Any] = {  # as in demo.yaml
     "users_per_client": 4,
     "local_epochs": 1,
     "learning_rate": 0.05,
-    "trainable": "conv1.*",
+    "trainable": "conv.*",
     "clip_norm": 0.03,
     "server_learning_rate": 40,
     "server_momentum": 0.5,
     "noise_multiplier": 0,
 }
-FEDEMB = FedEmb(head_lr_scale=20, **SHARED_SETTINGS)
+COSINES: dict[str, Any] = {"loss": "cosine", "loss_scale": 20.0, "head_start": "means", "head_lr_scale": 1}
+FEDEMB = FedEmb(**COSINES, **SHARED_SETTINGS)
 FEDAVG = FedAvg(head_lr_scale=1, **SHARED_SETTINGS)
 # The same rounds and cohorts, and so the same noise, for both.
 NOISE = FEDEMB.calibrate(epsilon=EPSILON, delta=POPULATION**-1.1, population=POPULATION).noise_multiplier
