@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from choosing import Choice, main
-from run import EPSILON, FEDAVG, FEDEMB, FOLDER, POPULATION, negatives
+from run import ALONE, EPSILON, FEDAVG, FEDEMB, FOLDER, POPULATION, negatives
 
 from sfumato import models
 from sfumato.data import UserDataset, glyphs, split_users
@@ -18,7 +18,6 @@ SMALL = {"clients_per_round": 115, "clip_norm": 0.03, "server_learning_rate": 40
 FIRST = {"trainable": "conv1.*"}
 INNER = {"loss": "softmax", "head_start": "glorot", "head_lr_scale": 20, **FIRST}
 VALIDATION = 460  # characters that are not trained on
-ALONE = {"users_per_client": 1, "clients_per_round": 1380, "negatives_per_client": 3}
 CHANGES: dict[str, tuple[Plan, dict]] = {
     "DP-FedEmb, 345 clients": (FEDEMB, INNER),
     "DP-FedEmb, clip norm 0.03, server rate 20": (FEDEMB, {**INNER, **SMALL, "server_learning_rate": 20}),
@@ -33,9 +32,9 @@ CHANGES: dict[str, tuple[Plan, dict]] = {
     "DP-FedEmb, means, cosine, both convolutions, local rate 0.1": (FEDEMB, {"learning_rate": 0.1}),
     "DP-FedEmb, means, cosine, all layers": (FEDEMB, {"trainable": "all"}),
     "DP-FedEmb, means, cosine, both convolutions, 12 rounds": (FEDEMB, {"rounds": 12}),
-    "DP-FedEmb, m = 1, negatives": (FEDEMB, {**ALONE, **FIRST}),
-    "DP-FedEmb, m = 1, negatives, both convolutions": (FEDEMB, ALONE),
-    "DP-FedEmb, m = 1, negatives, both convolutions, server rate 80": (FEDEMB, {**ALONE, "server_learning_rate": 80}),
+    "DP-FedEmb, m = 1, negatives": (ALONE, FIRST),
+    "DP-FedEmb, m = 1, negatives, both convolutions": (ALONE, {}),
+    "DP-FedEmb, m = 1, negatives, both convolutions, server rate 80": (ALONE, {"server_learning_rate": 80}),
     "DP-FedAvg": (FEDAVG, FIRST),
     "DP-FedAvg, server rate 10": (FEDAVG, {**FIRST, "server_learning_rate": 10}),
     "DP-FedAvg, clip norm 0.3, server rate 4": (FEDAVG, {**FIRST, "clip_norm": 0.3, "server_learning_rate": 4}),
@@ -44,6 +43,10 @@ CHANGES: dict[str, tuple[Plan, dict]] = {
     "DP-FedAvg, both convolutions, local rate 0.2, heads 5 times": (
         FEDAVG,
         {"learning_rate": 0.2, "head_lr_scale": 5},
+    ),
+    "DP-FedAvg, m = 1, both convolutions, local rate 0.2, heads 5 times": (
+        FEDAVG,
+        {"users_per_client": 1, "clients_per_round": 1380, "learning_rate": 0.2, "head_lr_scale": 5},
     ),
 }
 

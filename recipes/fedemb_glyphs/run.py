@@ -31,15 +31,22 @@ SHARED_SETTINGS: dict[str, Any] = {  # as in demo.yaml
 }
 COSINES: dict[str, Any] = {"loss": "cosine", "loss_scale": 20.0, "head_start": "means", "head_lr_scale": 1}
 FEDEMB = FedEmb(**COSINES, **SHARED_SETTINGS)
+ALONE = dataclasses.replace(FEDEMB, users_per_client=1, clients_per_round=1380, negatives_per_client=3)
 FEDAVG = FedAvg(head_lr_scale=1, **SHARED_SETTINGS)
-# The same rounds and cohorts, and so the same noise, for both.
-NOISE = FEDEMB.calibrate(epsilon=EPSILON, delta=POPULATION**-1.1, population=POPULATION).noise_multiplier
+
+
+def private(plan: FedEmb | FedAvg) -> FedEmb | FedAvg:
+    """With the noise at which one character gets ε."""
+    return plan.calibrate(epsilon=EPSILON, delta=POPULATION**-1.1, population=POPULATION)
+
+
 PLANS: dict[str, TrainingPlan] = {
     "centralized": Centralized(rounds=600, batch_size=128, learning_rate=0.02),
     "FedAvg": FEDAVG,
     "FedEmb": FEDEMB,
-    "DP-FedAvg": dataclasses.replace(FEDAVG, noise_multiplier=NOISE),
-    "DP-FedEmb": dataclasses.replace(FEDEMB, noise_multiplier=NOISE),
+    "DP-FedAvg": private(FEDAVG),
+    "DP-FedEmb": private(FEDEMB),
+    "DP-FedEmb, m = 1, negatives": private(ALONE),
 }
 
 
@@ -63,5 +70,6 @@ if __name__ == "__main__":
             model=models.lenet,
             plans=PLANS,
             quick={name: dataclasses.replace(plan, rounds=2) for name, plan in PLANS.items()},
+            negatives=negatives,
         )
     )
