@@ -33,12 +33,14 @@ class Choice:
         data: gives the users to train on and the validation identities.
         model: gives a fresh backbone; torch's generator is seeded before.
         candidates: a plan for each name, with the noise of the final run and without a seed.
+        negatives: gives the public data set that plans with `negatives_per_client` draw classes from.
     """
 
     folder: Path
     data: Callable[[], tuple[UserDataset, UserDataset]]
     model: Callable[[], nn.Module]
     candidates: Mapping[str, TrainingPlan]
+    negatives: Callable[[], UserDataset] | None = None
 
 
 def main(choice: Choice) -> None:
@@ -69,14 +71,23 @@ def run(choice: Choice, name: str, seed: int, train: UserDataset, validation: Us
     """One candidate."""
     torch.manual_seed(seed)
     plan = replace(choice.candidates[name], seed=seed)
-    task = Verification(fars=(FAR,))
+    task, negatives = Verification(fars=(FAR,)), negatives_for(plan, choice.negatives)
     with tempfile.TemporaryDirectory() as folder:
-        measured = plan.fit(choice.model(), train, out=Path(folder) / "run", test=validation, task=task).evaluation
+        out = Path(folder) / "run"
+        result = plan.fit(choice.model(), train, out=out, test=validation, task=task, negatives=negatives)
+    if not result.finished:
+        raise SystemExit(f"stopped in {name}; what was measured before is in choice.json")
+    measured = result.evaluation
     before, after = (
         round(measured[which]["recall_at_far"][f"{FAR:g}"], 4) if which in measured else None  # it diverged
         for which in ("untrained", "trained")
     )
     return {"candidate": name, "seed": seed, "untrained": before, "trained": after}
+
+
+def negatives_for(plan: TrainingPlan, negatives: Callable[[], UserDataset] | None) -> UserDataset | None:
+    """The public data set, for a plan that draws from it."""
+    return negatives() if negatives is not None and getattr(plan, "negatives_per_client", 0) else None
 
 
 def told(row: dict[str, Any]) -> str:

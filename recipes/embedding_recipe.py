@@ -13,6 +13,7 @@ from typing import Any
 
 import cells
 import torch
+from choosing import negatives_for
 from torch import nn
 
 from sfumato._files import read_json
@@ -35,6 +36,7 @@ class Recipe:
         plans: a plan for each method, without seed.
         quick: the same, ending within a minute or two.
         needs_data: the data is not at hand: --data has to name it.
+        negatives: gives the public data set that plans with `negatives_per_client` draw classes from.
     """
 
     folder: Path
@@ -44,6 +46,7 @@ class Recipe:
     plans: dict[str, TrainingPlan]
     quick: dict[str, TrainingPlan]
     needs_data: bool = False
+    negatives: Callable[[], UserDataset] | None = None
 
 
 def main(recipe: Recipe) -> None:
@@ -72,6 +75,7 @@ def cell(recipe: Recipe, method: str, seed: int, folder: Path, quick: bool, data
         validation=test,
         test=test,
         task=Verification(fars=(FAR,)),
+        negatives=negatives_for(plan, recipe.negatives),
         cadence=Cadence(evaluate_every=max(1, plan.rounds // 4), checkpoint_every=max(10, plan.rounds // 20)),
     )
 

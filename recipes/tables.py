@@ -2,8 +2,7 @@
 
     python recipes/tables.py [--check]
 
-A noisy_weights.json goes into noisy_weights.md beside it, a column for each σ; a squeezenet.json into squeezenet.md, a
-column for each ε.
+Another table of a recipe, noisy_weights.json for example, goes into the page of its name, noisy_weights.md.
 
 The table stands between the lines `<!-- results -->` and `<!-- end of results -->`. --check changes nothing and fails
 where a file would change.
@@ -33,7 +32,7 @@ COLUMNS = (
 )
 GRIDS = {"epsilon_wanted": "ε", "weight_noise": "σ", "label_epsilon": "ε", "clusters": "clusters", "measure": ""}
 """Fields of rows that make a column each, and how the column calls them; a measure is called as it is."""
-TABLES = ("results.json", "noisy_weights.json", "squeezenet.json")
+TABLES = ("results.json", "noisy_weights.json", "squeezenet.json", "trained.json")
 START, END = "<!-- results -->", "<!-- end of results -->"
 
 

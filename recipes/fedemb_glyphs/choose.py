@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from choosing import Choice, main
-from run import EPSILON, FEDAVG, FEDEMB, FOLDER, POPULATION
+from run import ALONE, EPSILON, FEDAVG, FEDEMB, FOLDER, POPULATION, negatives
 
 from sfumato import models
 from sfumato.data import UserDataset, glyphs, split_users
@@ -15,18 +15,39 @@ from sfumato.federated import FedAvg, FedEmb
 Plan = FedEmb | FedAvg
 
 SMALL = {"clients_per_round": 115, "clip_norm": 0.03, "server_learning_rate": 40}
-CONVOLUTIONS = {"trainable": "conv.*"}
+FIRST = {"trainable": "conv1.*"}
+INNER = {"loss": "softmax", "head_start": "glorot", "head_lr_scale": 20, **FIRST}
+VALIDATION = 460  # characters that are not trained on
 CHANGES: dict[str, tuple[Plan, dict]] = {
-    "DP-FedEmb, 345 clients": (FEDEMB, {}),
-    "DP-FedEmb, clip norm 0.03, server rate 20": (FEDEMB, {**SMALL, "server_learning_rate": 20}),
-    "DP-FedEmb, clip norm 0.03, server rate 40": (FEDEMB, SMALL),
-    "DP-FedEmb, clip norm 0.03, server rate 40, 16 rounds": (FEDEMB, {**SMALL, "rounds": 16}),
-    "DP-FedEmb, clip norm 0.1, server rate 10": (FEDEMB, {**SMALL, "clip_norm": 0.1, "server_learning_rate": 10}),
-    "DP-FedEmb, both convolutions": (FEDEMB, CONVOLUTIONS),
-    "DP-FedAvg": (FEDAVG, {}),
-    "DP-FedAvg, server rate 10": (FEDAVG, {"server_learning_rate": 10}),
-    "DP-FedAvg, clip norm 0.3, server rate 4": (FEDAVG, {"clip_norm": 0.3, "server_learning_rate": 4}),
-    "DP-FedAvg, both convolutions": (FEDAVG, CONVOLUTIONS),
+    "DP-FedEmb, 345 clients": (FEDEMB, INNER),
+    "DP-FedEmb, clip norm 0.03, server rate 20": (FEDEMB, {**INNER, **SMALL, "server_learning_rate": 20}),
+    "DP-FedEmb, clip norm 0.03, server rate 40": (FEDEMB, {**INNER, **SMALL}),
+    "DP-FedEmb, clip norm 0.03, server rate 40, 16 rounds": (FEDEMB, {**INNER, **SMALL, "rounds": 16}),
+    "DP-FedEmb, heads from means, cosine": (FEDEMB, FIRST),
+    "DP-FedEmb, heads from means, cosine, server rate 80": (FEDEMB, {**FIRST, "server_learning_rate": 80}),
+    "DP-FedEmb, heads from means, cosine, scale 10": (FEDEMB, {**FIRST, "loss_scale": 10.0}),
+    "DP-FedEmb, heads from means, cosine, both convolutions": (FEDEMB, {}),
+    "DP-FedEmb, means, cosine, both convolutions, server rate 80": (FEDEMB, {"server_learning_rate": 80}),
+    "DP-FedEmb, means, cosine, both convolutions, everybody": (FEDEMB, {"clients_per_round": 460}),
+    "DP-FedEmb, means, cosine, both convolutions, local rate 0.1": (FEDEMB, {"learning_rate": 0.1}),
+    "DP-FedEmb, means, cosine, all layers": (FEDEMB, {"trainable": "all"}),
+    "DP-FedEmb, means, cosine, both convolutions, 12 rounds": (FEDEMB, {"rounds": 12}),
+    "DP-FedEmb, m = 1, negatives": (ALONE, FIRST),
+    "DP-FedEmb, m = 1, negatives, both convolutions": (ALONE, {}),
+    "DP-FedEmb, m = 1, negatives, both convolutions, server rate 80": (ALONE, {"server_learning_rate": 80}),
+    "DP-FedAvg": (FEDAVG, FIRST),
+    "DP-FedAvg, server rate 10": (FEDAVG, {**FIRST, "server_learning_rate": 10}),
+    "DP-FedAvg, clip norm 0.3, server rate 4": (FEDAVG, {**FIRST, "clip_norm": 0.3, "server_learning_rate": 4}),
+    "DP-FedAvg, both convolutions": (FEDAVG, {}),
+    "DP-FedAvg, both convolutions, local rate 0.2": (FEDAVG, {"learning_rate": 0.2}),
+    "DP-FedAvg, both convolutions, local rate 0.2, heads 5 times": (
+        FEDAVG,
+        {"learning_rate": 0.2, "head_lr_scale": 5},
+    ),
+    "DP-FedAvg, m = 1, both convolutions, local rate 0.2, heads 5 times": (
+        FEDAVG,
+        {"users_per_client": 1, "clients_per_round": 1380, "learning_rate": 0.2, "head_lr_scale": 5},
+    ),
 }
 
 
@@ -38,11 +59,13 @@ def data() -> tuple[UserDataset, UserDataset]:
 
 
 def noisy(plan: Plan, changes: dict) -> Plan:
-    """A candidate with the noise of the final run, which has 460 characters more to hide among."""
+    """A candidate with the noise of the final run, which has 460 characters more to hide among, and to draw from."""
     plan = dataclasses.replace(plan, **changes)
-    return plan.calibrate(epsilon=EPSILON, delta=0.01 / POPULATION, population=POPULATION)
+    plan = plan.calibrate(epsilon=EPSILON, delta=0.01 / POPULATION, population=POPULATION)
+    there = (POPULATION - VALIDATION) // plan.users_per_client
+    return dataclasses.replace(plan, clients_per_round=min(plan.clients_per_round, there))
 
 
 if __name__ == "__main__":
     candidates = {name: noisy(*change) for name, change in CHANGES.items()}
-    main(Choice(folder=FOLDER, data=data, model=models.lenet, candidates=candidates))
+    main(Choice(folder=FOLDER, data=data, model=models.lenet, candidates=candidates, negatives=negatives))

@@ -14,19 +14,6 @@ from sfumato import models
 from sfumato.models.stages import Stage, renamed
 
 
-class Colours(nn.Module):
-    """Pictures as `sfumato.data.to_tensor` gives them, by ImageNet's mean and deviation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.tensor((0.485, 0.456, 0.406))[:, None, None], persistent=False)
-        self.register_buffer("deviation", torch.tensor((0.229, 0.224, 0.225))[:, None, None], persistent=False)
-
-    def forward(self, pictures: Tensor) -> Tensor:
-        """Map float [n, 3, H, W] in [−1, 1) to float of the same shape."""
-        return ((pictures + 1) / 2 - self.get_buffer("mean")) / self.get_buffer("deviation")
-
-
 class Whitening(nn.Module):
     """Less a mean, on axes: a fixed linear map.
 
@@ -51,7 +38,7 @@ class Network(nn.Module):
     def __init__(self, folder: Path | None = None) -> None:
         super().__init__()
         folder = folder or SHARED
-        self.colours = Colours()
+        self.colours = models.ImageNetColours()
         self.trunk = models.squeezenet(None)
         models.load_pretrained(self.trunk, folder / "squeezenet1_0_imagenet.safetensors")
         self.whitening = Whitening(*(torch.from_numpy(each).float().contiguous() for each in whitening(folder)))

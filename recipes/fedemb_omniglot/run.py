@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import numpy as np
 from cells import SHARED
 from embedding_recipe import Recipe, main
 
 from sfumato import models
-from sfumato.data import UserDataset, omniglot_npz, split_groups
+from sfumato.data import UserDataset, from_arrays, glyphs, omniglot_npz, split_groups
 from sfumato.federated import Centralized, FedAvg, FedEmb
 from sfumato.training import TrainingPlan
 
@@ -57,6 +58,13 @@ def data(_: Path | None) -> tuple[UserDataset, UserDataset]:
     characters = omniglot_npz(SHARED / "omniglot_background.npz")
     parts = split_groups(characters, test=characters.groups[-TESTED:])
     return parts.train, parts.test
+
+
+def negatives() -> UserDataset:
+    """Public classes for clients of one character: glyphs, with black ink as here."""
+    characters = glyphs()
+    pictures, labels, _ = characters.examples_of(np.arange(len(characters)))
+    return from_arrays(255 - pictures, labels, labels.astype(str))
 
 
 if __name__ == "__main__":

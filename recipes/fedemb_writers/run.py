@@ -28,7 +28,7 @@ FAR = 1e-3
 SEEN, UNSEEN = range(36), range(36, 62)  # digits and capitals; small letters
 TRAIN, VALIDATION, TEST = 0, 1, 2
 """Seeds of hands; no hand of one is in another."""
-TESTED, QUICKLY_TESTED = 250, 20  # hands
+TESTED, QUICKLY_TESTED = 250, 8  # hands
 POPULATIONS = (100_000, 10_000, 1_000)
 EPSILONS = (8.0, None, 4.0, 1.0)  # None: without noise
 COHORTS = (30, 60, 125, 250, 500, 1_000, 2_000)  # users a round, of the second panel
@@ -87,7 +87,7 @@ class Method:
         base = FEDEMB if self.name == "FedEmb" else FEDAVG
         plan = dataclasses.replace(base, delta=self.population**-1.1)
         if quick:
-            plan = dataclasses.replace(plan, rounds=2, clients_per_round=10)
+            plan = dataclasses.replace(plan, rounds=2, clients_per_round=4)
         return plan if self.epsilon is None else calibrated(plan, self.epsilon, self.population)
 
 

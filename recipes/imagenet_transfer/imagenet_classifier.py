@@ -6,7 +6,6 @@ last layer with the same norm, whatever the data. Nothing couples the pictures o
 
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -26,13 +25,12 @@ class Enlarged(nn.Module):
     def __init__(self, side: int) -> None:
         super().__init__()
         self.side = side
-        self.register_buffer("mean", torch.tensor((0.485, 0.456, 0.406))[:, None, None], persistent=False)
-        self.register_buffer("deviation", torch.tensor((0.229, 0.224, 0.225))[:, None, None], persistent=False)
+        self.colours = models.ImageNetColours()
 
     def forward(self, pictures: Tensor) -> Tensor:
         """Map float [n, 1 or 3, H, W] in [−1, 1) to float [n, 3, side, side]."""
         large = functional.interpolate(pictures, (self.side, self.side), mode="bilinear", align_corners=False)
-        return ((large + 1) / 2 - self.get_buffer("mean")) / self.get_buffer("deviation")
+        return self.colours(large)
 
 
 class ImageNetClassifier(nn.Module):

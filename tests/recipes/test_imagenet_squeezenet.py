@@ -101,3 +101,17 @@ def test_frozen_weights_are_the_published_ones_and_the_statement_names_them(reci
         statement = json.loads((run / "statement.json").read_text())
         assert recipe.PUBLIC in statement["assumptions"]
         assert list((tmp_path / "caches" / method).iterdir())
+
+
+@pytest.mark.shared
+def test_settings_are_chosen_on_training_pictures_alone(script):
+    choose = script("imagenet_transfer", "choose_squeezenet")
+    for name, sizes in ((choose.LETTERS, (455 * 14, 455 * 2)), (choose.COLOURS, (5_000, 1_000))):
+        train, held = choose.parts(name)
+        whole, _ = choose.DATA[name]()
+        assert (len(train), len(held)) == sizes
+        digests = [
+            {picture.tobytes() for picture in each.examples(range(len(each)))[0][0]} for each in (train, held, whole)
+        ]
+        assert digests[0] | digests[1] == digests[2]
+        assert len(digests[0] & digests[1]) <= len(held) // 100  # a letter of a few strokes can be drawn alike

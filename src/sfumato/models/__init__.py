@@ -23,6 +23,7 @@ from sfumato.models.features.hog import HOG
 from sfumato.models.features.imagenet import ImageNetFeatures, imagenet_features
 from sfumato.models.fix import Change, fix_model
 from sfumato.models.freeze import freeze, trainable_parameters
+from sfumato.models.layers.imagenet_colours import ImageNetColours
 from sfumato.models.layers.morlet import MorletBank, morlet_bank
 from sfumato.models.layers.public_batch_norm import PublicBatchNorm, refresh_statistics, use_public_batch
 from sfumato.models.layers.scattering import Scattering, scattering
@@ -52,6 +53,7 @@ __all__ = [
     "BiLSTMClassifier",
     "CTRModel",
     "Change",
+    "ImageNetColours",
     "ImageNetFeatures",
     "LSTMLanguageModel",
     "LeNet",

@@ -114,5 +114,5 @@ def test_the_shared_weights_are_loaded_and_frozen():
     features = imagenet_features(FILE)
     assert not any(parameter.requires_grad for parameter in features.parameters())
     picture = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(1)) * 2 - 1
-    normalised = ((picture + 1) / 2 - features.mean) / features.std
+    normalised = ((picture + 1) / 2 - features.colours.mean) / features.colours.deviation
     assert torch.allclose(features(picture), published(normalised, load_file(FILE)), rtol=1e-4, atol=1e-5)

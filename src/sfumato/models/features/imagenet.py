@@ -20,12 +20,11 @@ from torch.nn import functional
 
 from sfumato._check import InputError
 from sfumato.models.backbones.squeezenet import SqueezeNet, squeezenet
+from sfumato.models.layers.imagenet_colours import ImageNetColours
 from sfumato.models.weights.pretrained import load_pretrained
 
 SMALLEST = 64
 """Pixels of the shorter side, below which pictures are enlarged."""
-
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class ImageNetFeatures(nn.Module):
@@ -38,8 +37,7 @@ class ImageNetFeatures(nn.Module):
     def __init__(self, network: SqueezeNet) -> None:
         super().__init__()
         self.network = network
-        self.register_buffer("mean", torch.tensor(_MEAN)[:, None, None], persistent=False)
-        self.register_buffer("std", torch.tensor(_STD)[:, None, None], persistent=False)
+        self.colours = ImageNetColours()
 
     def forward(self, pictures: Tensor) -> Tensor:
         """Map pictures, float [n, 1 or 3, H, W] in [−1, 1), to features, float [n, 512], >= 0.
@@ -57,8 +55,7 @@ class ImageNetFeatures(nn.Module):
             factor = SMALLEST / min(height, width)
             size = (round(height * factor), round(width * factor))
             pictures = functional.interpolate(pictures, size, mode="bilinear", align_corners=False)
-        colours = (pictures + 1) / 2
-        return self.network((colours - self.get_buffer("mean")) / self.get_buffer("std"))
+        return self.network(self.colours(pictures))
 
 
 def imagenet_features(path: str | Path) -> ImageNetFeatures:
