@@ -164,7 +164,15 @@ class Undeclared(nn.Module):
         )
 
 
+def tied() -> nn.Sequential:
+    """The frozen second layer and the one behind it are one weight, which has the name of the frozen one."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+    model[3].weight = model[2].weight
+    return model
+
+
 REFUSED = {
+    "tied": (tied(), "^3|^4", r"parameter 3\.weight has several names.*another choice"),
     "undeclared": (Undeclared(), "last", "the stage kept of this Undeclared computes with modules or tensors"),
     "everything trained": (network(nn.Conv2d(1, 4, 3)), "all", r"nothing is frozen before.*0\.weight.*last_blocks:2"),
     "batch norm": (network(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)), "last", "BatchNorm2d.*couples"),

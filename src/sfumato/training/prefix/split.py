@@ -157,6 +157,12 @@ def split(model: nn.Module, trainable: str, inputs: Tensor) -> Split:
             f"parameter {missing[0]} is trained and lies in no stage of this {type(model).__name__}; name its module "
             f"in stages(), or {_WITHOUT}"
         )
+    behind = {id(parameter): name for name, parameter in trainable_parameters(rest, trainable)}
+    if others := [name for each, name in (*behind.items(), *trained.items()) if (each in behind) != (each in trained)]:
+        raise InputError(
+            f"parameter {others[0]} has several names, and trainable={trainable!r} means another choice in the part "
+            f"behind the cut than in the whole model; name it by all of them, untie it, or {_WITHOUT}"
+        )
     tensors = {name: tensor.clone() for name, tensor in _held(whole).items()}
     found = Split(whole, prefix, rest, (), tensors, Attributes(whole))
     return replace(found, shape=_tried(found, inputs))
