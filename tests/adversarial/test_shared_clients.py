@@ -63,6 +63,16 @@ def test_what_treats_each_example_alone_is_accepted(layers):
     replace(PLAN, clients_at_once=3).contribution(Over(nn.Sequential(*layers)), users(), "cpu", 0)
 
 
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_a_model_of_half_precision_is_accepted(kind):
+    from dataclasses import replace
+
+    model = Over(nn.Identity()).to(kind)
+    model.register_forward_pre_hook(lambda _, given: given[0].to(kind))
+    plan = FedEmb(rounds=2, clients_per_round=2, users_per_client=2, noise_multiplier=1, learning_rate=0.5)
+    replace(plan, clients_at_once=3).contribution(model, users(), "cpu", 0)
+
+
 @pytest.mark.parametrize("wild", [np.nan, np.inf, 1e30])
 def test_a_client_that_is_not_finite_takes_nobody_with_it(wild):
     """Padding is the client's own: zero times another one's NaN would be NaN."""
