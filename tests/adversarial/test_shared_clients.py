@@ -69,6 +69,7 @@ def test_a_model_of_half_precision_is_accepted(kind):
 
     model = Over(nn.Identity()).to(kind)
     model.register_forward_pre_hook(lambda _, given: given[0].to(kind))
+    model.register_forward_hook(lambda _, given, found: found.float())
     plan = FedEmb(rounds=2, clients_per_round=2, users_per_client=2, noise_multiplier=1, learning_rate=0.5)
     replace(plan, clients_at_once=3).contribution(model, users(), "cpu", 0)
 
