@@ -18,6 +18,7 @@ SMALL = {"clients_per_round": 115, "clip_norm": 0.03, "server_learning_rate": 40
 FIRST = {"trainable": "conv1.*"}
 INNER = {"loss": "softmax", "head_start": "glorot", "head_lr_scale": 20, **FIRST}
 VALIDATION = 460  # characters that are not trained on
+GROUPS = {"users_per_client": 4, "clients_per_round": 345}
 BOTH = {"trainable": "conv.*"}
 FAST = {"learning_rate": 0.2, "head_lr_scale": 5}
 CHANGES: dict[str, tuple[Plan, dict]] = {
@@ -37,17 +38,14 @@ CHANGES: dict[str, tuple[Plan, dict]] = {
     "DP-FedEmb, m = 1, negatives": (ALONE, FIRST),
     "DP-FedEmb, m = 1, negatives, both convolutions": (ALONE, {}),
     "DP-FedEmb, m = 1, negatives, both convolutions, server rate 80": (ALONE, {"server_learning_rate": 80}),
-    "DP-FedAvg": (FEDAVG, {}),
-    "DP-FedAvg, server rate 10": (FEDAVG, {"server_learning_rate": 10}),
-    "DP-FedAvg, clip norm 0.3, server rate 4": (FEDAVG, {"clip_norm": 0.3, "server_learning_rate": 4}),
-    "DP-FedAvg, both convolutions": (FEDAVG, BOTH),
-    "DP-FedAvg, both convolutions, local rate 0.2": (FEDAVG, {**BOTH, "learning_rate": 0.2}),
-    "DP-FedAvg, both convolutions, local rate 0.2, heads 5 times": (FEDAVG, {**BOTH, **FAST}),
-    "DP-FedAvg, m = 1, both convolutions, local rate 0.2, heads 5 times": (
-        FEDAVG,
-        {**BOTH, **FAST, "users_per_client": 1, "clients_per_round": 1380},
-    ),
-    "DP-FedAvg, m = 1": (FEDAVG, {"users_per_client": 1, "clients_per_round": 1380}),
+    "DP-FedAvg": (FEDAVG, GROUPS),
+    "DP-FedAvg, server rate 10": (FEDAVG, {**GROUPS, "server_learning_rate": 10}),
+    "DP-FedAvg, clip norm 0.3, server rate 4": (FEDAVG, {**GROUPS, "clip_norm": 0.3, "server_learning_rate": 4}),
+    "DP-FedAvg, both convolutions": (FEDAVG, {**GROUPS, **BOTH}),
+    "DP-FedAvg, both convolutions, local rate 0.2": (FEDAVG, {**GROUPS, **BOTH, "learning_rate": 0.2}),
+    "DP-FedAvg, both convolutions, local rate 0.2, heads 5 times": (FEDAVG, {**GROUPS, **BOTH, **FAST}),
+    "DP-FedAvg, m = 1, both convolutions, local rate 0.2, heads 5 times": (FEDAVG, {**BOTH, **FAST}),
+    "DP-FedAvg, m = 1": (FEDAVG, {}),
 }
 
 

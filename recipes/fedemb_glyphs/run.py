@@ -32,8 +32,11 @@ SHARED_SETTINGS: dict[str, Any] = {  # as in demo.yaml
 COSINES: dict[str, Any] = {"loss": "cosine", "loss_scale": 20.0, "head_start": "means", "head_lr_scale": 1}
 FEDEMB = FedEmb(**COSINES, **SHARED_SETTINGS)
 ALONE = dataclasses.replace(FEDEMB, users_per_client=1, clients_per_round=1380, negatives_per_client=3)
-# A shared head gains nothing from more trained layers or longer steps here; see choice.json.
-FEDAVG = FedAvg(head_lr_scale=1, **{**SHARED_SETTINGS, "trainable": "conv1.*"})
+# A shared head needs no groups, and gains nothing from more trained layers or longer steps here; see choice.json.
+FEDAVG = FedAvg(
+    head_lr_scale=1,
+    **{**SHARED_SETTINGS, "trainable": "conv1.*", "users_per_client": 1, "clients_per_round": 1380},
+)
 
 
 def private(plan: FedEmb | FedAvg) -> FedEmb | FedAvg:
