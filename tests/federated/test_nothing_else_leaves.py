@@ -215,7 +215,13 @@ def test_a_batch_of_clients_without_examples_is_an_ordinary_case(tiny, plan):
     contribution = plan.contribution(tiny(), users, "cpu", 0)
     empty = (pixels[:0], np.empty(0, np.int64))
     contribution.users = type(
-        "Empty", (), {"examples_of": lambda self, users: (*empty, np.zeros(len(users), np.int64)), "num_classes": 8}
+        "Empty",
+        (),
+        {
+            "examples_of": lambda self, users: (*empty, np.zeros(len(users), np.int64)),
+            "num_classes": 8,
+            "sizes": np.zeros(2, np.int64),
+        },
     )()
     share = contribution.clipped_sum(
         contribution.trained.initial,
