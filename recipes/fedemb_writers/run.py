@@ -205,7 +205,7 @@ def draw(rows: list[dict[str, Any]], folder: Path) -> None:
         for axes in (left, right):
             axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
             axes.spines[["top", "right"]].set_visible(False)
-        figure.legend(loc="outside lower center", ncols=4, frameon=False)
+        figure.legend(loc="outside lower center", ncols=3, frameon=False)
 
     save(folder / "recall.svg", (9.6, 4.6), fill)
 
