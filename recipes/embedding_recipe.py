@@ -37,6 +37,7 @@ class Recipe:
         quick: the same, ending within a minute or two.
         needs_data: the data is not at hand: --data has to name it.
         negatives: gives the public data set that plans with `negatives_per_client` draw classes from.
+        lone: methods that have one seed, because they take long.
     """
 
     folder: Path
@@ -47,6 +48,7 @@ class Recipe:
     quick: dict[str, TrainingPlan]
     needs_data: bool = False
     negatives: Callable[[], UserDataset] | None = None
+    lone: tuple[str, ...] = ()
 
 
 def main(recipe: Recipe) -> None:
@@ -57,6 +59,7 @@ def main(recipe: Recipe) -> None:
         partial(cell, recipe),
         partial(table, recipe),
         data="needed" if recipe.needs_data else "optional",
+        lone=recipe.lone,
     )
 
 
@@ -86,8 +89,8 @@ def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: 
     rows = []
     for method in ["untrained", *plans]:
         source = next(iter(plans)) if method == "untrained" else method
-        recalls, statement = [], {}
-        for seed in range(seeds):
+        recalls, statement, count = [], {}, 1 if method in recipe.lone else seeds
+        for seed in range(count):
             folder = place(source, seed)
             evaluation = read_json(folder / "evaluation.json")
             which = "untrained" if method == "untrained" else "trained"
@@ -101,7 +104,7 @@ def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: 
                 "dataset": recipe.dataset,
                 "metric": f"recall@FAR={FAR:g}",
                 **cells.mean_and_std(recalls),
-                "seeds": seeds,
+                "seeds": count,
                 "epsilon": statement["epsilon"] if private else None,
                 "epsilon_papers_convention": min((a["epsilon"] for a in paper), default=None),
                 "delta": statement["delta"] if private else None,

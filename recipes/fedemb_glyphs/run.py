@@ -81,5 +81,6 @@ if __name__ == "__main__":
             plans=PLANS,
             quick={name: briefly(plan) for name, plan in PLANS.items()},
             negatives=negatives,
+            lone=("DP-FedEmb, m = 1, negatives",),
         )
     )
