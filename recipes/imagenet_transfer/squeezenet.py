@@ -75,13 +75,13 @@ COLOURS, LETTERS = "ImageNet → 6,000 digits of MNIST-M", "ImageNet → ten alp
 DATA: dict[str, Callable[[], tuple[ExampleDataset, ExampleDataset]]] = {COLOURS: mnist_m, LETTERS: omniglot}
 METHODS = {
     "scratch": {"pretrained": False, "trained": "all", "batch": 1024, "steps": 24, "rate": 0.5},
-    "features + linear": {"pretrained": True, "trained": "head", "batch": 1024, "steps": 60, "rate": 0.5},
+    "features + linear": {"pretrained": True, "trained": "head", "batch": 1024, "steps": 60, "rate": 2.0},
     "features + linear, all data in a step": {
         "pretrained": True,
         "trained": "head",
         "batch": None,
         "steps": 40,
-        "rate": 1.0,
+        "rate": 4.0,
     },
     "last blocks": {"pretrained": True, "trained": "last blocks", "batch": 1024, "steps": 24, "rate": 0.5},
     "all": {"pretrained": True, "trained": "all", "batch": 1024, "steps": 24, "rate": 0.5},
