@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.loss import _Loss
 
+from sfumato._closures import held_by
 from sfumato.central.value_digest import value_digest
 
 
@@ -36,8 +37,7 @@ def _collect(value: Any, found: list[bytes], depth: int) -> None:
         own = {name: each for name, each in vars(value).items() if not name.startswith("_")}
         parts = [each for item in sorted({**own, **value.state_dict()}.items()) for each in item]
     elif isinstance(value, FunctionType):
-        cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
-        parts = [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        parts = held_by(value)
     elif isinstance(value, list | tuple):
         parts = list(value)
     elif isinstance(value, dict):
@@ -48,11 +48,3 @@ def _collect(value: Any, found: list[bytes], depth: int) -> None:
         return
     for part in parts:
         _collect(part, found, depth + 1)
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:
-        return False
-    return True

@@ -16,6 +16,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from sfumato._closures import held_by
+
 
 def holds_more(function: Callable[..., Any]) -> bool:
     """Whether a function has a module or a tensor in its closure, its defaults or its object; globals are not read."""
@@ -33,8 +35,7 @@ def _holds(value: object, seen: set[int]) -> bool:
 
 def _within(value: object) -> list[Any]:
     if isinstance(value, FunctionType):
-        cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
-        return [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        return held_by(value)
     if isinstance(value, MethodType):
         return [value.__self__, value.__func__, *getattr(value.__self__, "__dict__", {}).values()]
     if isinstance(value, functools.partial):
@@ -46,11 +47,3 @@ def _within(value: object) -> list[Any]:
     if callable(value) and not isinstance(value, type) and hasattr(value, "__dict__"):
         return [*vars(value).values()]
     return []
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:
-        return False
-    return True
