@@ -54,6 +54,20 @@ def test_private_rows_cost_one_person_what_their_names_say(recipe) -> None:
         assert recipe.DELTA < 1 / 4124 / 10
 
 
+def test_private_rows_of_what_is_trained_cost_the_same(script) -> None:
+    """And they clip and noise as the main table's row of that ε, whatever moves."""
+    script("fedemb_lfw")
+    trained = script("fedemb_lfw", "trained")
+    private = {name: row for name, row in trained.ROWS.items() if row.epsilon is not None}
+    assert len(private) == len(trained.TRAINED) - 1
+    for name, row in private.items():
+        plan = trained.plan_of(row, 4124, quick=False)
+        assert plan.private_sum(4124).contributions_moved == 1, name
+        epsilon = acc.guarantee(plan.private_sum(4124).event(plan.rounds)).epsilon(trained.DELTA)
+        assert 0.99 * row.epsilon < epsilon <= row.epsilon * (1 + 1e-9), name
+        assert plan.trainable == trained.TRAINED[row.trained][0]
+
+
 def test_more_people_with_the_same_noise_pay_less(recipe) -> None:
     plan = recipe.prepared(recipe.rows()["DP-FedEmb, m = 1, ε = 8"], 4124, quick=False)
     found = recipe.among_more(plan)
