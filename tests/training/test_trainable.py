@@ -105,6 +105,10 @@ def test_a_head_can_be_all_that_there_is_to_train():
     ("model", "named"),
     [
         (lambda: nn.Linear(2, 2, dtype=torch.complex64), r"parameter weight is torch\.complex64; use real numbers"),
+        (
+            lambda: nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).half()),
+            r"0\.weight is torch\.float32 and 1\.weight is",
+        ),
         (lambda: nn.Linear(2, 2).requires_grad_(False), "names no parameter to train"),
     ],
 )

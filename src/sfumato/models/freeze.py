@@ -44,8 +44,8 @@ def trainable_parameters(model: nn.Module, spec: str) -> list[tuple[str, nn.Para
 
     Args:
         model: any torch module.
-        spec: "all", "norm", "first", "last", "last_blocks:K", a regular expression, or some of these words joined by
-            "+", also to regular expressions.
+        spec: "all", "norm", "first", "last", "last_blocks:K", a regular expression that is found anywhere in a name
+            (`^conv1` for its beginning), or some of these words joined by "+", also to regular expressions.
 
     Returns:
         (name, parameter) pairs; a parameter that is shared by layers is listed once, under its first name.

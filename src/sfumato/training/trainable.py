@@ -276,6 +276,12 @@ def _chosen(model: nn.Module, spec: str) -> list[tuple[str, nn.Parameter]]:
     for name, parameter in named:
         if not parameter.is_floating_point():
             raise InputError(f"parameter {name} is {parameter.dtype}; use real numbers, or freeze it")
+    for name, parameter in named:
+        if parameter.dtype != named[0][1].dtype:
+            raise InputError(
+                f"parameter {named[0][0]} is {named[0][1].dtype} and {name} is {parameter.dtype}; convert the "
+                "model to one precision, model.float() for example, or freeze one of the two"
+            )
     chosen = {id(parameter) for _, parameter in named}
     for parameter in model.parameters():
         parameter.requires_grad_(id(parameter) in chosen)
