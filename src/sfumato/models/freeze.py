@@ -51,9 +51,11 @@ def trainable_parameters(model: nn.Module, spec: str) -> list[tuple[str, nn.Para
         (name, parameter) pairs; a parameter that is shared by layers is listed once, under its first name.
 
     Raises:
-        InputError: the spec names no parameter that requires a gradient, or is not a regular expression.
+        InputError: the spec is empty, names no parameter that requires a gradient, or is not a regular expression.
     """
     candidates = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    if not spec.strip():  # as a regular expression it would match every name
+        raise InputError(f"trainable: {spec!r} says nothing; for every parameter write all")
     parts = spec.split("+")
     if not all(parts) or not any(_is_word(part) for part in parts):
         parts = [spec]  # a regular expression, in which "+" means more than one
