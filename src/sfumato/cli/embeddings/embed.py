@@ -38,7 +38,7 @@ class EmbedOptions(ReadingOptions, CommonOptions):
         out: the Parquet file to write, which must not exist yet. Its columns are user, index (of the example within
             the user), file (of a folder of pictures) or row (of other data, from 0), label, label_name (where classes
             have names) and embedding (of length 1).
-        batch_size: examples that the model reads at a time.
+        batch_size: examples that the model reads at a time, at most; large pictures go through a CPU in fewer.
         device: cpu, cuda, or cuda:1.
     """
 
@@ -85,10 +85,10 @@ def _tables(model: nn.Module, records: UserDataset, options: EmbedOptions, progr
             last_user, next_index = user, start + int(chosen.sum())
         waiting.append(_table(records, users, index, labels, vectors))
         rows += len(users)
+        done += len(users)
+        progress(done, records.num_examples)
         if rows >= _GROUP:
             yield pa.concat_tables(waiting)
-            done += rows
-            progress(done, records.num_examples)
             waiting, rows = [], 0
     if waiting:
         yield pa.concat_tables(waiting)
