@@ -242,6 +242,16 @@ def test_a_run_that_is_finished_is_told_again(sfumato, finished: Path, contents,
     assert {name for name in after if after[name] != before.get(name)} <= {"report.html"}
 
 
+def test_what_hinders_a_resume_is_told_and_nothing_else(sfumato, photos, small, tmp_path: Path):
+    people, run = photos(12, 4), tmp_path / "run"
+    words = ("fedemb", "--data", people, *small, "--epsilon", 50, "--delta", 1e-3, "--out", run)
+    assert sfumato(*words).code == 0
+    longer = sfumato("fedemb", "--resume", run, "--rounds", 50).line
+    assert re.search(r"data set \(rounds \d+ → 50\); resume", longer)
+    (people / "p03" / "1.png").unlink()
+    assert "the settings are the same: it is the records, or the shapes" in sfumato("fedemb", "--resume", run).line
+
+
 def test_a_run_that_is_finished_is_not_measured_again(sfumato, finished: Path, tmp_path: Path):
     run = shutil.copytree(finished, tmp_path / "copy")
 

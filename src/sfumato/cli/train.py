@@ -249,10 +249,17 @@ def _about(options: Any, data: dict[str, Any], vocabulary: PrivateVocabulary | N
     if told.get("store") is not None:  # where the records are found again, already as numbers
         told["data"], told["store"] = told["store"], None
     if isinstance(options.plan, PrivatePlan):
-        told["epsilon_wanted"] = options.budget.epsilon
+        told["epsilon_wanted"] = _epsilon_wanted(options)
     if vocabulary is not None:  # a run that goes on knows no epsilon to choose it by
         told["vocabulary_noise"] = vocabulary.noise_multiplier
     return plain(told)
+
+
+def _epsilon_wanted(options: Any) -> float | None:
+    """What the noise was calibrated to; a run that goes on knows it from its plan.json."""
+    if options.run.resume is None or options.budget.epsilon is not None:
+        return options.budget.epsilon
+    return (RunFolder(options.run.resume).read_plan().get("about") or {}).get("epsilon_wanted")
 
 
 def _negatives(parts: Any) -> UserDataset | None:

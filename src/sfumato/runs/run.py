@@ -467,7 +467,8 @@ class Run:
         )
         changed = [(k, f"{then.get(k)} → {v}") for k, v in now.items() if then.get(k) != v]
         changed = [f"{k} {told}" if len(told) <= _LONGEST_DIFFERENCE else f"another {k}" for k, told in changed]
-        return f" ({', '.join(changed)})" if changed else ""
+        told = ", ".join(changed) or "the settings are the same: it is the records, or the shapes of the model"
+        return f" ({told})"
 
     def _refuse_stranger(self, ledger: Ledger, saved: Checkpoint) -> None:
         """Refuse a key that is not the ledger's, and a statement that would call seeded releases random."""
