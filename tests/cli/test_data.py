@@ -36,11 +36,21 @@ def test_packing_refuses_a_broken_picture_or_skips_and_counts_it(sfumato, photos
     folder = photos(3, 2)
     (folder / "p01" / "0.png").write_bytes(b"not a picture")
     words = ("data", "pack", folder, tmp_path / "store")
-    assert "p01/0.png is not a picture" in sfumato(*words).line
+    line = sfumato(*words).line
+    assert "p01/0.png is not a picture" in line
+    assert "leave out such files with --on-error skip;" in line
     shown = sfumato(*words, "--on-error", "skip")
     assert shown.code == 0
     assert "skipped 1 file" in shown.out
     assert "p01/0.png" in shown.out
+
+
+def test_what_opens_at_once_needs_no_packing(sfumato, people: Path, tmp_path: Path):
+    assert sfumato("data", "pack", people, tmp_path / "store").code == 0
+    assert "is a packed store already" in sfumato("data", "pack", tmp_path / "store", tmp_path / "s").line
+    (tmp_path / "x.npz").touch()
+    for words in ((), ("--user", "users")):
+        assert "x.npz needs no packing" in sfumato("data", "pack", tmp_path / "x.npz", tmp_path / "s", *words).line
 
 
 @pytest.mark.parametrize("command", ["pack", "glyphs"])

@@ -77,6 +77,10 @@ def _packed(options: PackOptions, progress: Callable[[int, int], None]) -> data.
             progress=progress,
         )
     refuse_text_options(vocabulary=options.vocabulary, length=options.length)
+    if options.source.suffix.lower() == ".npz":
+        raise InputError(f"{options.source} needs no packing: give it to --data as it is")
+    if (options.source / "store.json").exists():
+        raise InputError(f"{options.source} is a packed store already: give it to --data as it is")
     if options.user is not None:
         if options.labels != "shared":
             raise InputError("--labels is for class folders, with --user a table is packed; leave it out")

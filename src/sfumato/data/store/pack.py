@@ -271,7 +271,7 @@ def _shape(
 
 def refusal(path: Path | str, reason: str) -> str:
     """The line for a file that is not a readable picture."""
-    return f'{path} {reason}; remove it, or leave out such files with --on-error skip, on_error="skip"'
+    return f"{path} {reason}; remove it, or leave out such files with on_error=skip"
 
 
 def skip_notes(files: int, file_names: Sequence[str], users: int, user_names: Sequence[str]) -> list[str]:
