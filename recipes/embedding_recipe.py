@@ -18,10 +18,16 @@ from torch import nn
 
 from sfumato._files import read_json
 from sfumato.data import UserDataset
-from sfumato.federated import Verification
+from sfumato.federated import FedAvg, FedEmb, Verification
 from sfumato.training import Cadence, PrivatePlan, TrainingPlan
 
 FAR = 1e-3
+
+
+def briefly(plan: TrainingPlan) -> TrainingPlan:
+    """Two rounds with few users, to see that it runs."""
+    fewer: dict[str, Any] = {"clients_per_round": 4} if isinstance(plan, FedEmb | FedAvg) else {}
+    return dataclasses.replace(plan, rounds=2, **fewer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +40,7 @@ class Recipe:
         data: gives the training users and the test identities, from the path in --data if the recipe needs one.
         model: gives a fresh backbone; torch's generator is seeded before.
         plans: a plan for each method, without seed.
-        quick: the same, ending within a minute or two.
+        quick: makes of each a plan that ends within a minute or so.
         needs_data: the data is not at hand: --data has to name it.
         negatives: gives the public data set that plans with `negatives_per_client` draw classes from.
         lone: methods that have one seed, because they take long.
@@ -45,7 +51,7 @@ class Recipe:
     data: Callable[[Path | None], tuple[UserDataset, UserDataset]]
     model: Callable[[], nn.Module]
     plans: dict[str, TrainingPlan]
-    quick: dict[str, TrainingPlan]
+    quick: Callable[[TrainingPlan], TrainingPlan] = briefly
     needs_data: bool = False
     negatives: Callable[[], UserDataset] | None = None
     lone: tuple[str, ...] = ()
@@ -65,7 +71,9 @@ def main(recipe: Recipe) -> None:
 
 def cell(recipe: Recipe, method: str, seed: int, folder: Path, quick: bool, data: Path | None) -> None:
     """Train one method with one seed, or go on with it."""
-    plan = (recipe.quick if quick else recipe.plans)[method]
+    plan = recipe.plans[method]
+    if quick:
+        plan = recipe.quick(plan)
     train, test = recipe.data(data)
     if isinstance(plan, PrivatePlan):  # as the papers choose it
         plan = dataclasses.replace(plan, delta=plan.public_population(train) ** -1.1)
@@ -83,12 +91,11 @@ def cell(recipe: Recipe, method: str, seed: int, folder: Path, quick: bool, data
     )
 
 
-def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[dict[str, Any]]:
+def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, _: bool) -> list[dict[str, Any]]:
     """Mean and standard deviation over seeds of recall on identities that nobody trained on."""
-    plans = recipe.quick if quick else recipe.plans
     rows = []
-    for method in ["untrained", *plans]:
-        source = next(iter(plans)) if method == "untrained" else method
+    for method in ["untrained", *recipe.plans]:
+        source = next(iter(recipe.plans)) if method == "untrained" else method
         recalls, statement, count = [], {}, 1 if method in recipe.lone else seeds
         for seed in range(count):
             folder = place(source, seed)
@@ -109,7 +116,7 @@ def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: 
                 "epsilon_papers_convention": min((a["epsilon"] for a in paper), default=None),
                 "delta": statement["delta"] if private else None,
                 "unit": statement["unit"] if private else None,
-                "noise_multiplier": getattr(plans.get(method), "noise_multiplier", None) or None,
+                "noise_multiplier": getattr(recipe.plans.get(method), "noise_multiplier", None) or None,
                 "paper": None,
             }
         )

@@ -61,7 +61,7 @@ if __name__ == "__main__":
             data=data,
             model=models.lenet,
             plans=PLANS,
-            quick={name: quick(plan) for name, plan in PLANS.items()},
+            quick=quick,
             needs_data=True,
         )
     )

@@ -65,12 +65,6 @@ def negatives() -> UserDataset:
     return omniglot_npz(SHARED / "omniglot_background.npz", invert=True)
 
 
-def briefly(plan: TrainingPlan) -> TrainingPlan:
-    """To see that it runs."""
-    fewer: dict[str, Any] = {"clients_per_round": 16} if isinstance(plan, FedEmb | FedAvg) else {}
-    return dataclasses.replace(plan, rounds=2, **fewer)
-
-
 if __name__ == "__main__":
     main(
         Recipe(
@@ -79,7 +73,6 @@ if __name__ == "__main__":
             data=data,
             model=models.lenet,
             plans=PLANS,
-            quick={name: briefly(plan) for name, plan in PLANS.items()},
             negatives=negatives,
             lone=("DP-FedEmb, m = 1, negatives",),
         )

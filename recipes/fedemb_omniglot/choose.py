@@ -7,25 +7,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cells import SHARED
 from choosing import Choice, main
-from run import FEDAVG, FEDEMB, NOISE, TESTED, negatives
+from run import ALONE, COSINES, FEDAVG, FEDEMB, NOISE, TESTED, negatives
 
 from sfumato import models
 from sfumato.data import UserDataset, omniglot_npz, split_groups
 from sfumato.federated import FedAvg, FedEmb
 
-COSINES = {"loss": "cosine", "loss_scale": 20.0, "head_start": "means", "head_lr_scale": 1}
-ALONE = {
-    **COSINES,
-    "users_per_client": 1,
-    "clients_per_round": 256,
-    "negatives_per_client": 3,
-    "local_epochs": 1,
-    "clip_norm": 0.1,
-    "learning_rate": 0.05,
-    "server_learning_rate": 2.0,
-    "clients_at_once": 16,
-    "noise_multiplier": NOISE / 2,  # one person moves the sum half as far as with m > 1: the same ε
-}
 CHANGES: dict[str, tuple[FedEmb | FedAvg, dict]] = {
     "DP-FedEmb": (FEDEMB, {}),
     "DP-FedEmb, server rate 0.1": (FEDEMB, {"server_learning_rate": 0.1}),
@@ -33,8 +20,8 @@ CHANGES: dict[str, tuple[FedEmb | FedAvg, dict]] = {
     "DP-FedEmb, local rate 0.05": (FEDEMB, {"learning_rate": 0.05}),
     "DP-FedEmb, heads from means, cosine": (FEDEMB, COSINES),
     "DP-FedEmb, heads from means, cosine, server rate 0.4": (FEDEMB, {**COSINES, "server_learning_rate": 0.4}),
-    "DP-FedEmb, m = 1, negatives": (FEDEMB, ALONE),
-    "DP-FedEmb, m = 1, negatives, server rate 5": (FEDEMB, {**ALONE, "server_learning_rate": 5.0}),
+    "DP-FedEmb, m = 1, negatives": (ALONE, {}),
+    "DP-FedEmb, m = 1, negatives, server rate 5": (ALONE, {"server_learning_rate": 5.0}),
     "DP-FedAvg": (FEDAVG, {}),
     "DP-FedAvg, server rate 0.05": (FEDAVG, {"server_learning_rate": 0.05}),
     "DP-FedAvg, server rate 0.2": (FEDAVG, {"server_learning_rate": 0.2}),
@@ -52,7 +39,7 @@ def data() -> tuple[UserDataset, UserDataset]:
 
 if __name__ == "__main__":
     candidates = {
-        name: dataclasses.replace(plan, **{"noise_multiplier": NOISE, **changes})
+        name: dataclasses.replace(plan, noise_multiplier=NOISE / 2 if plan is ALONE else NOISE, **changes)
         for name, (plan, changes) in CHANGES.items()
     }
     main(

@@ -3,6 +3,7 @@
 import dataclasses
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
@@ -27,6 +28,20 @@ FEDEMB = FedEmb(
     server_learning_rate=0.2,
     noise_multiplier=0,
 )
+COSINES: dict[str, Any] = {"loss": "cosine", "loss_scale": 20.0, "head_start": "means", "head_lr_scale": 1}
+ALONE = FedEmb(
+    rounds=30,
+    clients_per_round=256,
+    users_per_client=1,
+    negatives_per_client=3,
+    local_epochs=1,
+    clip_norm=0.1,
+    learning_rate=0.05,
+    server_learning_rate=2.0,
+    noise_multiplier=0,
+    clients_at_once=16,
+    **COSINES,
+)
 # A shared head learns fastest here from more, smaller clients and from cosines; see docs/explanation/lab-notes.md.
 FEDAVG = FedAvg(
     rounds=30,
@@ -50,6 +65,8 @@ PLANS: dict[str, TrainingPlan] = {
     "DP-FedEmb, as much noise in trees": dataclasses.replace(
         FEDEMB, noise_multiplier=MORE_NOISE, noise="tree", sampling="min_separation"
     ),
+    # One person moves the sum half as far as with m > 1: the same ε.
+    "DP-FedEmb, m = 1, negatives": dataclasses.replace(ALONE, noise_multiplier=NOISE / 2),
 }
 
 
@@ -75,6 +92,6 @@ if __name__ == "__main__":
             data=data,
             model=models.lenet,
             plans=PLANS,
-            quick={name: dataclasses.replace(plan, rounds=2) for name, plan in PLANS.items()},
+            negatives=negatives,
         )
     )
