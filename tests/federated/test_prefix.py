@@ -1,6 +1,7 @@
 """A run behind a kept prefix is the run on the records: the same values, the same statement, the whole model."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -137,6 +138,21 @@ def test_a_run_goes_on_as_it_began_with_a_cache_or_without(first, blobs, tmp_pat
     plan.fit(network(), users, out=tmp_path / "run", prefix_cache=caches[0], callbacks=[StopAfter(1)])
     with pytest.raises(InputError, match="from another plan, model or data set"):
         plan.fit(network(), users, out=tmp_path / "run", prefix_cache=caches[1], resume=True)
+
+
+def test_other_settings_are_refused_before_a_record_goes_through_the_layers(blobs, tmp_path):
+    plan, run = PLANS["fedemb"], tmp_path / "run"
+    plan.fit(network(), blobs(12), out=run, prefix_cache=tmp_path / "cache", callbacks=[StopAfter(1)])
+    with pytest.raises(InputError, match="rounds 3 → 9"):
+        replace(plan, rounds=9).fit(network(), blobs(12), out=run, prefix_cache=tmp_path / "other", resume=True)
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_cache_of_other_records_says_that_a_run_goes_on_with_its_own(blobs, tmp_path):
+    plan, run = PLANS["fedemb"], tmp_path / "run"
+    plan.fit(network(), blobs(12), out=run, prefix_cache=tmp_path / "cache", callbacks=[StopAfter(1)])
+    with pytest.raises(InputError, match=r"made of something else .* goes on with the layers and records that it"):
+        plan.fit(network(), blobs(12, seed=5), out=run, prefix_cache=tmp_path / "cache", resume=True)
 
 
 def test_a_callback_is_told_of_the_whole_model(blobs, tmp_path):

@@ -232,7 +232,7 @@ def test_nothing_is_written_before_the_start(tmp_path):
 def test_a_run_goes_on_only_as_itself(tmp_path, change):
     both(tmp_path / "run", [], seed=1)
     plan = {**PLAN, "bins": 5} if change == "plan" else PLAN
-    told = r"\(bins 4 → 5\)" if change == "plan" else "another plan, model or data set;"
+    told = r"\(bins 4 → 5\)" if change == "plan" else "the settings are the same: it is the records"
     with (
         Run.open(tmp_path / "run", plan=plan, seed=1, resume=True) as run,
         pytest.raises(InputError, match=told),

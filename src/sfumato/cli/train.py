@@ -181,7 +181,7 @@ def _fit(
     if every is None:
         every = max(1, rounds // 10) if parts.validation is not None else 0
     begins = Begins(out, plan.name, already=already, quiet=run.json)
-    if run.prefix_cache is None or run.resume is not None:  # else there is no run before the cache is made
+    if opening is not None or run.resume is not None:  # else there is no run before all checks are passed
         begins.tell()
     try:
         result = plan.fit(

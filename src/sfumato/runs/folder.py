@@ -37,6 +37,11 @@ _NAMES = (
     "report.html",
     "comparison.html",
 )
+_LONGEST_DIFFERENCE = 80  # characters of a setting, then and now, in a message
+_NOT_A_SETTING = (
+    "the settings are the same: it is the records, the shapes of the model, or a prefix_cache (--prefix-cache) then or "
+    "now alone"
+)
 
 
 class RunFolder:
@@ -135,6 +140,35 @@ class RunFolder:
             raise InputError(f"{self.path} holds no plan.json: it is not the folder of a run") from None
         except ValueError as error:
             raise InputError(f"{self.plan} is damaged ({error!s:.500}); take a whole copy") from None
+
+    def refuse_another(self, plan: dict[str, Any]) -> None:
+        """Refuse to go on with other settings, before anything is computed; what "about" tells is not compared.
+
+        Args:
+            plan: as `plan.json` would hold it.
+
+        Raises:
+            InputError: a setting differs from that of the run.
+        """
+        if self.plan.exists():  # where it does not, the run says so in its own words
+            now = json.loads(json.dumps(plan))
+            if {**self.read_plan(), "about": None} != {**now, "about": None}:
+                raise self.another(plan)
+
+    def another(self, plan: dict[str, Any]) -> InputError:
+        """That the run cannot go on with this plan, and which fields differ: of the plan itself, and of what it says
+        of model, optimiser and data."""
+        then, now = (
+            {**{name: value for name, value in each.items() if name != "about"}, **(each.get("about") or {})}
+            for each in (self.read_plan(), json.loads(json.dumps(plan)))
+        )
+        changed = [(k, f"{then.get(k)} → {v}") for k, v in now.items() if then.get(k) != v]
+        changed = [f"{k} {told}" if len(told) <= _LONGEST_DIFFERENCE else f"another {k}" for k, told in changed]
+        told = ", ".join(changed) or _NOT_A_SETTING
+        return InputError(
+            f"the checkpoint in {self.path} is from another plan, model or data set ({told}); resume with the same "
+            "ones, or choose another folder"
+        )
 
     def saved(self) -> checkpoint.Checkpoint:
         """The checkpoint of a run that may go on.

@@ -52,8 +52,6 @@ from sfumato.runs.statement import NO_LEDGER, make_statement
 from sfumato.runs.story import Story
 from sfumato.runs.team import Team
 
-_LONGEST_DIFFERENCE = 80  # characters of a setting, then and now, in a message
-
 
 class Run:
     """One run; open it with `Run.open`.
@@ -136,10 +134,7 @@ class Run:
         assert self.folder is not None
         saved = self.folder.saved()
         if saved.fingerprint != fingerprint:
-            raise InputError(
-                f"the checkpoint in {self.folder.path} is from another plan, model or data set{self._difference()}; "
-                "resume with the same ones, or choose another folder"
-            )
+            raise self.folder.another(self._plan)
         self._last = saved
         self._releases = {phase: checkpoints.load_release(self.folder.checkpoint, phase) for phase in saved.phases}
         return saved
@@ -457,18 +452,6 @@ class Run:
         saved = self.folder.saved()
         kept = checkpoints.keeps_key(self.folder.checkpoint, saved)
         return checkpoints.read_key(self.folder.checkpoint) if kept else RandomSource.from_os()
-
-    def _difference(self) -> str:
-        """Which fields of the plan differ, and of what it says of model, optimiser and data, for the message."""
-        assert self.folder is not None
-        then, now = (
-            {**{name: value for name, value in plan.items() if name != "about"}, **(plan.get("about") or {})}
-            for plan in (self.folder.read_plan(), json.loads(json.dumps(self._plan)))
-        )
-        changed = [(k, f"{then.get(k)} → {v}") for k, v in now.items() if then.get(k) != v]
-        changed = [f"{k} {told}" if len(told) <= _LONGEST_DIFFERENCE else f"another {k}" for k, told in changed]
-        told = ", ".join(changed) or "the settings are the same: it is the records, or the shapes of the model"
-        return f" ({told})"
 
     def _refuse_stranger(self, ledger: Ledger, saved: Checkpoint) -> None:
         """Refuse a key that is not the ledger's, and a statement that would call seeded releases random."""

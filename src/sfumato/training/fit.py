@@ -96,20 +96,20 @@ class TrainingPlan(Plan):
             negatives,
         )
         told_of: Callback = Callbacks(callbacks)
-        if resume and out is not None and course.negatives is not None:
-            _refuse_other_negatives(RunFolder(out), course.negatives)
-        if prefix_cache is not None:
-            share_cores()
-            _refuse_within_run(Path(prefix_cache), out)
-            goes_on = Path(out) if resume and out is not None else None
-            course, told_of = behind_prefix(course, Path(prefix_cache), told_of, run=goes_on, progress=progress)
         told = {**course.about, **({} if course.opening is None else course.opening.about())}
+        goes_on = Path(out) if resume and out is not None else None
         if course.negatives is not None:
             told[_NEGATIVES] = course.negatives.fingerprint()
+            if goes_on is not None:
+                _refuse_other_negatives(RunFolder(goes_on), course.negatives)
+        plan = {**course.plan.to_json(), "about": told}
+        if goes_on is not None:
+            RunFolder(goes_on).refuse_another(plan)
         share_cores()
-        with Run.open(
-            out, plan={**course.plan.to_json(), "about": told}, seed=self.seed, resume=resume, budget=budget
-        ) as run:
+        if prefix_cache is not None:
+            _refuse_within_run(Path(prefix_cache), out)
+            course, told_of = behind_prefix(course, Path(prefix_cache), told_of, run=goes_on, progress=progress)
+        with Run.open(out, plan=plan, seed=self.seed, resume=resume, budget=budget) as run:
             return course.go(run, cadence or Cadence(), resume=resume, progress=progress, callback=told_of)
 
     def try_out(

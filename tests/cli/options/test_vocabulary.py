@@ -56,10 +56,10 @@ def test_one_command_goes_from_texts_to_a_model_and_one_statement(sfumato, posts
 
 def test_a_dry_run_promises_what_the_run_will_state(sfumato, posts: Path, tmp_path: Path):
     out = tmp_path / "run"
-    both = given(posts, "--epsilon", 8, "--vocabulary-noise", 5, "--vocabulary-words", 3, "--json", "--out", out)
+    both = given(posts, "--epsilon", 8, "--vocabulary-noise", 3, "--vocabulary-words", 3, "--json", "--out", out)
     told = json.loads(sfumato("fedavg", *both, "--dry-run").out)
     assert not out.exists()
-    assert told["opening"]["noise_multiplier"] == 5
+    assert told["opening"]["noise_multiplier"] == 3
     assert sfumato("fedavg", *both).code == 0
     assert {**statement(out), "ledger": None, "disclosure": None} == {
         **told["statement"], "ledger": None, "disclosure": None

@@ -51,7 +51,11 @@ def behind_prefix(
                 ) from None
         course = replace(course, model=model)
     halves = refuse_uncut(course)
-    with _in_turn() as leads, counting("records through the frozen layers", visible=progress and leads) as show:
+    with (
+        _of_the_run(run),
+        _in_turn() as leads,
+        counting("records through the frozen layers", visible=progress and leads) as show,
+    ):
         cache = PrefixCache(folder, halves, device=course.device, progress=lambda _, done, of: show(done, of))
         parts = {
             name: None if given is None else cache.through(given, name)
@@ -98,6 +102,17 @@ class _OfTheWhole(Callback):
     def on_evaluation(self, row: dict[str, Any], model: nn.Module) -> None:
         """Tell of the whole."""
         self._told.on_evaluation(row, self._joined(model))
+
+
+@contextmanager
+def _of_the_run(run: Path | None) -> Iterator[None]:
+    """Say of a cache that is of no use that a run which goes on would refuse another one, too."""
+    try:
+        yield
+    except InputError as error:
+        if run is None:
+            raise
+        raise InputError(f"{error}; the run in {run} goes on with the layers and records that it began with") from None
 
 
 @contextmanager
