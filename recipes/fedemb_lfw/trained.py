@@ -36,6 +36,10 @@ TRAINED = {
 """What is trained, and the rank of adapters (0: none)."""
 
 
+RATES = {"the last block and layer": 10.0, "the last two blocks and the last layer": 10.0}
+"""The server's rate of private rows that move far more numbers than the last layer, by choose_trained.py."""
+
+
 @dataclass(frozen=True)
 class Row:
     """What is trained, and how.
@@ -56,10 +60,15 @@ class Row:
         return "FedEmb, m = 16" if self.epsilon is None else f"DP-FedEmb, m = 1, ε = {self.epsilon:g}"
 
 
+def alone(trained: str) -> FedEmb:
+    """The private plan before its noise."""
+    return dataclasses.replace(ALONE, server_learning_rate=RATES.get(trained, ALONE.server_learning_rate))
+
+
 ROWS = {
     f"{row.method}: {row.trained}": row
     for trained in TRAINED
-    for row in (Row(trained, GROUPS, None), Row(trained, ALONE, 8.0))
+    for row in (Row(trained, GROUPS, None), Row(trained, alone(trained), 8.0))
     if trained != "all" or row.epsilon is None  # 180,000 pictures through all of the network, with the negatives
 }
 LONE = [name for name, row in ROWS.items() if row.trained == "all"]
@@ -85,11 +94,9 @@ def network_of(row: Row, path: Path | None) -> Network:
     return model
 
 
-def cell(name: str, seed: int, folder: Path, quick: bool, path: Path | None) -> None:
-    """Train one row with one seed, or go on with it, and measure it."""
-    row = ROWS[name]
+def fitted(row: Row, seed: int, folder: Path, caches: Path, quick: bool, path: Path | None) -> dict[str, float]:
+    """Train a row with one seed, or go on with it: recall on the people to choose by, and in the test."""
     train, friends, validation, test = pictures(path, most=QUICKLY if quick else None)
-    frozen = row.trained != "all"
     result = dataclasses.replace(plan_of(row, len(train), quick=quick), seed=seed).fit(
         network_of(row, path),
         train,
@@ -98,10 +105,14 @@ def cell(name: str, seed: int, folder: Path, quick: bool, path: Path | None) -> 
         task=Verification(fars=(FAR,)),
         negatives=friends if row.plan.negatives_per_client else None,
         cadence=Cadence(evaluate_every=0, checkpoint_every=10),
-        prefix_cache=folder.parent / "caches" / f"{list(TRAINED).index(row.trained)}" if frozen else None,
+        prefix_cache=None if row.trained == "all" else caches / f"{list(TRAINED).index(row.trained)}",
     )
-    measured = {"validation": recall(result.model, validation), "test": recall(result.model, test)}
-    write_json(folder / "faces.json", measured)
+    return {"validation": recall(result.model, validation), "test": recall(result.model, test)}
+
+
+def cell(name: str, seed: int, folder: Path, quick: bool, path: Path | None) -> None:
+    """One cell of the table."""
+    write_json(folder / "faces.json", fitted(ROWS[name], seed, folder, folder.parent / "caches", quick, path))
 
 
 def table(place: Callable[[str, int], Path], seeds: int, quick: bool, path: Path | None = None) -> list[dict[str, Any]]:
