@@ -182,6 +182,12 @@ def test_a_trial_writes_no_cache(blobs, tmp_path):
         )
 
 
+def test_a_trial_refuses_a_place_that_is_a_file(blobs, tmp_path):
+    (tmp_path / "faces.csv").write_text("user,file")
+    with pytest.raises(InputError, match=r"prefix_cache must be a folder, and .*faces\.csv is a file"):
+        PLANS["fedemb"].try_out(network(), blobs(12), prefix_cache=tmp_path / "faces.csv")
+
+
 def test_what_is_refused_leaves_neither_run_nor_cache(blobs, tmp_path):
     with pytest.raises(InputError, match="nothing is frozen"):
         FedEmb(noise_multiplier=1.0, clients_per_round=2, users_per_client=2).fit(

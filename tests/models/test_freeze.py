@@ -93,3 +93,10 @@ def test_a_spec_that_names_nothing_is_refused_with_some_names(build, spec, messa
         models.freeze(model, spec)
     assert "\n" not in str(error.value)
     assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_last_blocks_without_a_number_is_told_so():
+    with pytest.raises(
+        InputError, match="last_blocks takes a number of blocks, such as last_blocks:2, got 'last_blocks:x'"
+    ):
+        names(models.lenet(), "last_blocks:x+last")

@@ -101,6 +101,8 @@ def _chosen(model: nn.Module, part: str, candidates: list[tuple[str, nn.Paramete
         return last_blocks(model, int(blocks[1]))
     if part in _WORDS:
         return _parameters(model, part)
+    if part.startswith("last_blocks:"):
+        raise InputError(f"trainable: last_blocks takes a number of blocks, such as last_blocks:2, got {part!r}")
     try:
         pattern = re.compile(part)
     except re.error as error:

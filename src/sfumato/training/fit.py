@@ -18,6 +18,7 @@ from sfumato.training.loop import Cadence
 from sfumato.training.opening import Opening
 from sfumato.training.plan import ContributionFactory, Plan
 from sfumato.training.prefix.behind import behind_prefix, refuse_uncut
+from sfumato.training.prefix.cache import refuse_folder
 from sfumato.training.result import Result
 from sfumato.training.server import OptimizerFactory
 from sfumato.training.task import Task
@@ -149,6 +150,7 @@ class TrainingPlan(Plan):
         course = self._course(model, data, validation, test, {}, device, task, contribution, None, opening, negatives)
         share_cores()
         if prefix_cache is not None:
+            refuse_folder(Path(prefix_cache))
             refuse_uncut(course)
         with Run.open(None, plan=course.plan.to_json(), seed=self.seed) as run:
             first, parts = course.rehearsed(run)

@@ -41,8 +41,8 @@ class Plan:
     """What all plans share; a subclass gives the private sum, the contribution, the server and the task.
 
     Attributes:
-        trainable: "all", "norm", "last_blocks:2", a regular expression on parameter names, or several joined by "+":
-            what is trained and noised.
+        trainable: what is trained and noised: "all", "norm", "first", "last", "last_blocks:2", a regular expression on
+            parameter names ("lora" and "projection" name what `models` adds), or several joined by "+".
         seed: repeatable randomness, for tests and simulation only; None draws from the operating system.
     """
 

@@ -185,4 +185,4 @@ def test_mismatched_requests_are_one_clear_line(resnet18):
 def test_the_note_on_colours_says_what_to_do_about_them(resnet18):
     _, state, build = resnet18
     note = next(line for line in models.load_pretrained(build(), state).text().splitlines() if "colours" in line)
-    assert "train the first layer, too (--trainable with first), or normalise in a model of your own" in note
+    assert "train the first layer, too (--trainable with first), or begin with models.ImageNetColours" in note

@@ -16,6 +16,7 @@ True
 
 import json
 import pickle
+import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -100,10 +101,12 @@ def read_tensors(path: str | Path) -> dict[str, torch.Tensor]:
     "state_dict", "model_state_dict" or "model", is taken out; prefixes of parallel or compiled modules are removed.
 
     Raises:
-        InputError: the file is missing, damaged, holds more than tensors, or holds none.
+        InputError: the file is missing, damaged, of another kind, holds more than tensors, or holds none.
     """
     path = Path(path)
     _refuse_missing(path)
+    if path.suffix != ".safetensors":
+        _refuse_other_kinds(path)
     try:
         if path.suffix == ".safetensors":
             content: Any = load_file(path)
@@ -143,6 +146,25 @@ def _tensors(model: nn.Module) -> dict[str, torch.Tensor]:
 def _refuse_missing(path: Path) -> None:
     if not path.is_file():
         raise InputError(f"{path}: no such file of weights")
+
+
+def _refuse_other_kinds(path: Path) -> None:
+    """Refuse what torch never wrote, whose reading would end in words about torch's inner parts."""
+    with path.open("rb") as file:
+        start = file.read(2)
+    if start == b"PK":  # torch's format since 1.6 is a zip
+        try:
+            with zipfile.ZipFile(path) as archive:
+                ours = any(name.rpartition("/")[2] == "data.pkl" for name in archive.namelist())
+        except zipfile.BadZipFile:
+            return  # cut off: torch tells
+    else:
+        ours = start[:1] == b"\x80"  # pickles since Python 2.3
+    if not ours:
+        raise InputError(
+            f"{path}: is no file of weights: give a .safetensors file, or a state_dict that torch.save has written "
+            "(.pt, .pth, .bin)"
+        )
 
 
 def _damaged(path: Path, error: Exception) -> InputError:

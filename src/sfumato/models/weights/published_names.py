@@ -43,7 +43,7 @@ class Naming:
     why_dropped: str = "classifier of the file's labels"
     pixels: str = (
         "published weights expect colours normalised by ImageNet's mean and std, sfumato feeds [-1, 1); train the "
-        "first layer, too (--trainable with first), or normalise in a model of your own"
+        "first layer, too (--trainable with first), or begin with models.ImageNetColours"
     )
 
 

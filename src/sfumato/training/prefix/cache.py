@@ -59,13 +59,7 @@ class PrefixCache:
     """
 
     def __init__(self, folder: Path, halves: Split, *, device: str, progress: Progress | None = None) -> None:
-        if folder.exists() and not folder.is_dir():
-            raise InputError(f"prefix_cache must be a folder, and {folder} is a file; name another one")
-        other = next((path.name for path in _sorted(folder) if not path.name.lstrip(".").startswith(_OURS)), None)
-        if other is not None:  # pictures, which may be public, and shared together with what would come to lie there
-            raise InputError(
-                f"prefix_cache must be a new folder or a cache, and {folder} holds {other}; name another one"
-            )
+        refuse_folder(folder)
         self._folder, self._split, self._device, self._progress = folder, halves, device, progress
         self._kept: dict[str, StoredRows] = {}
 
@@ -120,6 +114,19 @@ class PrefixCache:
         if not readme.exists():
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomic(readme, _README.encode(), private=True)
+
+
+def refuse_folder(folder: Path) -> None:
+    """Refuse a place for rows that is something else.
+
+    Raises:
+        InputError: it is a file, or holds what no cache does.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"prefix_cache must be a folder, and {folder} is a file; name another one")
+    other = next((path.name for path in _sorted(folder) if not path.name.lstrip(".").startswith(_OURS)), None)
+    if other is not None:  # pictures, which may be public, and shared together with what would come to lie there
+        raise InputError(f"prefix_cache must be a new folder or a cache, and {folder} holds {other}; name another one")
 
 
 def cut_for(model: torch.nn.Module, trainable: str, data: Any, device: str) -> Split:
