@@ -156,8 +156,8 @@ def _refuse_other_kinds(path: Path) -> None:
         try:
             with zipfile.ZipFile(path) as archive:
                 ours = any(name.rpartition("/")[2] == "data.pkl" for name in archive.namelist())
-        except zipfile.BadZipFile:
-            return  # cut off: torch tells
+        except Exception:  # zipfile raises whatever a damaged file leads it to: torch tells
+            return
     else:
         ours = start[:1] == b"\x80"  # pickles since Python 2.3
     if not ours:
