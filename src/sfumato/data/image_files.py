@@ -228,7 +228,7 @@ def refuse_difference(one: tuple[Path | str, Sequence[int]], other: tuple[Path |
         remedy = f"bring all to one size, that of the first, for example: {sides}"
     else:
         kinds = ["grey" if shape[2] == 1 else "RGB" for shape in (first, second)]
-        remedy = "convert all: --channels 1 or 3, or channels=1"
+        remedy = "bring all to one of the two: --channels 1 (grey) or 3 (RGB), or channels=1 or 3"
     raise InputError(f"{a} is {kinds[0]} and {b} is {kinds[1]}; {remedy}")
 
 

@@ -148,7 +148,7 @@ def _chosen(model: nn.Module, rank: int, layers: str | None) -> dict[str, nn.Con
     adapted = [name for name, each in found.items() if isinstance(each, LoRAConv2d | LoRALinear)]
     inside = tuple(f"{name}.lora_" for name in adapted)
     found = {name: each for name, each in found.items() if not name.startswith(inside)}
-    known = ", ".join([*found][:_SHOWN]) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
+    known, larger = _named([*found]), _named([name for name, each in found.items() if rank < _rank(each)])
     if layers is None:
         found = {name: each for name, each in found.items() if name not in adapted and rank < _rank(each)}
     else:
@@ -158,21 +158,26 @@ def _chosen(model: nn.Module, rank: int, layers: str | None) -> dict[str, nn.Con
         what = "no convolution or dense layer" if layers is None else f"layers={layers!r} names none"
         raise InputError(
             f"{what} to give an adapter of rank {rank}; the convolutions and dense layers of this "
-            f"{type(model).__name__} are {known or 'none'}"
+            f"{type(model).__name__} are {known}"
         )
     for name, each in found.items():
         if name in adapted:
             raise InputError(f"layer {name} has an adapter already; merge_lora(model) makes it a plain layer first")
         if rank >= _rank(each):
             raise InputError(
-                f"rank must be below {_rank(each)}, that of layer {name}, got {rank}: an adapter would be as large as "
-                "the layer; train the layer itself, or name others by layers"
+                f"rank {rank} is not below {_rank(each)}, that of layer {name}: an adapter would be as large as the layer; "
+                f"train the layer itself, or name others by layers: larger ones are {larger}"
             )
         if type(each).forward not in (nn.Conv2d.forward, nn.Linear.forward):
             raise InputError(
                 f"layer {name} ({type(each).__name__}) computes in a way of its own; name others by layers"
             )
     return found
+
+
+def _named(layers: list[str]) -> str:
+    more = f" and {len(layers) - _SHOWN} more" if len(layers) > _SHOWN else ""
+    return f"{', '.join(layers[:_SHOWN])}{more}" if layers else "none"
 
 
 def _pattern(layers: str) -> Callable[[str], object]:

@@ -146,7 +146,7 @@ REFUSED = {
     ),
     "too high": (
         ("--lora-rank", 99, "--lora-layers", "conv1", "--trainable", "lora"),
-        "rank must be below 25, that of layer conv1, got 99",
+        "rank 99 is not below 25, that of layer conv1",
     ),
     "adapters that nobody trains": (("--lora-rank", 2), "say --trainable lora to train them alone"),
     "no adapters to train": (("--trainable", "lora+last"), "there are none; add --lora-rank 4"),

@@ -35,7 +35,8 @@ class RunOptions(CommonOptions):
 
     Attributes:
         out: folder of the run; it must be new or empty. Without it, the next free one of runs/COMMAND-1, -2, …
-        resume: go on with the run in this folder; everything else is read from its plan.json.
+        resume: go on with the run in this folder; everything else is read from its plan.json. Where its records have
+            moved, --data says where to.
         dry_run: print the plan, its noise and its statement, and train nothing. With --data, model and data are tried
             out as at the start of a run.
         evaluate_every: rounds between measurements on the validation data; None for ten during the run.
