@@ -20,6 +20,7 @@ CHANGES: dict[str, tuple[FedEmb | FedAvg, dict]] = {
     "DP-FedEmb, local rate 0.05": (FEDEMB, {"learning_rate": 0.05}),
     "DP-FedEmb, heads from means, cosine": (FEDEMB, COSINES),
     "DP-FedEmb, heads from means, cosine, server rate 0.4": (FEDEMB, {**COSINES, "server_learning_rate": 0.4}),
+    "DP-FedEmb, heads from means, cosine, server rate 0.8": (FEDEMB, {**COSINES, "server_learning_rate": 0.8}),
     "DP-FedEmb, m = 1, negatives": (ALONE, {}),
     "DP-FedEmb, m = 1, negatives, server rate 5": (ALONE, {"server_learning_rate": 5.0}),
     "DP-FedAvg": (FEDAVG, {}),
