@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 COLUMNS = (
+    ("people to choose by", "validation"),
     ("noise multiplier", "noise_multiplier"),
     ("predicted noise on sums", "predicted_error"),
     ("macro F1", "macro_f1"),

@@ -71,8 +71,10 @@ ROWS = {
     for row in (Row(trained, GROUPS, None), Row(trained, alone(trained), 8.0))
     if trained != "all" or row.epsilon is None  # 180,000 pictures through all of the network, with the negatives
 }
-LONE = [name for name, row in ROWS.items() if row.trained != "the last layer"]
-"""Rows with one seed: five to twenty minutes each."""
+UNTRAINED = "nothing"
+"""The row of the network as it begins."""
+LONE = [UNTRAINED, *(name for name, row in ROWS.items() if row.trained != "the last layer")]
+"""Rows with one seed: five to twenty minutes each, or without any."""
 
 
 def plan_of(row: Row, population: int, *, quick: bool) -> FedEmb:
@@ -112,14 +114,33 @@ def fitted(row: Row, seed: int, folder: Path, caches: Path, quick: bool, path: P
 
 def cell(name: str, seed: int, folder: Path, quick: bool, path: Path | None) -> None:
     """One cell of the table."""
+    if name == UNTRAINED:
+        _, _, validation, test = pictures(path, most=QUICKLY if quick else None)
+        folder.mkdir(parents=True, exist_ok=True)
+        begun = Network(path)
+        write_json(folder / "faces.json", {"validation": recall(begun, validation), "test": recall(begun, test)})
+        return
     write_json(folder / "faces.json", fitted(ROWS[name], seed, folder, folder.parent / "caches", quick, path))
 
 
 def table(place: Callable[[str, int], Path], seeds: int, quick: bool, path: Path | None = None) -> list[dict[str, Any]]:
-    """A row for each plan and what it trains."""
-    found = []
+    """A row for each plan and what it trains, and one for the network before it."""
+    begun = read_json(place(UNTRAINED, 0) / "faces.json")
+    found = [
+        {
+            "method": UNTRAINED,
+            "dataset": "LFW, unseen people; before training",
+            "metric": f"recall@FAR={FAR:g}",
+            "mean": round(begun["test"], 4),
+            "std": 0.0,
+            "validation": round(begun["validation"], 4),
+            "seeds": 1,
+            **dict.fromkeys(("epsilon", "delta", "unit", "paper")),
+        }
+    ]
     for name, row in ROWS.items():
         runs = [place(name, seed) for seed in range(1 if name in LONE else seeds)]
+        recalls = [read_json(run / "faces.json") for run in runs]
         statement = read_json(runs[0] / "statement.json")
         private = row.epsilon is not None
         found.append(
@@ -127,7 +148,8 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool, path: Path
                 "method": row.trained,
                 "dataset": f"LFW, unseen people; {row.method}",
                 "metric": f"recall@FAR={FAR:g}",
-                **cells.mean_and_std([read_json(run / "faces.json")["test"] for run in runs]),
+                **cells.mean_and_std([each["test"] for each in recalls]),
+                "validation": cells.mean_and_std([each["validation"] for each in recalls])["mean"],
                 "seeds": len(runs),
                 **{key: statement[key] if private else None for key in ("epsilon", "delta", "unit")},
                 "paper": None,
@@ -138,4 +160,4 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool, path: Path
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    cells.main(FOLDER, list(ROWS), cell, table, data="optional", results="trained.json", lone=LONE)
+    cells.main(FOLDER, [UNTRAINED, *ROWS], cell, table, data="optional", results="trained.json", lone=LONE)

@@ -3,30 +3,48 @@
 import dataclasses
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cells import SHARED
 from choosing import Choice, main
-from run import ALONE, COSINES, FEDAVG, FEDEMB, NOISE, TESTED, negatives
+from run import ALONE, FEDAVG, FEDEMB, NOISE, TESTED, negatives
 
 from sfumato import models
 from sfumato.data import UserDataset, omniglot_npz, split_groups
 from sfumato.federated import FedAvg, FedEmb
 
+INNER = {
+    "loss": "softmax",
+    "loss_scale": 30.0,
+    "head_start": "glorot",
+    "head_lr_scale": 20.0,
+    "server_learning_rate": 0.2,
+}
+"""FedEmb as the paper has it, with the server's rate that this recipe had at first."""
+
+
+def at(server_learning_rate: float, **changes: Any) -> dict[str, Any]:
+    """Changes of a plan."""
+    return {**changes, "server_learning_rate": server_learning_rate}
+
+
 CHANGES: dict[str, tuple[FedEmb | FedAvg, dict]] = {
-    "DP-FedEmb": (FEDEMB, {}),
-    "DP-FedEmb, server rate 0.1": (FEDEMB, {"server_learning_rate": 0.1}),
-    "DP-FedEmb, server rate 0.4": (FEDEMB, {"server_learning_rate": 0.4}),
-    "DP-FedEmb, local rate 0.05": (FEDEMB, {"learning_rate": 0.05}),
-    "DP-FedEmb, heads from means, cosine": (FEDEMB, COSINES),
-    "DP-FedEmb, heads from means, cosine, server rate 0.4": (FEDEMB, {**COSINES, "server_learning_rate": 0.4}),
-    "DP-FedEmb, heads from means, cosine, server rate 0.8": (FEDEMB, {**COSINES, "server_learning_rate": 0.8}),
-    "DP-FedEmb, m = 1, negatives": (ALONE, {}),
-    "DP-FedEmb, m = 1, negatives, server rate 5": (ALONE, {"server_learning_rate": 5.0}),
-    "DP-FedAvg": (FEDAVG, {}),
-    "DP-FedAvg, server rate 0.05": (FEDAVG, {"server_learning_rate": 0.05}),
-    "DP-FedAvg, server rate 0.2": (FEDAVG, {"server_learning_rate": 0.2}),
-    "DP-FedAvg, local rate 0.05": (FEDAVG, {"learning_rate": 0.05}),
+    "DP-FedEmb": (FEDEMB, INNER),
+    "DP-FedEmb, server rate 0.1": (FEDEMB, {**INNER, **at(0.1)}),
+    "DP-FedEmb, server rate 0.4": (FEDEMB, {**INNER, **at(0.4)}),
+    "DP-FedEmb, local rate 0.05": (FEDEMB, {**INNER, "learning_rate": 0.05}),
+    "DP-FedEmb, heads from means, cosine": (FEDEMB, at(0.2)),
+    "DP-FedEmb, heads from means, cosine, server rate 0.4": (FEDEMB, at(0.4)),
+    "DP-FedEmb, heads from means, cosine, server rate 0.8": (FEDEMB, at(0.8)),
+    "DP-FedEmb, m = 1, negatives": (ALONE, at(2.0)),
+    "DP-FedEmb, m = 1, negatives, server rate 5": (ALONE, at(5.0)),
+    "DP-FedEmb, m = 1, negatives, server rate 10": (ALONE, at(10.0)),
+    "DP-FedAvg": (FEDAVG, at(0.1)),
+    "DP-FedAvg, server rate 0.02": (FEDAVG, at(0.02)),
+    "DP-FedAvg, server rate 0.05": (FEDAVG, at(0.05)),
+    "DP-FedAvg, server rate 0.2": (FEDAVG, at(0.2)),
+    "DP-FedAvg, local rate 0.05": (FEDAVG, at(0.1, learning_rate=0.05)),
 }
 
 

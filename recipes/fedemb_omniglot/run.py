@@ -18,17 +18,17 @@ from sfumato.training import TrainingPlan
 TESTED = 5  # alphabets
 NOISE = 0.02
 MORE_NOISE = 0.2
+COSINES: dict[str, Any] = {"loss": "cosine", "loss_scale": 20.0, "head_start": "means", "head_lr_scale": 1}
 FEDEMB = FedEmb(
     rounds=30,
     clients_per_round=16,
     users_per_client=16,
     local_epochs=2,
     learning_rate=0.02,
-    head_lr_scale=20,
-    server_learning_rate=0.2,
+    server_learning_rate=0.4,
     noise_multiplier=0,
+    **COSINES,
 )
-COSINES: dict[str, Any] = {"loss": "cosine", "loss_scale": 20.0, "head_start": "means", "head_lr_scale": 1}
 ALONE = FedEmb(
     rounds=30,
     clients_per_round=256,
@@ -37,7 +37,7 @@ ALONE = FedEmb(
     local_epochs=1,
     clip_norm=0.1,
     learning_rate=0.05,
-    server_learning_rate=2.0,
+    server_learning_rate=10.0,
     noise_multiplier=0,
     clients_at_once=16,
     **COSINES,
@@ -52,7 +52,7 @@ FEDAVG = FedAvg(
     head_lr_scale=1,
     loss="cosine",
     loss_scale=10.0,
-    server_learning_rate=0.1,
+    server_learning_rate=0.05,
     noise_multiplier=0,
 )
 PLANS: dict[str, TrainingPlan] = {
@@ -93,5 +93,6 @@ if __name__ == "__main__":
             model=models.lenet,
             plans=PLANS,
             negatives=negatives,
+            lone=("DP-FedEmb, more noise", "DP-FedEmb, as much noise in trees", "DP-FedEmb, m = 1, negatives"),
         )
     )
