@@ -113,7 +113,9 @@ def fitted(row: Row, seed: int, folder: Path, caches: Path, quick: bool, path: P
 
 
 def cell(name: str, seed: int, folder: Path, quick: bool, path: Path | None) -> None:
-    """One cell of the table."""
+    """One cell of the table; one that was measured is not measured again."""
+    if (folder / "faces.json").exists():
+        return
     if name == UNTRAINED:
         _, _, validation, test = pictures(path, most=QUICKLY if quick else None)
         folder.mkdir(parents=True, exist_ok=True)
