@@ -165,8 +165,8 @@ def _chosen(model: nn.Module, rank: int, layers: str | None) -> dict[str, nn.Con
             raise InputError(f"layer {name} has an adapter already; merge_lora(model) makes it a plain layer first")
         if rank >= _rank(each):
             raise InputError(
-                f"rank {rank} is not below {_rank(each)}, that of layer {name}: an adapter would be as large as the layer; "
-                f"train the layer itself, or name others by layers: larger ones are {larger}"
+                f"rank {rank} is not below {_rank(each)}, that of layer {name}: an adapter would be as large as the "
+                f"layer; train the layer itself, or name others by layers: larger ones are {larger}"
             )
         if type(each).forward not in (nn.Conv2d.forward, nn.Linear.forward):
             raise InputError(

@@ -106,7 +106,7 @@ def test_a_bad_file_is_refused_by_name_or_skipped_and_counted(
     )
     before = image_folder(root)
     _spoil(kind, path)
-    with pytest.raises(InputError, match=f'{path.relative_to(root)} .*on_error=skip') as refusal:
+    with pytest.raises(InputError, match=f"{path.relative_to(root)} .*on_error=skip") as refusal:
         image_folder(root)
     assert "\n" not in str(refusal.value)
     after = image_folder(root, on_error="skip")
