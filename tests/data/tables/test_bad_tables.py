@@ -128,7 +128,10 @@ def test_a_damaged_picture_is_named_by_its_row(album: dict[str, list], tmp_path:
 def test_pictures_of_two_sizes_or_modes_ask_for_one(
     album: dict[str, list], picture: Callable, encoded: Callable
 ) -> None:
-    for other, told in ((picture(0, 9, 8, 3), "is 9×8; bring all to one size"), (picture(0, 8, 8), "is grey; convert")):
+    for other, told in (
+        (picture(0, 9, 8, 3), "is 9×8; bring all to one size"),
+        (picture(0, 8, 8), "is grey; bring all to one of the two"),
+    ):
         cells = [*album["image"][:3], {"bytes": encoded(other), "path": None}]
         said = _refusal(pa.table({"image": cells}), examples_from_table)
         assert "image at position 0 is " in said
