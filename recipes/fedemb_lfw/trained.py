@@ -133,9 +133,8 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool, path: Path
             "method": UNTRAINED,
             "dataset": "LFW, unseen people; before training",
             "metric": f"recall@FAR={FAR:g}",
-            "mean": round(begun["test"], 4),
-            "std": 0.0,
-            "validation": round(begun["validation"], 4),
+            **cells.mean_and_std([begun["test"]]),
+            "validation": cells.mean_and_std([begun["validation"]])["mean"],
             "seeds": 1,
             **dict.fromkeys(("epsilon", "delta", "unit", "paper")),
         }

@@ -25,6 +25,7 @@ from sfumato.models.check import refuse_no_values
 from sfumato.models.layers.initialise import he
 from sfumato.models.layers.lora import LoRAConv2d, LoRALinear
 from sfumato.models.stages import Stage, renamed, stages_of
+from sfumato.models.weights.files import some
 
 _SHOWN = 20  # layers in a message
 
@@ -148,9 +149,10 @@ def _chosen(model: nn.Module, rank: int, layers: str | None) -> dict[str, nn.Con
     adapted = [name for name, each in found.items() if isinstance(each, LoRAConv2d | LoRALinear)]
     inside = tuple(f"{name}.lora_" for name in adapted)
     found = {name: each for name, each in found.items() if not name.startswith(inside)}
-    known, larger = _named([*found]), _named([name for name, each in found.items() if rank < _rank(each)])
+    known = some([*found], _SHOWN) or "none"
+    larger = {name: each for name, each in found.items() if name not in adapted and rank < _rank(each)}
     if layers is None:
-        found = {name: each for name, each in found.items() if name not in adapted and rank < _rank(each)}
+        found = larger
     else:
         matches = _pattern(layers)
         found = {name: each for name, each in found.items() if matches(name)}
@@ -166,18 +168,14 @@ def _chosen(model: nn.Module, rank: int, layers: str | None) -> dict[str, nn.Con
         if rank >= _rank(each):
             raise InputError(
                 f"rank {rank} is not below {_rank(each)}, that of layer {name}: an adapter would be as large as the "
-                f"layer; train the layer itself, or name others by layers: larger ones are {larger}"
+                f"layer; train the layer itself, or name others by layers: larger ones are "
+                f"{some([*larger], _SHOWN) or 'none'}"
             )
         if type(each).forward not in (nn.Conv2d.forward, nn.Linear.forward):
             raise InputError(
                 f"layer {name} ({type(each).__name__}) computes in a way of its own; name others by layers"
             )
     return found
-
-
-def _named(layers: list[str]) -> str:
-    more = f" and {len(layers) - _SHOWN} more" if len(layers) > _SHOWN else ""
-    return f"{', '.join(layers[:_SHOWN])}{more}" if layers else "none"
 
 
 def _pattern(layers: str) -> Callable[[str], object]:

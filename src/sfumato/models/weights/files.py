@@ -134,9 +134,9 @@ def read_tensors(path: str | Path) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def some(names: list[str]) -> str:
-    """A few names for a message: all up to three, else three and how many more."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+def some(names: list[str], shown: int = 3) -> str:
+    """A few names for a message: all up to `shown`, else so many and how many more."""
+    return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
 
 
 def _tensors(model: nn.Module) -> dict[str, torch.Tensor]:
