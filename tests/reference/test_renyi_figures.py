@@ -37,3 +37,9 @@ def test_the_other_accountants_figure_is_as_quoted(order):
     other.compose(dp_accounting.PoissonSampledDpEvent(RATE, dp_accounting.GaussianDpEvent(NOISE)))
     logging.disable(logging.NOTSET)
     assert float(np.asarray(other._rdp)[0]) == pytest.approx(TABLE[order][1], abs=6e-7)
+
+
+@pytest.mark.parametrize(("rate", "quoted"), [(0.3, 96_406), (1.0, 151_773)])
+def test_the_cost_of_thirty_rounds_with_little_noise_is_as_quoted(rate, quoted):
+    run = acc.Gaussian(0.01).poisson(rate) if rate < 1 else acc.Gaussian(0.01)
+    assert acc.guarantee(run * 30).epsilon(6e-4) == pytest.approx(quoted, abs=0.6)

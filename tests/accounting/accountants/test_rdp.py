@@ -51,6 +51,13 @@ def test_without_replacement_is_between_poisson_and_the_published_bound(z: float
     assert (found > rdp(Gaussian(z).poisson(size / 1000), "replace", orders)).all()
 
 
+@pytest.mark.parametrize("z", [0.05, 0.02, 0.01, 0.006])
+def test_sampling_counts_with_little_noise(z: float) -> None:
+    """A round costs about 1/(2 z^2) where the unit was drawn; 20 of 30 is rarer than delta at q = 0.3."""
+    run = Gaussian(z).poisson(0.3) * 30
+    assert RdpAccountant(run).epsilon(6e-4) < 20 * (0.5 / z**2) < RdpAccountant(Gaussian(z) * 30).epsilon(6e-4) * 0.7
+
+
 def test_a_full_sample_of_fixed_size_costs_an_exchange() -> None:
     full = Gaussian(2.0).without_replacement(10, 10)
     for adjacency in ("add_remove", "replace", "zero_out"):

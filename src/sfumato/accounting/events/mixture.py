@@ -108,7 +108,8 @@ class MixtureOfGaussians(Event):
         else:
             removed = log_excess_mixture(orders, shifts, weights, "remove")
             log_excess = np.maximum(removed, log_excess_mixture(orders, shifts, weights, "add"))
-        return np.minimum(renyi_from_log_excess(log_excess, orders), orders * self.rho(adjacency))
+        widest = (2.0 if adjacency == "replace" else 1.0) * shifts[-1]
+        return np.minimum(renyi_from_log_excess(log_excess, orders, widest), orders * self.rho(adjacency))
 
     def rho(self, adjacency: Adjacency) -> float:
         shifts, _ = self._cases()

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from sfumato.accounting.doubles import EPS
 from sfumato.accounting.loss.discretise import from_above
 from sfumato.accounting.moments.logs import log_bregman, log_sum
 from sfumato.accounting.pairs.finite import TabledPair
@@ -49,10 +50,17 @@ def rho_of_pure(largest_loss: float) -> float:
     return min(max(largest_loss * largest_loss / 2, 1e-200), largest_loss)
 
 
-def renyi_from_log_excess(log_excess: np.ndarray, orders: np.ndarray) -> np.ndarray:
-    """Renyi divergence from log(E_Q[(P/Q)^a] - 1), rounded up."""
-    rounding = 1e-12 * (1.0 + orders)  # the moments are exact to about 1e-13 per order
-    with np.errstate(invalid="ignore"):
+def renyi_from_log_excess(log_excess: np.ndarray, orders: np.ndarray, shift: float = 0.0) -> np.ndarray:
+    """Renyi divergence from log(E_Q[(P/Q)^a] - 1), rounded up.
+
+    Args:
+        log_excess: float [k], exact to about 1e-13 per order and to a few units in the last place of its exponents.
+        orders: float [k], each > 1.
+        shift: largest distance of the means of P and Q in units of the noise, where they are Gaussian or mixtures
+            of such: exponents are as large as (order * shift)^2.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        rounding = 1e-12 * (1.0 + orders) + 8 * EPS * (orders * shift) ** 2
         values = np.logaddexp(0.0, log_excess + rounding) / (orders - 1)
     return np.where(np.isposinf(log_excess), np.inf, values)
 

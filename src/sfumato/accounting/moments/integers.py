@@ -2,7 +2,7 @@
 
 E_Q[(P/Q)^k] of two shifted discrete Gaussians is, for whole k, a sum over a whole shift of the integers, hence exactly
 that of the Gaussian, and so is the binomial sum over who was drawn. Other orders are summed outcome by outcome; where
-these are too many, the chord between two whole orders is a bound, because the log of a moment is convex in its order.
+these are too many, a bound holds that needs whole orders only.
 Removing a unit is the worse direction, because a reflection exchanges P and Q (Mironov, Talwar and Zhang 2019,
 Theorem 5).
 
@@ -14,8 +14,8 @@ import math
 
 import numpy as np
 
-from sfumato.accounting.moments.logs import log_bregman, log_expm1, log_mix, log_sum
-from sfumato.accounting.moments.sampled_gaussian import log_excess_sampled_gaussian
+from sfumato.accounting.moments.logs import log_bregman, log_mix, log_sum
+from sfumato.accounting.moments.sampled_gaussian import from_above, log_excess_sampled_gaussian
 
 _REACH = 13.5  # standard deviations around the tilted distribution; the rest is below 1e-39 of the sum
 _MOST_OUTCOMES = 20_000
@@ -40,7 +40,7 @@ def log_excess_sampled_integers(orders: np.ndarray, rate: float, sigma: float, s
     result[is_whole] = log_excess_sampled_gaussian(orders[is_whole], rate, sigma / shift)
     result[summed] = [_sum(order, rate, sigma, shift) for order in orders[summed].tolist()]
     rest = ~is_whole & ~summed
-    result[rest] = _chord(orders[rest], rate, sigma / shift)
+    result[rest] = from_above(orders[rest], rate, sigma / shift)
     return result
 
 
@@ -52,13 +52,3 @@ def _sum(order: float, rate: float, sigma: float, shift: int) -> float:
     log_lower -= math.log(float(np.exp(-((near / sigma) ** 2) / 2).sum()))
     log_ratio = log_mix(shift * (2 * x - shift) / (2 * sigma**2), rate)
     return log_sum(log_bregman(log_ratio, order) + log_lower)
-
-
-def _chord(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.ndarray:
-    below = np.floor(orders)
-    ends = []
-    for whole in (below, below + 1):
-        log_excess = np.full(len(orders), -np.inf)  # the first moment of a ratio is one
-        log_excess[whole > 1] = log_excess_sampled_gaussian(whole[whole > 1], rate, noise_multiplier)
-        ends.append(np.logaddexp(0.0, log_excess))
-    return log_expm1(np.maximum(ends[0] + (orders - below) * (ends[1] - ends[0]), 1e-300))

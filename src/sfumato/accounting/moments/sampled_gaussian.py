@@ -58,40 +58,63 @@ def _binomial(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.nd
 
 
 def _trapezoid(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.ndarray:
-    result = np.empty(len(orders))
     step = min(0.5, 0.45 * noise_multiplier)
-    if (2 * REACH + orders.max(initial=1) / noise_multiplier) > MOST_POINTS * step:
-        return _between_whole(orders, rate, noise_multiplier)
-    u = np.arange(-REACH, REACH + orders.max(initial=1) / noise_multiplier, step)
+    with np.errstate(over="ignore"):  # inf where the noise is next to nothing
+        points = (2 * REACH + orders / noise_multiplier) / step + 1
+    feasible = points <= MOST_POINTS  # of each order by itself: a large one must not cost the small ones their digits
+    result = np.empty(len(orders))
+    result[~feasible] = from_above(orders[~feasible], rate, noise_multiplier)
+    if not feasible.any():
+        return result
+    u = -REACH + step * np.arange(int(points[feasible].max()))
     log_ratio = log_mix(u / noise_multiplier - 1 / (2 * noise_multiplier**2), rate)
     log_weight = -u * u / 2 + np.log(step / np.sqrt(2 * np.pi))
-    for index, order in enumerate(orders):
-        points = int((2 * REACH + order / noise_multiplier) / step) + 1
-        result[index] = log_sum(log_bregman(log_ratio[:points], order) + log_weight[:points])
+    for index in np.flatnonzero(feasible):
+        used = int(points[index])
+        result[index] = log_sum(log_bregman(log_ratio[:used], float(orders[index])) + log_weight[:used])
     return result
 
 
-def _between_whole(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.ndarray:
-    """An upper bound: the log of a moment is convex in its order, so its chords between whole orders lie above."""
+def from_above(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.ndarray:
+    """Upper bounds on the same without an integral, the smaller of two; also for discrete Gaussian noise.
+
+    The log of a moment is convex in its order, so its chords between whole orders lie above. And x^a is convex, so
+    the moment of (1-q) + q r is at most (1-q) + q times that of r. With little noise everybody can tell whether the
+    unit was drawn, and this one is all but exact at orders next to one.
+    """
     below = np.floor(orders)
     ends = []
     for whole in (below, below + 1):
         log_excess = np.full(len(orders), -np.inf)  # the first moment of a ratio is one
         log_excess[whole > 1] = _binomial(whole[whole > 1].astype(int), rate, noise_multiplier)
         ends.append(np.logaddexp(0.0, log_excess))
-    return log_expm1(ends[0] + (orders - below) * (ends[1] - ends[0])) if np.isfinite(ends[1]).all() else ends[1]
+    with np.errstate(invalid="ignore"):
+        chords = ends[0] + (orders - below) * (ends[1] - ends[0])
+    chords = log_expm1(np.maximum(np.where(np.isfinite(ends[1]), chords, np.inf), 1e-300))
+    return np.minimum(chords, _told(orders, rate, noise_multiplier, shift=1.0))
+
+
+def _told(orders: np.ndarray, rate: float, noise_multiplier: float, shift: float) -> np.ndarray:
+    """log of q times the Gaussian excess: an upper bound, the cost to whoever is told that the unit was drawn."""
+    gaussian = orders * (orders - 1.0) * (shift * shift * inverse_square(noise_multiplier) / 2)
+    return np.log(rate) + log_expm1(gaussian)
 
 
 def log_excess_replace(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.ndarray:
     """log(E_Q[(P/Q)^a] - 1) for P = (1-q) N(0, z^2) + q N(1, z^2) and Q = (1-q) N(0, z^2) + q N(-1, z^2).
 
     The pair dominates a Poisson-sampled Gaussian under replacement of one unit. Orders that would need more
-    than 200,000 points are returned as +inf; they are never the best ones.
+    than 200,000 points have an upper bound, the smaller of two: the moment is jointly convex in P and Q, so at most
+    (1-q) + q times that of N(1, z^2) against N(-1, z^2); and Q is at least (1-q) N(0, z^2), so the moment is at most
+    (1-q)^(1-a) times that of P against N(0, z^2).
     """
-    result = np.full(len(orders), np.inf)
+    noise_multiplier = min(noise_multiplier, 1e100)
+    result = _told(orders, rate, noise_multiplier, shift=2.0)
+    if rate < 1.0:
+        removed = np.logaddexp(0.0, log_excess_sampled_gaussian(orders, rate, noise_multiplier))
+        result = np.minimum(result, log_expm1(removed + (1.0 - orders) * np.log1p(-rate)))
     if noise_multiplier < 1e-3:
         return result
-    noise_multiplier = min(noise_multiplier, 1e100)
     for index, order in enumerate(orders):
         narrow = 1.0 / np.sqrt(1.0 + order / (4 * noise_multiplier**2))
         step = min(0.4, 0.2 * noise_multiplier, 0.4 * narrow)

@@ -77,15 +77,16 @@ class Poisson(Event):
     def renyi(self, orders: np.ndarray, adjacency: Adjacency) -> np.ndarray:
         q, shift = self.sampling_rate, self.event.gaussian_shift("add_remove")
         if shift is not None:
-            z = 1.0 / shift
+            z, doubled = 1.0 / shift, 2.0 * shift if adjacency == "replace" else shift
             log_excess = log_excess_sampled_gaussian(orders, q, z / 2 if adjacency == "replace" else z)
             if adjacency == "replace":
                 log_excess = np.minimum(log_excess + np.log(2), log_excess_replace(orders, q, z))
-            return renyi_from_log_excess(log_excess, orders)
+            return renyi_from_log_excess(log_excess, orders, doubled)
         self._require_presence(adjacency)
         if isinstance(self.event, DiscreteGaussian):
-            log_excess = log_excess_sampled_integers(orders, q, self.event.sigma, self.event.shift(adjacency))
-            return np.minimum(renyi_from_log_excess(log_excess, orders), self.event.renyi(orders, adjacency))
+            moved, sigma = self.event.shift(adjacency), self.event.sigma
+            cost = renyi_from_log_excess(log_excess_sampled_integers(orders, q, sigma, moved), orders, moved / sigma)
+            return np.minimum(cost, self.event.renyi(orders, adjacency))
         return np.minimum(Event.renyi(self, orders, adjacency), self.event.renyi(orders, adjacency))
 
     def rho(self, adjacency: Adjacency) -> float:
@@ -192,11 +193,12 @@ class WithoutReplacement(Event):
         elif isinstance(self.event, DiscreteGaussian):
             moved = self.event.shift("replace")
             log_excess = log_excess_sampled_integers(orders, self.sampling_rate, self.event.sigma, moved)
+            shift = moved / self.event.sigma
         else:
             return np.minimum(Event.renyi(self, orders, adjacency), unsampled)
         if adjacency != "add_remove":
             log_excess = log_excess + np.log(2)
-        return np.minimum(renyi_from_log_excess(log_excess, orders), unsampled)
+        return np.minimum(renyi_from_log_excess(log_excess, orders, shift), unsampled)
 
     def rho(self, adjacency: Adjacency) -> float:
         return min(self.event.rho("replace"), rho_of_pure(self.largest_loss(adjacency)))

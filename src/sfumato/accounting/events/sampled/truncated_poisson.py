@@ -106,7 +106,7 @@ class TruncatedPoisson(Event):
         if adjacency != "add_remove":
             full = full + np.log(2)
         log_excess = np.logaddexp(free + np.log(self._chance_of_room()), full + np.log(self.chance_of_full_batch))
-        return np.minimum(renyi_from_log_excess(log_excess, orders), orders * self.rho(adjacency))
+        return np.minimum(renyi_from_log_excess(log_excess, orders, 2 / z), orders * self.rho(adjacency))
 
     def rho(self, adjacency: Adjacency) -> float:
         return self.event.rho("replace")
