@@ -15,6 +15,7 @@ from sfumato.data import glyphs
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "recipes"
+OMNIGLOT = ROOT.parent / "shared" / "data" / "omniglot_background.npz"
 
 
 def test_the_demo_is_the_recipes_private_run(script):
@@ -36,6 +37,13 @@ def test_private_rows_of_glyphs_cost_the_same(script):
         for name in ("DP-FedEmb", "DP-FedAvg", "DP-FedEmb, m = 1, negatives")
     ]
     assert costs == pytest.approx([run.EPSILON] * 3, rel=1e-4)
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not OMNIGLOT.exists(), reason="the data in ../shared is missing")
+def test_the_table_of_omniglot_has_the_costs_of_its_plans(script, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["costs.py", "fedemb_omniglot", "--check"])
+    assert script("", "costs").main() == 0, capsys.readouterr().out
 
 
 def test_nobody_who_chooses_settings_is_trained_on_or_tested(script):
