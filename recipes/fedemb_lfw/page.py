@@ -1,9 +1,9 @@
-"""The ROC of all rows, and a page of faces: whom each model holds for alike, for people who would rather look.
+"""Recall against ε, the ROC of all rows, and a page of faces that look alike to each model, for who would rather look.
 
     python recipes/fedemb_lfw/page.py [--runs DIR] [--data FOLDER] [--out FILE]
 
-Writes roc.svg beside this file, of the runs with seed 0 that run.py has left, and the page (faces.html in the folder of
-runs). The page holds copies of test pictures and stays out of the repository.
+Writes beside this file recall.svg, of results.json, and roc.svg, of the runs with seed 0 that run.py has left; and the
+page (faces.html in the folder of runs). The page holds copies of test pictures and stays out of the repository.
 """
 
 import argparse
@@ -17,11 +17,11 @@ import jinja2
 import numpy as np
 from cells import place_in
 from faces import Faces, Residual, faces, pictures
-from run import FAR, embedded, rows
+from run import EPSILONS, FAR, WITHOUT_NOISE, at, embedded, rows
 from safetensors.torch import load_file
 from torch import nn
 
-from sfumato._files import write_atomic
+from sfumato._files import read_json, write_atomic
 from sfumato.cli.accounting.figure import save
 from sfumato.federated.tasks.nearest import nearest_pictures
 from sfumato.metrics import similarity_histogram
@@ -93,10 +93,11 @@ def main() -> None:
             recall = similarities.recall_at_far((FAR,)).recall[FAR]
             shown.append((name, f"{recall:.3f}", f"{sum(near)} of {len(near)}", asked))
     draw(curves, FOLDER / "roc.svg")
+    draw_recall(read_json(FOLDER / "results.json"), FOLDER / "recall.svg")
     page = given.out or given.runs.parent / "faces.html"
     template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(PAGE)
     write_atomic(page, template.render(shown=shown, far=f"{FAR:g}").encode(), private=True)
-    print(f"wrote: {FOLDER / 'roc.svg'}\nwrote: {page} (private: copies of test pictures)")
+    print(f"wrote: {FOLDER / 'roc.svg'}, {FOLDER / 'recall.svg'}\nwrote: {page} (private: copies of test pictures)")
 
 
 def trained(runs: Path) -> dict[str, nn.Module]:
@@ -137,6 +138,43 @@ def draw(curves: dict[str, Any], path: Path) -> None:
         figure.legend(loc="outside right center", frameon=False, fontsize=8)
 
     save(path, (8.6, 4.6), fill)
+
+
+def draw_recall(rows_found: list[dict[str, Any]], path: Path) -> None:
+    """Recall against ε beside what needs none, and how far noise takes the trained layer."""
+    recalls = {row["method"]: row for row in rows_found if row["metric"].startswith("recall")}
+    private = [recalls[at(epsilon)] for epsilon in EPSILONS]
+    lines = {
+        "centralized": "#85378a",
+        "FedEmb": "#1f5a7a",
+        "public people alone, centralized": "#2f7048",
+        WITHOUT_NOISE: "#b4540a",
+        "public backbone as it is": "#1d2329",
+    }
+
+    def fill(figure: Any) -> None:
+        left, right = figure.subplots(1, 2)
+        means, spreads = ([row[key] for row in private] for key in ("mean", "std"))
+        style: Any = {"color": "#b4540a", "marker": "o", "markersize": 3}
+        left.errorbar(EPSILONS, means, spreads, label="DP-FedEmb, m = 1", capsize=2, **style)
+        other = recalls["DP-FedAvg"]
+        left.errorbar([8], [other["mean"]], [other["std"]], fmt="s", color="#4b5563", markersize=4, label="DP-FedAvg")
+        for name, colour in lines.items():
+            left.axhline(recalls[name]["mean"], color=colour, linewidth=0.8, linestyle="--", label=name)
+        left.set_ylim(bottom=0)
+        left.set_title("recall at FAR = 0.001, people nobody trained on", loc="left", fontsize=10)
+        right.plot(EPSILONS, [row["by_noise"] for row in private], **style)
+        right.axhline(1, color="#a9b4c2", linewidth=0.8, linestyle=":")
+        right.set_yscale("log")
+        right.set_title("noise in W, in lengths of what is learned", loc="left", fontsize=10)
+        for axes in (left, right):
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
+            axes.set_xlabel("ε for one person")
+            axes.spines[["top", "right"]].set_visible(False)
+        figure.legend(loc="outside lower center", ncols=3, frameon=False)
+
+    save(path, (9.6, 4.8), fill)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import cells
 import numpy as np
 import torch
 from faces import Faces, Residual, faces
+from safetensors.torch import load_file
 from torch import nn
 
 from sfumato import accounting as acc
@@ -31,7 +32,7 @@ from sfumato.training import Cadence, PrivatePlan, TrainingPlan
 FOLDER = Path(__file__).resolve().parent
 FAR = 1e-3
 DELTA = 1e-5
-EPSILONS = (4, 8, 16, 32)
+EPSILONS = (0.25, 0.5, 1, 2, 4, 8, 16, 32)
 POPULATIONS = (100_000, 1_000_000)
 COSINES = {"loss": "cosine", "loss_scale": 20.0}
 
@@ -77,7 +78,15 @@ FEDAVG = FedAvg(
     **COSINES,
 )
 
+WITHOUT_NOISE = "FedEmb, m = 1, negatives: public people"
+"""The row whose plan all rows of `at` have, but for its noise."""
+
 Negatives = Literal["friends", "strangers"]
+
+
+def at(epsilon: float) -> str:
+    """The private row with this ε for one person."""
+    return f"DP-FedEmb, m = 1, ε = {epsilon:g}"
 
 
 @dataclass(frozen=True)
@@ -111,12 +120,12 @@ def rows() -> dict[str, Row]:
         ),
         "FedEmb, moving average": Row(dataclasses.replace(GROUPS, ema_decay=0.9)),
         "FedEmb, m = 1, negatives: other faces": Row(ALONE, "strangers"),
-        "FedEmb, m = 1, negatives: public people": Row(ALONE, "friends"),
+        WITHOUT_NOISE: Row(ALONE, "friends"),
         "DP-FedAvg": Row(FEDAVG, epsilon=8),
         "DP-FedEmb, m = 16": Row(GROUPS, epsilon=8),
     }
     for epsilon in EPSILONS:
-        found[f"DP-FedEmb, m = 1, ε = {epsilon}"] = Row(ALONE, "friends", epsilon)
+        found[at(epsilon)] = Row(ALONE, "friends", epsilon)
     found["DP-FedEmb, m = 1, ε = 8, moving average"] = Row(dataclasses.replace(ALONE, ema_decay=0.9), "friends", 8)
     return found
 
@@ -192,6 +201,7 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool, path: Path
                 "unit": statement["unit"] if private else None,
                 "noise_multiplier": plan.noise_multiplier if private and isinstance(plan, PrivatePlan) else None,
                 **(among_more(plan) if private else {}),
+                **({"by_noise": by_noise(method, place, len(seen))} if method in map(at, EPSILONS) else {}),
             }
         )
     blank = dict.fromkeys(("epsilon", "delta", "unit", "noise_multiplier"))
@@ -210,6 +220,19 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool, path: Path
         for name, metric in metrics.items()
         for row in [*both, *found]
     ]
+
+
+def by_noise(method: str, place: Callable[[str, int], Path], seeds: int) -> float:
+    """How far noise took the trained layer W, in lengths of what is learned without: ‖W − W∞‖ / ‖W∞‖, over seeds.
+
+    W∞ has the same seed and so the same people in each round, and no noise.
+    """
+    found = []
+    for seed in range(seeds):
+        noisy, without = (load_file(place(name, seed) / "model.safetensors") for name in (method, WITHOUT_NOISE))
+        key = "turn.weight"
+        found.append(float(torch.dist(noisy[key], without[key]) / torch.linalg.vector_norm(without[key])))
+    return round(float(np.mean(found)), 4)
 
 
 def told(parts: Faces, name: str) -> str:
