@@ -17,11 +17,11 @@ import cells
 import torch
 from faces import pictures
 from network import Network
-from run import ALONE, DELTA, FAR, GROUPS, recall
+from run import ALONE, COSINES, DELTA, FAR, GROUPS, recall
 
 from sfumato import models
 from sfumato._files import read_json, write_json
-from sfumato.federated import FedEmb, Verification
+from sfumato.federated import Centralized, FedEmb, Verification
 from sfumato.training import Cadence
 
 FOLDER = Path(__file__).resolve().parent
@@ -38,6 +38,8 @@ TRAINED = {
 
 RATES = {"the last block and layer": 10.0, "the last two blocks and the last layer": 10.0}
 """The server's rate of private rows that move far more numbers than the last layer, by choose_trained.py."""
+CONTROL_RATES = {"the last layer": 0.05, "the last two blocks and the last layer": 0.05}
+"""The rate of rows that train on public people alone, by choose_trained.py."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +48,19 @@ class Row:
 
     Attributes:
         trained: a name of TRAINED.
-        plan: before its noise.
+        plan: before its noise; a centralized one trains on the public people alone.
         epsilon: for one person; None without noise.
     """
 
     trained: str
-    plan: FedEmb
+    plan: FedEmb | Centralized
     epsilon: float | None
 
     @property
     def method(self) -> str:
         """In the table."""
+        if isinstance(self.plan, Centralized):
+            return "public people alone, centralized"
         return "FedEmb, m = 16" if self.epsilon is None else f"DP-FedEmb, m = 1, ε = {self.epsilon:g}"
 
 
@@ -65,11 +69,20 @@ def alone(trained: str) -> FedEmb:
     return dataclasses.replace(ALONE, server_learning_rate=RATES.get(trained, ALONE.server_learning_rate))
 
 
+def control(trained: str) -> Row:
+    """What public people alone teach, where the same moves: what is above it, private people have added."""
+    rate = CONTROL_RATES[trained]
+    return Row(trained, Centralized(rounds=200, batch_size=256, learning_rate=rate, **COSINES), None)
+
+
 ROWS = {
     f"{row.method}: {row.trained}": row
-    for trained in TRAINED
-    for row in (Row(trained, GROUPS, None), Row(trained, alone(trained), 8.0))
-    if trained != "all" or row.epsilon is None  # 180,000 pictures through all of the network, with the negatives
+    for row in (
+        *(Row(trained, GROUPS, None) for trained in TRAINED),
+        # "all" would be 180,000 pictures through all of the network, with the negatives
+        *(Row(trained, alone(trained), 8.0) for trained in TRAINED if trained != "all"),
+        *(control(trained) for trained in CONTROL_RATES),
+    )
 }
 UNTRAINED = "nothing"
 """The row of the network as it begins."""
@@ -77,10 +90,12 @@ LONE = [UNTRAINED, *(name for name, row in ROWS.items() if row.trained != "the l
 """Rows with one seed: five to twenty minutes each, or without any."""
 
 
-def plan_of(row: Row, population: int, *, quick: bool) -> FedEmb:
+def plan_of(row: Row, population: int, *, quick: bool) -> FedEmb | Centralized:
     """The plan that runs."""
     spec, _ = TRAINED[row.trained]
     plan = dataclasses.replace(row.plan, trainable=spec)
+    if isinstance(plan, Centralized):
+        return dataclasses.replace(plan, rounds=2, batch_size=8) if quick else plan
     if row.trained == "all":  # the whole network's rounding, enlarged by whitening, differs with who shares a batch
         plan = dataclasses.replace(plan, clients_at_once=1)
     if quick:
@@ -99,17 +114,23 @@ def network_of(row: Row, path: Path | None) -> Network:
 def fitted(row: Row, seed: int, folder: Path, caches: Path, quick: bool, path: Path | None) -> dict[str, float]:
     """Train a row with one seed, or go on with it: recall on the people to choose by, and in the test."""
     train, friends, validation, test = pictures(path, most=QUICKLY if quick else None)
+    public = isinstance(row.plan, Centralized)
     result = dataclasses.replace(plan_of(row, len(train), quick=quick), seed=seed).fit(
         network_of(row, path),
-        train,
+        friends if public else train,
         out=folder,
         resume=(folder / "checkpoint" / "state.safetensors").exists(),
         task=Verification(fars=(FAR,)),
-        negatives=friends if row.plan.negatives_per_client else None,
+        negatives=friends if isinstance(row.plan, FedEmb) and row.plan.negatives_per_client else None,
         cadence=Cadence(evaluate_every=0, checkpoint_every=10),
-        prefix_cache=None if row.trained == "all" else caches / f"{list(TRAINED).index(row.trained)}",
+        prefix_cache=None if row.trained == "all" else caches / _cache(row.trained, public=public),
     )
     return {"validation": recall(result.model, validation), "test": recall(result.model, test)}
+
+
+def _cache(trained: str, *, public: bool) -> str:
+    """Its folder: one for each cut of the network and each part of the people."""
+    return f"{list(TRAINED).index(trained)}{'-public' if public else ''}"
 
 
 def cell(name: str, seed: int, folder: Path, quick: bool, path: Path | None) -> None:
