@@ -41,7 +41,7 @@ COUPLED = {
     "a little of the mean": lambda h: h + 0.05 * h.mean(dim=0),
     "the maximum": lambda h: h - h.amax(dim=0),
     "norm over the batch": lambda h: h / (h.norm(dim=0) + 1e-3),
-    "ranks": lambda h: h * (1 + h[:, :1].argsort(dim=0).argsort(dim=0).to(h.dtype)),
+    "ranks": lambda h: h * (1 + h[:, :1].argsort(dim=0, stable=True).argsort(dim=0, stable=True).to(h.dtype)),
     "batch size": lambda h: h * len(h),
 }
 
