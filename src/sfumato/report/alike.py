@@ -5,7 +5,8 @@ They are copies of test pictures. A public page has them only where somebody say
 
 from dataclasses import dataclass
 
-from sfumato.report.record import Picture, RunRecord, Score
+from sfumato.report.evaluation import Picture, Score
+from sfumato.report.record import RunRecord
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from sfumato.metrics.shown import FIRST, NUMBERS
 from sfumato.report import numbers
-from sfumato.report.record import Group, RunRecord, Score
+from sfumato.report.evaluation import Group, Score
+from sfumato.report.record import RunRecord
 
 _ALL = "all"
 

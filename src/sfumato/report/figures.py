@@ -12,8 +12,10 @@ import numpy as np
 from sfumato.accounting.statement.verdict import FPR
 from sfumato.metrics.shown import FIRST, NUMBERS
 from sfumato.report.chart import Axis, Series, line_chart, swatch
+from sfumato.report.evaluation import Score
 from sfumato.report.numbers import near
-from sfumato.report.record import Metrics, RunRecord, Score
+from sfumato.report.record import RunRecord
+from sfumato.report.rounds import Metrics
 
 _STRETCHES = 200
 _LEAST_FPR = 1e-4

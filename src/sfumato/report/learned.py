@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from sfumato.report.record import Evaluation, RunRecord, Score
+from sfumato.report.evaluation import Evaluation, Score
+from sfumato.report.record import RunRecord
 from sfumato.training.told.learned import not_finite
 from sfumato.training.told.learned import trouble as trouble_of
 

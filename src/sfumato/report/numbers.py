@@ -6,6 +6,7 @@
 
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from typing import Any
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -72,3 +73,9 @@ def _written(number: float, context: Context) -> str:
 def _trimmed(number: Decimal) -> Decimal:
     whole = number.to_integral_value()
     return whole if number == whole else number.normalize()
+
+
+def finite(value: Any) -> float | None:
+    """A number of a file; None where it is missing, infinite or not a number."""
+    number = None if value is None else float(value)
+    return number if number is not None and math.isfinite(number) else None

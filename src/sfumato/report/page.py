@@ -17,6 +17,7 @@ from sfumato.report import numbers, words
 from sfumato.report.alike import Alike, alike
 from sfumato.report.by_records import ByRecords, by_records
 from sfumato.report.chart import Series, swatch
+from sfumato.report.evaluation import Score
 from sfumato.report.figures import (
     Figure,
     Named,
@@ -32,7 +33,7 @@ from sfumato.report.figures import (
     roc_figure,
 )
 from sfumato.report.learned import trouble, unmeasured
-from sfumato.report.record import RunRecord, Score, read_run
+from sfumato.report.record import RunRecord, read_run
 from sfumato.report.reproduce import Reproduction, reproduction
 from sfumato.report.template import fill, refuse_folder, write_page
 from sfumato.synthesis.noted import without_figures

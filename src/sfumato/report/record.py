@@ -4,12 +4,10 @@ Guarantees that what is shown is what the files say: a missing or damaged file i
 chain is verified line by line, and its events are accounted again beside the statement.
 """
 
-import base64
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -20,9 +18,9 @@ from sfumato.accounting import Event, Guarantee, Ledger, Statement, guarantee
 from sfumato.accounting.ledger import binding
 from sfumato.accounting.statement.verdict import Verdict, promised
 from sfumato.algorithms import SYNTHETIC
-from sfumato.metrics.shown import FIRST, NUMBERS
 from sfumato.models.weights.files import read_metadata
-from sfumato.training.told.seen import SEEN
+from sfumato.report.evaluation import Evaluation, evaluation
+from sfumato.report.rounds import Metrics
 
 T = TypeVar("T")
 
@@ -52,149 +50,6 @@ class LedgerCheck:
     cost: Guarantee
     bound: bool
     whole: bool
-
-
-@dataclass
-class Metrics:
-    """metrics.jsonl by columns.
-
-    Attributes:
-        rounds: of the rows below.
-        epsilon, clip_norm: public, None where there is none.
-        private: figures computed from private records without noise, by name.
-        measured: false accept rate → (rounds, recall) on validation data.
-        accuracy: (rounds, accuracy) on validation data, of a classifier.
-        errors: measure → (rounds, values) on validation data, of a model of numbers: those of `metrics.shown.FIRST`.
-    """
-
-    rounds: list[int] = field(default_factory=list)
-    epsilon: list[float | None] = field(default_factory=list)
-    clip_norm: list[float | None] = field(default_factory=list)
-    private: dict[str, list[float | None]] = field(default_factory=dict)
-    measured: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
-    accuracy: tuple[list[int], list[float]] = field(default_factory=lambda: ([], []))
-    errors: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Take in a line of the file: what a round left, or what was measured on validation data."""
-        if "evaluation" in row:
-            for far, recall in row.get("recall_at_far", {}).items():
-                rounds, values = self.measured.setdefault(f"{float(far):g}", ([], []))
-                rounds.append(int(row["round"]))
-                values.append(float(recall))
-            if "accuracy" in row:
-                self.accuracy[0].append(int(row["round"]))
-                self.accuracy[1].append(float(row["accuracy"]))
-            for name in FIRST:
-                if name in row:
-                    rounds, values = self.errors.setdefault(name, ([], []))
-                    rounds.append(int(row["round"]))
-                    values.append(float(row[name]))
-            return
-        if "phase" in row or ("stage" in row and "round" not in row):  # one of several, with losses of their own
-            return
-        self.rounds.append(int(row["round"]))
-        self.epsilon.append(_number(row.get("epsilon")))
-        self.clip_norm.append(_number(row.get("clip_norm")))
-        private = row.get("not_private", {})
-        for name in {*private, *self.private}:
-            column = self.private.setdefault(name, [None] * (len(self.rounds) - 1))
-            column.append(_number(private.get(name)))
-
-
-@dataclass(frozen=True)
-class Group:
-    """People with about as many records each.
-
-    Attributes:
-        records: how many, as "10 to 29".
-        users: how many people, or None.
-        measures: by name; those that are finite.
-    """
-
-    records: str
-    users: int | None
-    measures: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A picture of the test data.
-
-    Attributes:
-        label: its class.
-        png: in base64.
-        same: whether it shows the class that was asked for.
-        nearest: of one that was asked for: those with the most similar embeddings, nearest first.
-    """
-
-    label: str
-    png: str
-    same: bool = True
-    nearest: tuple["Picture", ...] = ()
-
-
-@dataclass(frozen=True)
-class Score:
-    """One model on the test data.
-
-    Attributes:
-        recall: false accept rate (as text) → recall.
-        auc: area under the ROC curve, or None.
-        fpr, tpr: the curve, possibly empty.
-        accuracy, log_loss: of a classifier, or None.
-        numbers: measure of `metrics.shown` → value, of a model of numbers; those that are finite.
-        not_finite: test examples that gave no finite output.
-        by_records: by how many records people have, for models with a part of their own.
-        nearest: pictures that were asked for, with those nearest to them.
-    """
-
-    recall: dict[str, float]
-    auc: float | None
-    fpr: list[float]
-    tpr: list[float]
-    accuracy: float | None = None
-    log_loss: float | None = None
-    numbers: dict[str, float] = field(default_factory=dict)
-    not_finite: int = 0
-    by_records: tuple[Group, ...] = ()
-    nearest: tuple[Picture, ...] = ()
-
-
-@dataclass(frozen=True)
-class AttackFound:
-    """What an attack on synthetic records found.
-
-    Attributes:
-        name: of the attack and of its measure.
-        found, ideal: (value, lower end, upper end) with the synthetic records, and where nothing can have leaked.
-        above: whether one of its measures is above its ideal.
-    """
-
-    name: str
-    found: tuple[float, float, float]
-    ideal: tuple[float, float, float]
-    above: bool
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """evaluation.json.
-
-    Attributes:
-        about: counts of images, users, classes and pairs, those that are known.
-        untrained, trained: None if not measured.
-        seen: the trained model on people who took part, which is private; None if not measured.
-        stages: the models of the first, second, … stage, of a run that has some.
-        attacks: on the records that the run made, the first measure of each.
-    """
-
-    about: dict[str, int]
-    untrained: Score | None
-    trained: Score | None
-    seen: Score | None = None
-    stages: tuple[Score, ...] = ()
-    attacks: tuple[AttackFound, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -285,7 +140,7 @@ def read_run(path: Path | str) -> RunRecord:
     plan = _load(path / "plan.json", _plan)
     statement = _load(path / "statement.json", Statement.from_json)
     about = plan.pop("about", None) or {}
-    evaluation = path / "evaluation.json"
+    measured = path / "evaluation.json"
     metrics = _metrics(path / "metrics.jsonl") if (path / "metrics.jsonl").exists() else None
     ledger = _ledger(path / "ledger.jsonl", statement)
     if ledger.whole and metrics is not None and metrics.rounds:
@@ -298,7 +153,7 @@ def read_run(path: Path | str) -> RunRecord:
         statement=statement,
         ledger=ledger,
         metrics=metrics,
-        evaluation=_load(evaluation, _evaluation) if evaluation.exists() else None,
+        evaluation=_load(measured, evaluation) if measured.exists() else None,
     )
 
 
@@ -362,58 +217,3 @@ def _lines(path: Path) -> Iterator[Any]:
                 yield parse_json(line)
             except ValueError as error:
                 raise InputError(f"{path}, line {number} is damaged ({error!s:.500}); take a whole copy") from None
-
-
-def _evaluation(value: Any) -> Evaluation:
-    names = ("images", "examples", "users", "classes", "genuine_pairs", "impostor_pairs")
-    about = {name: int(value[name]) for name in names if value.get(name) is not None}
-    untrained, trained, seen = (
-        _score(value[name]) if name in value else None for name in ("untrained", "trained", SEEN)
-    )
-    stages = takewhile(value.__contains__, (f"stage {number}" for number in count(1)))
-    attacks = tuple(map(_attack, value.get("synthetic", {}).get("attacks", ())))
-    return Evaluation(about, untrained, trained, seen, tuple(_score(value[name]) for name in stages), attacks)
-
-
-def _attack(value: Any) -> AttackFound:
-    measure = value["measures"][0]
-    found, ideal = (
-        (float(measure[side]["value"]), float(measure[side]["low"]), float(measure[side]["high"]))
-        for side in ("found", "ideal")
-    )
-    return AttackFound(f"{value['name']}: {measure['name']}", found, ideal, bool(value["above"]))
-
-
-def _score(value: Any) -> Score:
-    curve = value.get("roc") or {"fpr": [], "tpr": []}
-    fpr, tpr = [float(x) for x in curve["fpr"]], [float(y) for y in curve["tpr"]]
-    if len(fpr) != len(tpr):
-        raise ValueError(f"the ROC curve has {len(fpr)} rates of one kind and {len(tpr)} of the other")
-    recall = {f"{float(far):g}": float(share) for far, share in value.get("recall_at_far", {}).items()}
-    numbers = {name: number for name in NUMBERS if (number := _number(value.get(name))) is not None}
-    if not (recall or numbers or {"accuracy", "not_finite", "values"}.intersection(value)):
-        raise KeyError("recall_at_far, no accuracy and no other measure")
-    area, accuracy, log_loss = (_number(value.get(name)) for name in ("auc", "accuracy", "log_loss"))
-    groups = tuple(map(_group, value.get("by_records") or ()))
-    nearest = tuple(map(_picture, value.get("nearest") or ()))
-    lost = int(value.get("not_finite") or 0)
-    return Score(recall, area, fpr, tpr, accuracy, log_loss, numbers, lost, groups, nearest)
-
-
-def _picture(value: Any) -> Picture:
-    png = str(value["picture"])
-    base64.b64decode(png, validate=True)  # refuses what is none
-    same = bool(value.get("same", True))
-    return Picture(str(value["label"]), png, same, tuple(map(_picture, value.get("nearest") or ())))
-
-
-def _group(value: Any) -> Group:
-    measures = {name: number for name in (*NUMBERS, "accuracy") if (number := _number(value.get(name))) is not None}
-    return Group(str(value["records"]), int(value["users"]), measures)
-
-
-def _number(value: Any) -> float | None:
-    if value is None:
-        return None
-    number = float(value)
-    return number if math.isfinite(number) else None
