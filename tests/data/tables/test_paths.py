@@ -25,6 +25,7 @@ from sfumato.data import (
     load,
     load_examples,
     open_store,
+    order_of_content,
     pack,
     split_examples,
     unlabelled,
@@ -168,6 +169,7 @@ def test_rows_that_stand_alone_are_the_pictures_of_class_folders(flat_folder: Pa
         assert found.fingerprint() == expected.fingerprint()
         assert list(found.label_names) == list(expected.label_names)
         assert (found.examples(range(21))[0][0] == expected.examples(range(21))[0][0]).all()
+        assert (order_of_content(found) == order_of_content(expected)).all()  # as private labels need it
         parts = split_examples(found, test=0.3)
         assert parts.places.tolist() == split_examples(expected, test=0.3).places.tolist()
         assert not any("position" in said for said in parts.train.assumptions)  # each picture has a name of its own
