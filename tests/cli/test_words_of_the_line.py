@@ -65,10 +65,8 @@ def test_pictures_of_two_sizes_are_told_a_size_that_they_have(sfumato, photos):
 
 
 @pytest.mark.parametrize("more", [(), ("--input", "picture")])
-def test_a_table_of_paths_is_told_what_is_read(sfumato, tmp_path: Path, more):
+def test_a_table_of_addresses_is_told_what_is_read(sfumato, tmp_path: Path, more):
     file = tmp_path / "faces.csv"
-    file.write_text("who,picture\nbo,a/1.jpg\nal,b/2.jpg\n")
+    file.write_text("who,picture\nbo,https://x.org/1.jpg\nal,https://x.org/2.jpg\n")
     line = sfumato("fedemb", "--data", file, "--user", "who", *more, *NOISE).line
-    assert "'picture' holds paths of pictures" in line
-    for kind in ("FOLDER/<user>/<picture>", "tar shards", ".parquet", "sfumato data pack"):
-        assert kind in line
+    assert "'picture' holds addresses, and pictures are read from files; download them" in line

@@ -151,5 +151,5 @@ def test_a_folder_shows_a_changed_picture_without_reading_it_again(
     save(flat_folder / "user5" / "3.png", picture(12345))
     assert image_folder(flat_folder).fingerprint() != whole
     assert class_folder(flat_folder).fingerprint() != as_examples
-    with pytest.raises(InputError, match=r"3\.png changed since the folder was opened"):
+    with pytest.raises(InputError, match=r"3\.png changed since the data were opened"):
         people.examples(5)

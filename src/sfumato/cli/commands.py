@@ -264,6 +264,18 @@ COMMANDS = {
         options="PackOptions",
         summary="decode a folder of pictures once into a memory-mapped store",
         example="sfumato data pack photos photos.store",
+        matters=(
+            "text",
+            "vocabulary",
+            "user",
+            "input",
+            "label",
+            "folder",
+            "size",
+            "channels",
+            "labels",
+            "on_error",
+        ),
     ),
     "data glyphs": Command(
         module="data.glyphs",

@@ -9,6 +9,7 @@ refuse it.
 import contextlib
 import errno
 import os
+import stat
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,11 @@ from sfumato._check import InputError, one_of, whole
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"})
 LAYOUTS = "FOLDER/<user>/<picture> or FOLDER/<user>/<class>/<picture>"
-_ABOUT_THE_FILE = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENOTDIR}
+_ABOUT_THE_FILE = {
+    errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENOTDIR, errno.ENAMETOOLONG,
+}  # fmt: skip
+
+_NO_FILE = "is not a regular file"
 
 _OPENING = threading.Lock()
 
@@ -178,13 +183,29 @@ def decode(path: Path | str | BinaryIO, size: tuple[int, int] | None = None, cha
                 width, height = height, width
             plain = _opaque(image)
     except OSError as error:
-        if error.errno is not None and error.errno not in _ABOUT_THE_FILE:
-            raise InputError(f"reading {path} failed: {error.strerror}; run the same command again later") from None
-        raise BadImage(_reason(error)) from None
+        raise _bad_file(path, error) from None
     except Exception as error:  # decoders raise whatever a broken file leads them to
         raise BadImage(_reason(error)) from None
     own = 1 if plain.mode == "L" else 3
     return Picture(pixels=_fit(plain, size, channels), size=(height, width), channels=own)
+
+
+def regular_file(path: Path) -> os.stat_result:
+    """The facts of a file that can be opened, which a pipe for example would block.
+
+    Raises:
+        BadImage: there is none, or it is a folder, a device or the like.
+        InputError: as `decode`.
+    """
+    try:
+        facts = os.stat(path)
+    except OSError as error:
+        raise _bad_file(path, error) from None
+    except ValueError as error:  # a name that no file can have
+        raise BadImage(_reason(error)) from None
+    if not stat.S_ISREG(facts.st_mode):
+        raise BadImage("is a folder" if stat.S_ISDIR(facts.st_mode) else _NO_FILE)
+    return facts
 
 
 def peek(path: Path | str) -> tuple[int, int, int]:
@@ -280,6 +301,13 @@ def _opaque(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
+def _bad_file(path: Path | str | BinaryIO, error: OSError) -> BadImage | InputError:
+    """What to raise where a file cannot be opened: of other troubles, such as a failing disk, it is not to blame."""
+    if error.errno is not None and error.errno not in _ABOUT_THE_FILE:
+        return InputError(f"reading {path} failed: {error.strerror}; run the same command again later")
+    return BadImage(_reason(error))
+
+
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"cannot be read: {error.strerror}"
@@ -300,7 +328,7 @@ def _sort_in(
     if Path(entry.name).suffix.lower() not in SUFFIXES:
         strays.append((place, "is not a picture"))
     elif not entry.is_file():
-        strays.append((place, "is not a regular file"))
+        strays.append((place, _NO_FILE))
     else:
         files.append((kind, place))
 

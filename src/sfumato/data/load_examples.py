@@ -23,12 +23,14 @@ from sfumato.data.store.examples import open_examples
 from sfumato.data.store.facts import is_store
 from sfumato.data.tables.load import examples_from_table, opens_texts
 from sfumato.data.tables.open import is_table_file
+from sfumato.data.tables.paths import refuse_folder
 from sfumato.data.tars.shards import is_tars
 
 UNDERSTOOD = (
     "a folder of pictures FOLDER/<class>/<picture>, a packed store, MNIST's idx files, .npz or a folder of .npy with "
     "x_train and y_train (or x, y or inputs, labels), .csv or .tsv of class and text, .csv or .parquet with a schema, "
-    "a table (.parquet, .csv, .jsonl, .tar) with input and label, ratings of MovieLens (folder, zip or file), "
+    "a table (.parquet, .csv, .jsonl, .tar) with input (pictures, their paths, numbers or texts) and label, ratings of "
+    "MovieLens (folder, zip or file), "
     "or the word glyphs"
 )
 
@@ -48,6 +50,7 @@ def load_examples(
     schema: Mapping[str, Any] | Path | str | None = None,
     input: str | Sequence[str] | None = None,
     label: str | None = None,
+    folder: Path | str | None = None,
     store: Path | str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ExampleDataset:
@@ -68,6 +71,7 @@ def load_examples(
         schema: for tables: what is public about the columns.
         input, label: for tables without a schema: columns, see `examples_from_table`; texts are turned into ids by
             `vocabulary` and `length`.
+        folder: for such a table of paths of pictures: where relative ones start; None for the table's own folder.
         store: for texts and tables: a new folder to keep the numbers in, so that memory does not grow with the data.
         progress: called with (done, total or 0) where reading takes a while.
 
@@ -80,16 +84,17 @@ def load_examples(
         if part != "train":
             raise MissingPart("glyphs are not divided into train and test; use part='train' and divide them by a seed")
         return examples_from_users(load("glyphs", size, channels, progress=progress))
-    if is_tars(place) or (is_table_file(place) and (input is not None or label is not None)):
+    if is_tars(place) or (is_table_file(place) and any(each is not None for each in (input, label, folder))):
         if part != "train":
             raise MissingPart(f"{path} is not divided into train and test; use part='train' and divide it by a seed")
         if schema is not None:
             raise InputError(f"give a schema for {path}, or input and label, not both")
-        texts = opens_texts(place, input)
+        texts = opens_texts(place, input, folder)
         return examples_from_table(
             place,
             input=input,
             label=label,
+            folder=folder,
             classes=classes,
             num_classes=num_classes,
             label_names=None if label_values is None else [str(value) for value in label_values],
@@ -111,6 +116,7 @@ def load_examples(
             raise InputError(
                 f"{name}={value!r} is a column of a table (.parquet, .csv, .jsonl, .tar), {path} is none; leave it out"
             )
+    refuse_folder(folder, path)
     loose = place.is_dir() and not is_store(place)
     idx = loose and is_idx_folder(place)
     pictures = loose and not idx and not any(place.glob("*.npy"))

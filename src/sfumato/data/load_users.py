@@ -21,6 +21,7 @@ from sfumato.data.store.facts import is_store
 from sfumato.data.store.users import open_store
 from sfumato.data.tables.load import from_table
 from sfumato.data.tables.open import is_table_file, open_source
+from sfumato.data.tables.paths import refuse_folder
 from sfumato.data.tars.shards import is_tars
 from sfumato.data.users.dataset import UserDataset
 from sfumato.data.users.glyph_drawing import SIDE
@@ -31,7 +32,8 @@ _POPULATION = re.compile(r"writers(?::(\d{1,12}))?")
 
 UNDERSTOOD = (
     f"a packed store, {LAYOUTS}, Omniglot (folder or npz), npz with images or inputs, users, labels, "
-    "federated EMNIST (.h5 or LEAF's JSON), a table (.parquet, .csv, .jsonl, .tar) with a column of users, ratings "
+    "federated EMNIST (.h5 or LEAF's JSON), a table (.parquet, .csv, .jsonl, .tar) with a column of users and one of "
+    "pictures, of their paths or of numbers, ratings "
     "of MovieLens (folder, zip or file) or a table with columns of users, items and values, or the "
     "word glyphs, or writers:NUMBER; for texts say --text characters or words (data.text_users)"
 )
@@ -48,6 +50,7 @@ def load(
     user: str | None = None,
     input: str | None = None,
     label: str | None = None,
+    folder: Path | str | None = None,
     item: str | None = None,
     value: str | None = None,
     time: str | None = None,
@@ -64,10 +67,11 @@ def load(
             MovieLens or a table; or "glyphs" for the embedded data, "writers:5000" for so many synthetic writers.
         size: side or (height, width) to bring pictures to. A store has the size that it was packed with.
         channels: 1 or 3 to convert pictures to.
-        on_error: for folders: "refuse" or "skip" files that are not readable pictures.
+        on_error: for pictures in folders and tables: "refuse" or "skip" files that are not readable.
         labels: for folders: "shared" or "per_user" classes.
         progress: called with (done, total) where reading takes a while.
         user, input, label: for tables: columns, see `from_table`; `user` is needed.
+        folder: for a table of paths of pictures: where relative ones start; None for the table's own folder.
         item, value, time, items, duplicates, on_unknown: for ratings, see `ratings`; `item` or `value` makes a table
             one of ratings, MovieLens' are known without.
         value_range: for ratings: the lowest and the highest value.
@@ -79,7 +83,8 @@ def load(
     named = {"item": item, "value": value, "time": time, "items": items}
     rules = {"value_range": value_range, "duplicates": duplicates, "on_unknown": on_unknown}
     if item is not None or value is not None or (input is None and label is None and is_movielens(place)):
-        for name, given in (("size", size), ("channels", channels), ("input", input), ("label", label)):
+        others = {"size": size, "channels": channels, "input": input, "label": label, "folder": folder}
+        for name, given in others.items():
             if given is not None:
                 raise InputError(f"{name}={given!r} is for pictures and other tables, {path} has ratings; leave it out")
         low, high = value_range or (None, None)
@@ -99,12 +104,14 @@ def load(
                 f"{name}={given!r} is for ratings; name their columns too (user, item and value), or leave it out"
             )
     if is_tars(place) or (is_table_file(place) and place.is_file()):
-        return _table(place, size, channels, on_error, labels, progress, user=user, input=input, label=label)
+        columns = {"input": input, "label": label}
+        return _table(place, size, channels, on_error, labels, progress, user=user, **columns, folder=folder)
     for name, value in (("user", user), ("input", input), ("label", label)):
         if value is not None:
             raise InputError(
                 f"{name}={value!r} is a column of a table (.parquet, .csv, .jsonl, .tar), {path} is none; leave it out"
             )
+    refuse_folder(folder, path)
     if str(path) == "glyphs" and not place.exists():
         return fitted_dataset(glyphs(progress=progress), size, channels)
     if (found := _POPULATION.fullmatch(str(path))) and not place.exists():
@@ -153,6 +160,7 @@ def _table(
     user: str | None,
     input: str | None,
     label: str | None,
+    folder: Path | str | None,
 ) -> UserDataset:
     """A table as people; who they are must be said."""
     if user is None:
@@ -163,7 +171,15 @@ def _table(
     if labels != "shared":
         raise InputError(f"labels={labels!r} is for class folders, {path} is a table; leave it out")
     return from_table(
-        path, user=user, input=input, label=label, size=size, channels=channels, on_error=on_error, progress=progress
+        path,
+        user=user,
+        input=input,
+        label=label,
+        folder=folder,
+        size=size,
+        channels=channels,
+        on_error=on_error,
+        progress=progress,
     )
 
 

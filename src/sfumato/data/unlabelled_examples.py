@@ -17,11 +17,12 @@ from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.image_files import OnError, image_size
 from sfumato.data.numpy_files import mapped, read_npz
 from sfumato.data.readers.example_arrays import INPUTS
+from sfumato.data.readers.image_folder import CACHE_BYTES
 from sfumato.data.readers.pictures import checked_pictures
 from sfumato.data.tables.load import examples_from_table
 from sfumato.data.tables.open import is_table_file
+from sfumato.data.tables.paths import refuse_folder
 
-_CACHE = 1 << 26
 UNDERSTOOD = "a folder of pictures, an npz or npy file of inputs, or a table (.parquet, .csv, .jsonl) with input"
 
 
@@ -32,6 +33,7 @@ def unlabelled(
     channels: int | None = None,
     on_error: OnError = "refuse",
     input: str | None = None,
+    folder: Path | str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ExampleDataset:
     """Examples without targets.
@@ -40,6 +42,7 @@ def unlabelled(
         path: see `UNDERSTOOD`.
         size, channels, on_error: for pictures, see `class_folder`.
         input: for a table: the column.
+        folder: for a table of paths of pictures: where relative ones start, see `from_table`.
         progress: called with (done, total).
 
     Raises:
@@ -48,8 +51,9 @@ def unlabelled(
     place = Path(path)
     if is_table_file(place):
         return examples_from_table(
-            place, input=input, size=size, channels=channels, on_error=on_error, progress=progress
+            place, input=input, folder=folder, size=size, channels=channels, on_error=on_error, progress=progress
         )
+    refuse_folder(folder, path)
     if place.is_dir():
         found = checked_pictures(
             place,
@@ -57,7 +61,7 @@ def unlabelled(
             fit=None if size is None else image_size(size),
             channels=channels,
             on_error=on_error,
-            cache_bytes=_CACHE,
+            cache_bytes=CACHE_BYTES,
             layout="FOLDER/<picture>",
             progress=progress,
         )

@@ -49,7 +49,7 @@ def test_the_cache_answers_without_the_file(flat_folder: Path) -> None:
     (flat_folder / "user3" / "0.png").unlink()
     (flat_folder / "user4" / "0.png").unlink()
     assert (dataset.examples(3)[0] == before).all()
-    with pytest.raises(InputError, match=r"user4/0\.png .*No such file.*readable when the folder was opened"):
+    with pytest.raises(InputError, match=r"user4/0\.png .*No such file.*readable when the data were opened"):
         dataset.examples(4)
 
 

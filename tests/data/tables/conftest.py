@@ -1,7 +1,8 @@
-"""Pictures as the files that tables keep."""
+"""Pictures as the files that tables keep, and tables of their paths."""
 
 import io
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,4 +30,14 @@ def album(picture: Callable, encoded: Callable) -> dict[str, list]:
         "person": ["cy", "al", "bo", "al", "dee", "cy", "al", "bo", "cy"],
         "mood": ["glad", "sad", "sad", "glad", "glad", "sad", "sad", "glad", "glad"],
         "pixels": pixels,
+    }
+
+
+@pytest.fixture
+def listed(flat_folder: Path) -> dict[str, list[str]]:
+    """The pictures of `flat_folder` as columns: the path from the folder, and the person, in sorted order."""
+    files = sorted(file for file in flat_folder.glob("*/*.png"))
+    return {
+        "file": [str(file.relative_to(flat_folder)) for file in files],
+        "person": [file.parent.name for file in files],
     }

@@ -173,7 +173,7 @@ def test_a_row_whose_picture_is_broken_can_be_skipped(
         expected.setdefault(album["person"][i], []).append((album["pixels"][i].tobytes(), album["mood"][i]))
     assert _content(dataset) == expected
     told = "skipped 2 files: position 0 (is not a picture), position 4 (is missing (null))"
-    assert dataset.notes == (told,)
+    assert dataset.notes == (told, "skipped 1 user without readable pictures: dee")
 
 
 def test_progress_ends_at_the_last_row(album: dict[str, list]) -> None:

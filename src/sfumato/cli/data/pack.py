@@ -21,7 +21,8 @@ class PackOptions(CommonOptions):
 
     Attributes:
         source: the folder: SRC/<user>/<picture> or SRC/<user>/<class>/<picture>; or, with --user, a table (.parquet,
-            a folder of them, .csv, .jsonl, or .tar shards as 'faces-*.tar'); or, with --text, JSON lines or a play.
+            a folder of them, .csv, .jsonl, or .tar shards as 'faces-*.tar') of pictures, of their paths or of numbers;
+            or, with --text, JSON lines or a play.
         destination: the store's folder, which must not exist yet or be empty. The same command goes on with a store
             that was not finished; a table is read from the start.
         text: pack texts as characters or as words, see the training commands; train on the store with
@@ -29,8 +30,10 @@ class PackOptions(CommonOptions):
         vocabulary: for words: a public file with one word a line.
         length: for texts: tokens in a sequence; 80 characters or 20 words unless given.
         user: for a table: the column that says whose each row is; in tars an extension or a field, as json.person.
-        input: for a table: the column of pictures or of lists of numbers. Without it, the only column of pictures.
+        input: for a table: the column of pictures, of paths of pictures or of lists of numbers. Without it, the only
+            column of pictures or of paths.
         label: for a table: the column of classes. Without it each user is a class.
+        folder: for a table of paths: the folder that they start at. Without it, that of the table.
         size: bring pictures to this side, or to this height and width; the middle is cut out where proportions differ.
             Without it they keep their size, which must be the same.
         channels: 1 for grey, 3 for RGB. Without it they keep what they have, which must be the same.
@@ -47,6 +50,7 @@ class PackOptions(CommonOptions):
     user: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
     input: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
     label: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    folder: Path | None = None
     size: int | tuple[int, int] | None = None
     channels: Literal[1, 3] | None = None
     labels: Literal["shared", "per_user"] = "shared"
@@ -64,8 +68,11 @@ def data_pack(argv: Sequence[str]) -> int:
 
 def _packed(options: PackOptions, progress: Callable[[int, int], None]) -> data.UserDataset:
     if options.text is not None:
-        if options.size is not None or options.channels is not None or options.label is not None:
-            raise InputError("--size, --channels and --label are for pictures and tables; leave them out with --text")
+        others = (options.size, options.channels, options.label, options.folder)
+        if any(each is not None for each in others):
+            raise InputError(
+                "--size, --channels, --label and --folder are for pictures and tables; leave them out with --text"
+            )
         return data.text_users(
             options.source,
             text=options.text,
@@ -89,13 +96,15 @@ def _packed(options: PackOptions, progress: Callable[[int, int], None]) -> data.
             user=options.user,
             input=options.input,
             label=options.label,
+            folder=options.folder,
             size=options.size,
             channels=options.channels,
             on_error=options.on_error,
             store=options.destination,
             progress=progress,
         )
-    if options.input is not None or options.label is not None or options.source.is_file() or is_tars(options.source):
+    columns = (options.input, options.label, options.folder)
+    if any(each is not None for each in columns) or options.source.is_file() or is_tars(options.source):
         raise InputError(f"say whose the rows of the table {options.source} are: --user COLUMN")
     return data.pack(
         options.source,

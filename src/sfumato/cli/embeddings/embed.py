@@ -36,7 +36,7 @@ class EmbedOptions(ReadingOptions, CommonOptions):
         run: folder of a run, with its plan.json and model.safetensors.
         data: the records: anything that --data of the training commands takes.
         out: the Parquet file to write, which must not exist yet. Its columns are user, index (of the example within
-            the user), file (of a folder of pictures) or row (of other data, from 0), label, label_name (where classes
+            the user), file (of pictures in files) or row (of other data, from 0), label, label_name (where classes
             have names) and embedding (of length 1).
         batch_size: examples that the model reads at a time, at most; large pictures go through a CPU in fewer.
         device: cpu, cuda, or cuda:1.
@@ -111,7 +111,7 @@ def _table(
 
 
 def _origin(records: UserDataset, users: np.ndarray, index: np.ndarray) -> dict[str, pa.Array]:
-    """Where each example came from: a picture's file within its folder, or the number of its row."""
+    """Where each example came from: a picture's file, from the folder that was given, or the number of its row."""
     if records.class_map is not None:  # some of a user's rows are left out
         return {}
     base = users if records.chosen is None else records.chosen[users]

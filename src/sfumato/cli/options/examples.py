@@ -33,9 +33,11 @@ class LabelledDataOptions:
         vocabulary: for texts: ids to hash words into.
         length: for texts: words of each that are read.
         input: for a table (.parquet, .csv, .jsonl, or .tar shards as 'cats-*.tar') without --schema: the column of
-            pictures, texts, numbers or lists of numbers. Without it, the only column of pictures.
+            pictures, paths of pictures, texts, numbers or lists of numbers. Without it, the only column of pictures or
+            of paths.
         label: for such a table: the column of classes, or of numbers with --task; in tars an extension or a field, as
             cls or json.age.
+        folder: for such a table of paths: the folder that they start at. Without it, that of the table.
         schema: for tables: a YAML or JSON file that says what is public about each column, and which one is the label,
             the target or the count to predict.
         store: for texts and tables: a new folder that keeps the numbers of --data, so that memory does not grow with
@@ -55,6 +57,7 @@ class LabelledDataOptions:
     length: int = 128
     input: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
     label: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    folder: Path | None = None
     schema: Path | None = None
     store: Path | None = None
     test: str | None = None
@@ -160,6 +163,7 @@ def read_examples(
             schema=options.schema,
             input=options.input,
             label=options.label,
+            folder=options.folder,
             store=options.store if path == options.data else None,
             progress=progress,
         )

@@ -28,8 +28,10 @@ class ReadingOptions:
 
     Attributes:
         user: for a table: the column that says whose each row is; in tars an extension or a field, as json.person.
-        input: for a table: the column of pictures or of lists of numbers. Without it, the only column of pictures.
+        input: for a table: the column of pictures, of paths of pictures or of lists of numbers. Without it, the only
+            column of pictures or of paths.
         label: for a table: the column of classes. Without it each user is a class.
+        folder: for a table of paths: the folder that they start at. Without it, that of the table.
         labels: whether class folders of the same name are one class for all users (shared) or each user's own
             (per_user).
         on_error: what to do with files that are no readable pictures: refuse them and stop, or skip and count them.
@@ -38,6 +40,7 @@ class ReadingOptions:
     user: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
     input: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
     label: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    folder: Path | None = None
     labels: Literal["shared", "per_user"] = "shared"
     on_error: Literal["refuse", "skip"] = "refuse"
 
@@ -63,6 +66,7 @@ class ReadingOptions:
                 user=self.user,
                 input=self.input,
                 label=self.label,
+                folder=self.folder,
                 **self.of_ratings(),
             )
 
@@ -151,7 +155,8 @@ class DataOptions(RatingOptions, ReadingOptions):
         if self.text is None:
             refuse_text_options(vocabulary=self.vocabulary, length=self.length, oov_buckets=self.oov_buckets or None)
             return
-        others = {"size": self.size, "channels": self.channels, "label": self.label, **self.of_ratings()}
+        others = {"size": self.size, "channels": self.channels, "label": self.label, "folder": self.folder}
+        others |= self.of_ratings()
         for name, value in others.items():
             if value is not None:
                 option = name.replace("_", "-")

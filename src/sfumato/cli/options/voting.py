@@ -208,6 +208,7 @@ def _examples(path: str, part: Literal["train", "test"], options: VoteData, agen
             label_values=names,
             input=options.input,
             label=options.label,
+            folder=options.folder,
             progress=progress,
         )
     return numbered_alike(found, agents, path)
@@ -221,6 +222,7 @@ def _without_labels(path: str, options: VoteData) -> ExampleDataset:
             channels=options.channels,
             on_error=options.on_error,
             input=options.input,
+            folder=options.folder,
             progress=progress,
         )
 

@@ -15,6 +15,7 @@ from sfumato._check import InputError, non_negative, one_of
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.targets import name_assumption
 from sfumato.data.image_files import OnError, image_size, user_folder
+from sfumato.data.readers.image_folder import CACHE_BYTES
 from sfumato.data.readers.part import MissingPart, Part
 from sfumato.data.readers.pictures import checked_pictures
 from sfumato.data.store.pack import refusal
@@ -32,7 +33,7 @@ def class_folder(
     on_error: OnError = "refuse",
     *,
     label_names: Sequence[str] | None = None,
-    cache_bytes: int = 1 << 26,
+    cache_bytes: int = CACHE_BYTES,
     progress: Callable[[int, int], None] | None = None,
 ) -> ExampleDataset:
     """Open `path/<class>/<picture>`.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sfumato.data.image_files import OnError
-from sfumato.data.readers.image_folder import image_folder
+from sfumato.data.readers.image_folder import CACHE_BYTES, image_folder
 from sfumato.data.users.dataset import UserDataset
 
 
@@ -14,7 +14,7 @@ def digiface(
     channels: int | None = None,
     on_error: OnError = "refuse",
     *,
-    cache_bytes: int = 1 << 26,
+    cache_bytes: int = CACHE_BYTES,
     progress: Callable[[int, int], None] | None = None,
 ) -> UserDataset:
     """DigiFace-1M: `path/<identity>/<n>.png`; user = class = identity.

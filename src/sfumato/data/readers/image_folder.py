@@ -32,6 +32,9 @@ from sfumato.data.store.pack import convert_notes, refusal, skip_notes
 from sfumato.data.strings import Strings
 from sfumato.data.users.dataset import UserDataset
 
+CACHE_BYTES = 1 << 26
+"""Memory for decoded pictures, unless somebody says how much."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
@@ -53,12 +56,12 @@ class LazyImages:
 
     Args:
         root: the folder.
-        paths: the files, relative to it.
+        paths: the files, relative to it or absolute.
         shape: (height, width, channels) of every row.
         convert: the size and channels to give to `decode`.
         invert: whether black and white are exchanged.
         cache_bytes: memory for decoded pictures.
-        digests: uint8 [rows, 32], SHA-256 of each row when the folder was opened.
+        digests: uint8 [rows, 32], SHA-256 of each row when the data were opened.
     """
 
     def __init__(
@@ -86,7 +89,7 @@ class LazyImages:
         """The pictures of some rows, uint8 [rows, height, width, channels].
 
         Raises:
-            InputError: a file cannot be read any more, or shows another picture than when the folder was opened.
+            InputError: a file cannot be read any more, or shows another picture than when the data were opened.
         """
         places = range(self.shape[0])[rows]
         images = np.empty((len(places), *self.shape[1:]), np.uint8)
@@ -104,11 +107,11 @@ class LazyImages:
         try:
             picture = decode(path, *self._convert)
         except BadImage as error:
-            raise InputError(f"{path} {error}, though it was readable when the folder was opened") from None
+            raise InputError(f"{path} {error}, though it was readable when the data were opened") from None
         row = 255 - picture.pixels if self._invert else picture.pixels
         if row.shape != (height, width, channels) or row_digest(row) != self.digests[place].tobytes():
             raise InputError(
-                f"{path} changed since the folder was opened; start again and leave the pictures as they are"
+                f"{path} changed since the data were opened; start again and leave the pictures as they are"
             )
         if self._room:
             with self._lock:
@@ -126,7 +129,7 @@ def image_folder(
     labels: Labels = "shared",
     *,
     invert: bool = False,
-    cache_bytes: int = 1 << 26,
+    cache_bytes: int = CACHE_BYTES,
     progress: Callable[[int, int], None] | None = None,
 ) -> UserDataset:
     """Open `path/<user>/<picture>` (the user is the class) or `path/<user>/<class>/<picture>`.

@@ -16,7 +16,7 @@ import numpy as np
 from sfumato._check import InputError, one_of
 from sfumato.data.image_files import OnError, folders, user_names
 from sfumato.data.numpy_files import read_npz
-from sfumato.data.readers.image_folder import Entry, from_entries
+from sfumato.data.readers.image_folder import CACHE_BYTES, Entry, from_entries
 from sfumato.data.strings import Strings
 from sfumato.data.users.arrays import from_arrays
 from sfumato.data.users.dataset import UserDataset
@@ -35,7 +35,7 @@ def omniglot_folder(
     on_error: OnError = "refuse",
     *,
     invert: bool = False,
-    cache_bytes: int = 1 << 26,
+    cache_bytes: int = CACHE_BYTES,
     progress: Callable[[int, int], None] | None = None,
 ) -> UserDataset:
     """Omniglot's folders: `path/<Alphabet>/character01/0001_01.png`, the last number being the drawer.

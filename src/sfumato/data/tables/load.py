@@ -22,14 +22,17 @@ import numpy as np
 from sfumato._check import InputError
 from sfumato.data.examples.arrays import examples_from_arrays
 from sfumato.data.examples.dataset import ExampleDataset
+from sfumato.data.examples.from_users import GatheredRows
 from sfumato.data.examples.tokens import Tokenizer
 from sfumato.data.image_files import OnError
+from sfumato.data.readers.image_folder import LazyImages
 from sfumato.data.singles import as_singles
 from sfumato.data.store.examples import write_examples
+from sfumato.data.store.pack import skip_notes
 from sfumato.data.store.save import write_store
 from sfumato.data.strings import Strings
-from sfumato.data.tables.cells import is_text, labels_of, users_of
-from sfumato.data.tables.inputs import input_columns, read_inputs
+from sfumato.data.tables.cells import labels_of, users_of
+from sfumato.data.tables.inputs import input_columns, is_tokenized, read_inputs
 from sfumato.data.tables.look_alikes import look_alikes
 from sfumato.data.tables.open import open_source
 from sfumato.data.tables.source import Source
@@ -44,6 +47,7 @@ def from_table(
     user: str,
     input: str | Sequence[str] | None = None,
     label: str | None = None,
+    folder: Path | str | None = None,
     label_names: Sequence[str] | None = None,
     tokenize: Tokenize | None = None,
     size: int | Sequence[int] | None = None,
@@ -61,27 +65,33 @@ def from_table(
             Rows in any order.
         user: the column of users, whole numbers or text. They are numbered in sorted order; each one's rows keep
             theirs.
-        input: the column of inputs: pictures (bytes, or Hugging Face's struct of bytes and path), numbers, lists of
-            equally many numbers, or texts with `tokenize`; or several columns of single numbers. None takes the only
-            column of pictures.
+        input: the column of inputs: pictures (bytes, paths of files, or Hugging Face's struct of both), numbers, lists
+            of equally many numbers, or texts with `tokenize`; or several columns of single numbers. None takes the only
+            column of pictures, or without any the only one whose first text ends like one, as in "ann/1.jpg".
+            Pictures in files are decoded when they are asked for, as `image_folder` does.
         label: the column of classes, whole numbers ≥ 0 or text, or of values, numbers with a point; without it each
             user is a class.
+        folder: where relative paths of pictures start; None for the folder of the table's file, or the working
+            directory for a table in memory. With it and `input`, paths need not end like pictures: "ann/1" is then read
+            as the only picture of that name.
         label_names: a name for each class; None takes those that Hugging Face keeps beside a column, if any.
         tokenize: for texts: a `Tokenizer`, or a function from a list of texts to equally many lists of ids, all of one
             length, as `lambda texts: hf(texts, padding="max_length", truncation=True, max_length=64)["input_ids"]`. It
             must look at each text by itself.
         size: side or (height, width) to bring pictures to; None if all have the same.
         channels: 1 (grey) or 3 (RGB) to convert pictures to; None if all have the same.
-        on_error: "refuse" names the first picture that cannot be read; "skip" leaves such rows out and counts them.
-        store: a new folder to write the data to, so that memory does not grow with the pictures; None keeps them in
-            memory. While it is written, the disk holds them twice.
+        on_error: "refuse" names the first picture that cannot be read; "skip" leaves such rows out and counts them. A
+            file that rows of two users name is refused by both.
+        store: a new folder to write the data to, so that memory does not grow with them; None keeps them in memory,
+            and pictures in files where they are. While it is written, the disk holds them twice.
         progress: called with (rows read, rows).
 
     Raises:
         InputError: the source is damaged or none of these, a column is not there or not of its kind, a value is
-            missing, lists or pictures differ in size, or the store's folder is not empty.
+            missing, a file is named for two users, lists or pictures differ in size, or the store's folder is not
+            empty.
     """
-    opened = _opened(source, user=user, label=label)
+    opened = _opened(source, folder, user=user, label=label)
     columns = input_columns(opened, input, (user, label), tokenize)
     if len(columns) > 1:
         named = ", ".join(name for names in columns for name in names)
@@ -97,6 +107,7 @@ def from_table(
         opened,
         columns,
         places,
+        people=(users, owner),
         tokenize=tokenize,
         size=size,
         channels=channels,
@@ -108,13 +119,16 @@ def from_table(
     held, owner = np.unique(owner[order], return_inverse=True)
     present = [users[i] for i in held.tolist()]
     names = Strings.from_list(present)
-    notes = (*look_alikes(present), *read.notes)
+    lost = [users[i] for i in np.setdiff1d(np.arange(len(users)), held).tolist()]
+    notes = (*look_alikes(present), *read.notes, *skip_notes(0, (), len(lost), lost))
     if labels is None:
         labels, label_names = owner, names if label_names is None else label_names
     else:
         labels, label_names = labels[order], _named(opened, label, label_names)
+    dataset = from_arrays(_shaped(read.arrays[0]), labels, owner, label_names=label_names, notes=notes)
     dataset = replace(
-        from_arrays(read.arrays[0], labels, owner, label_names=label_names, notes=notes),
+        dataset,
+        inputs=read.arrays[0] if isinstance(read.arrays[0], LazyImages) else dataset.inputs,
         names=names,
         places=order,
         assumptions=assumptions(tokenize) if tokenize is not None else (),
@@ -127,6 +141,7 @@ def examples_from_table(
     *,
     input: str | Sequence[str] | None = None,
     label: str | None = None,
+    folder: Path | str | None = None,
     classes: bool = True,
     num_classes: int | None = None,
     label_names: Sequence[str] | None = None,
@@ -157,7 +172,7 @@ def examples_from_table(
     Raises:
         InputError: as `from_table`, or the targets are not finite or none of the classes.
     """
-    opened = _opened(source, label=label)
+    opened = _opened(source, folder, label=label)
     columns = input_columns(opened, input, (label,), tokenize)
     if named and any(len(names) > 1 for names in columns):
         raise InputError(
@@ -169,6 +184,7 @@ def examples_from_table(
         opened,
         columns,
         np.arange(opened.count),
+        people=None,
         tokenize=tokenize,
         size=size,
         channels=channels,
@@ -178,8 +194,9 @@ def examples_from_table(
     )
     if isinstance(tokenize, Tokenizer) and len(columns) == 1 and not vocabulary_sizes:
         vocabulary_sizes = (tokenize.size,)
+    arrays = tuple(map(_shaped, read.arrays))
     dataset = examples_from_arrays(
-        {names[0]: array for names, array in zip(read.columns, read.arrays, strict=True)} if named else read.arrays,
+        {names[0]: array for names, array in zip(read.columns, arrays, strict=True)} if named else arrays,
         None if targets is None else targets[read.kept],
         classes=classes,
         num_classes=num_classes,
@@ -189,18 +206,35 @@ def examples_from_table(
         columns=read.columns if any(len(names) > 1 for names in read.columns) else (),
         notes=read.notes,
     )
+    rows = [
+        GatheredRows(lazy) if isinstance(lazy, LazyImages) else array
+        for lazy, array in zip(read.arrays, dataset.inputs, strict=True)
+    ]
+    dataset = replace(dataset, inputs=tuple(rows))
     return dataset if store is None else write_examples(dataset, store)
 
 
-def opens_texts(source: Any, input: str | Sequence[str] | None) -> bool:
-    """Whether one of the columns that are named as inputs has texts."""
+def opens_texts(source: Any, input: str | Sequence[str] | None, folder: Path | str | None = None) -> bool:
+    """Whether one of the columns that are named as inputs has texts that are no paths of pictures.
+
+    Args:
+        source, input: as in `from_table`.
+        folder: where somebody says that pictures are; then all texts are paths of some.
+    """
+    if folder is not None:
+        return False
     opened = open_source(source)
     names = [input] if isinstance(input, str) else input or ()
-    return any(name in opened.names and is_text(opened.kind(name)) for name in names)
+    return any(name in opened.names and is_tokenized(opened, name) for name in names)
 
 
-def _opened(source: Any, **columns: str | None) -> Source:
-    opened = open_source(source)
+def _shaped(rows: np.ndarray | LazyImages) -> np.ndarray:
+    """Rows as they are, or in the place of those that are decoded on demand an array of their shape without memory."""
+    return rows if isinstance(rows, np.ndarray) else np.broadcast_to(np.zeros((), rows.dtype), rows.shape)
+
+
+def _opened(source: Any, folder: Path | str | None, **columns: str | None) -> Source:
+    opened = replace(open_source(source), folder=None if folder is None else Path(folder))
     for role, column in columns.items():
         if column is not None:
             opened.refuse_absent(role, column)

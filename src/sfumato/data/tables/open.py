@@ -12,7 +12,8 @@ Nothing here imports the program that a table comes from: a data set of Hugging 
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PurePath
 from typing import Any
 
 import pyarrow as pa
@@ -121,6 +122,8 @@ def _series(values: Any) -> pa.Array:
     if values.dtype in ("float16", "float32", "float64"):
         return pa.array(values.to_numpy(), from_pandas=False)
     if values.dtype == "object":
+        if any(isinstance(cell, PurePath) for cell in values):
+            values = values.map(lambda cell: str(cell) if isinstance(cell, PurePath) else cell)
         try:
             return pa.array(values.to_numpy(), from_pandas=False)
         except (pa.ArrowException, TypeError):  # among texts it is missing, indeed
@@ -132,20 +135,20 @@ def _file(path: Path) -> Source:
     if is_tars(path):
         if path.is_dir() and any(file.suffix.lower() in PARQUET for file in path.iterdir()):
             raise InputError(f"{path} has both Parquet and tar files; give one kind, the tars by {path}/*.tar")
-        return open_tars(path)
+        return replace(open_tars(path), beside=path if path.is_dir() else path.parent)
     if not path.exists():
         raise InputError(f"there is nothing at {path}; give {UNDERSTOOD}")
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix.lower() in PARQUET)
         if not files:
             raise InputError(f"{path} is a folder without Parquet files; give {UNDERSTOOD}")
-        return _parquet(path, files)
+        return replace(_parquet(path, files), beside=path)
     if path.suffix.lower() in PARQUET:
-        return _parquet(path, [path])
+        return replace(_parquet(path, [path]), beside=path.parent)
     if path.suffix.lower() in LINES:
-        return _lines(path)
+        return replace(_lines(path), beside=path.parent)
     if is_delimited(path):
-        return _delimited(path)
+        return replace(_delimited(path), beside=path.parent)
     raise InputError(f"{path} is no table; give {UNDERSTOOD}")
 
 

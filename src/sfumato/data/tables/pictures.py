@@ -1,8 +1,7 @@
-"""Pictures in a table, as Hugging Face keeps them: `struct<bytes, path>`, or the bytes of a file alone."""
+"""Pictures in a table: the bytes of a file, its path, or both as Hugging Face keeps them, `struct<bytes, path>`."""
 
 import io
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -10,7 +9,8 @@ from sfumato._check import InputError, one_of
 from sfumato.data.image_files import BadImage, OnError, Picture, decode, image_size, refuse_difference
 from sfumato.data.store.pack import convert_notes, refusal, skip_notes
 from sfumato.data.tables.cells import is_text
-from sfumato.data.tables.source import position
+from sfumato.data.tables.paths import find, parts, shown
+from sfumato.data.tables.source import Source
 
 _NAMED = 5  # skipped pictures whose reason is kept
 
@@ -27,11 +27,11 @@ class Pictures:
     """Decodes the pictures of a column, all of one shape, and counts what was changed to fit or skipped.
 
     Args:
-        told: what messages call the column.
+        source: the table.
+        column: of it.
         size: side or (height, width) to bring them to; None if all have the same.
         channels: 1 or 3 to convert them to; None if all have the same.
         on_error: "refuse" or "skip" pictures that cannot be read.
-        place: what messages call a row.
 
     Raises:
         InputError: size, channels or on_error is none of these.
@@ -39,23 +39,35 @@ class Pictures:
 
     def __init__(
         self,
-        told: str,
+        source: Source,
+        column: str,
         size: int | Sequence[int] | None,
         channels: int | None,
         on_error: OnError,
-        place: Callable[[int], str] = position,
     ) -> None:
         if channels is not None:
             one_of((1, 3), channels=channels)
         one_of(("refuse", "skip"), on_error=on_error)
-        self._told, self._skip, self._place = told, on_error == "skip", place
-        self._convert = None if size is None else image_size(size), channels
+        self._told, self._place, self._folder = f"{source.told}: {column}", source.place, source.pictures
+        self._skip = on_error == "skip"
+        self.convert = None if size is None else image_size(size), channels
         self._first: tuple[str, tuple[int, ...]] | None = None
         self._bad: list[str] = []
         self._skipped = self._resized = self._converted = 0
 
-    def decoded(self, array: pa.Array, start: int) -> Iterator[tuple[int, Picture]]:
-        """The readable pictures of some rows, with the place of each among them.
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of each picture.
+
+        Raises:
+            InputError: none could be read.
+        """
+        if self._first is None:
+            raise InputError(f"{self._told} has no readable pictures: {', '.join(self._bad)}")
+        return self._first[1]
+
+    def decoded(self, array: pa.Array, start: int) -> Iterator[tuple[int, Picture, str]]:
+        """The readable pictures of some rows, with the place of each among them, and its file's path or "".
 
         Args:
             array: the rows.
@@ -64,40 +76,36 @@ class Pictures:
         Raises:
             InputError: a picture is broken or missing, or of another size or mode than the first.
         """
-        for i, cell in enumerate(array.to_pylist()):
-            where = f"{self._told} at {self._place(start + i)}"
+        for i, (content, path) in enumerate(map(parts, array.to_pylist())):
+            place = self._place(start + i)
+            file = shown(self._folder, path) if path is not None and path.strip() else ""
+            where = f"{self._told} at {place}" + f" ({file})" * bool(file)
+            name = ""
             try:
-                picture = decode(_content(cell), *self._convert)
+                if path is not None:
+                    name = find(self._folder, path).name
+                elif content is None:
+                    raise BadImage("is missing (null)")
+                picture = decode(io.BytesIO(content) if content is not None else self._folder / name, *self.convert)
             except BadImage as error:
                 if not self._skip:
                     raise InputError(refusal(where, str(error))) from None
                 self._skipped += 1
                 if len(self._bad) < _NAMED:
-                    self._bad.append(f"{self._place(start + i)} ({error})")
+                    self._bad.append(f"{place} ({f'{file} {error}'.strip()})")
                 continue
             self._first = self._first or (where, picture.pixels.shape)
             refuse_difference(self._first, (where, picture.pixels.shape))
             self._resized += picture.size != picture.pixels.shape[:2]
             self._converted += picture.channels != picture.pixels.shape[2]
-            yield i, picture
+            yield i, picture, name
 
     def notes(self) -> list[str]:
         """Lines that count what was skipped or changed."""
-        if self._first is None:
-            raise InputError(f"{self._told} has no readable pictures: {', '.join(self._bad)}")
         return [
             *skip_notes(self._skipped, self._bad, 0, ()),
-            *convert_notes(self._resized, self._converted, self._first[1]),
+            *convert_notes(self._resized, self._converted, self.shape),
         ]
-
-
-def _content(cell: bytes | dict[str, bytes | str | None] | None) -> io.BytesIO | Path:
-    content, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (cell, None)
-    if isinstance(content, bytes):
-        return io.BytesIO(content)
-    if isinstance(path, str):
-        return Path(path)
-    raise BadImage("is missing (null)")
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

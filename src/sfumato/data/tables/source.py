@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,8 @@ class Source:
         classes: names of the classes of columns that have some, as Hugging Face's do.
         place: what messages call a row.
         metadata: what the file says beside its columns; empty where several files say different things.
+        beside: the folder that the table lies in; the working directory for one in memory.
+        folder: where somebody says that its pictures are; None for beside it.
     """
 
     told: str
@@ -39,6 +42,8 @@ class Source:
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     place: Callable[[int], str] = position
     metadata: Mapping[bytes, bytes] = field(default_factory=dict)
+    beside: Path = Path()
+    folder: Path | None = None
 
     def blocks(self, columns: Sequence[str], rows: int) -> Iterator[dict[str, pa.Array]]:
         """Some columns, in blocks of at most `rows` rows."""
@@ -48,6 +53,11 @@ class Source:
     def refuse_absent(self, role: str, column: str) -> None:
         """Refuse a column that is not there, or is there twice."""
         refuse_absent(self.told, self.names, role, column)
+
+    @property
+    def pictures(self) -> Path:
+        """The folder that relative paths of pictures start at."""
+        return self.beside if self.folder is None else self.folder
 
     @property
     def has(self) -> str:

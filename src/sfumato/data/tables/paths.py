@@ -1,0 +1,246 @@
+"""Columns of paths: which file a cell names, and that no file is named for two people.
+
+A relative path starts at the folder that somebody names, else at that of the table's file; an absolute one is taken as
+it is. Where there is no file of that very name, `\\` is read as `/`, and a path that does not end like a picture gets
+the ending of the only picture that it can mean.
+
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     (Path(folder) / "ann").mkdir()
+...     _ = (Path(folder) / "ann" / "1.jpg").write_bytes(b"")
+...     [find(Path(folder), cell).name for cell in ("ann/1.jpg", "ann\\\\1.jpg", "ann/1")]
+['ann/1.jpg', 'ann/1.jpg', 'ann/1.jpg']
+"""
+
+import errno
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sfumato._check import InputError
+from sfumato.data.image_files import SUFFIXES, BadImage, regular_file
+from sfumato.data.store.pack import refusal
+from sfumato.data.tables.cells import is_text
+from sfumato.data.tables.source import Source
+
+_ROWS = 256  # read in one go
+_FIRST = 16  # the same, where the first is looked for
+_SHOWN = 200  # characters of a path in a message
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_WINDOWS = re.compile(r"[A-Za-z]:[\\/]")
+_MISSING = os.strerror(errno.ENOENT)
+_ENDINGS = sorted({each for suffix in SUFFIXES for each in (suffix, suffix.upper())})
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file that a cell names.
+
+    Attributes:
+        name: its path from the folder, or an absolute one.
+        key: what it has in common with itself under another name: its device and number there.
+    """
+
+    name: str
+    key: tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looked:
+    """What a look at all cells of a column told.
+
+    Attributes:
+        only_files: no cell has the bytes of a picture, so each can be decoded again.
+        notes: a line about files that several rows name.
+    """
+
+    only_files: bool
+    notes: tuple[str, ...]
+
+
+def find(folder: Path, cell: str) -> Found:
+    """The file that a cell names.
+
+    Args:
+        folder: where relative paths start.
+        cell: a path.
+
+    Raises:
+        BadImage: there is none, or there are several; the message is the reason.
+    """
+    if not cell.strip():
+        raise BadImage("is empty")
+    if _ADDRESS.match(cell):
+        raise BadImage("is an address; download the picture, and name its file")
+    spellings = list(dict.fromkeys((cell, cell.replace("\\", "/"))))
+    refused: list[BadImage] = []
+    for name in spellings:
+        try:
+            return _found(folder, name)
+        except BadImage as error:
+            refused.append(error)
+    if not _ends_like_a_picture(cell):
+        meant: dict[tuple[int, int], Found] = {}
+        for name in (spelling + ending for spelling in spellings for ending in _ENDINGS):
+            if os.path.isfile(folder / name):
+                one = _found(folder, name)
+                meant.setdefault(one.key, one)
+        if len(meant) == 1:
+            return next(iter(meant.values()))
+        if meant:
+            several = " or ".join([os.path.basename(one.name) for one in meant.values()][:2])
+            raise BadImage(f"can be {several}; write the ending, too")
+    if _WINDOWS.match(cell):
+        raise BadImage("is a path of Windows, not of this machine; write it from the folder of the pictures")
+    raise refused[-1]
+
+
+def shown(folder: Path, cell: str) -> str:
+    """A cell's path in a message."""
+    path = cell if _ADDRESS.match(cell) or _WINDOWS.match(cell) else str(folder / cell)
+    return path if len(path) <= _SHOWN else path[:_SHOWN] + "…"
+
+
+def parts(cell: Any) -> tuple[bytes | None, str | None]:
+    """The bytes of a picture, or the path of its file: of such a text, or of Hugging Face's struct of both."""
+    if isinstance(cell, str):
+        return None, cell
+    content, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (cell, None)
+    return content, path if content is None else None
+
+
+def names_files(source: Source, column: str, *, by_ending: bool = False) -> bool:
+    """Whether the first cell of a column of texts or structs that is not empty names a file and has no bytes of it.
+
+    A text does where it ends like a picture; and, unless only that counts, where somebody named the folder of the
+    pictures.
+    """
+    path = _first_path(source, column)
+    if path is None or not is_text(source.kind(column)):
+        return path is not None
+    return not _ADDRESS.match(path) and (_ends_like_a_picture(path) or (source.folder is not None and not by_ending))
+
+
+def names_addresses(source: Source, column: str) -> bool:
+    """Whether the first text of a column is an address such as https://…"""
+    return is_text(source.kind(column)) and bool(_ADDRESS.match(_first_path(source, column) or ""))
+
+
+def refuse_folder(folder: Path | str | None, told: object) -> None:
+    """Refuse a folder of pictures where none is named.
+
+    Raises:
+        InputError: there is one.
+    """
+    if folder is not None:
+        raise InputError(f"folder={str(folder)!r} is for paths of pictures in a table, {told} has none; leave it out")
+
+
+def look_at_files(
+    source: Source, column: str, *, skip: bool, people: tuple[Sequence[str], np.ndarray] | None
+) -> Looked:
+    """Look for every file that a column names, before the first one is decoded.
+
+    Args:
+        source: the table.
+        column: of paths.
+        skip: pass over cells that name no file.
+        people: the users, and which of them each row belongs to; None where rows stand alone.
+
+    Raises:
+        InputError: a cell names no file, unless these are skipped; or rows of two users name one: to leave that one out
+            would make what is known of a user depend on another one.
+    """
+    told = f"{source.told}: {column}"
+    keys = np.zeros((source.count, 2), np.uint64)
+    there = np.zeros(source.count, bool)
+    only_files = True
+    for row, (content, path) in _cells(source, column):
+        if content is not None:
+            only_files = False
+            continue
+        try:
+            if path is None:
+                raise BadImage("is missing (null)")
+            keys[row], there[row] = find(source.pictures, path).key, True
+        except BadImage as error:
+            if not skip:
+                raise InputError(_no_file(source, told, row, path, str(error))) from None
+    rows = np.flatnonzero(there)
+    order = rows[np.lexsort(keys[rows].T)]  # the rows of one file lie side by side, in their order
+    again = (keys[order[1:]] == keys[order[:-1]]).all(1)
+    first, second = order[:-1][again], order[1:][again]
+    if not len(first):
+        return Looked(only_files=only_files, notes=())
+    if people is not None:
+        users, owner = people
+        if (two := owner[first] != owner[second]).any():
+            pair = np.array([first[two], second[two]])[:, second[two].argmin()]
+            raise InputError(_of_two(source, told, column, pair, [str(users[i]) for i in owner[pair].tolist()]))
+    pair = [source.place(int(row)) for row in (first[second.argmin()], second.min())]
+    whose = "each counts as a picture of that user" if people is not None else "each is an example of its own"
+    return Looked(
+        only_files=only_files,
+        notes=(
+            f"{len(second):,} row{'s' * (len(second) > 1)} name{'s' * (len(second) == 1)} a file that a row before "
+            f"names, {pair[1]} that of {pair[0]} for example: {whose}",
+        ),
+    )
+
+
+def _first_path(source: Source, column: str) -> str | None:
+    """The path or text of the first cell that is not empty; None where that has bytes."""
+    for block in source.blocks([column], _FIRST):
+        for content, path in map(parts, block[column].to_pylist()):
+            if content is not None:
+                return None
+            if path is not None and path.strip():
+                return path
+    return None
+
+
+def _found(folder: Path, name: str) -> Found:
+    facts = regular_file(folder / name)
+    return Found(name, (facts.st_dev, facts.st_ino))
+
+
+def _ends_like_a_picture(path: str) -> bool:
+    return os.path.splitext(path)[1].lower() in SUFFIXES
+
+
+def _cells(source: Source, column: str) -> Iterator[tuple[int, tuple[bytes | None, str | None]]]:
+    row = 0
+    for block in source.blocks([column], _ROWS):
+        for cell in block[column].to_pylist():
+            yield row, parts(cell)
+            row += 1
+
+
+def _no_file(source: Source, told: str, row: int, path: str | None, reason: str) -> str:
+    """The line for a cell that names no file; where none of that name is there, it may be the folder that is wrong."""
+    place = f"{told} at {source.place(row)}"
+    if path is None or not path.strip():
+        return refusal(place, reason)
+    line = refusal(f"{place} ({shown(source.pictures, path)})", reason)
+    if os.path.isabs(path) or _ADDRESS.match(path) or _WINDOWS.match(path) or not reason.endswith(_MISSING):
+        return line
+    return f"{line}; where the pictures lie elsewhere, name their folder: --folder FOLDER or folder="
+
+
+def _of_two(source: Source, told: str, column: str, pair: np.ndarray, users: list[str]) -> str:
+    """The line for a file that two users' rows name."""
+    wanted = set(pair.tolist())
+    paths = {row: path for row, (_, path) in _cells(source, column) if row in wanted}
+    one, other = (
+        f"{source.place(row)} ({shown(source.pictures, str(paths[row]))}, user {user!r})"
+        for row, user in zip(pair.tolist(), users, strict=True)
+    )
+    return (
+        f"{told} at {other} names the same file as {one}: a picture of two users is hidden with neither; keep "
+        "it for one of them, or for none"
+    )
