@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -129,10 +129,16 @@ class Recipe:
             )
         noise = self.noises[method.noise]
         choices = [dataclasses.replace(base, **noise.fields, parts=parts) for parts in noise.parts]
-        met = [plan.calibrate(epsilon=method.epsilon, population=population) for plan in choices]
+        met = [_calibrated(plan, method.epsilon, population) for plan in choices]
         best = min(met, key=partial(predicted_error, population=population))
         rate = min(self.highest_rate, round(self.rate_times_error / predicted_error(best, population), 3))
         return dataclasses.replace(best, server_learning_rate=rate, drop_out=method.drop_out)
+
+
+@cache
+def _calibrated(plan: FedAvg, epsilon: float, population: int) -> FedAvg:
+    """With its noise; cells, table and figure ask for the same."""
+    return plan.calibrate(epsilon=epsilon, population=population)
 
 
 def predicted_error(plan: FedAvg, population: int) -> float:
