@@ -96,7 +96,7 @@ def user_names(root: Path) -> tuple[list[str], list[tuple[str, str]]]:
     """
     users, strays = [], []
     for entry in _entries(root):
-        if entry.is_dir():
+        if is_folder(entry):
             users.append(entry.name)
         elif Path(entry.name).suffix.lower() in SUFFIXES:
             strays.append((entry.name, "is not in a user's folder"))
@@ -115,11 +115,11 @@ def user_folder(root: Path, user: str) -> UserFolder:
     strays: list[tuple[str, str]] = []
     for entry in _entries(root / user):
         place = f"{user}/{entry.name}"
-        if not entry.is_dir():
+        if not is_folder(entry):
             _sort_in(entry, None, place, files, strays)
             continue
         for inner in _entries(root / place):
-            if inner.is_dir():
+            if is_folder(inner):
                 strays.append((f"{place}/{inner.name}", "is a folder below a class folder"))
             else:
                 _sort_in(inner, entry.name, f"{place}/{inner.name}", files, strays)
@@ -327,10 +327,25 @@ def _sort_in(
 ) -> None:
     if Path(entry.name).suffix.lower() not in SUFFIXES:
         strays.append((place, "is not a picture"))
-    elif not entry.is_file():
+    elif not _is_file(entry):
         strays.append((place, _NO_FILE))
     else:
         files.append((kind, place))
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder or leads to one; a link that leads nowhere, or to itself, is none."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

@@ -88,12 +88,21 @@ def _spoil(kind: str, path: Path) -> None:
     elif kind == "gone":
         path.unlink()
         path.symlink_to("nowhere.png")
+    elif kind == "loop":
+        path.unlink()
+        path.symlink_to(path.name)
     elif kind == "pipe":
         path.unlink()
         os.mkfifo(path)
 
 
-@pytest.mark.parametrize("kind", ["truncated", "text", "empty", "gone", "pipe"])
+def test_a_link_that_leads_to_itself_is_no_persons_folder(flat_folder: Path) -> None:
+    before = list(image_folder(flat_folder).user_ids)
+    (flat_folder / "zoe").symlink_to("zoe")
+    assert list(image_folder(flat_folder).user_ids) == before
+
+
+@pytest.mark.parametrize("kind", ["truncated", "text", "empty", "gone", "loop", "pipe"])
 @pytest.mark.parametrize("folder", ["flat_folder", "class_folder"])
 def test_a_bad_file_is_refused_by_name_or_skipped_and_counted(
     kind: str, folder: str, request: pytest.FixtureRequest

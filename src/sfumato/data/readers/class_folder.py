@@ -14,7 +14,7 @@ import numpy as np
 from sfumato._check import InputError, non_negative, one_of
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.targets import name_assumption
-from sfumato.data.image_files import OnError, image_size, user_folder
+from sfumato.data.image_files import OnError, image_size, is_folder, user_folder
 from sfumato.data.readers.image_folder import CACHE_BYTES
 from sfumato.data.readers.part import MissingPart, Part
 from sfumato.data.readers.pictures import checked_pictures
@@ -108,7 +108,7 @@ def part_of(root: Path, part: Part) -> Path:
     """
     if not root.is_dir():
         raise InputError(f"there is no folder {root}; give one with {_LAYOUT}")
-    inside = {entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith(".")}
+    inside = {entry.name for entry in os.scandir(root) if is_folder(entry) and not entry.name.startswith(".")}
     if "train" in inside and inside <= _PARTS:
         if part not in inside:
             raise MissingPart(f"{root} has no folder {part}; it has {', '.join(sorted(inside))}")
@@ -122,7 +122,7 @@ def _folders(root: Path) -> list[str]:
     """The classes' folders, sorted."""
     try:
         with os.scandir(root) as entries:
-            found = [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+            found = [entry.name for entry in entries if is_folder(entry) and not entry.name.startswith(".")]
     except OSError as error:
         raise InputError(f"{root} cannot be read: {error.strerror}") from None
     if not found:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from sfumato._check import InputError, one_of
-from sfumato.data.image_files import OnError, folders, user_names
+from sfumato.data.image_files import OnError, folders, is_folder, user_names
 from sfumato.data.numpy_files import read_npz
 from sfumato.data.readers.image_folder import CACHE_BYTES, Entry, from_entries
 from sfumato.data.strings import Strings
@@ -154,7 +154,7 @@ def is_omniglot_npz(keys: Sequence[str]) -> bool:
 def is_omniglot_folder(path: Path) -> bool:
     """Whether a folder looks like `<Alphabet>/character<n>/`."""
     with os.scandir(path) as entries:
-        some = itertools.islice((entry.path for entry in entries if entry.is_dir()), 3)
+        some = itertools.islice((entry.path for entry in entries if is_folder(entry)), 3)
         return any(next(Path(folder).glob("character[0-9]*/*_[0-9]*.png"), None) is not None for folder in some)
 
 
