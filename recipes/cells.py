@@ -1,6 +1,6 @@
 """What all recipes share: methods × seeds, each a process and a run folder of its own, and one results.json.
 
-    run.py [--quick] [--seeds N] [--jobs N] [--out DIR] [--data PATH]
+    run.py [--quick] [--seeds N] [--jobs N] [--out DIR] [--only TEXT] [--data PATH]
 
 Every (method, seed) is one process with its share of the cores and one run folder (--quick: all in one process); a run
 that was stopped goes on, a finished one is not repeated. results.json is written beside run.py; --quick, or data from
@@ -54,6 +54,7 @@ def main(
     parser.add_argument("--seeds", type=int, default=3, help="seeds for each method")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time, one thread each")
     parser.add_argument("--out", type=Path, default=Path("runs") / runs, help="folder of the runs")
+    parser.add_argument("--only", metavar="TEXT", default="", help="methods whose name has this in it, then the table")
     parser.add_argument("--cell", nargs=2, metavar=("METHOD", "SEED"), help=argparse.SUPPRESS)
     if data != "none":
         parser.add_argument("--data", type=Path, required=data == "needed", help="where the data lies")
@@ -80,7 +81,8 @@ def main(
         print(f"{names[0]} seed {names[1]}: {'done' if code == 0 else f'failed ({code})'}", flush=True)
         return code
 
-    cells = [(method, seed) for seed in range(seeds) for method in methods if not seed or method not in lone]
+    chosen = [method for method in methods if options.only in method]
+    cells = [(method, seed) for seed in range(seeds) for method in chosen if not seed or method not in lone]
     if options.quick:  # a process would take longer to start than to run
         for method, seed in cells:
             cell(method, seed, place(method, seed), True, path)
@@ -90,7 +92,12 @@ def main(
             codes = list(pool.map(launch, [(method, str(seed)) for method, seed in cells]))
     if any(codes):
         sys.exit("a run failed; see its message above, and start again to go on")
-    rows = table(place, seeds, options.quick)
+    try:
+        rows = table(place, seeds, options.quick)
+    except FileNotFoundError as error:
+        if chosen == list(methods):
+            raise
+        sys.exit(f"no table yet: {error.filename} is missing; run without --only")
     write_json((folder if not options.quick and path is None else out) / results, rows)
     width = max(len(row["method"]) for row in rows)
     for row in rows:
