@@ -1,6 +1,7 @@
 """Clients that are trained in one batched operation do not see each other, or are refused there."""
 
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from sfumato._random import RandomSource
 from sfumato.clipping import ConstantClipNorm
 from sfumato.federated import FedAvg, FedEmb
 from sfumato.sampling import Cohort
+from sfumato.training import Callback
+from sfumato.training.loop import Cadence
 
 FEATURES, CLASSES = 6, 3
 SIZES = (2, 9, 3, 14, 5, 2)
@@ -142,3 +145,33 @@ def alike() -> data.UserDataset:
     inputs = np.random.default_rng(0).normal(size=(len(owners), FEATURES)).astype(np.float32)
     inputs[owners == EXTREME] *= 100.0
     return data.from_arrays(inputs, np.arange(len(inputs)) % CLASSES, owners)
+
+
+class CountsWhatItWasAsked(Over):
+    """Keeps how much it was asked after training, and multiplies by it."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda hidden: hidden)
+        self.asked = 0
+
+    def forward(self, values: Tensor) -> Tensor:
+        self.asked += not self.training
+        return super().forward(values) * (1 + self.asked)
+
+
+class Asks(Callback):
+    """Measures something of its own."""
+
+    def on_evaluation(self, row: dict[str, Any], model: nn.Module) -> None:
+        model.eval()(torch.zeros(1, FEATURES))
+
+
+@pytest.mark.parametrize("callbacks", [(), (Asks(),)], ids=["ours", "the user's"])
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_no_client_meets_what_the_model_kept_of_a_measurement(at_once, callbacks):
+    """Who comes first in a round would meet it alone, and that is another one where somebody goes."""
+    plan = FedAvg(rounds=2, clients_per_round=3, noise_multiplier=1, seed=1, clients_at_once=at_once, client_threads=1)
+    often, model = Cadence(evaluate_every=1), CountsWhatItWasAsked()
+    measured = plan.fit(model, users(), validation=users(), cadence=often, callbacks=callbacks).model.state_dict()
+    unmeasured = plan.fit(model, users()).model.state_dict()
+    assert all(torch.equal(measured[name], unmeasured[name]) for name in measured)

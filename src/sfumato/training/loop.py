@@ -287,9 +287,15 @@ class Loop:
                 warnings.warn(f"round {self.round} could not be measured: {error}", stacklevel=2)
                 return
             finally:
-                self._contribution.trained.put_back()
+                self._forget()
             self._note({"round": self.round, **row}, show)
             self._callback.on_evaluation({"round": self.round, **row}, self._contribution.trained.model)
+            self._forget()
+
+    def _forget(self) -> None:
+        """Leave no traces of what was measured in the model: who comes first in the next round would meet them."""
+        self._contribution.trained.put_back()
+        self._contribution.trained.forget()
 
     def _note(self, row: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> None:
         self._run.note(row)
