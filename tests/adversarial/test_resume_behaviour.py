@@ -18,7 +18,7 @@ from sfumato import data
 from sfumato._check import InputError
 from sfumato.central import DPSGD
 from sfumato.federated import FedAvg
-from sfumato.training import Trainable
+from sfumato.training import Trainable, behaviour
 from sfumato.training.behaviour import ROWS, behaviour_of, made_up, refuse_other
 
 FEATURES, CLASSES = 6, 3
@@ -219,3 +219,20 @@ def test_another_weight_of_one_class_of_many_is_refused(named, tmp_path):
     go(tmp_path / "run", EXAMPLES, records, dies=True, model=model(), loss=loss_without(17))
     with pytest.raises(InputError, match=r"computes something else|another plan, model or data set"):
         go(tmp_path / "run", EXAMPLES, records, dies=False, model=model(), loss=loss_without(23))
+
+
+def test_draws_of_a_gpu_are_seen_too(monkeypatch):
+    """They move its own generator and no other; a number stands in for it."""
+    drawn = [0]
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device=None: torch.tensor(drawn))
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device=None: drawn.__setitem__(0, int(state)))
+    monkeypatch.setattr(torch.cuda, "manual_seed", lambda seed: drawn.__setitem__(0, seed))
+    weight = nn.Parameter(torch.ones(2))
+
+    def losses(draws: int) -> Tensor:
+        drawn[0] += draws
+        return weight * 2.0
+
+    for draws in (1, 0):
+        assert behaviour._measured(lambda: losses(draws), [weight], torch.device("cuda", 0))[1] == bool(draws)  # noqa: B023
+    assert drawn == [0]

@@ -1,5 +1,8 @@
 """Clients that are trained in one batched operation do not see each other, or are refused there."""
 
+from contextlib import suppress
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -8,8 +11,11 @@ from torch import Tensor, nn
 from sfumato import data
 from sfumato._check import InputError
 from sfumato._random import RandomSource
+from sfumato.clipping import ConstantClipNorm
 from sfumato.federated import FedAvg, FedEmb
 from sfumato.sampling import Cohort
+from sfumato.training import Callback
+from sfumato.training.loop import Cadence
 
 FEATURES, CLASSES = 6, 3
 SIZES = (2, 9, 3, 14, 5, 2)
@@ -91,3 +97,81 @@ def test_a_client_that_is_not_finite_takes_nobody_with_it(wild):
     assert together.tally["non_finite"] <= 1
     moved = (together.total - others.total).norm()
     assert moved <= (0 if together.tally["non_finite"] else 1) + 1e-5
+
+
+EXTREME = 20
+
+
+class KeepsExtremes(nn.Module):
+    """Multiplies what comes after an extreme example, wherever it can read a number: of those in the trial none is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner, self.outer, self.level = nn.Linear(FEATURES, 8), nn.Linear(8, CLASSES), 0.0
+
+    def forward(self, values: Tensor) -> Tensor:
+        found = self.outer(torch.tanh(self.inner(values))) * (1 + self.level)
+        with suppress(RuntimeError):  # several clients in one operation have no one number
+            self.level = float(values.abs().amax() > 50)
+        return found
+
+
+def test_no_client_goes_through_the_model_alone_before_the_operation_of_all():
+    """The size of a head is asked of the model; what it keeps of an example then would meet everybody."""
+    plan = FedEmb(
+        rounds=2,
+        clients_per_round=2,
+        noise_multiplier=1,
+        users_per_client=1,
+        batch_size=None,
+        local_epochs=1,
+        clients_at_once=8,
+    )
+    bound, everybody = ConstantClipNorm(clip_norm=1e9), np.arange(EXTREME, EXTREME + 5)
+
+    def total(users_there: np.ndarray) -> Tensor:
+        contribution = plan.contribution(KeepsExtremes(), alike(), "cpu", 0)
+        theta, cohort = contribution.trained.initial.clone(), Cohort.of_single_units(users_there)
+        return contribution.clipped_sum(theta, cohort, 0, bound, 1e9, RandomSource.from_seed(1), None).total.clone()
+
+    without, alone = total(everybody[1:]), total(everybody[:1])
+    assert (total(everybody) - alone - without).norm() < 1e-4 * without.norm()
+
+
+def alike() -> data.UserDataset:
+    """Users of one size, so that all are in one operation; the records of one, who is not tried, are extreme."""
+    owners = np.repeat(np.arange(100), 6)
+    inputs = np.random.default_rng(0).normal(size=(len(owners), FEATURES)).astype(np.float32)
+    inputs[owners == EXTREME] *= 100.0
+    return data.from_arrays(inputs, np.arange(len(inputs)) % CLASSES, owners)
+
+
+class CountsWhatItWasAsked(Over):
+    """Keeps how much it was asked after training, and multiplies by it."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda hidden: hidden)
+        self.asked = 0
+
+    def forward(self, values: Tensor) -> Tensor:
+        self.asked += not self.training
+        return super().forward(values) * (1 + self.asked)
+
+
+class Asks(Callback):
+    """Measures something of its own."""
+
+    def on_evaluation(self, row: dict[str, Any], model: nn.Module) -> None:
+        model.eval()(torch.zeros(1, FEATURES))
+
+
+@pytest.mark.parametrize("callbacks", [(), (Asks(),)], ids=["ours", "the user's"])
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_no_client_meets_what_the_model_kept_of_a_measurement(at_once, callbacks):
+    """Who comes first in a round would meet it alone, and that is another one where somebody goes."""
+    plan = FedAvg(rounds=2, clients_per_round=3, noise_multiplier=1, seed=1, clients_at_once=at_once, client_threads=1)
+    often, model = Cadence(evaluate_every=1), CountsWhatItWasAsked()
+    measured = plan.fit(model, users(), validation=users(), cadence=often, callbacks=callbacks).model.state_dict()
+    unmeasured = plan.fit(model, users()).model.state_dict()
+    assert all(torch.equal(measured[name], unmeasured[name]) for name in measured)

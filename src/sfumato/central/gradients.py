@@ -216,6 +216,13 @@ class GradientSum(Contribution):
                 "memory runs out with a single example in a step; use a smaller model, train fewer of its parameters "
                 "(trainable), or make room"
             )
+        if self._recheck.draws():  # by micro-batch: the same round with others is another sum under the same noise
+            raise InputError(
+                f"memory ran out with {tried} examples at once, and this model draws random numbers (dropout), which "
+                "smaller pieces draw otherwise: what the round adds up would follow from the memory, and a run that "
+                f"goes on could not repeat it. Start a new run with micro_batch={tried // 2} (--micro-batch) or with a "
+                "lower memory_budget, or go on with resume=True where there is room"
+            )
         self.micro_batch = tried // 2
         if self._device.type == "cuda":
             torch.cuda.empty_cache()

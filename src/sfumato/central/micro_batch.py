@@ -1,6 +1,7 @@
 """How many examples go through the model at once: measured against a memory budget, and less when memory runs out.
 
-It changes what a step costs in time and memory, and no result beyond float round-off.
+It changes what a step costs in time and memory, and no result beyond float round-off, unless the model draws random
+numbers: it draws for a micro-batch at a time. Then a run keeps the size that it began with.
 """
 
 from collections.abc import Callable, Iterator

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from sfumato._check import InputError
 from sfumato.per_example.checks.double import in_double
+from sfumato.training.dropout import seed_dropout, states
 from sfumato.training.trainable import Trainable
 
 ROWS = 4
@@ -48,7 +49,7 @@ def behaviour_of(trained: Trainable, losses: Callable[[nn.Module], Tensor]) -> B
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         try:
             with in_double(model) if precision == "double" else nullcontext():
-                numbers, draws = _measured(lambda: losses(model), parameters)  # noqa: B023
+                numbers, draws = _measured(lambda: losses(model), parameters, weights.device)  # noqa: B023
         except Exception:  # whatever the user's own forward raises where it is given what nobody has
             continue
         return {"numbers": numbers, "precision": precision, "draws": draws}
@@ -110,16 +111,18 @@ def _weights(like: Tensor, seed: int) -> Tensor:
     return (values * (len(like) / like.numel()) ** 0.5).reshape(-1)
 
 
-def _measured(losses: Callable[[], Tensor], parameters: Sequence[nn.Parameter]) -> tuple[list[float], bool]:
+def _measured(
+    losses: Callable[[], Tensor], parameters: Sequence[nn.Parameter], device: torch.device
+) -> tuple[list[float], bool]:
     of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+        with torch.random.fork_rng([device] if device.type == "cuda" else [], device_type="cuda"):
+            seed_dropout(0, device)
             random.seed(0)
             np.random.seed(0)  # noqa: NPY002
-            before = _generators()
+            before = _generators(device)
             found = losses()
-            draws = before != _generators()
+            draws = before != _generators(device)
             weights = 1.0 / torch.arange(1, len(found) + 1, device=found.device)  # so that examples do not cancel
             gradients = torch.autograd.grad((found * weights.to(found)).sum(), parameters, allow_unused=True)
     finally:
@@ -129,5 +132,6 @@ def _measured(losses: Callable[[], Tensor], parameters: Sequence[nn.Parameter]) 
     return [*found.detach().double().tolist(), *norms], draws
 
 
-def _generators() -> tuple[bytes, str, str]:
-    return torch.get_rng_state().numpy().tobytes(), str(random.getstate()), str(np.random.get_state())  # noqa: NPY002
+def _generators(device: torch.device) -> tuple[list[bytes], str, str]:
+    of_torch = [state.numpy().tobytes() for state in states(device)]
+    return of_torch, str(random.getstate()), str(np.random.get_state())  # noqa: NPY002

@@ -199,8 +199,9 @@ class Course:
             callback=callback,
         )
         begun = saved is not None and bool(saved.state)
-        if saved is not None and begun:
+        if begun:
             trained.load_frozen({name: t for name, t in run.frozen().items() if name not in self.beside})
+        if saved is not None:
             loop.resume(saved)
         done_before = loop.finished
         # Before anything is written, so that a test set of no use leaves no folder behind.

@@ -15,11 +15,12 @@ def draws(model: nn.Module, *inputs: Tensor) -> bool:
     """Whether a forward pass takes random numbers; they are taken back."""
     device = inputs[0].device
     with torch.random.fork_rng([device] if device.type == "cuda" else [], device_type="cuda"), torch.no_grad():
-        before = _states(device)
+        before = states(device)
         model(*inputs)
-        return not all(torch.equal(*pair) for pair in zip(before, _states(device), strict=True))
+        return not all(torch.equal(*pair) for pair in zip(before, states(device), strict=True))
 
 
-def _states(device: torch.device) -> list[Tensor]:
+def states(device: torch.device) -> list[Tensor]:
+    """Where the generators are that a model on this device draws from."""
     states = [torch.get_rng_state()]
     return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states

@@ -12,8 +12,11 @@ Rounds that are a phase of a run draw under its name and what they begin with, t
 the contribution keeps beside it, such as what an earlier phase has learned.
 Between an earlier release and the first checkpoint of the loop nothing keeps these, so two copies of a run that was
 killed there may go on with two models; under one noise, the difference of their first sums would leave without any.
+The same holds of a run without phases that was killed before that checkpoint, while its untrained model was measured
+for example: when it goes on, it draws so, too.
 """
 
+import json
 import time
 import warnings
 from collections.abc import Callable
@@ -96,6 +99,7 @@ class Loop:
         self._memory: Tensor | None = None
         self._behaviour: Behaviour | None = None
         self._beginning: str | None = None
+        self._by_beginning = phase is not None
         self._source = run.source
 
     @property
@@ -160,12 +164,13 @@ class Loop:
         return stop
 
     def resume(self, saved: Checkpoint) -> None:
-        """Go on from a checkpoint; one from before the loop began changes nothing.
+        """Go on from a checkpoint; after one from before the loop began, it begins, and draws by what it begins with.
 
         Raises:
             InputError: the model or its loss computes something else than when the run began.
         """
         if not saved.state:
+            self._by_beginning = True
             return
         then, now = saved.state["behaviour"], self._contribution.behaviour()
         if then is not None and now is not None:
@@ -181,18 +186,27 @@ class Loop:
 
     def _begin(self) -> None:
         """Take down what the rounds begin with."""
-        if self._run.folder is None and self._phase is None:
+        if self._run.folder is None and not self._by_beginning:
             return
         self._behaviour = self._contribution.behaviour()
-        if self._phase is not None:
-            own = {f"contribution.{name}": tensor for name, tensor in self._contribution.tensors().items()}
-            tensors = {"theta": self._theta, **self._contribution.trained.frozen(), **own}
-            told = digest(repr(self._behaviour), {name: tensor.detach().cpu() for name, tensor in tensors.items()})
-            self._draw_under(self._run.team.from_leader(told))
+        if self._by_beginning:
+            self._draw_under(self._run.team.from_leader(self._word_of_beginning()))
+
+    def _word_of_beginning(self) -> str:
+        """A digest of all that decides the sums beside plan, data and key, which the run compares itself."""
+        told = repr(self._behaviour)
+        if self._phase is None:
+            told += json.dumps(self._contribution.settings(), sort_keys=True)
+        if self._behaviour is not None and self._behaviour["draws"] and self._run.team.size > 1:
+            told += f" in {self._run.team.size} processes"  # which divide the draws among them
+        own = {f"contribution.{name}": tensor for name, tensor in self._contribution.tensors().items()}
+        tensors = {"theta": self._theta, **self._contribution.trained.frozen(), **own}
+        return digest(told, {name: tensor.detach().cpu() for name, tensor in tensors.items()})
 
     def _draw_under(self, beginning: str | None) -> None:
         self._beginning = beginning
-        self._source = self._run.source if beginning is None else self._run.source.within(f"{self._phase} {beginning}")
+        run = self._run.source
+        self._source = run if beginning is None else run.within(f"{self._phase or ROUNDS} {beginning}")
 
     def _save(self) -> None:
         if self._run.folder is None:
@@ -273,9 +287,15 @@ class Loop:
                 warnings.warn(f"round {self.round} could not be measured: {error}", stacklevel=2)
                 return
             finally:
-                self._contribution.trained.put_back()
+                self._forget()
             self._note({"round": self.round, **row}, show)
             self._callback.on_evaluation({"round": self.round, **row}, self._contribution.trained.model)
+            self._forget()
+
+    def _forget(self) -> None:
+        """Leave no traces of what was measured in the model: who comes first in the next round would meet them."""
+        self._contribution.trained.put_back()
+        self._contribution.trained.forget()
 
     def _note(self, row: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> None:
         self._run.note(row)

@@ -19,6 +19,9 @@ CASES = [
     (1e-9, 100.0, 5.0),
     (0.2, 2.0, 16.0),
     (0.3, 0.01, 1.0003),
+    (0.02, 0.3, 1.000001),  # an order so close to one that its digits would cancel
+    (1 - 2**-45, 0.3, 1.4),  # all but everybody is drawn: little is left of those who are not
+    (1 - 2**-37, 7.0, 820.5),  # and yet it decides where the moment lies
 ]
 
 
@@ -34,7 +37,7 @@ def _integral(rate: float, z: float, order: float, shift: int) -> float:
             base = mix(u, -1) if shift else mp.mpf(1)
             return mp.npdf(u) * mix(u, 1) ** order * base ** (1 - order)
 
-        ends = mp.linspace(-14 - 1 / z, (order + 1) / z + 14, int(14 + order / z))
+        ends = mp.linspace(-14 - 1 / z, (2 * order if shift else order + 1) / z + 14, int(14 + order / z))
         return float(mp.log(mp.quad(integrand, ends) - 1))
 
 

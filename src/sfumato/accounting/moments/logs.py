@@ -8,12 +8,12 @@ import numpy as np
 
 
 def log_mix(loss: np.ndarray, rate: float) -> np.ndarray:
-    """log(1 - q + q e^loss), precise near zero and for large losses."""
+    """log(1 - q + q e^loss), precise near zero, for large losses, and where little is left beside q."""
     if rate == 1.0:
         return loss
-    small = np.log1p(rate * np.expm1(np.minimum(loss, 1.0)))
-    large = np.logaddexp(np.log1p(-rate), np.log(rate) + loss)
-    return np.where(loss < 1.0, small, large)
+    excess = rate * np.expm1(np.minimum(loss, 1.0))
+    far = np.logaddexp(np.log1p(-rate), np.log(rate) + loss)
+    return np.where((loss < 1.0) & (excess > -0.5), np.log1p(np.maximum(excess, -0.5)), far)
 
 
 def log_bregman(log_ratio: np.ndarray, order: float) -> np.ndarray:
@@ -30,8 +30,9 @@ def log_bregman(log_ratio: np.ndarray, order: float) -> np.ndarray:
         for k in range(12, 2, -1):  # binomial series of (1 + y)^a from y^2 on, Horner from the end
             series = (1.0 + series) * excess * (order - k + 1) / k
         result[near] = np.log1p(series) + 2 * np.log(np.abs(excess)) + np.log(order * (order - 1) / 2)
-        loss = log_ratio[middle]
-        result[middle] = np.log(np.maximum(np.expm1(order * loss) - order * np.expm1(loss), 0.0))
+        loss = log_ratio[middle]  # both terms have the factor a - 1, so that an order next to one keeps its digits
+        positive = np.exp(loss) * np.expm1((order - 1) * loss) - (order - 1) * np.expm1(loss)
+        result[middle] = np.log(np.maximum(positive, 0.0))
         loss = log_ratio[far]
         lost = np.expm1(np.log(order) - (order - 1) * loss) - (order - 1) * np.exp(-order * loss)
         result[far] = order * loss + np.log(-lost)

@@ -118,12 +118,25 @@ def log_excess_replace(orders: np.ndarray, rate: float, noise_multiplier: float)
     for index, order in enumerate(orders):
         narrow = 1.0 / np.sqrt(1.0 + order / (4 * noise_multiplier**2))
         step = min(0.4, 0.2 * noise_multiplier, 0.4 * narrow)
-        if (2 * REACH + order / noise_multiplier) / step > MOST_POINTS:
+        low, high = -REACH - 1 / noise_multiplier, REACH + _falls_from(float(order), rate, noise_multiplier)
+        if (high - low) / step > MOST_POINTS:
             continue
-        u = np.arange(-REACH - 1 / noise_multiplier, REACH + (order + 1) / noise_multiplier, step)
+        u = np.arange(low, high, step)
         half = 1 / (2 * noise_multiplier**2)
         log_base = log_mix(-u / noise_multiplier - half, rate)
         log_ratio = log_mix(u / noise_multiplier - half, rate) - log_base
         log_terms = log_bregman(log_ratio, order) + log_base - u * u / 2 - 0.5 * np.log(2 * np.pi)
         result[index] = log_sum(log_terms) + np.log(step)
     return result
+
+
+def _falls_from(order: float, rate: float, noise_multiplier: float) -> float:
+    """A point from which (P/Q)^a Q of `log_excess_replace` falls at least as fast as a normal density from its mean.
+
+    In units of the noise, log (P/Q)^a Q has the slope -u + (a p + (a-1) s) / z, where p and s <= 1 are the shares of
+    N(1, z^2) in P and of N(-1, z^2) in Q at u. From u* + z log a on, (a-1) s <= 1, where N(-1, z^2) and N(0, z^2) weigh
+    alike in Q at u*.
+    """
+    z = noise_multiplier
+    alike = z * (np.log(rate) - np.log1p(-rate)) - 1 / (2 * z) if rate < 1.0 else np.inf
+    return min((2 * order - 1) / z, max((order + 1) / z, alike + z * np.log(order)))

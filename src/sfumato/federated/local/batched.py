@@ -304,8 +304,8 @@ class _Work:
 
     def _heads(self, probe: Tensor, steps: Steps) -> Tensor:
         """Fresh heads as they begin, padded to the largest number of classes, [clients, classes, d]."""
-        with torch.no_grad():
-            dimension = self._trained.model(probe).shape[1]
+        with torch.no_grad():  # of no record: one operation is all clients', and whatever it leaves they would meet
+            dimension = self._trained.model(torch.zeros_like(probe)).shape[1]
         heads = torch.zeros(len(self._clients), int(self._clients.classes.max()), dimension)
         for head, classes, seed in zip(heads, self._clients.classes.tolist(), self._seeds.tolist(), strict=True):
             head[:classes] = glorot_head(classes, dimension, head_generator(seed))
