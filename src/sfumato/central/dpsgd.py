@@ -90,7 +90,8 @@ class DPSGD(PrivatePlan):
             min_separation sampling a pass is as many whole batches as there are: one more would let somebody take part
             once more.
         batch_size: expected examples a step: the public denominator. The sampling rate is batch_size/N.
-        micro_batch: examples that go through the model at once; None measures how many fit. No result depends on it.
+        micro_batch: examples that go through the model at once; None measures how many fit. No result depends on it,
+            but where the model draws random numbers (dropout).
         memory_budget: MiB for a micro-batch; None for half of the free memory of a GPU, 512 on a CPU.
         learning_rate: rate of the optimiser on the noisy mean gradient.
         optimizer: torch optimiser that takes the steps.
