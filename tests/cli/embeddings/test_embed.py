@@ -77,6 +77,11 @@ def test_what_is_there_is_not_overwritten(sfumato, people: Path, finished: Path,
     assert (tmp_path / "e.parquet").read_bytes() == b"mine"
 
 
+def test_a_name_of_another_format_is_refused_as_what_is_written_is_parquet(sfumato, people: Path, finished: Path):
+    line = sfumato("embed", finished, people, "--out", "e.CSV").line
+    assert "e.CSV would hold Parquet and no CSV; name it e.parquet" in line
+
+
 def test_a_refusal_is_one_line_and_leaves_no_file(sfumato, photos, people: Path, finished: Path, tmp_path: Path):
     out = tmp_path / "e.parquet"
     broken = photos(2, 2)
