@@ -206,7 +206,10 @@ def _fit(
             prefix_cache=run.prefix_cache,
         )
     except KeyboardInterrupt:
-        if begins.done or run.prefix_cache is None:
+        if begins.done:  # asked twice, or while it was measured: the round in hand was not waited for
+            notify(f"stopped at once; go on with: sfumato {plan.name} --resume {out}")
+            return 130
+        if run.prefix_cache is None:
             raise
         notify(stopped_in_cache(run.prefix_cache, options.model, plan.seed, resume=run.resume))
         return 130
