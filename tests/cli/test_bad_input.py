@@ -51,7 +51,9 @@ def test_one_user(train, photos, tmp_path: Path):
 
 def test_users_with_one_image_can_form_no_pair(train, photos, tmp_path: Path):
     people = photos(12, 1)
-    assert "pair" in train(people).line
+    line = train(people).line
+    assert "no two of the 4 examples to measure on are of one class" in line
+    assert "--test-share 0" in line
     assert not (tmp_path / "run").exists()
     shown = train(people, "--test-share", 0)
     assert shown.code == 0
