@@ -67,7 +67,10 @@ def train(name: str, argv: Sequence[str]) -> int:
         return _dry_run(decided(options, options.plan.population), None, options)
     already = run.resume is not None and RunFolder(out).has_ended()  # refuses one that was closed
     planned = _before_reading(options)
-    parts = kind.read(options, quiet=run.json)
+    try:
+        parts = kind.read(options, quiet=run.json)
+    except InputError as error:
+        raise _moved(options, error) from None
     population = options.plan.public_population(parts.train)
     chosen = planned or decided(options, population)
     chosen = dataclasses.replace(chosen, plan=kind.fit(chosen.plan, parts.train, given))
@@ -96,6 +99,20 @@ def train(name: str, argv: Sequence[str]) -> int:
         )
         return _dry_run(chosen, parts, options)
     return _fit(chosen, model, task, parts, out, options, kind, logs, already=already)
+
+
+def _moved(options: Any, error: InputError) -> InputError:
+    """The line for records that a run which goes on does not find where they were; else the error itself."""
+    if options.run.resume is None:
+        return error
+    for name in ("data", "test", "negatives"):
+        place = getattr(options.data, name, None)
+        if isinstance(place, str) and not Path(place).exists() and f"there is nothing at {place}" in str(error):
+            return InputError(
+                f"there is nothing at {place}, where the run in {options.run.resume} had its records; say where they "
+                f"are now, with --{name}"
+            )
+    return error
 
 
 def _check(run: RunOptions) -> None:
