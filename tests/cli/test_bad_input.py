@@ -73,6 +73,12 @@ def test_a_file_that_is_no_picture_is_named_or_skipped_and_counted(train, photos
     assert "skipped 1 file" in shown.out
 
 
+def test_weights_that_are_not_there_are_named_before_any_picture_is_read(train, photos):
+    people = photos(12, 4)
+    (people / "p03" / "1.png").write_text("shy")  # reading would stop here
+    assert train(people, "--weights", "none.safetensors").line == "none.safetensors: no such file of weights"
+
+
 def test_mixed_sizes_and_channels_need_a_word(train, photos):
     people = photos(12, 4)
     Image.fromarray(np.zeros((20, 20), np.uint8)).save(people / "p01" / "0.png")

@@ -36,6 +36,7 @@ from sfumato.data import UserDataset
 from sfumato.federated import PrivateVocabulary
 from sfumato.federated.vocabulary import FILE as VOCABULARY_FILE
 from sfumato.logs import Log
+from sfumato.models.weights.files import refuse_missing
 from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
 from sfumato.training import Cadence, ModelBuilder, Opening, PrivatePlan, Task, TrainingPlan
@@ -130,6 +131,9 @@ def _before_reading(options: Any) -> Decided | None:
         the plan with its noise, where the population is declared; None where it has to be counted first.
     """
     refuse_uncountable(options)
+    weights = getattr(options.model, "weights", None) or getattr(options.model, "pretrained", None)
+    if weights is not None and options.run.resume is None:  # a run that goes on has weights of its own
+        refuse_missing(weights)
     if isinstance(options.plan, PrivatePlan):
         refuse_undecided(options)
         _refuse_other_budget(options)
