@@ -51,7 +51,9 @@ def test_one_user(train, photos, tmp_path: Path):
 
 def test_users_with_one_image_can_form_no_pair(train, photos, tmp_path: Path):
     people = photos(12, 1)
-    assert "pair" in train(people).line
+    line = train(people).line
+    assert "no two of the 4 examples to measure on are of one class" in line
+    assert "--test-share 0" in line
     assert not (tmp_path / "run").exists()
     shown = train(people, "--test-share", 0)
     assert shown.code == 0
@@ -69,6 +71,12 @@ def test_a_file_that_is_no_picture_is_named_or_skipped_and_counted(train, photos
     shown = train(people, "--on-error", "skip")
     assert shown.code == 0
     assert "skipped 1 file" in shown.out
+
+
+def test_weights_that_are_not_there_are_named_before_any_picture_is_read(train, photos):
+    people = photos(12, 4)
+    (people / "p03" / "1.png").write_text("shy")  # reading would stop here
+    assert train(people, "--weights", "none.safetensors").line == "none.safetensors: no such file of weights"
 
 
 def test_mixed_sizes_and_channels_need_a_word(train, photos):

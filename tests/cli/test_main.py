@@ -158,6 +158,8 @@ def test_a_table_in_a_terminal_of_80_columns_wraps_and_cuts_nothing(tmp_path: Pa
         (("account", "--noise-multiplier", 1, "--stepps", 3), "no option --stepps (did you mean --steps?)"),
         (("account", "--noise", 1), "no option --noise (did you mean --noise-multiplier?)"),
         (("account", "--noise-multiplier", 1, "--tyro-print-completion", "x"), "no option --tyro-print-completion"),
+        (("check-model", "--model", "lenet5"), "there is no option --model: write sfumato check-model MODEL;"),
+        (("embed", "--run=a", "b"), "there is no option --run: write sfumato embed RUN DATA;"),
         (("account", "--noise-multiplier", 1, "--adjacency", "replac"), "got replac (did you mean replace?)"),
         (
             ("account", "--noise-multiplier", 1, "--adjacency", "none"),

@@ -19,6 +19,7 @@ from sfumato import data
 from sfumato.cli import main
 from sfumato.federated import FedEmb
 from sfumato.runs import checkpoint
+from sfumato.training.course import Course
 
 FILES = (
     "plan.json",
@@ -217,6 +218,38 @@ def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bytes(sfumato, process
     assert sfumato(*words, "--out", tmp_path / "undisturbed").code == 0
     for name in ("model.safetensors", "ledger.jsonl", "statement.json", "evaluation.json", "plan.json"):
         assert (out / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("name", ["data", "test"])
+def test_records_that_have_moved_since_are_asked_for_and_found(sfumato, photos, small, tmp_path: Path, name):
+    places = {"data": photos(12, 4), "test": tmp_path / "others"}
+    shutil.copytree(places["data"], places["test"])
+    words = [word for flag, place in places.items() for word in (f"--{flag}", place)]
+    out = tmp_path / "run"
+    assert sfumato("fedemb", *words, *small, "--noise-multiplier", 1, "--out", out).code == 0
+    moved = shutil.move(places[name], tmp_path / "moved")
+    line = sfumato("fedemb", "--resume", out).line
+    assert (
+        line
+        == f"there is nothing at {places[name]}, where the run in {out} had its records; say where they are "
+        + (f"now, with --{name}")
+    )
+    assert sfumato("fedemb", "--resume", out, f"--{name}", moved).code == 0
+
+
+def test_a_run_that_is_stopped_while_it_is_measured_says_how_it_goes_on(
+    sfumato, people: Path, small, tmp_path: Path, monkeypatch
+):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    out = tmp_path / "run"
+    with monkeypatch.context() as patched:
+        patched.setattr(Course, "_measure_or_warn", stopped)
+        told = sfumato("fedemb", "--data", people, *small, "--rounds", 2, "--noise-multiplier", 1, "--out", out)
+    assert (told.code, told.err) == (130, f"sfumato: stopped at once; go on with: sfumato fedemb --resume {out}\n")
+    assert sfumato("fedemb", "--resume", out).code == 0
+    assert "trained" in json.loads((out / "evaluation.json").read_text())
 
 
 def _wait_for(file: Path, child) -> None:

@@ -389,3 +389,5 @@ def test_two_processes_give_the_result_of_one(undisturbed: Path, tmp_path: Path)
 def test_the_usual_run_needs_a_module(texts):
     with pytest.raises(InputError, match="must be a torch module, got function"):
         worker.plan().fit(worker.network, texts.blank)
+    with pytest.raises(InputError, match=r"got type; make one of the class: Linear\(\)"):
+        worker.plan().fit(torch.nn.Linear, texts.blank)

@@ -170,6 +170,21 @@ def test_an_upper_bound_is_rounded_up(make_run):
     assert epsilon <= shown < epsilon * 1.001
 
 
+def test_the_page_says_which_model_began_with_what_and_what_of_it_was_trained(make_run):
+    about = {"model": "squeezenet", "lora_rank": 4, "weights": "/home/me/imagenet.safetensors", "negatives": "a/faces/"}
+    run = make_run(about=about)
+    plan = json.loads((run / "plan.json").read_text())
+    (run / "plan.json").write_text(json.dumps({**plan, "trainable": "lora+last"}))
+    text = read(write_report([run], public=True)).text.partition("How the run was made")[2]
+    text = text.partition("What it reached")[0]
+    assert "squeezenet, adapters (LoRA) of rank 4" in text
+    assert "imagenet.safetensors; those whose records they come from are not covered" in text
+    assert "lora+last; the rest stayed as it was" in text
+    assert "faces: not covered" in text
+    assert "/home/me" not in text
+    assert "First weights" not in read(write_report([make_run("own", about={"model": "lenet"})])).text
+
+
 def test_a_public_page_has_no_private_figure(make_run):
     run = make_run()
     own, public = read(write_report([run])), read(write_report([run], public=True))

@@ -9,7 +9,9 @@ import errno
 import io
 import os
 import re
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # a terminal without ε shall not end a run
     with _short_warnings(words):
         try:
-            code = _dispatch(words)
+            with _ended_as_by_ctrl_c():
+                code = _dispatch(words)
             sys.stdout.flush()
             return code
         except SettingsError as error:  # of a file, whose names are fields
@@ -65,6 +68,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             notify("stopped")
             return 130
     return 2
+
+
+@contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """SIGTERM stops a command as Ctrl-C does, so that no half-written private file stays where nobody looks for it."""
+    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if ours:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _dispatch(words: list[str]) -> int:

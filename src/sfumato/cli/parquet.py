@@ -9,13 +9,21 @@ import pyarrow.parquet as pq
 from sfumato._check import InputError
 from sfumato._files import write_atomic
 
+_OTHERS = frozenset((".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".npz", ".npy", ".arrow", ".feather"))
+"""Names of other formats, as which programs would read the file."""
+
 
 def refuse_taken(out: Path) -> None:
-    """Refuse a place where a new file cannot be.
+    """Refuse a place where a new Parquet file cannot be.
 
     Raises:
-        InputError: it exists, or its folder does not.
+        InputError: it exists, its folder does not, or its name is that of another format.
     """
+    if out.suffix.lower() in _OTHERS:
+        raise InputError(
+            f"{out} would hold Parquet and no {out.suffix[1:]}; name it {out.with_suffix('.parquet').name} "
+            "(pandas, polars and pyarrow read it and write others)"
+        )
     if out.exists():
         raise InputError(f"{out} exists; choose another file, or delete it first")
     if not out.parent.is_dir():

@@ -67,7 +67,7 @@ def parse(kind: type[T], argv: Sequence[str], *, command: str, about: str) -> T:
 def read_flags(kind: type[T], words: Sequence[str], *, command: str, about: str) -> T:
     """Options from words alone; arguments and errors as for `parse`."""
     known = fields(kind)
-    _refuse_unknown(words, known, command)
+    _refuse_unknown(words, known, _positional(kind), command)
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
@@ -115,8 +115,8 @@ def _advice(command: str) -> str:
     return f"sfumato {command} --help-all explains the options"
 
 
-def _refuse_unknown(words: Sequence[str], known: Mapping[str, Any], command: str) -> None:
-    """Refuse the first flag that there is not, with the one that it looks like."""
+def _refuse_unknown(words: Sequence[str], known: Mapping[str, Any], bare: Sequence[str], command: str) -> None:
+    """Refuse the first flag that there is not, with the one that it looks like; or a word that takes no flag."""
     flags = ["--" + name.replace("_", "-") for name in known]
     flags += [f"--no-{flag[2:]}" for flag, kind in zip(flags, known.values()) if kind is bool]
     before = ""
@@ -124,6 +124,9 @@ def _refuse_unknown(words: Sequence[str], known: Mapping[str, Any], command: str
         flag = word.partition("=")[0]
         if re.match("-[^0-9.]", flag) and flag.replace("_", "-") not in flags and flag not in ("-inf", "-nan"):
             taken = known.get(before.removeprefix("--").replace("-", "_"))
+            if flag[2:].replace("-", "_") in bare:
+                metavars = " ".join(name.upper() for name in bare)
+                raise InputError(f"there is no option {flag}: write sfumato {command} {metavars}; {_advice(command)}")
             value = f"; for a value of {before}, write {before}={shortened(word)}" if _takes_words(taken) else ""
             raise InputError(f"there is no option {shortened(flag)}{guess(flag, flags)}{value}; {_advice(command)}")
         before = word
@@ -208,14 +211,23 @@ def as_flags(settings: Mapping[str, Any], kind: Any, *, source: Path | str) -> l
 @functools.cache
 def fields(kind: Any) -> dict[str, Any]:
     """The types of all options of a command by field name; groups are taken apart, positional words left out."""
+    return {name: inner for name, inner in _all_fields(kind).items() if tyro.conf.Positional not in _marks(inner)}
+
+
+def _positional(kind: Any) -> list[str]:
+    """The names of the words that are given without a flag, in their order."""
+    return [name for name, inner in _all_fields(kind).items() if tyro.conf.Positional in _marks(inner)]
+
+
+def _all_fields(kind: Any) -> dict[str, Any]:
     origin = typing.get_origin(kind) or kind
     bound = dict(zip(getattr(origin, "__parameters__", ()), typing.get_args(kind)))
     found: dict[str, Any] = {}
     for name, annotation in typing.get_type_hints(origin, include_extras=True).items():
         inner = bound.get(annotation, annotation)
         if dataclasses.is_dataclass(inner):
-            found |= fields(inner)
-        elif typing.get_origin(inner) is not typing.ClassVar and tyro.conf.Positional not in _marks(inner):
+            found |= _all_fields(inner)
+        elif typing.get_origin(inner) is not typing.ClassVar:
             found[name] = inner
     return found
 

@@ -36,6 +36,7 @@ from sfumato.data import UserDataset
 from sfumato.federated import PrivateVocabulary
 from sfumato.federated.vocabulary import FILE as VOCABULARY_FILE
 from sfumato.logs import Log
+from sfumato.models.weights.files import refuse_missing
 from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
 from sfumato.training import Cadence, ModelBuilder, Opening, PrivatePlan, Task, TrainingPlan
@@ -67,7 +68,10 @@ def train(name: str, argv: Sequence[str]) -> int:
         return _dry_run(decided(options, options.plan.population), None, options)
     already = run.resume is not None and RunFolder(out).has_ended()  # refuses one that was closed
     planned = _before_reading(options)
-    parts = kind.read(options, quiet=run.json)
+    try:
+        parts = kind.read(options, quiet=run.json)
+    except InputError as error:
+        raise _moved(options, error) from None
     population = options.plan.public_population(parts.train)
     chosen = planned or decided(options, population)
     chosen = dataclasses.replace(chosen, plan=kind.fit(chosen.plan, parts.train, given))
@@ -98,6 +102,20 @@ def train(name: str, argv: Sequence[str]) -> int:
     return _fit(chosen, model, task, parts, out, options, kind, logs, already=already)
 
 
+def _moved(options: Any, error: InputError) -> InputError:
+    """The line for records that a run which goes on does not find where they were; else the error itself."""
+    if options.run.resume is None:
+        return error
+    for name in ("data", "test", "negatives"):
+        place = getattr(options.data, name, None)
+        if isinstance(place, str) and not Path(place).exists() and f"there is nothing at {place}" in str(error):
+            return InputError(
+                f"there is nothing at {place}, where the run in {options.run.resume} had its records; say where they "
+                f"are now, with --{name}"
+            )
+    return error
+
+
 def _check(run: RunOptions) -> None:
     if run.evaluate_every is not None:
         whole(at_least=0, evaluate_every=run.evaluate_every)
@@ -113,6 +131,9 @@ def _before_reading(options: Any) -> Decided | None:
         the plan with its noise, where the population is declared; None where it has to be counted first.
     """
     refuse_uncountable(options)
+    weights = getattr(options.model, "weights", None) or getattr(options.model, "pretrained", None)
+    if weights is not None and options.run.resume is None:  # a run that goes on has weights of its own
+        refuse_missing(weights)
     if isinstance(options.plan, PrivatePlan):
         refuse_undecided(options)
         _refuse_other_budget(options)
@@ -206,7 +227,10 @@ def _fit(
             prefix_cache=run.prefix_cache,
         )
     except KeyboardInterrupt:
-        if begins.done or run.prefix_cache is None:
+        if begins.done:  # asked twice, or while it was measured: the round in hand was not waited for
+            notify(f"stopped at once; go on with: sfumato {plan.name} --resume {out}")
+            return 130
+        if run.prefix_cache is None:
             raise
         notify(stopped_in_cache(run.prefix_cache, options.model, plan.seed, resume=run.resume))
         return 130

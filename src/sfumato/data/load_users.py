@@ -194,6 +194,7 @@ def _as_packed(dataset: UserDataset, path: Path, size: int | Sequence[int] | Non
     if wanted != shape:
         raise InputError(
             f"the store {path} was packed as {shape[0]}×{shape[1]}×{shape[2]}, asked for "
-            f"{wanted[0]}×{wanted[1]}×{wanted[2]}; leave size and channels out, or pack the pictures again"
+            f"{wanted[0]}×{wanted[1]}×{wanted[2]}; leave size and channels out, or pack the pictures again with "
+            f"--size {' '.join(map(str, wanted[:1] if wanted[0] == wanted[1] else wanted[:2]))} --channels {wanted[2]}"
         )
     return dataset

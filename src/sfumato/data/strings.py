@@ -6,6 +6,8 @@ both arrays may be memory-mapped files.
 >>> names = Strings.from_list(["anna", "", "борис"])
 >>> len(names), names[2], list(names[:2])
 (3, 'борис', ['anna', ''])
+>>> names, names[1:], Strings.from_list(map(str, range(1000)))
+(['anna', '', 'борис'], ['', 'борис'], ['0', '1', '2', '3', '4', … 995 more])
 """
 
 import itertools
@@ -17,6 +19,7 @@ import numpy as np
 from sfumato._check import InputError
 
 _BLOCK = 1 << 16  # strings looked at in one go
+_SHOWN = 5  # where all are printed
 
 
 class Strings(Sequence[str]):
@@ -55,6 +58,9 @@ class Strings(Sequence[str]):
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
+
+    def __repr__(self) -> str:
+        return _begun(self)
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -111,6 +117,9 @@ class Chosen(Sequence[str]):
     def __len__(self) -> int:
         return len(self._places)
 
+    def __repr__(self) -> str:
+        return _begun(self)
+
     @overload
     def __getitem__(self, index: int) -> str: ...
     @overload
@@ -119,3 +128,10 @@ class Chosen(Sequence[str]):
         if isinstance(index, slice):
             return Chosen(self._items, self._places[index])
         return self._items[int(self._places[index])]
+
+
+def _begun(strings: Sequence[str]) -> str:
+    """A few of them as a list is printed: a million names would fill a terminal."""
+    shown = [repr(strings[place]) for place in range(min(len(strings), _SHOWN))]
+    more = len(strings) - len(shown)
+    return f"[{', '.join([*shown, *([f'… {more:,} more'] if more else [])])}]"

@@ -51,7 +51,8 @@ def trainable_parameters(model: nn.Module, spec: str) -> list[tuple[str, nn.Para
         (name, parameter) pairs; a parameter that is shared by layers is listed once, under its first name.
 
     Raises:
-        InputError: the spec is empty, names no parameter that requires a gradient, or is not a regular expression.
+        InputError: the spec is empty or not a regular expression, or a part of it names no parameter that requires a
+                gradient.
     """
     candidates = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if not spec.strip():  # as a regular expression it would match every name
@@ -59,11 +60,16 @@ def trainable_parameters(model: nn.Module, spec: str) -> list[tuple[str, nn.Para
     parts = spec.split("+")
     if not all(parts) or not any(_is_word(part) for part in parts):
         parts = [spec]  # a regular expression, in which "+" means more than one
-    chosen = {id(p) for part in parts for p in _chosen(model, part, candidates)}
-    found = [(name, p) for name, p in candidates if id(p) in chosen]
-    if not found:
-        raise InputError(f"trainable: {spec!r} names no parameter to train; {_examples(model, candidates)}")
-    return found
+    wanted = {id(p) for _, p in candidates}
+    chosen = set[int]()
+    for part in parts:
+        named = wanted & {id(p) for p in _chosen(model, part, candidates)}
+        if not named:  # also beside others that name some: it would be left out without a word
+            if part != spec and candidates:
+                raise InputError(f"trainable: {part!r} in {spec!r} names no parameter of this model; leave it out")
+            raise InputError(f"trainable: {part!r} names no parameter to train; {_examples(model, candidates)}")
+        chosen |= named
+    return [(name, p) for name, p in candidates if id(p) in chosen]
 
 
 def freeze(model: nn.Module, spec: str) -> list[tuple[str, nn.Parameter]]:

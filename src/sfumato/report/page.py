@@ -56,6 +56,7 @@ class View:
     paper: words.Convention | None
     promise: list[str]
     meaning: list[tuple[str, str]]
+    began: list[tuple[str, str]]
     found: list[tuple[str, str]]
     attack: list[Figure]
     not_covered: list[str]
@@ -183,6 +184,7 @@ def _view(named: Named, anchor: str, *, private: bool, measured: bool) -> View:
         paper=words.papers_convention(run.statement) if run.guaranteed else None,
         promise=words.promise(run),
         meaning=words.meaning(run),
+        began=words.began(run),
         found=words.found(run),
         attack=[attack] if attack else [],
         not_covered=words.not_covered(run),

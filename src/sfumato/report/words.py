@@ -22,6 +22,7 @@ from sfumato.metrics.shown import FIRST, NUMBERS
 from sfumato.report.numbers import down, near, odds_factor, up
 from sfumato.report.record import RunRecord
 
+_ADDED = {"lora_rank": "adapters (LoRA) of rank", "projection": "a projection to"}
 _UNITS = {
     "example": ("one example", "A person with many examples has a weaker promise."),
     "user": ("one user", "A user is a person with all of their examples, as long as they are one user of the data."),
@@ -195,6 +196,28 @@ def not_covered(run: RunRecord) -> list[str]:
     if run.evaluation or (run.metrics and run.metrics.measured):
         lines.append("The people in the validation and test data. The measurements on them have no noise.")
     return lines
+
+
+def began(run: RunRecord) -> list[tuple[str, str]]:
+    """(what, value) pairs of the model, of what it began with that no guarantee covers, and of what was trained."""
+    told = run.about
+    pairs: list[tuple[str, str]] = []
+    if isinstance(model := told.get("model"), str):
+        more = [f"{what} {told[name]}" for name, what in _ADDED.items() if told.get(name) is not None]
+        pairs.append(("Model", ", ".join([model, *more])))
+    if weights := told.get("weights") or told.get("pretrained"):
+        pairs.append(("First weights", f"{_file(weights)}; those whose records they come from are not covered"))
+    trained = run.plan.get("trainable")
+    if isinstance(trained, str) and trained != "all":
+        pairs.append(("What was trained", f"{trained}; the rest stayed as it was, and is part of the model"))
+    if told.get("negatives"):
+        pairs.append(("Public negatives", f"{_file(told['negatives'])}: not covered"))
+    return pairs
+
+
+def _file(path: Any) -> str:
+    """A path by its last name: a page says nothing of somebody's folders here."""
+    return str(path).replace("\\", "/").rstrip("/").rpartition("/")[2]
 
 
 def disclosure(statement: Statement) -> list[tuple[str, str]]:

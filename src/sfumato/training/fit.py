@@ -209,10 +209,10 @@ def _refuse_other_model(model: Any, opening: Opening | None) -> None:
             f"lambda data: models.lstm(vocabulary_size=data.num_classes), got {type(model).__name__}"
         )
     if opening is None and not isinstance(model, nn.Module):
-        raise InputError(
-            f"model must be a torch module, got {type(model).__name__}; a function that builds one is for a run with "
-            "an opening"
-        )
+        remedy = "a function that builds one is for a run with an opening"
+        if isinstance(model, type):
+            remedy = f"make one of the class: {model.__name__}()"
+        raise InputError(f"model must be a torch module, got {type(model).__name__}; {remedy}")
 
 
 def _refuse_other_negatives(folder: RunFolder, negatives: Any) -> None:

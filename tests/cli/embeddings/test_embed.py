@@ -3,6 +3,8 @@
 import hashlib
 import io
 import json
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +77,24 @@ def test_what_is_there_is_not_overwritten(sfumato, people: Path, finished: Path,
     (tmp_path / "e.parquet").write_bytes(b"mine")
     assert "exists" in sfumato("embed", finished, people, "--out", tmp_path / "e.parquet").line
     assert (tmp_path / "e.parquet").read_bytes() == b"mine"
+
+
+def test_a_name_of_another_format_is_refused_as_what_is_written_is_parquet(sfumato, people: Path, finished: Path):
+    line = sfumato("embed", finished, people, "--out", "e.CSV").line
+    assert "e.CSV would hold Parquet and no CSV; name it e.parquet" in line
+
+
+def test_a_command_that_is_ended_leaves_no_half_written_embeddings(process, finished: Path, tmp_path: Path):
+    np.savez(tmp_path / "many.npz", images=np.zeros((60_000, 12, 12), np.uint8), users=np.arange(60_000) // 6)
+    child = process("embed", finished, tmp_path / "many.npz", "--out", tmp_path / "e.parquet")
+    until = time.monotonic() + 100
+    while not list(tmp_path.glob(".e.parquet.*")) and time.monotonic() < until:
+        assert child.poll() is None, child.errors
+        time.sleep(0.001)
+    child.send_signal(signal.SIGTERM)
+    assert child.wait() == 130
+    assert child.errors == "sfumato: stopped\n"
+    assert not list(tmp_path.glob("*e.parquet*"))
 
 
 def test_a_refusal_is_one_line_and_leaves_no_file(sfumato, photos, people: Path, finished: Path, tmp_path: Path):

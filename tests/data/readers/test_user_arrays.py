@@ -26,12 +26,14 @@ def test_arrays_in_a_file(tmp_path: Path) -> None:
 def test_bad_files_are_one_line(tmp_path: Path) -> None:
     np.savez(tmp_path / "keys.npz", pixels=np.ones(3))
     np.savez(tmp_path / "pickle.npz", images=np.array([{}], object), users=[0])
+    np.savez(tmp_path / "shares.npz", images=np.ones((4, 8, 8), np.float32), users=[0, 0, 1, 1])
     np.savez(tmp_path / "good.npz", inputs=np.random.default_rng(0).random((50, 50)), users=np.arange(50))
     content = (tmp_path / "good.npz").read_bytes()
     (tmp_path / "cut.npz").write_bytes(content[:3000])
     (tmp_path / "text.npz").write_text("hello")
     (tmp_path / "flipped.npz").write_bytes(content[:5000] + b"????" + content[5004:])
     for name, message in [
+        ("shares", r"must be uint8.*got float32 \(4, 8, 8\); bring pixels to whole numbers.*name the array inputs"),
         ("keys", "has the keys pixels; needed are"), ("pickle", "cannot be read as npz"), ("cut", "cannot be read"),
         ("text", "cannot be read"), ("flipped", "cannot be read"), ("absent", "there is no file"),
     ]:  # fmt: skip

@@ -74,6 +74,13 @@ def test_damaged_files_and_those_of_other_networks_leave_the_model_as_it_was(cha
     assert all(torch.equal(*pair) for pair in zip(before, model.parameters()))
 
 
+@pytest.mark.parametrize("size", [(112, 92), (56, 56)])
+def test_weights_for_pictures_of_another_size_name_it_and_the_remedy(size):
+    message = rf"spans 7x7 places.*for pictures of {size[0]}x{size[1]} pixels.*112x112.*--size 112"
+    with pytest.raises(InputError, match=message):
+        load_pretrained(mobilefacenet(image_size=size), state(mobilefacenet()))
+
+
 def test_pictures_of_another_size_are_refused():
     with pytest.raises(InputError, match="reads pictures of 112x112 pixels, got 112x96"):
         mobilefacenet()(torch.zeros(1, 3, 112, 96))

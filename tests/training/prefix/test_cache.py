@@ -1,5 +1,6 @@
 """What is kept of records: bound to layers and records, private, taken up after a stop, never used by mistake."""
 
+import errno
 import os
 import stat
 
@@ -10,6 +11,7 @@ from torch import nn
 
 from sfumato import data
 from sfumato._check import InputError
+from sfumato.training.prefix import cache as cache_module
 from sfumato.training.prefix.cache import PrefixCache, cut_for
 
 
@@ -93,6 +95,20 @@ def test_a_folder_of_something_else_is_refused_and_nothing_comes_to_lie_in_it(tm
     with pytest.raises(InputError, match=r"must be a new folder or a cache, and .*pictures holds a; name another one"):
         opened(tmp_path / "pictures", people())
     assert [path.name for path in (tmp_path / "pictures").iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_folder_that_cannot_be_written_is_named_with_what_to_do(tmp_path, monkeypatch, begun):
+    def full(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    users = people()
+    folder = tmp_path / "cache"
+    if begun:
+        opened(folder, users).through(people(5, seed=1), "validation")
+    monkeypatch.setattr(cache_module, "stored_rows" if begun else "write_atomic", full)
+    with pytest.raises(InputError, match=r"prefix_cache \S+cache cannot be written: Read-only.*--prefix-cache"):
+        opened(folder, users).through(users, "data")
 
 
 def test_another_set_of_records_has_another_fingerprint_and_the_same_one_the_same(tmp_path):

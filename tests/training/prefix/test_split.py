@@ -171,10 +171,21 @@ def tied() -> nn.Sequential:
     return model
 
 
+def everywhere_adapted() -> nn.Sequential:
+    model = network(nn.Conv2d(1, 4, 3))
+    models.add_lora(model, rank=1)
+    return model
+
+
 REFUSED = {
     "tied": (tied(), "^3|^4", r"parameter 3\.weight has several names.*another choice"),
     "undeclared": (Undeclared(), "last", "the stage kept of this Undeclared computes with modules or tensors"),
     "everything trained": (network(nn.Conv2d(1, 4, 3)), "all", r"nothing is frozen before.*0\.weight.*last_blocks:2"),
+    "everything adapted": (
+        everywhere_adapted(),
+        "lora",
+        r"nothing is frozen before.*0\.lora_a.*give adapters to later layers only .*--lora-layers",
+    ),
     "batch norm": (network(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)), "last", "BatchNorm2d.*couples"),
     "mixed": (network(nn.Conv2d(1, 4, 3), Mixing()), "last", "for a record alone than for the same one among others"),
     "counted": (network(nn.Conv2d(1, 4, 3), Counting()), "last", "keep something of what they see .calls changes"),

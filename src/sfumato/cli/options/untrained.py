@@ -51,8 +51,11 @@ def refuse_untrained(
     remedies = []
     if spec := _with(model, trainable, names, trained):
         remedies.append(f"train {'it' if len(names) == 1 else 'them'} too (--trainable '{spec}')")
-    if any(isinstance(model.get_submodule(layer), LoRAConv2d | LoRALinear) for layer in layers):
-        remedies.append("name the layers to adapt without them (--lora-layers) and train these whole")
+    if new := [layer for layer in layers if isinstance(model.get_submodule(layer), LoRAConv2d | LoRALinear)]:
+        # adapters come before a projection, when no name has its prefix yet
+        but = "|".join(re.escape(layer.removeprefix("backbone.")) for layer in new)
+        whole = "train it whole" if len(new) == 1 else "train them whole"
+        remedies.append(f"adapt the other layers only (--lora-layers '^(?!({but})$)') and {whole}")
     if names[0] == _first(model) and input_shape and min(input_shape[:2]) < _SMALL:
         remedies.append(
             f"bring pictures to {_SMALL} pixels or more (--size {_SMALL}), for which the file has that layer"

@@ -31,6 +31,12 @@ def array_file(path: Path | str, size: int | Sequence[int] | None = None, channe
             f"{path} has the keys {', '.join(arrays)}; needed are images or inputs, users, and labels "
             "(without labels each user is a class)"
         )
+    if "inputs" not in arrays and inputs.dtype != np.uint8:
+        raise InputError(
+            f"{path}: images must be uint8 [n, height, width] or [n, height, width, channels], got {inputs.dtype} "
+            f"{inputs.shape}; bring pixels to whole numbers from 0 to 255, or name the array inputs if they are no "
+            "pictures"
+        )
     users = arrays["users"]
     labels = arrays["labels"] if "labels" in arrays else users.astype(str)
     names = arrays.get("label_names")

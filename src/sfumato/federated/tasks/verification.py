@@ -36,7 +36,16 @@ class Verification:
         refuse_few(data)
 
     def measure(self, model: nn.Module, data: UserDataset, *, curve: bool, device: str) -> dict[str, Any]:
-        """Recall at the false accept rates, over all pairs."""
+        """Recall at the false accept rates, over all pairs.
+
+        Raises:
+            InputError: no two examples are of one class.
+        """
+        if data.classes_present().sum() == data.num_examples:
+            raise InputError(
+                f"no two of the {data.num_examples:,} examples to measure on are of one class, so nothing can be "
+                "recognised again; take users with several (--test-names, --test), or measure nothing (--test-share 0)"
+            )
         return evaluate(model, data, fars=self.fars, curve=curve, device=device)
 
     def about_test(self, data: UserDataset, row: dict[str, Any]) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
     Raises:
         InputError: the file is missing or is not whole safetensors.
     """
-    _refuse_missing(Path(path))
+    refuse_missing(Path(path))
     try:
         with safe_open(path, framework="pt") as file:
             return json.loads((file.metadata() or {}).get("sfumato", "{}"))
@@ -104,7 +104,7 @@ def read_tensors(path: str | Path) -> dict[str, torch.Tensor]:
         InputError: the file is missing, damaged, of another kind, holds more than tensors, or holds none.
     """
     path = Path(path)
-    _refuse_missing(path)
+    refuse_missing(path)
     if path.suffix != ".safetensors":
         _refuse_other_kinds(path)
     try:
@@ -143,7 +143,12 @@ def _tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
 
 
-def _refuse_missing(path: Path) -> None:
+def refuse_missing(path: Path) -> None:
+    """Refuse a path at which there is no file.
+
+    Raises:
+        InputError: names it.
+    """
     if not path.is_file():
         raise InputError(f"{path}: no such file of weights")
 

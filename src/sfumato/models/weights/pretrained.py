@@ -126,6 +126,8 @@ def load_pretrained(
         if at == 0 and weight.shape[1] != wanted[1]:
             weight, note = _adapt(weight, wanted[1], channels, where)
         if weight.shape != wanted:
+            if weight.shape[:2] == wanted[:2] and hasattr(model, "image_size"):  # it spans the whole picture
+                raise InputError(_of_other_pictures(layer, weight, model, wanted, where))
             raise InputError(
                 f"{where}: {layer.file_conv}.weight is {list(weight.shape)} and this {type(model).__name__} needs "
                 f"{list(wanted)}; the file is of another depth or width"
@@ -206,6 +208,15 @@ def _convert(
         add("folded", "running_var", f"{layer.conv}.weight", "the convolution is divided by the deviation")
         add("dropped", "running_mean", "", "group norm subtracts each image's own mean")
     return values, entries
+
+
+def _of_other_pictures(layer: Layer, weight: torch.Tensor, model: nn.Module, wanted: torch.Size, where: str) -> str:
+    height, width = model.image_size  # pyright: ignore[reportGeneralTypeIssues]
+    return (
+        f"{where}: {layer.file_conv}.weight spans {weight.shape[2]}x{weight.shape[3]} places, and this "
+        f"{type(model).__name__} for pictures of {height}x{width} pixels needs {wanted[2]}x{wanted[3]}; bring the "
+        "pictures to the size that the weights are for, 112x112 for the published ones (--size 112)"
+    )
 
 
 def _adapt(weight: torch.Tensor, wanted: int, channels: str, where: str) -> tuple[torch.Tensor, str]:

@@ -71,11 +71,18 @@ class PrefixCache:
             name: "data", "validation", "test" or "negatives".
 
         Raises:
-            InputError: the rows that are kept are of other layers or records, or damaged; or the layers change.
+            InputError: the rows that are kept are of other layers or records, or damaged; the layers change; or the
+                folder cannot be written.
         """
         rows, digest = _rows(data), _digest(data)
         if digest not in self._kept:
-            self._kept[digest] = self._stored(rows, digest, name)
+            try:
+                self._kept[digest] = self._stored(rows, digest, name)
+            except OSError as error:  # else it would be told of the run's folder, which is another one
+                raise InputError(
+                    f"prefix_cache {self._folder} cannot be written: {error.strerror or error}; make room and run the "
+                    "same command again, or name another folder (--prefix-cache)"
+                ) from None
         kept = self._kept[digest]
         if isinstance(data, UserDataset):
             return data.with_inputs(kept.rows, lambda: digest_of((digest, kept.digest())))

@@ -175,10 +175,12 @@ def _frozen(whole: nn.Module, stages: Sequence[Stage], trained: dict[int, str], 
         if name is None:
             continue
         if not place:
+            less = "train less, as trainable=last_blocks:2+last (--trainable) does"
+            if ".lora_" in name:  # its layer is frozen, and an adapter of a later one would leave this one as it is
+                less = "give adapters to later layers only (layers= of add_lora, --lora-layers)"
             raise InputError(
                 f"nothing is frozen before the first trained layer ({name}, by trainable={trainable!r}), so there is "
-                "nothing to keep; train less, as trainable=last_blocks:2+last (--trainable) does, or "
-                f"{_WITHOUT}"
+                f"nothing to keep; {less}, or {_WITHOUT}"
             )
         return place
     raise InputError(f"no stage of this {type(whole).__name__} has a trained parameter; {_WITHOUT}")
