@@ -17,7 +17,7 @@ import jinja2
 import numpy as np
 from cells import place_in
 from faces import Faces, Residual, faces, pictures
-from run import EPSILONS, FAR, WITHOUT_NOISE, at, embedded, rows
+from run import EPSILONS, FAR, LEARNED, WITHOUT_NOISE, at, embedded, rows
 from safetensors.torch import load_file
 from torch import nn
 
@@ -163,10 +163,14 @@ def draw_recall(rows_found: list[dict[str, Any]], path: Path) -> None:
             left.axhline(recalls[name]["mean"], color=colour, linewidth=0.8, linestyle="--", label=name)
         left.set_ylim(bottom=0)
         left.set_title("recall at FAR = 0.001, people nobody trained on", loc="left", fontsize=10)
-        right.plot(EPSILONS, [row["by_noise"] for row in private], **style)
+        for key, line, label in (
+            ("noise_in_layer", "--", "noise in all of W"),
+            ("noise_in_learned", "-", f"noise in the {LEARNED} directions that are learned"),
+        ):
+            right.plot(EPSILONS, [row[key] for row in private], line, label=label, **{**style, "color": "#4b5563"})
         right.axhline(1, color="#a9b4c2", linewidth=0.8, linestyle=":")
         right.set_yscale("log")
-        right.set_title("noise in W, in lengths of what is learned", loc="left", fontsize=10)
+        right.set_title("noise in the trained layer, in lengths of what is learned", loc="left", fontsize=10)
         for axes in (left, right):
             axes.set_xscale("log", base=2)
             axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])

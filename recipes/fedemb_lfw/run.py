@@ -80,6 +80,8 @@ FEDAVG = FedAvg(
 
 WITHOUT_NOISE = "FedEmb, m = 1, negatives: public people"
 """The row whose plan all rows of `at` have, but for its noise."""
+LEARNED = 10
+"""Directions of the trained layer that hold nearly all of what is learned without noise."""
 
 Negatives = Literal["friends", "strangers"]
 
@@ -201,7 +203,7 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool, path: Path
                 "unit": statement["unit"] if private else None,
                 "noise_multiplier": plan.noise_multiplier if private and isinstance(plan, PrivatePlan) else None,
                 **(among_more(plan) if private else {}),
-                **({"by_noise": by_noise(method, place, len(seen))} if method in map(at, EPSILONS) else {}),
+                **(by_noise(method, place, len(seen)) if method in map(at, EPSILONS) else {}),
             }
         )
     blank = dict.fromkeys(("epsilon", "delta", "unit", "noise_multiplier"))
@@ -222,17 +224,20 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool, path: Path
     ]
 
 
-def by_noise(method: str, place: Callable[[str, int], Path], seeds: int) -> float:
-    """How far noise took the trained layer W, in lengths of what is learned without: ‖W − W∞‖ / ‖W∞‖, over seeds.
-
-    W∞ has the same seed and so the same people in each round, and no noise.
-    """
+def by_noise(method: str, place: Callable[[str, int], Path], seeds: int) -> dict[str, float]:
+    """How far noise took the trained layer W from W∞, in lengths of W∞, over seeds: in all, and in the `LEARNED`
+    directions in which W∞ is longest. W∞ has the same seed, so the same people in each round, and no noise."""
     found = []
     for seed in range(seeds):
-        noisy, without = (load_file(place(name, seed) / "model.safetensors") for name in (method, WITHOUT_NOISE))
-        key = "turn.weight"
-        found.append(float(torch.dist(noisy[key], without[key]) / torch.linalg.vector_norm(without[key])))
-    return round(float(np.mean(found)), 4)
+        noisy, learned = (
+            load_file(place(name, seed) / "model.safetensors")["turn.weight"] for name in (method, WITHOUT_NOISE)
+        )
+        out, _, into = torch.linalg.svd(learned)
+        noise, length = noisy - learned, learned.norm()
+        along = out[:, :LEARNED].T @ noise @ into[:LEARNED].T
+        found.append([float(noise.norm() / length), float(along.norm() / length)])
+    whole, along = np.mean(found, axis=0).round(4).tolist()
+    return {"noise_in_layer": whole, "noise_in_learned": along}
 
 
 def told(parts: Faces, name: str) -> str:
