@@ -117,7 +117,8 @@ def test_who_is_tested_on_was_never_trained_on(sfumato, people: Path, small, tmp
     assert json.loads((out / "evaluation.json").read_text())["images"] == 3 * 4
     assert "not both" in sfumato("fedemb", "--data", people, *small, *words, "--test-share", 0.2).line
     names.write_text("p13\nnobody\n")
-    assert "there is no user 'nobody'" in sfumato("fedemb", "--data", people, *small, *words).line
+    line = sfumato("fedemb", "--data", people, *small, *words).line
+    assert f"{names}: there is no user 'nobody'" in line
 
 
 def test_test_data_of_their_own_come_to_the_size_of_the_training_data(sfumato, photos, people, small, tmp_path: Path):

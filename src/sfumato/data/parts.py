@@ -77,8 +77,12 @@ def divide(
     whole(seed=seed, at_least=0)
     chosen = [_chosen(part, names, count, what) for part in (test, validation)]
     taken = np.concatenate([places for places, _ in chosen])
-    if len(np.unique(taken)) < len(taken):
-        raise InputError(f"a {what} may be in one part only, and once; test and validation name one twice")
+    again = np.unique(taken, return_counts=True)
+    if (twice := again[0][again[1] > 1]).size:
+        one = int(twice[0]) if names is None else repr(names[int(twice[0])])
+        raise InputError(
+            f"a {what} may be in one part only, and once: test and validation name {one} twice; leave one of the two out"
+        )
     shares = [_share(part, name, what) for part, name in ((test, "test"), (validation, "validation"))]
     if sum(shares) >= 1:
         raise InputError(f"test and validation must leave something to train on, got {test} and {validation}")

@@ -48,6 +48,8 @@ def reproduction(run: RunRecord, name: str) -> Reproduction:
         )
     else:
         sentence = "Not seeded: a repetition draws other samples, and reaches similar figures, not the same ones."
+    if code:
+        sentence += f" What is below runs in the folder that holds {name}."
     version = run.about.get("version")
     return Reproduction(
         sentence=sentence,

@@ -130,8 +130,8 @@ def test_names_and_amounts_combine(people: UserDataset) -> None:
         ({"test": ["nobody"]}, "there is no user 'nobody'; for example: p00"),
         ({"test": "p00"}, "list of names"),
         ({"test": [20]}, r"0 … 19, got 20"),
-        ({"test": ["p01"], "validation": ["p01"]}, "one part only"),
-        ({"test": [1, 1]}, "one part only"),
+        ({"test": ["p01"], "validation": ["p01"]}, "one part only, and once: test and validation name 'p01' twice"),
+        ({"test": [1, 1]}, "one part only, and once: test and validation name 'p01' twice"),
         ({"seed": -1}, "seed"),
     ],
 )

@@ -287,8 +287,13 @@ def _opened(options: DataOptions, path: str, flag: str) -> Opened:
 def _split(whole: UserDataset, options: DataOptions, share: float) -> Split:
     by = {"user": datasets.split_users, "label": datasets.split_labels, "group": datasets.split_groups}
     refuse_share(test_share=share, validation_share=options.validation_share)
-    test = share if options.test_names is None else _names(options.test_names)
-    return by[options.split_by](whole, test=test, validation=options.validation_share, seed=options.split_seed)
+    if options.test_names is None:
+        return by[options.split_by](whole, test=share, validation=options.validation_share, seed=options.split_seed)
+    names = _names(options.test_names)
+    try:
+        return by[options.split_by](whole, test=names, validation=options.validation_share, seed=options.split_seed)
+    except InputError as error:
+        raise InputError(f"{options.test_names}: {error}") from None
 
 
 def _names(file: Path) -> list[str]:
