@@ -81,7 +81,7 @@ def divide(
     if (twice := again[0][again[1] > 1]).size:
         one = int(twice[0]) if names is None else repr(names[int(twice[0])])
         raise InputError(
-            f"a {what} may be in one part only, and once: test and validation name {one} twice; leave one of the two out"
+            f"a {what} may be in one part only, and once: test and validation name {one} twice; leave it out of one"
         )
     shares = [_share(part, name, what) for part, name in ((test, "test"), (validation, "validation"))]
     if sum(shares) >= 1:
