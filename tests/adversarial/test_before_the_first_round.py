@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from adversarial.first_mean import Seen, Watched
 from sfumato import data
 from sfumato.central import DPSGD
 from sfumato.federated import FedAvg
@@ -39,21 +40,6 @@ class DiesAtStart(Callback):
 
     def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:
         raise Died
-
-
-class Seen(BaseException):
-    """The process ends when its first noisy mean was seen."""
-
-    def __init__(self, mean: Tensor) -> None:
-        super().__init__()
-        self.mean = mean
-
-
-class Watched(torch.optim.SGD):
-    """Shows the noisy mean and goes no further."""
-
-    def step(self, closure: Any = None) -> None:
-        raise Seen(torch.cat([p.grad.flatten() for group in self.param_groups for p in group["params"]]).clone())
 
 
 def network(between: nn.Module, seed: int = 0) -> nn.Module:

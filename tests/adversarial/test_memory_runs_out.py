@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from adversarial.first_mean import Seen, Watched
 from sfumato import data
 from sfumato._check import InputError
 from sfumato.central import DPSGD
@@ -15,21 +16,6 @@ from sfumato.central.gradients import GradientSum
 
 COUNT, FEATURES, CLASSES, ROOM = 64, 6, 3, 16
 PLAN = DPSGD(steps=2, batch_size=48, clip_norm=1.0, noise_multiplier=1000.0)
-
-
-class Seen(BaseException):
-    """The process ends when its first noisy mean was seen."""
-
-    def __init__(self, mean: Tensor) -> None:
-        super().__init__()
-        self.mean = mean
-
-
-class Watched(torch.optim.SGD):
-    """Shows the noisy mean and goes no further."""
-
-    def step(self, closure: Any = None) -> None:
-        raise Seen(torch.cat([p.grad.flatten() for group in self.param_groups for p in group["params"]]).clone())
 
 
 def first_mean(between: nn.Module, folder: Path, *, resume: bool) -> Tensor:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from adversarial.first_mean import Seen, Watched
 from adversarial.test_attacks import refutes
 from sfumato import data
 from sfumato._check import InputError
@@ -34,22 +35,6 @@ COUNT, FEATURES, CLASSES = 12, 16, 3
 EPSILON, DELTA = 1.0, 1e-5
 BOUND = (math.exp(EPSILON) + DELTA) / (math.exp(EPSILON) + 1)
 GAMES = 8  # with the target, and as many without
-
-
-class Seen(BaseException):
-    """The process ends when its first noisy mean was seen."""
-
-    def __init__(self, mean: Tensor) -> None:
-        super().__init__()
-        self.mean = mean
-
-
-class Watched(torch.optim.SGD):
-    """Shows the noisy mean and goes no further."""
-
-    def step(self, closure: Any = None) -> None:
-        gradients = [p.grad.flatten() for group in self.param_groups for p in group["params"]]
-        raise Seen(torch.cat(gradients).clone())
 
 
 class Second(Team):
