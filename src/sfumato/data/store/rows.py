@@ -8,7 +8,7 @@ Such rows are as private as the records, so the folder is for its owner only.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ def stored_rows(
     block: int,
     progress: Callable[[int, int], None] | None = None,
     told: str = "",
+    meaning: Mapping[str, str] | None = None,
 ) -> StoredRows:
     """Open computed rows, or compute and write those that are not there yet.
 
@@ -61,13 +62,14 @@ def stored_rows(
         block: rows computed at once, >= 1: all that is held in memory, beside a batch of the file.
         progress: called with (rows done, rows).
         told: a line on what the rows are, kept in store.json.
+        meaning: for each name of `origin`, what it means that it differs.
 
     Raises:
         InputError: the folder holds something else, rows of another origin or damaged ones; another process writes it;
             or the disk is full.
     """
     if path.exists():
-        return _opened(path, origin)
+        return _opened(path, origin, meaning or {})
     shape, dtype = column
     writer = StoreWriter(
         path,
@@ -84,7 +86,7 @@ def stored_rows(
         raise disk_full(error, writer) or error from None
     finally:
         writer.close()
-    return _opened(path, origin)
+    return _opened(path, origin, meaning or {})
 
 
 def _fill(
@@ -110,7 +112,7 @@ def _fill(
         raise
 
 
-def _opened(path: Path, origin: dict[str, Any]) -> StoredRows:
+def _opened(path: Path, origin: dict[str, Any], meaning: Mapping[str, str]) -> StoredRows:
     try:
         found = read_facts(path)["options"]
         if found == origin:
@@ -122,8 +124,10 @@ def _opened(path: Path, origin: dict[str, Any]) -> StoredRows:
         raise InputError(f"{what}; delete {path}, and it is made again") from None
     differ = [name for name, value in origin.items() if found.get(name) != value]
     what = ", ".join(f"{name} {_short(found.get(name))} then, {_short(origin[name])} now" for name in differ)
+    means = " and ".join(meaning[name] for name in differ if name in meaning)
     raise InputError(
-        f"{path} was made of something else ({what}); give another folder, or delete this one and it is made again"
+        f"{path} was made of something else ({what}){means and f': {means}'}; give another folder, or delete this one "
+        "and it is made again"
     )
 
 

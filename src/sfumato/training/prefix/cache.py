@@ -40,6 +40,7 @@ PRIVATE. What the frozen first layers of a model make of private records, one ro
 them as the records themselves, and no guarantee covers it: keep it where the records are, for the same eyes, and delete
 it with them. sfumato makes it again where it is missing.
 """
+_MEANING = {"layers": "other weights, or another cut as other layers are trained", "records": "other records"}
 
 Progress = Callable[[str, int, int], None]
 """Is told of which data, how many records are done, and of how many."""
@@ -101,6 +102,7 @@ class PrefixCache:
             block=_BLOCK,
             progress=None if self._progress is None else (lambda done, of: self._progress(name, done, of)),  # pyright: ignore[reportOptionalCall]
             told=" ".join(_README.split()),
+            meaning=_MEANING,
         )
         for place in _places(int(rows.shape[0])):
             row, now = kept.rows[place : place + 1], self._computed(rows[place : place + 1])
