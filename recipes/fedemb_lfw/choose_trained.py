@@ -23,7 +23,10 @@ from sfumato._files import read_json, write_json
 FILE = Path(__file__).resolve().parent / "trained_choice.json"
 CANDIDATES = {
     "DP-FedEmb, m = 1, ε = 8: the last block and layer": ("server_learning_rate", (100.0, 30.0, 10.0, 3.0)),
-    "public people alone, centralized: the last two blocks and the last layer": ("learning_rate", (0.05, 0.015, 0.005, 0.0015)),
+    "public people alone, centralized: the last two blocks and the last layer": (
+        "learning_rate",
+        (0.05, 0.015, 0.005, 0.0015),
+    ),
 }
 """Rows, what is chosen of each, and its candidates."""
 
