@@ -90,6 +90,11 @@ def test_the_table_of_twenty_counts_what_doubled(script):
     assert "| 1 | 0.0200 | 0.0400 | 2.00 |" in twenty.told(rows)
 
 
+def test_the_table_of_noises_is_what_the_plans_give(script, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["noises.py", "--check"])
+    assert script("fedemb_writers", "noises").main() == 0, capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_cells_of_writers_run_and_the_figure_is_drawn(script, monkeypatch, tmp_path):
     """Those of one population; the others differ from them in noise alone."""
