@@ -38,7 +38,7 @@ TRAINED = {
 
 RATES = {"the last block and layer": 10.0, "the last two blocks and the last layer": 10.0}
 """The server's rate of private rows that move far more numbers than the last layer, by choose_trained.py."""
-CONTROL_RATES = {"the last layer": 0.05, "the last two blocks and the last layer": 0.05}
+CONTROL_RATES = {"the last layer": 0.05, "the last two blocks and the last layer": 0.005}
 """The rate of rows that train on public people alone, by choose_trained.py."""
 
 
@@ -86,7 +86,16 @@ ROWS = {
 }
 UNTRAINED = "nothing"
 """The row of the network as it begins."""
-LONE = [UNTRAINED, *(name for name, row in ROWS.items() if row.trained != "the last layer")]
+REPEATED = "the last two blocks and the last layer"
+"""Trained with several seeds, too, where the question is what private people add to public ones."""
+LONE = [
+    UNTRAINED,
+    *(
+        name
+        for name, row in ROWS.items()
+        if row.trained != "the last layer" and (row.trained != REPEATED or row.plan is GROUPS)
+    ),
+]
 """Rows with one seed: five to twenty minutes each, or without any."""
 
 
