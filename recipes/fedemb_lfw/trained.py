@@ -6,6 +6,7 @@ once (`prefix_cache`). See README.md.
 
 import dataclasses
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from network import Network
 from run import ALONE, COSINES, DELTA, FAR, GROUPS, recall
 
 from sfumato import models
+from sfumato._check import InputError
 from sfumato._files import read_json, write_json
 from sfumato.federated import Centralized, FedEmb, Verification
 from sfumato.training import Cadence
@@ -152,7 +154,16 @@ def cell(name: str, seed: int, folder: Path, quick: bool, path: Path | None) -> 
         begun = Network(path)
         write_json(folder / "faces.json", {"validation": recall(begun, validation), "test": recall(begun, test)})
         return
-    write_json(folder / "faces.json", fitted(ROWS[name], seed, folder, folder.parent / "caches", quick, path))
+    while True:  # seeds of a row that begin together share a cache, which one of them writes
+        try:
+            found = fitted(ROWS[name], seed, folder, folder.parent / "caches", quick, path)
+        except InputError as error:
+            if "another process is writing" not in str(error):
+                raise
+            time.sleep(10)
+        else:
+            write_json(folder / "faces.json", found)
+            return
 
 
 def table(place: Callable[[str, int], Path], seeds: int, quick: bool, path: Path | None = None) -> list[dict[str, Any]]:

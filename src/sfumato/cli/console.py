@@ -122,8 +122,8 @@ def number(value: float) -> str:
 
 @contextmanager
 def bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr, where somebody watches; the function inside takes (done, total)."""
-    with _bar.bar(title, visible=watched()) as show:
+    """How far something is, on stderr: a bar, or lines for a log; the function inside takes (done, total)."""
+    with _bar.bar(title, visible=leads()) as show:
         yield show
 
 

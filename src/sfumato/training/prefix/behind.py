@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from sfumato._bar import bar
 from sfumato._check import InputError
 from sfumato.runs import RunFolder, Team
 from sfumato.runs.checkpoint import FROZEN, load_frozen
@@ -15,7 +16,6 @@ from sfumato.training.course import Course
 from sfumato.training.prefix.cache import PrefixCache, cut_for
 from sfumato.training.prefix.split import Split
 from sfumato.training.told.callback import Callback
-from sfumato.training.told.counting import counting
 from sfumato.training.trainable import copied
 
 
@@ -54,7 +54,7 @@ def behind_prefix(
     with (
         _of_the_run(run),
         _in_turn() as leads,
-        counting("records through the frozen layers", visible=progress and leads) as show,
+        bar("records through the frozen layers", visible=progress and leads) as show,
     ):
         cache = PrefixCache(folder, halves, device=course.device, progress=lambda _, done, of: show(done, of))
         parts = {
