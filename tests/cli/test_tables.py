@@ -118,7 +118,7 @@ def test_a_run_on_paths_goes_on_with_the_same_pictures_only(sfumato, small, face
     Image.open(picture).point(lambda value: 255 - value).save(picture)
     assert "another plan, model or data set" in sfumato("fedemb", "--resume", run).line
     picture.unlink()
-    assert f"file at position 14 ({picture}) cannot be read" in sfumato("fedemb", "--resume", run).line
+    assert f"file at line 16 ({picture}) cannot be read" in sfumato("fedemb", "--resume", run).line
 
 
 def test_paths_are_packed_into_the_store_of_their_folder(sfumato, faces: Path, tmp_path: Path):
@@ -156,14 +156,14 @@ def test_pictures_that_cannot_be_read_are_one_line_or_skipped_and_counted(sfumat
     for command in (train, pack):
         line = sfumato(*command).line
         assert line.startswith(
-            f"{faces}: file at position 5 ({faces.parent / 'gone.png'}) cannot be read: No such file"
+            f"{faces}: file at line 7 ({faces.parent / 'gone.png'}) cannot be read: No such file"
         )
         assert "--on-error skip" in line
         assert "name their folder: --folder FOLDER" in line
         shown = sfumato(*command, "--on-error", "skip")
         assert shown.code == 0, shown.err
-        assert "skipped 2 files: position 5 (" in shown.out
-        assert "position 9 (is missing (null))" in shown.out
+        assert "skipped 2 files: line 7 (" in shown.out
+        assert "line 11 (is missing (null))" in shown.out
 
 
 def test_a_picture_of_two_people_is_refused(sfumato, small, faces: Path, tmp_path: Path):
@@ -172,7 +172,7 @@ def test_a_picture_of_two_people_is_refused(sfumato, small, faces: Path, tmp_pat
     rows.to_csv(faces, index=False)
     words = ("fedemb", "--data", faces, "--user", "person", *small, *PRIVATE, "--on-error", "skip")
     line = sfumato(*words, "--out", tmp_path / "run").line
-    assert "names the same file as position 1 (" in line
+    assert "names the same file as line 3 (" in line
     assert not (tmp_path / "run").exists()
 
 

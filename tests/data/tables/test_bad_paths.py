@@ -102,10 +102,11 @@ def test_an_empty_cell_is_named_or_skipped(kind: str, flat_folder: Path, listed:
             columns["file"] = [{"bytes": None, "path": path} for path in columns["file"]]
             source = pa.table(columns)
         told = _refusal(from_table, source, user="person", folder=flat_folder)
-        assert f"file at position {place} is {'empty' if kind == 'blank' else 'missing (null)'}; remove it" in told
+        where = f"line {place + 2}" if kind == "csv" else f"position {place}"
+        assert f"file at {where} is {'empty' if kind == 'blank' else 'missing (null)'}; remove it" in told
         found = from_table(source, user="person", folder=flat_folder, on_error="skip")
         assert found.num_examples == 20
-        assert f"skipped 1 file: position {place} (is " in found.notes[0]
+        assert f"skipped 1 file: {where} (is " in found.notes[0]
 
 
 def test_all_files_are_looked_for_before_one_is_decoded(

@@ -11,6 +11,7 @@ Nothing here imports the program that a table comes from: a data set of Hugging 
 
 import json
 import re
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -197,10 +198,12 @@ def _delimited(path: Path) -> Source:
     """A table of text, with a header; an empty field is a missing value."""
     names: list[str] | None = None
     held: list[pa.RecordBatch] = []
+    lines = array("Q")
     for block in read_rows(path):
-        rows = block.rows
+        rows, at = block.rows, block.lines
         if names is None:
-            names, rows = [name.strip() for name in rows[0]], rows[1:]
+            names, rows, at = [name.strip() for name in rows[0]], rows[1:], at[1:]
+        lines.extend(at)
         if rows:
             columns = zip(*rows, strict=True)
             cells = [pa.array([field.strip() or None for field in column], pa.large_string()) for column in columns]
@@ -208,7 +211,8 @@ def _delimited(path: Path) -> Source:
     if names is None:
         raise InputError(f"{path} is empty; needed are a header and a row an example")
     table = pa.Table.from_batches(held, pa.schema([(name, pa.large_string()) for name in names]))
-    return _arrow(pa.Table.from_arrays([_as_numbers(column) for column in table.columns], names=names), told=str(path))
+    whole = pa.Table.from_arrays([_as_numbers(column) for column in table.columns], names=names)
+    return replace(_arrow(whole, told=str(path)), place=lambda row: f"line {lines[row]}")
 
 
 def _as_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
