@@ -155,9 +155,7 @@ def test_pictures_that_cannot_be_read_are_one_line_or_skipped_and_counted(sfumat
     pack = ("data", "pack", faces, tmp_path / "store", *words)
     for command in (train, pack):
         line = sfumato(*command).line
-        assert line.startswith(
-            f"{faces}: file at line 7 ({faces.parent / 'gone.png'}) cannot be read: No such file"
-        )
+        assert line.startswith(f"{faces}: file at line 7 ({faces.parent / 'gone.png'}) cannot be read: No such file")
         assert "--on-error skip" in line
         assert "name their folder: --folder FOLDER" in line
         shown = sfumato(*command, "--on-error", "skip")
