@@ -88,15 +88,9 @@ ROWS = {
 }
 UNTRAINED = "nothing"
 """The row of the network as it begins."""
-REPEATED = "the last two blocks and the last layer"
-"""Trained with several seeds, too, where the question is what private people add to public ones."""
 LONE = [
     UNTRAINED,
-    *(
-        name
-        for name, row in ROWS.items()
-        if row.trained != "the last layer" and (row.trained != REPEATED or row.plan is GROUPS)
-    ),
+    *(name for name, row in ROWS.items() if row.trained != "the last layer" and isinstance(row.plan, FedEmb)),
 ]
 """Rows with one seed: five to twenty minutes each, or without any."""
 
