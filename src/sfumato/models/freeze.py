@@ -52,7 +52,7 @@ def trainable_parameters(model: nn.Module, spec: str) -> list[tuple[str, nn.Para
 
     Raises:
         InputError: the spec is empty or not a regular expression, or a part of it names no parameter that requires a
-                gradient.
+            gradient.
     """
     candidates = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if not spec.strip():  # as a regular expression it would match every name
