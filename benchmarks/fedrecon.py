@@ -55,6 +55,7 @@ def plan(at_once: int) -> FedRecon:
         rounds=1,
         clip_norm=1.0,
         noise_multiplier=0.0,
+        clients_per_round=at_once,
         clients_at_once=at_once,
         batch_size=BATCH,
         learning_rate=UPDATING,

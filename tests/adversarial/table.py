@@ -32,7 +32,7 @@ from sfumato.clipping import ConstantClipNorm
 from sfumato.data.parts import divide
 from sfumato.federated.apart import Apart
 from sfumato.federated.deltas import LocalContribution
-from sfumato.federated.local.batched import BatchedTrainer
+from sfumato.federated.local.places import Places
 from sfumato.mechanisms.gaussian import IndependentGaussian
 from sfumato.runs import Run
 from sfumato.sampling import Cohort, OwnClients, PoissonSampling
@@ -159,12 +159,12 @@ def shared_clients() -> Iterator[Row]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Apart, "refuse_shared_batch", lambda _: None)
             contribution = build()
-        together = lambda _, clients: [np.arange(len(clients))]  # noqa: E731  # of any width
+        together = lambda _, clients, __: iter([np.arange(len(clients))])  # noqa: E731  # of any shape
         source, theta, sums = RandomSource.from_seed(0), contribution.trained.initial, []
         for who in (everybody, everybody[:-1]):
             cohort = Cohort.of_single_units(who)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(BatchedTrainer, "alike", together)
+                patch.setattr(Places, "operations", together)
                 share = contribution.clipped_sum(theta, cohort, 0, plan.bound, clip_norm, source, None)
             sums.append(share.total.clone())
         yield "A5", kind, times(float((sums[0] - sums[1]).norm()) / clip_norm), refusal(build)

@@ -1,17 +1,15 @@
 """Where a part of the network is trained, adapters, a projection, the last layers, one user moves no more of it."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from sfumato import data, models
-from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.federated import FedEmb
 
@@ -32,13 +30,9 @@ def adapted() -> nn.Module:
     return model
 
 
-LOCAL: dict[int, tuple[dict[str, Any], float]] = {
-    1: ({"learning_rate": 0.5, "local_epochs": 2, "batch_size": 2}, 1e-9),
-    3: ({"learning_rate": 0.5, "local_epochs": 1, "batch_size": None}, 1e-5),
-}
-"""By how many clients share an operation: local steps, and by what share of the bound rounding may move the sum. Who
-shares an operation decides how it rounds, and many steps at a rate at which clients diverge enlarge that without limit:
-the statement says so."""
+ROUNDING = {1: 1e-9, 3: 1e-6, 32: 1e-6}
+"""By how many clients share an operation: by what share of the bound rounding may move the sum, which is in single
+precision there. The deltas of others stay as they are to the last bit, also where local training diverges."""
 
 PARTS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "adapters": (adapted, "lora"),
@@ -64,7 +58,7 @@ def public() -> data.UserDataset:
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("together", [1, 3])
+@pytest.mark.parametrize("together", ROUNDING)
 @settings(deadline=None, max_examples=5)
 @given(
     seed=st.integers(0, 10**6),
@@ -73,7 +67,6 @@ def public() -> data.UserDataset:
 )
 def test_one_user_moves_what_is_trained_by_at_most_the_sensitivity(part, together, seed, scale, users_per_client):
     build, trainable = PARTS[part]
-    local, rounding = LOCAL[together]
     plan = FedEmb(
         rounds=2,
         clients_per_round=2,
@@ -85,15 +78,13 @@ def test_one_user_moves_what_is_trained_by_at_most_the_sensitivity(part, togethe
         clip_norm=CLIP_NORM,
         clients_at_once=together,
         noise_multiplier=1.0,
-        **local,
+        learning_rate=0.5,
+        local_epochs=2,
+        batch_size=2,
     )
     users, source = people(seed, scale), RandomSource.from_seed(seed)
     negatives = plan.negatives_of(public(), users) if plan.negatives_per_client else None
-    try:
-        contribution = plan.contribution(build(), users, "cpu", 0, negatives)
-    except InputError:  # the trial found that rounding is enlarged already
-        assume(together == 1)
-        raise
+    contribution = plan.contribution(build(), users, "cpu", 0, negatives)
     private_sum, everybody = plan.private_sum(USERS), np.arange(USERS)
     frozen = contribution.trained.frozen()
     before = {name: tensor.clone() for name, tensor in frozen.items()}
@@ -106,6 +97,6 @@ def test_one_user_moves_what_is_trained_by_at_most_the_sensitivity(part, togethe
     whole, others = total(everybody), total(everybody[:-1])
     accounted = private_sum.contributions_moved * private_sum.scale(CLIP_NORM)
     assert accounted == CLIP_NORM * (1 if users_per_client == 1 else 2)
-    assert (whole - others).norm() <= accounted * (1 + rounding)
+    assert (whole - others).norm() <= accounted * (1 + ROUNDING[together])
     assert others.norm() > 0
     assert all(torch.equal(tensor, before[name]) for name, tensor in contribution.trained.frozen().items())

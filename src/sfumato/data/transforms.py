@@ -37,7 +37,8 @@ def to_tensor(inputs: np.ndarray) -> "torch.Tensor":
         # are a fifth faster than channel by channel.
         return images.permute(0, 3, 1, 2)
     if inputs.dtype.kind == "f":
-        return torch.from_numpy(np.array(inputs, dtype=np.float32))
+        # In torch's own memory: how an operation rounds may follow from where its numbers lie.
+        return torch.from_numpy(np.require(inputs, requirements="W")).to(torch.float32, copy=True)
     if inputs.dtype.kind in "iub":
         return torch.from_numpy(np.array(inputs, dtype=np.int64))
     raise InputError(f"inputs must be numbers, got {inputs.dtype}")

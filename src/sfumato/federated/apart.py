@@ -5,9 +5,11 @@ very different sizes are trained for a few steps, on fresh copies of the model:
 
 - alone, each on a copy of its own, and again one after the other on one copy: the deltas must be the same to the last
   bit (on a GPU to round-off), or the model remembers what it has seen;
-- with several clients in a batched operation, in company, alone and one by one: the same to round-off, or padding and
-  company reach the examples. A model or a loss that mixes the examples of one client is no harm where clients are
-  trained one by one.
+- with several clients in a batched operation, in company of other sizes, alone and one by one: the same to round-off,
+  or padding reaches the examples;
+- there in company of its own shape, and with nobody beside: the same to the last bit, or the others reach them.
+
+A model or a loss that mixes the examples of one client is no harm where clients are trained one by one.
 
 Not seen is what begins only later, or with other records. Of that, what mixes a client's examples with its padding
 moves this client's delta alone: padding follows from the client's own examples (`local.batched`).
@@ -17,8 +19,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
+from torch import Tensor
 
 from sfumato._check import InputError
 from sfumato.data import UserDataset
@@ -28,9 +29,16 @@ from sfumato.federated.local.row_tables import OTHER_ROWS, row_tables_of
 from sfumato.federated.local.work import ClientData, LocalTraining, gather
 from sfumato.per_example.full_precision import full_precision
 from sfumato.sampling import Cohort
+from sfumato.training.dropout import without_dropout
 
 _ROUND_OFF = 1e-4  # of the length of a delta
 _OTHER_KERNELS = 1e-2  # of it, one by one beside batched, in single precision
+
+_OTHERS = (
+    "with clients_at_once > 1 a client's batches are padded, and clients share an operation; this model's delta for "
+    "one client changes with that (something mixes the examples of a batch, or draws random numbers); use "
+    "clients_at_once=1"
+)
 
 _SHORTER = (1, 1, 0, 3)  # so that clients are of different lengths where all users are alike
 _USERS = 64  # of a client, at most
@@ -88,7 +96,7 @@ class Apart:
             InputError: with what to do.
         """
         trainer = self._trainer(self._local)
-        _without_dropout(trainer.trained.model)
+        without_dropout(trainer.trained.model)
         single, everybody = ClientTrainer(self._local, trainer.trained), list(range(len(self._clients)))
         alone = [self._deltas(trainer, [index])[0] for index in everybody]
         one_by_one = [self._deltas(single, [index])[0] for index in everybody]
@@ -101,27 +109,42 @@ class Apart:
         loose = _OTHER_KERNELS * torch.finfo(trainer.trained.vector.dtype).eps / torch.finfo(torch.float32).eps
         for found, share in ((one_by_one, loose), *((each, _ROUND_OFF) for each in together)):
             if not all(_close(found[index], alone[index], share) for index in everybody):
-                raise InputError(
-                    "with clients_at_once > 1 a client's batches are padded, and clients share an operation; this "
-                    "model's delta for one client changes with that (something mixes the examples of a batch, or "
-                    "draws random numbers); use clients_at_once=1"
-                )
+                raise InputError(_OTHERS)
+        if not all(self._same_in_company(trainer, index) for index in everybody):
+            raise InputError(_OTHERS)
 
     def _deltas(self, trainer: Trainer, indices: list[int]) -> list[Tensor]:
         """Of some clients in one operation, from the weights that all begin with."""
-        theta, members = trainer.trained.initial, [self._clients[index] for index in indices]
+        return self._trained(trainer, self._records(indices), indices)
+
+    def _same_in_company(self, trainer: Trainer, index: int) -> bool:
+        """Whether a client's delta is the same, wherever others of its shape stand beside it and where nobody does."""
+        one, place = self._records([index]), 1
+        rows = np.concatenate([np.arange(len(one.labels))[::-1], np.arange(len(one.labels))] * 2)[: 3 * len(one.labels)]
+        three = ClientData(
+            one.inputs[rows], one.labels[rows], len(one.labels) * np.arange(4), np.repeat(one.classes, 3)
+        )
+        seeds = [7, index, 8]
+        nobody = np.where(np.arange(3) == place, place, -1)
+        return _equal(*(self._trained(trainer, each, seeds)[place] for each in (three, three.of(nobody))))
+
+    def _records(self, indices: list[int]) -> ClientData:
+        members = [self._clients[index] for index in indices]
         cohort = Cohort(np.array(indices), np.concatenate(members), np.cumsum([0, *map(len, members)]))
         whole = gather(self._users, cohort, global_classes=self._global_classes)
         lengths = zip(np.diff(whole.offsets), indices, strict=True)
         counts = [max(1, min(n, self._most[i]) - _SHORTER[i]) for n, i in lengths]
         rows = np.concatenate([start + np.arange(n) for start, n in zip(whole.offsets, counts, strict=False)])
         offsets = np.cumsum([0, *counts])
-        clients = ClientData(whole.inputs[rows], whole.labels[rows], offsets, whole.classes)
+        return ClientData(whole.inputs[rows], whole.labels[rows], offsets, whole.classes)
+
+    def _trained(self, trainer: Trainer, clients: ClientData, seeds: list[int]) -> list[Tensor]:
+        theta = trainer.trained.initial
         with torch.random.fork_rng(devices=[]), full_precision(theta.device):  # a batch's size decides how it rounds
             if isinstance(trainer, ClientTrainer):
-                deltas = [trainer.delta(theta, clients, indices[0])[0].clone()]
+                deltas = [trainer.delta(theta, clients, seeds[0])[0].clone()]
             else:
-                found = trainer.deltas(theta, clients, indices)[0]
+                found = trainer.deltas(theta, clients, seeds)[0]
                 deltas = list(
                     found.clone() if isinstance(found, Tensor) else found.whole(trainer.trained.layout.shapes)
                 )
@@ -140,14 +163,6 @@ def _clients(sizes: np.ndarray, most: Sequence[int]) -> list[np.ndarray]:
         enough = int(np.searchsorted(np.cumsum(sizes[users]), wanted)) + 1
         found.append(np.unique(users[: min(_USERS, max(2, enough))]))
     return found
-
-
-def _without_dropout(model: nn.Module) -> None:
-    for part in model.modules():
-        if isinstance(part, _DropoutNd):
-            part.eval()
-        elif isinstance(part, nn.RNNBase | nn.MultiheadAttention):
-            part.dropout = 0.0
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

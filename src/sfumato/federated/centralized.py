@@ -96,6 +96,7 @@ class Centralized(Rounds, TrainingPlan):
             local=self._local,
             trainable=self.trainable,
             global_classes=True,
+            clients_per_round=1,
             clients_at_once=1,
             client_threads=1,
             device=device,

@@ -4,8 +4,10 @@ Unit: a client (a user, or a virtual client). A client's delta depends on its ow
 and public negatives that its slot draws; never on who else takes part.
 """
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -21,7 +23,8 @@ from sfumato.federated.local.heads import glorot_head
 from sfumato.federated.local.losses import OutputLoss
 from sfumato.federated.local.negatives import PublicNegatives, rows_of
 from sfumato.federated.local.one_by_one import ClientTrainer
-from sfumato.federated.local.work import LocalTraining, gather
+from sfumato.federated.local.places import Places, places_for, present
+from sfumato.federated.local.work import ClientData, LocalTraining, gather
 from sfumato.models import refuse_batch_norm, refuse_no_values
 from sfumato.models.check import tried_on
 from sfumato.sampling import Cohort
@@ -30,6 +33,11 @@ from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of, made_up
 from sfumato.training.dropout import draws
 from sfumato.training.public_inputs import refuse_private_as_public
 from sfumato.training.trainable import copied
+
+T = TypeVar("T")
+
+_ENOUGH = 32  # clients in one operation: more of them in it gain little
+_WINDOW = 4  # operations whose clients' examples are read at a time, so that those of one shape come together
 
 
 class LocalContribution(Contribution):
@@ -41,12 +49,14 @@ class LocalContribution(Contribution):
         local: what a client does.
         trainable: which parameters are trained; see `sfumato.models.trainable_parameters`.
         global_classes: heads have a row for every label of the data set.
+        clients_per_round: planned contributors.
         clients_at_once: clients trained in one batched operation.
         client_threads: threads that train clients side by side, each on a resident copy; None chooses.
         device: where to train.
         head_seed: of the initial shared head.
         own: a regular expression of whole names of parameters that are each client's own; None for none.
         negatives: public classes that join the head of every client; None for none.
+        drawn_slots: a client's slot was drawn by its users and is no number of theirs in the data.
 
     Raises:
         InputError: a layer that couples examples, a model that does not take these inputs, no such parameters.
@@ -60,12 +70,14 @@ class LocalContribution(Contribution):
         local: LocalTraining,
         trainable: str,
         global_classes: bool,
+        clients_per_round: int,
         clients_at_once: int,
         client_threads: int | None,
         device: str,
         head_seed: int,
         own: str | None = None,
         negatives: PublicNegatives | None = None,
+        drawn_slots: bool = False,
     ) -> None:
         refuse_no_values(model)
         refuse_batch_norm(model)
@@ -73,8 +85,8 @@ class LocalContribution(Contribution):
         self.population = len(users)
         self.local = local
         self.global_classes = global_classes
-        self.clients_at_once = clients_at_once
         self.negatives = negatives
+        self._drawn_slots = drawn_slots
         outputs = probe(copied(model).to(device), users, device)
         head = None
         if isinstance(local.loss, OutputLoss):
@@ -86,15 +98,17 @@ class LocalContribution(Contribution):
         fresh = partial(Trainable, model, trainable, device=device, head=head, own=own)
         self.trained = fresh()
         refuse_private_as_public(self.trained, rows_of(users))
-        alone = clients_at_once == 1 or local.reconstruction is not None
-        threads = _threads(fresh().model, users, device, client_threads, alone=alone)
         kind = ClientTrainer if clients_at_once == 1 else BatchedTrainer
         _refuse_changing(fresh(), users, device)
         _refuse_idle(fresh(), users, local, device)
         apart = Apart(lambda brief: kind(brief, fresh()), users, local, global_classes=global_classes)
         apart.refuse_memory()
+        threads = _threads(fresh().model, users, device, client_threads, local, clients_at_once)
+        self._places: Places | None = None
         if clients_at_once > 1:
             apart.refuse_shared_batch()
+            enough = places_for(-(-clients_per_round // threads), drawn=drawn_slots)
+            self._places = Places(min(_width(local, clients_at_once, threads), enough), BatchedTrainer(local, fresh()))
         copies = [self.trained, *(fresh() for _ in range(threads - 1))]  # no record has gone through any of them
         self._trainers = [kind(local, copy) for copy in copies]
         self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
@@ -110,51 +124,71 @@ class LocalContribution(Contribution):
         out: Tensor | None,
     ) -> ClippedSum:
         """Train the cohort and add up its bounded deltas."""
-
-        def train(trainer: ClientTrainer | BatchedTrainer, part: Cohort, memory: Tensor | None = None) -> ClippedSum:
-            trainer.trained.model.train()
-            if self.clients_at_once > 1:  # who takes as many steps together
-                part = part.take(np.argsort(self._sizes(part), kind="stable"))
-            share = ClippedSum(bound, clip_norm, self.trained.layout, device=theta.device, out=memory)
-            for start in range(0, len(part), self.clients_at_once):
-                chunk = part.take(slice(start, start + self.clients_at_once))
-                clients = gather(self.users, chunk, global_classes=self.global_classes)
-                if self.negatives is not None:
-                    clients = self.negatives.beside(clients, chunk.slots, round, source)
-                seeds = [source.seed64("local", round, slot) for slot in chunk.slots.tolist()]
-                if isinstance(trainer, ClientTrainer):
-                    delta, loss, examples = trainer.delta(theta, clients, seeds[0])
-                    share.add(delta)
-                    forget(trainer.trained)
-                    share.tally.add(loss=loss, examples=examples)
-                    continue
-                for places in trainer.alike(clients):
-                    some, theirs = clients.of(places), [seeds[place] for place in places.tolist()]
-                    deltas, losses, examples = trainer.deltas(theta, some, theirs)
-                    if isinstance(deltas, Tensor):
-                        share.add_rows(deltas)
-                    else:
-                        deltas.add_to(share)
-                    forget(trainer.trained)
-                    share.tally.add(loss=losses.sum(), examples=examples)
-            return share
-
-        def forget(trained: Trainable) -> None:  # what no check before the first round could see begins later
-            trained.put_back()
-            trained.forget()
-
-        count = len(self._trainers)
-        if count == 1:
-            return train(self._trainers[0], cohort, out)
+        count, layout = len(self._trainers), self.trained.layout
         frozen = self.trained.frozen()  # a run that goes on has put its own back, after the copies were made
         for trainer in self._trainers[1:]:
             trainer.trained.load_frozen(frozen)
-        parts = [cohort.take(slice(i, None, count)) for i in range(count)]
-        # In the threads' order, not in the order in which they finish: the same sum every time.
-        shares = list(self._pool.map(train, self._trainers, parts, [out] + [None] * (count - 1)))
+        memory = [out] + [None] * (count - 1)
+        shares = [ClippedSum(bound, clip_norm, layout, device=theta.device, out=each) for each in memory]
+
+        def records(part: Cohort) -> tuple[ClientData, list[int]]:
+            clients = gather(self.users, part, global_classes=self.global_classes)
+            if self.negatives is not None:
+                clients = self.negatives.beside(clients, part.slots, round, source)
+            return clients, [source.seed64("local", round, slot) for slot in part.slots.tolist()]
+
+        def alone(thread: int) -> None:
+            trainer, share = self._trainers[thread], shares[thread]
+            assert isinstance(trainer, ClientTrainer)
+            for client in range(thread, len(cohort), count):
+                clients, seeds = records(cohort.take(slice(client, client + 1)))
+                delta, loss, examples = trainer.delta(theta, clients, seeds[0])
+                share.add(delta)
+                _forget(trainer.trained)
+                share.tally.add(loss=loss, examples=examples)
+
+        def together(clients: ClientData, seeds: list[int], operations: list[np.ndarray], thread: int) -> None:
+            trainer, share = self._trainers[thread], shares[thread]
+            assert isinstance(trainer, BatchedTrainer)
+            for standing in operations[thread::count]:
+                there = present(standing)
+                theirs = [seeds[client] if client >= 0 else 0 for client in standing.tolist()]
+                deltas, losses, examples = trainer.deltas(theta, clients.of(standing), theirs)
+                if isinstance(deltas, Tensor):
+                    share.add_rows(deltas[there])
+                else:
+                    deltas.of(there).add_to(share)
+                _forget(trainer.trained)
+                share.tally.add(loss=losses[there].sum(), examples=examples)
+
+        for trainer in self._trainers:
+            trainer.trained.model.train()
+        if (places := self._places) is None:
+            self._each(alone)
+        else:
+            cohort = cohort.take(np.argsort(self._sizes(cohort), kind="stable"))  # who takes as many steps together
+            window = _WINDOW * count * places.most
+            for start in range(0, len(cohort), window):
+                part = cohort.take(slice(start, start + window))
+                clients, seeds = records(part)
+                draws = part.slots if self._drawn_slots else np.array(seeds)
+                found = self._run(lambda: list(places.operations(clients, draws)))  # noqa: B023
+                self._each(partial(together, clients, seeds, found))
         for share in shares[1:]:
             shares[0].merge(share)
         return shares[0]
+
+    def _each(self, work: Callable[[int], None]) -> None:
+        """Let every thread do its part: which that is follows from its number, never from who finishes first."""
+        if len(self._trainers) == 1:
+            self._run(lambda: work(0))
+        else:
+            list(self._pool.map(work, range(len(self._trainers))))
+
+    def _run(self, work: Callable[[], T]) -> T:
+        """What is worked out in a thread that has operations to itself, or here, where several may share in one."""
+        here = len(self._trainers) == 1 and (self._places is None or self._places.at_home)
+        return work() if here else self._pool.submit(work).result()
 
     def _sizes(self, cohort: Cohort) -> np.ndarray:
         """Examples of each contributor, int64 [contributors]."""
@@ -181,19 +215,34 @@ class LocalContribution(Contribution):
         return behaviour_of(self.trained, losses)
 
 
-def _threads(model: nn.Module, users: UserDataset, device: str, wanted: int | None, *, alone: bool) -> int:
+def _threads(
+    model: nn.Module, users: UserDataset, device: str, wanted: int | None, local: LocalTraining, at_once: int
+) -> int:
     """How many threads train clients.
 
-    Small models gain more from clients side by side than from threads inside an operation; batched operations are
-    large enough for the latter, unless they rebuild own parts, whose steps are tiny. A model that draws random numbers
-    (dropout) shares the process's generator, so only one thread gives repeatable results.
+    Clients side by side gain more than threads inside an operation, and an operation that clients share is one thread's
+    (`local.places`). A model that draws random numbers (dropout) shares the process's generator, so only one thread
+    gives repeatable results.
     """
     if device != "cpu" or draws(model, _examples(users, 1)):
         return 1
     if wanted is not None:
         return wanted
-    small = sum(parameter.numel() for parameter in model.parameters()) < 5_000_000
-    return min(torch.get_num_threads(), 8) if small and alone else 1
+    most = min(torch.get_num_threads(), 8)
+    if at_once > 1 and local.reconstruction is None:
+        return min(most, max(1, at_once // _ENOUGH))
+    return most if sum(parameter.numel() for parameter in model.parameters()) < 5_000_000 else 1
+
+
+def _width(local: LocalTraining, at_once: int, threads: int) -> int:
+    """Clients in an operation of one thread: all threads together take `at_once`, or each, where steps are tiny."""
+    return at_once if local.reconstruction is not None else -(-at_once // threads)
+
+
+def _forget(trained: Trainable) -> None:
+    """What no check before the first round could see begins later."""
+    trained.put_back()
+    trained.forget()
 
 
 def _refuse_changing(trained: Trainable, users: UserDataset, device: str) -> None:

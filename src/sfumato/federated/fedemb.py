@@ -130,9 +130,9 @@ class FedEmb(LocalStepsPlan):
         """Deltas of clients that draw public classes."""
         return partial(self.contribution, negatives=negatives)
 
-    def of_outputs(self) -> list[str]:
+    def assumptions(self) -> list[str]:
         """A head stays with its client; only one with a row for every label lets the label space shape the deltas."""
-        return super().of_outputs() if self.global_classes else []
+        return super().assumptions() if self.global_classes else []
 
 
 def _single_class(users: UserDataset) -> bool:

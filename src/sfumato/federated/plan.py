@@ -18,12 +18,6 @@ from sfumato.federated.tasks.by_loss import MODEL_FIELDS, task_of
 from sfumato.sampling import OwnClients, VirtualClients
 from sfumato.training import Optimizer, OptimizerName, PrivatePlan, Rounds, Task
 
-_TOGETHER = (
-    "Several clients were trained in one operation, and who shares one follows from who takes part. How it rounds is "
-    "taken to move no client's contribution by more than rounding does: so it was in the trial, but local training "
-    "that diverges enlarges what was rounded. With clients_at_once=1 nothing of this is assumed."
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class FederatedPlan(PrivatePlan, Rounds):
@@ -157,12 +151,14 @@ class FederatedPlan(PrivatePlan, Rounds):
             local=self.local,
             trainable=self.trainable,
             global_classes=self.global_classes,
+            clients_per_round=self.clients_per_round,
             clients_at_once=self.clients_at_once,
             client_threads=self.client_threads,
             device=device,
             head_seed=head_seed,
             own=self.own_parameters(model),
             negatives=negatives,
+            drawn_slots=self.users_per_client > 1,
         )
 
     def own_parameters(self, model: nn.Module) -> str | None:
@@ -175,12 +171,7 @@ class FederatedPlan(PrivatePlan, Rounds):
         return True
 
     def assumptions(self) -> list[str]:
-        """A head with a row for every label of the data set rests on a public label space; clients that share an
-        operation on its rounding."""
-        return [*self.of_outputs(), *([_TOGETHER] if self.clients_at_once > 1 else [])]
-
-    def of_outputs(self) -> list[str]:
-        """What the outputs rest on."""
+        """A head with a row for every label of the data set rests on a public label space."""
         if self.loss == "next_token":
             return [
                 "The vocabulary is public, or was released by this run: the model has an output for each of its ids."

@@ -11,7 +11,7 @@ from torch.nn import functional
 from sfumato._check import InputError
 from sfumato.data import to_tensor
 from sfumato.federated.local.batched import BatchedTrainer
-from sfumato.federated.local.heads import HeadLoss, glorot_head, with_means
+from sfumato.federated.local.heads import HeadLoss, Means, glorot_head
 from sfumato.federated.local.one_by_one import ClientTrainer
 from sfumato.federated.local.phases import orders_of_examples
 from sfumato.federated.local.work import ClientData, LocalTraining
@@ -150,11 +150,16 @@ def test_arcface_adds_its_margin_to_the_angle():
 
 
 def test_a_head_of_means_begins_with_the_mean_direction_of_each_class() -> None:
-    embeddings = torch.tensor([[3.0, 0.0], [0.0, 5.0], [0.0, 2.0], [-1.0, 0.0]])
     heads = torch.full((2, 3, 2), 7.0)
-    found = with_means(heads, embeddings, torch.tensor([0, 0, 1, 1]), torch.tensor([1, 1, 0, 2]))
+    means, nan = Means(heads), [float("nan"), 1.0]
+    means.add(
+        torch.tensor([[[3.0, 0.0], [1.0, 1.0]], [[0.0, 2.0], [-1.0, 0.0]]]),
+        torch.tensor([[1, 0], [0, 2]]),
+        torch.tensor([[True, False], [True, True]]),
+    )
+    means.add(torch.tensor([[[0.0, 5.0]], [nan]]), torch.tensor([[1], [0]]), torch.tensor([[True], [False]]))
     kept = [7.0, 7.0]
-    assert found.tolist() == [[kept, [0.5, 0.5], kept], [[0.0, 1.0], kept, [-1.0, 0.0]]]
+    assert means.heads().tolist() == [[kept, [0.5, 0.5], kept], [[0.0, 1.0], kept, [-1.0, 0.0]]]
     assert (heads == 7).all()
 
 

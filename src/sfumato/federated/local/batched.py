@@ -7,16 +7,10 @@ draws other numbers. Memory is two copies of what is trained (and momentum) for 
 tables only the rows that it touches, and the examples of one step; what is of the same size in every step is kept,
 since fresh memory costs as much as the arithmetic.
 
-Where clients rebuild a part of their own, the batch is filled up with clients of nothing to a multiple of 32: a number
-then never comes to lie where an operation on many of them takes another path. So a client's result is the same to the
-last bit whoever shares its batch, if batches have a size and no weight that differs from client to client is in a
-product of matrices: how such a product rounds depends on where it lies in memory, and a client's delta then changes by
-about 1e-7 of itself.
-
-A model that mixes the rows of a batch meets a client's padding, too. So only clients whose batches are padded to one
-width, which follows from their own numbers of examples, share an operation (`alike`): the others there decide nothing
-of what a client's rows are mixed with. And the model computes on a copy of the weights to start from: what it writes
-into them is seen, and never reaches those that are released.
+Who shares an operation and where each stands in it is told by `Places`, so that nobody decides how the numbers of
+another one round: a client's delta is the same to the last bit whoever else is there. A model that mixes the rows of a
+batch meets a client's padding, too, which follows from the client's own number of examples. And the model computes on a
+copy of the weights to start from: what it writes into them is seen, and never reaches those that are released.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,11 +23,11 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
 from sfumato._check import InputError, first_line
-from sfumato.federated.local.heads import glorot_head, with_means
-from sfumato.federated.local.phases import Phase, counts_of_examples
+from sfumato.federated.local.heads import Means, glorot_head
+from sfumato.federated.local.phases import Phase
 from sfumato.federated.local.row_tables import OTHER_ROWS, PartDeltas, RowCopies, row_tables_of
-from sfumato.federated.local.steps import Steps, widths
-from sfumato.federated.local.work import ClientData, LocalTraining, head_generator, pieces
+from sfumato.federated.local.steps import Steps, class_widths
+from sfumato.federated.local.work import ClientData, LocalTraining, head_generator
 from sfumato.per_example.same_values import same_values
 from sfumato.per_example.workspace import Workspace
 from sfumato.training.dropout import seed_dropout
@@ -56,18 +50,10 @@ class BatchedTrainer:
         self._tables = {} if local.momentum else row_tables_of(trained)
         self._space = Workspace()
 
-    def alike(self, clients: ClientData) -> list[np.ndarray]:
-        """Places of the clients who may share an operation, int64 [n] of each group, in their order within it."""
-        sizes, rule = np.diff(clients.offsets), self.local.reconstruction
-        phases = self.local.phases
-        each = np.stack([widths(counts_of_examples(phase, sizes, rule), phase.batch_size) for phase in phases], axis=1)
-        found, group = np.unique(each, axis=0, return_inverse=True)
-        return [np.flatnonzero(group.reshape(-1) == number) for number in range(len(found))]
-
     def deltas(
         self, theta: Tensor, clients: ClientData, seeds: Sequence[int]
     ) -> tuple[Tensor | PartDeltas, Tensor, int]:
-        """Train all clients from `theta`, float [size]; they should be `alike`.
+        """Train all clients from `theta`, float [size], in one operation; see `Places.operations`.
 
         Returns:
             Δ float [clients, size], or its parts where the model has tables of rows, valid until the next call; the
@@ -90,10 +76,12 @@ class BatchedTrainer:
         self, theta: Tensor, clients: ClientData, seeds: Sequence[int], phases: Sequence[Phase]
     ) -> list[Tensor]:
         """Each client's own part after some phases that leave the shared one, [clients, …] for each parameter."""
-        work = self._work(theta, clients, seeds)
+        count = len(clients)
+        filled = np.concatenate([np.arange(count), np.full(-count % _WIDTH, -1)])  # mostly the same in any company
+        work = self._work(theta, clients.of(filled), [*seeds, *[0] * (len(filled) - count)])
         for phase in phases:
             work.run(phase)
-        return [part[: len(clients)] for part in work.own]
+        return [part[:count] for part in work.own]
 
     def outputs(self, theta: Tensor, own: Sequence[Tensor], inputs: Tensor) -> Tensor:
         """What the model gives each client for inputs [clients, n, …]."""
@@ -110,29 +98,16 @@ class BatchedTrainer:
         self.trained.load(theta)
         self.trained.follow(theta)  # nothing refreshes statistics of public inputs within vmap
         seed_dropout(seeds[0], theta.device)
-        count = len(clients)
-        more = -count % _WIDTH if self.local.reconstruction is not None else 0
-        if more:
-            ends = np.full(more, clients.offsets[-1])
-            classes = np.full(more, clients.classes[0])
-            clients = ClientData(
-                clients.inputs,
-                clients.labels,
-                np.concatenate([clients.offsets, ends]),
-                np.concatenate([clients.classes, classes]),
-            )
-        return _Work(self, theta, clients, np.array([*seeds, *[0] * more]), count)
+        return _Work(self, theta, clients, np.array(seeds))
 
 
 class _Work:
     """Some clients on their way from `theta`."""
 
-    def __init__(
-        self, trainer: BatchedTrainer, theta: Tensor, clients: ClientData, seeds: np.ndarray, count: int
-    ) -> None:
+    def __init__(self, trainer: BatchedTrainer, theta: Tensor, clients: ClientData, seeds: np.ndarray) -> None:
         self._local, self._trained, self._space = trainer.local, trainer.trained, trainer._space
         self._fixed, self._tables = trainer._fixed, trainer._tables
-        self._theta, self._clients, self._seeds, self._count = theta, clients, seeds, count
+        self._theta, self._clients, self._seeds = theta, clients, seeds
         self._classes = torch.from_numpy(clients.classes).to(theta.device)
         self._names = list(self._trained.layout.names)
         self._views = self._trained.views(self._trained.vector)  # and never those of theta
@@ -189,15 +164,15 @@ class _Work:
     def deltas(self) -> Tensor | PartDeltas:
         """How far the shared parameters of each client have moved."""
         if self._stack is None:
-            return self._theta.new_zeros(self._count, self._theta.numel())
+            return self._theta.new_zeros(len(self._clients), self._theta.numel())
         if not self._copies:
-            return torch.sub(self._theta, self._stack, out=self._stack)[: self._count]
+            return torch.sub(self._theta, self._stack, out=self._stack)
         dense = iter(self._dense)
         return PartDeltas(
             [
-                self._copies[place].deltas(self._count)
+                self._copies[place].deltas()
                 if place in self._copies
-                else torch.sub(view, (moved := next(dense)), out=moved)[: self._count]
+                else torch.sub(view, (moved := next(dense)), out=moved)
                 for place, view in enumerate(self._views)
             ]
         )
@@ -205,7 +180,7 @@ class _Work:
     def losses(self) -> Tensor:
         """The mean loss of each client's steps."""
         counts = torch.from_numpy(np.maximum(1, self._steps_taken)).to(self._theta.device)
-        return (self._loss_sum / counts)[: self._count]
+        return self._loss_sum / counts
 
     def _copy(self, steps: Steps) -> None:
         """Give each client a copy of the shared parameters, before the first step that trains them."""
@@ -303,28 +278,31 @@ class _Work:
         return momenta
 
     def _heads(self, probe: Tensor, steps: Steps) -> Tensor:
-        """Fresh heads as they begin, padded to the largest number of classes, [clients, classes, d]."""
+        """Fresh heads as they begin, padded to one number of classes, [clients, classes, d]."""
         with torch.no_grad():  # of no record: one operation is all clients', and whatever it leaves they would meet
             dimension = self._trained.model(torch.zeros_like(probe)).shape[1]
-        heads = torch.zeros(len(self._clients), int(self._clients.classes.max()), dimension)
+        heads = torch.zeros(len(self._clients), int(class_widths(self._clients.classes).max()), dimension)
         for head, classes, seed in zip(heads, self._clients.classes.tolist(), self._seeds.tolist(), strict=True):
             head[:classes] = glorot_head(classes, dimension, head_generator(seed))
         heads = heads.to(probe.device)
         if self._local.head_start == "glorot":
             return heads
-        rows = np.unique(steps.rows[steps.present])
         values = {**self._fixed, **dict(zip(self._names, self._views, strict=True))}
 
         def embedding(row: Tensor) -> Tensor:
             return functional_call(self._trained.model, values, (row[None],))[0]
 
-        # Row by row: they are of several clients, and a model that mixes the rows of a batch would mix these.
-        each = vmap(embedding, randomness="different")
+        # Row by row: they are of several clients, and a model that mixes the rows of a batch would mix these. And in
+        # the batches of the steps: how these round follows from what is a client's own.
+        each, means = vmap(embedding, randomness="different"), Means(heads)
         with _one_by_one_told(), torch.no_grad():
-            embeddings = torch.cat([each(self._clients.take(part)[0].to(probe.device)) for part in pieces(rows)])
-        owner = np.searchsorted(self._clients.offsets, rows, side="right") - 1
-        labels = torch.from_numpy(self._clients.labels[rows])
-        return with_means(heads, embeddings, torch.from_numpy(owner).to(probe.device), labels.to(probe.device))
+            for step in range(len(steps)):
+                if not (first := steps.first(step)).any():
+                    continue
+                inputs, labels, _ = steps.batch(step)
+                found = each(inputs.flatten(0, 1).to(probe.device))
+                means.add(found.unflatten(0, labels.shape), labels, first)
+        return means.heads()
 
 
 @contextmanager

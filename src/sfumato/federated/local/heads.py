@@ -80,7 +80,7 @@ def glorot_head(classes: int, dimension: int, generator: torch.Generator) -> Ten
     return torch.nn.init.xavier_uniform_(torch.empty(classes, dimension), generator=generator)
 
 
-def with_means(heads: Tensor, embeddings: Tensor, owner: Tensor, labels: Tensor) -> Tensor:
+class Means:
     """Heads whose rows begin as the mean direction of their class; a class without an example keeps its row.
 
     From such a start the first step pulls an example to its class and away from the others. From random rows it pulls
@@ -88,12 +88,28 @@ def with_means(heads: Tensor, embeddings: Tensor, owner: Tensor, labels: Tensor)
 
     Args:
         heads: float [clients, classes, d]; not changed.
-        embeddings: of the clients' examples, float [n, d].
-        owner: int64 [n], whose each is.
-        labels: int64 [n], its class.
     """
-    place = owner * heads.shape[1] + labels
-    flat = heads.flatten(0, 1)
-    sums = torch.zeros_like(flat).index_add_(0, place, functional.normalize(embeddings, dim=1))
-    counts = torch.bincount(place, minlength=len(flat)).to(flat.dtype)[:, None]
-    return torch.where(counts > 0, sums / counts.clamp(min=1), flat).view_as(heads)
+
+    def __init__(self, heads: Tensor) -> None:
+        self._heads = heads
+        self._sums = torch.zeros_like(heads)
+        self._counts = torch.zeros_like(heads[:, :, :1])
+
+    def add(self, embeddings: Tensor, labels: Tensor, taken: Tensor) -> None:
+        """Take some examples of every client into account.
+
+        Args:
+            embeddings: float [clients, n, d].
+            labels: int64 [clients, n], the class of each.
+            taken: bool [clients, n]; what is not counts as none.
+        """
+        device = self._heads.device
+        taken = taken.to(device)[:, :, None]
+        directions = torch.where(taken, functional.normalize(embeddings, dim=2), 0.0)
+        place = labels.to(device)[:, :, None]
+        self._sums.scatter_add_(1, place.expand_as(directions), directions)
+        self._counts.scatter_add_(1, place, taken.to(self._counts.dtype))
+
+    def heads(self) -> Tensor:
+        """The heads, [clients, classes, d]."""
+        return torch.where(self._counts > 0, self._sums / self._counts.clamp(min=1), self._heads)

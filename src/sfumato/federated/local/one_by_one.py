@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sfumato.federated.local.heads import glorot_head, with_means
+from sfumato.federated.local.heads import Means, glorot_head
 from sfumato.federated.local.phases import Phase, orders_of_examples
 from sfumato.federated.local.work import ClientData, LocalTraining, head_generator, pieces
 from sfumato.training.dropout import seed_dropout
@@ -81,14 +81,13 @@ class ClientTrainer:
         """A fresh head as it begins, before any step."""
         if self.local.head_start == "glorot":
             return head
-        embeddings, labels = [], []
+        means = Means(head[None])
         with torch.no_grad():
             for rows in pieces(np.unique(order)):
-                inputs, held = client.take(rows)
-                embeddings.append(self.trained.model(inputs.to(head.device)))
-                labels.append(held.to(head.device))
-        numbers = torch.cat(labels)
-        return with_means(head[None], torch.cat(embeddings), torch.zeros_like(numbers), numbers)[0]
+                inputs, labels = client.take(rows)
+                found = self.trained.model(inputs.to(head.device))
+                means.add(found[None], labels[None], torch.ones(1, len(rows), dtype=torch.bool))
+        return means.heads()[0]
 
     def _optimizer(self, phase: Phase, head: nn.Parameter | None, device: torch.device) -> torch.optim.Optimizer:
         """SGD on what the phase trains."""

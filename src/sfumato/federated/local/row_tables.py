@@ -105,10 +105,10 @@ class RowCopies:
         """Move a batch's rows by their gradients [clients, n, …]."""
         self.rows.scatter_add_(1, self._spread(slots), gradients.mul_(-rate))
 
-    def deltas(self, count: int) -> "RowDeltas":
-        """How far the rows of the first clients have moved."""
-        ids = torch.from_numpy(self._ids[:count]).to(self.rows.device)
-        return RowDeltas(ids, self._table[ids] - self.rows[:count])
+    def deltas(self) -> "RowDeltas":
+        """How far the rows have moved."""
+        ids = torch.from_numpy(self._ids).to(self.rows.device)
+        return RowDeltas(ids, self._table[ids] - self.rows)
 
     def _spread(self, slots: Tensor) -> Tensor:
         trailing = self.rows.shape[2:]
@@ -141,6 +141,10 @@ class PartDeltas:
     def __len__(self) -> int:
         return len(self._values(0))
 
+    def of(self, clients: slice | Tensor) -> "PartDeltas":
+        """Those of some clients."""
+        return PartDeltas([_of(part, clients) for part in self.parts])
+
     def _values(self, place: int) -> Tensor:
         part = self.parts[place]
         return part.values if isinstance(part, RowDeltas) else part
@@ -159,13 +163,26 @@ class PartDeltas:
 
     def add_to(self, share: ClippedSum) -> None:
         """Weight each client's delta and add it to a running sum, as `ClippedSum.add_rows` does."""
-        each = torch.stack([row_norms(self._values(place).flatten(1)) for place in range(len(self.parts))])
+        each = torch.stack([_norms(part) for part in self.parts])
         norms = torch.stack([torch.linalg.vector_norm(each[group], dim=0) for group in share.groups])
         weights, totals = share.weigh(norms), share.parts()
         usable = weights[0] > 0  # zero times NaN would be NaN
         for group, weight in zip(share.groups, weights, strict=True):
             for place in group:
                 _add(totals[place], self.parts[place], usable, weight[usable])
+
+
+def _norms(part: Tensor | RowDeltas) -> Tensor:
+    """Of each client's part; how many rows others have touched is added to none of them."""
+    if not isinstance(part, RowDeltas):
+        return row_norms(part.flatten(1))
+    return torch.linalg.vector_norm(row_norms(part.values.flatten(0, 1).flatten(1)).view(part.ids.shape), dim=1)
+
+
+def _of(part: Tensor | RowDeltas, clients: slice | Tensor) -> Tensor | RowDeltas:
+    if isinstance(part, RowDeltas):
+        return RowDeltas(part.ids[clients], part.values[clients])
+    return part[clients]
 
 
 def _add(total: Tensor, part: Tensor | RowDeltas, usable: Tensor, weight: Tensor) -> None:

@@ -138,13 +138,15 @@ class ClientData:
         return len(self.classes)
 
     def of(self, clients: np.ndarray) -> "ClientData":
-        """Some of the clients, by their places, in the order asked for."""
+        """Some of the clients, by their places, in the order asked for; -1 is a client without examples."""
         if np.array_equal(clients, np.arange(len(self))):
             return self
-        sizes = np.diff(self.offsets)[clients]
+        there = clients >= 0
+        sizes = np.where(there, np.diff(self.offsets)[clients], 0)
         ends = np.cumsum(sizes)
         rows = np.arange(int(sizes.sum())) + np.repeat(self.offsets[:-1][clients] - (ends - sizes), sizes)
-        return ClientData(self.inputs[rows], self.labels[rows], np.concatenate([[0], ends]), self.classes[clients])
+        classes = np.where(there, self.classes[clients], self.classes[clients[there][:1]])
+        return ClientData(self.inputs[rows], self.labels[rows], np.concatenate([[0], ends]), classes)
 
     def take(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
         """Inputs as a tensor and labels of the examples at these rows."""
