@@ -1,6 +1,7 @@
 """Clients that are trained in one batched operation do not see each other, or are refused there."""
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,8 +56,6 @@ COUPLED = {
 @pytest.mark.parametrize("over", COUPLED)
 @pytest.mark.parametrize("plan", [PLAN, FedEmb(rounds=2, clients_per_round=2, users_per_client=2, noise_multiplier=1)])
 def test_what_mixes_the_examples_of_a_client_trains_one_by_one_only(over, plan):
-    from dataclasses import replace
-
     plan.contribution(Over(COUPLED[over]), users(), "cpu", 0)
     with pytest.raises(InputError, match="use clients_at_once=1"):
         replace(plan, clients_at_once=3).contribution(Over(COUPLED[over]), users(), "cpu", 0)
@@ -64,15 +63,11 @@ def test_what_mixes_the_examples_of_a_client_trains_one_by_one_only(over, plan):
 
 @pytest.mark.parametrize("layers", [[nn.LayerNorm(8)], [nn.Dropout(0.5)], [nn.Unflatten(1, (2, 4)), nn.Flatten()]])
 def test_what_treats_each_example_alone_is_accepted(layers):
-    from dataclasses import replace
-
     replace(PLAN, clients_at_once=3).contribution(Over(nn.Sequential(*layers)), users(), "cpu", 0)
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
 def test_a_model_of_half_precision_is_accepted(kind):
-    from dataclasses import replace
-
     model = Over(nn.Identity()).to(kind)
     model.register_forward_pre_hook(lambda _, given: given[0].to(kind))
     model.register_forward_hook(lambda _, given, found: found.float())
@@ -80,11 +75,20 @@ def test_a_model_of_half_precision_is_accepted(kind):
     replace(plan, clients_at_once=3).contribution(model, users(), "cpu", 0)
 
 
+@pytest.mark.parametrize("learning_rate", [0.1, 5.0])
+def test_records_at_which_training_diverges_are_no_reason_to_refuse(learning_rate):
+    """What rounding is enlarged to there says nothing of a model that treats each example alone."""
+    inputs = (1e20 * np.random.default_rng(0).normal(size=(240, FEATURES))).astype(np.float32)
+    records = data.from_arrays(inputs, np.arange(240) % CLASSES, np.repeat(np.arange(12), 20))
+    plan = replace(PLAN, clients_at_once=3, learning_rate=learning_rate)
+    plan.contribution(nn.Sequential(nn.Linear(FEATURES, 8), nn.ReLU(), nn.Linear(8, CLASSES)), records, "cpu", 0)
+    with pytest.raises(InputError, match="use clients_at_once=1"):
+        plan.contribution(Over(COUPLED["statistics"]), records, "cpu", 0)
+
+
 @pytest.mark.parametrize("wild", [np.nan, np.inf, 1e30])
 def test_a_client_that_is_not_finite_takes_nobody_with_it(wild):
     """Padding is the client's own: zero times another one's NaN would be NaN."""
-    from dataclasses import replace
-
     contribution = replace(PLAN, clients_at_once=6).contribution(Over(nn.Identity()), users(), "cpu", 0)
 
     def total(units: np.ndarray, records: data.UserDataset):

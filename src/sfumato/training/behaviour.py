@@ -74,6 +74,14 @@ def made_up(like: Tensor, seed: int = 0) -> Tensor:
     return (places % 3 != 2).to(like) if like.dim() > 1 else torch.ones_like(like)
 
 
+def made_up_rows(like: np.ndarray, count: int, seed: int = 0) -> np.ndarray:
+    """As `made_up`, so many rows in the form in which inputs are stored: pictures are of bytes."""
+    shape = (count, *like.shape[1:])
+    if like.dtype == np.uint8 and like.ndim == 4:
+        return np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+    return made_up(torch.from_numpy(np.zeros(shape, like.dtype)), seed).numpy()
+
+
 def made_up_targets(like: Tensor) -> Tensor:
     """Targets of the shape and type of others, of which no value is read: of both signs and of very different sizes."""
     sizes = torch.tensor([1.0, -1.0, 100.0, -100.0]).repeat(len(like))[: len(like)]

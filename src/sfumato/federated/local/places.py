@@ -40,7 +40,7 @@ from sfumato.federated.local.phases import counts_of_examples
 from sfumato.federated.local.row_tables import PartDeltas, RowDeltas
 from sfumato.federated.local.steps import class_widths, widths
 from sfumato.federated.local.work import ClientData, LocalTraining
-from sfumato.training.behaviour import made_up, made_up_weights
+from sfumato.training.behaviour import made_up_rows, made_up_weights
 from sfumato.training.dropout import without_dropout
 
 _NOWHERE = -1
@@ -188,7 +188,7 @@ def _made_up(shape: Shape, width: int, like: ClientData, local: LocalTraining) -
     count = int(sizes[(_padded(local, sizes) == shape[:-1]).all(axis=1)][0])  # the smallest: nobody's own
     numbers = np.arange(1, shape[-1] + 1)
     classes = int(numbers[class_widths(numbers) == shape[-1]][0])
-    inputs = _values(like.inputs, count)
+    inputs = made_up_rows(like.inputs, count)
     if isinstance(local.loss, OutputLoss):
         labels = local.loss.labels_like(torch.from_numpy(inputs)).numpy().astype(like.labels.dtype)
     else:
@@ -199,14 +199,6 @@ def _made_up(shape: Shape, width: int, like: ClientData, local: LocalTraining) -
         np.arange(width + 1) * count,
         np.full(width, classes),
     )
-
-
-def _values(like: np.ndarray, count: int) -> np.ndarray:
-    """Made-up inputs as they are stored, [count, …]."""
-    shape = (count, *like.shape[1:])
-    if like.dtype == np.uint8 and like.ndim == 4:
-        return np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    return made_up(torch.from_numpy(np.zeros(shape, like.dtype))).numpy()
 
 
 def _digests(deltas: Tensor | PartDeltas, width: int) -> Iterator[bytes]:
