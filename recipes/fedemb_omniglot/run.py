@@ -39,7 +39,6 @@ ALONE = FedEmb(
     learning_rate=0.05,
     server_learning_rate=10.0,
     noise_multiplier=0,
-    clients_at_once=16,
     **COSINES,
 )
 # A shared head learns fastest here from more, smaller clients and from cosines; see docs/explanation/lab-notes.md.

@@ -81,7 +81,7 @@ RECIPE = Recipe(
         batch_size=32,
         learning_rate=0.3,
         momentum=0.0,
-        clients_at_once=25,
+        clients_at_once=32,
         server_momentum=0.9,
         clip_norm=0.3,
     ),

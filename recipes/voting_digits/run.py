@@ -110,7 +110,6 @@ AVERAGE = FedAvg(
     batch_size=32,
     learning_rate=0.3,
     momentum=0.0,
-    clients_at_once=25,
     server_momentum=0.9,
     server_learning_rate=1.0,
     clip_norm=0.25,
