@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from rows import Row, shown
+from rows import Row, seconds, shown
 from torch import nn
 
 from sfumato import models
@@ -79,18 +77,6 @@ def rounds(
         contribution.clipped_sum(contribution.trained.initial, cohort, 0, plan.bound, 1.0, source, None)
 
     return one
-
-
-def seconds(jobs: dict[str, Callable[[], None]], turns: int) -> dict[str, float]:
-    """The median of each, after one turn that is not counted."""
-    found: dict[str, list[float]] = {name: [] for name in jobs}
-    for turn in range(turns + 1):
-        for name, job in jobs.items():
-            start = time.perf_counter()
-            job()
-            if turn:
-                found[name].append(time.perf_counter() - start)
-    return {name: statistics.median(times) for name, times in found.items()}
 
 
 def main() -> None:

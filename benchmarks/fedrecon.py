@@ -16,16 +16,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
-from rows import Row, shown
+from rows import Row, seconds, shown
 from torch import Tensor, nn
 
 from sfumato._random import RandomSource
@@ -133,18 +131,6 @@ def serving(data: UserDataset, at_once: int) -> Callable[[], None]:
             _ = part @ weight.T
 
     return one
-
-
-def seconds(jobs: dict[str, Callable[[], None]], turns: int) -> dict[str, float]:
-    """Median time of each, in turns."""
-    found: dict[str, list[float]] = {name: [] for name in jobs}
-    for turn in range(turns + 1):
-        for name, job in jobs.items():
-            start = time.perf_counter()
-            job()
-            if turn:  # the first one warms up
-                found[name].append(time.perf_counter() - start)
-    return {name: statistics.median(each) for name, each in found.items()}
 
 
 def peak(users: int, at_once: int) -> float:
