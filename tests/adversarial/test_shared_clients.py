@@ -66,8 +66,8 @@ def test_what_treats_each_example_alone_is_accepted(layers):
     replace(PLAN, clients_at_once=3).contribution(Over(nn.Sequential(*layers)), users(), "cpu", 0)
 
 
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
-def test_a_model_of_half_precision_is_accepted(kind):
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_model_of_half_or_double_precision_is_accepted(kind):
     model = Over(nn.Identity()).to(kind)
     model.register_forward_pre_hook(lambda _, given: given[0].to(kind))
     model.register_forward_hook(lambda _, given, found: found.float())

@@ -123,7 +123,8 @@ class Apart:
         if row_tables_of(trainer.trained) and not all(map(_close, one_by_one, alone)):
             return None
         # other kernels round in another way; a model of half precision by so much that nothing shows
-        loose = _OTHER_KERNELS * torch.finfo(trainer.trained.vector.dtype).eps / torch.finfo(torch.float32).eps
+        eps = torch.finfo(trainer.trained.vector.dtype).eps / torch.finfo(torch.float32).eps
+        loose = _OTHER_KERNELS * max(1.0, eps)  # heads are in single precision beside a network in double
         return all(
             _close(found[index], alone[index], share)
             for found, share in ((one_by_one, loose), *((each, _ROUND_OFF) for each in together))
