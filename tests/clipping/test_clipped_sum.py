@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sfumato._check import InputError
 from sfumato.clipping import AutomaticClipNorm, ClippedSum, ConstantClipNorm, Layout, NormBound, PerLayerClipNorm
+from sfumato.clipping.clipped_sum import row_norms
 from sfumato.clipping.norm_bound import ROUND_DOWN
 
 
@@ -205,3 +206,20 @@ def test_more_rows_than_fit_into_the_cache_are_one_sum():
 def test_shares_for_another_number_of_layers_are_refused_before_anything_is_added():
     with pytest.raises(InputError, match="layer_shares has 3 numbers but the model trains 2 layers"):
         ClippedSum(PerLayerClipNorm(clip_norm=1.0, shares=(1.0, 1.0, 1.0)), 1.0, LAYERS)
+
+
+@pytest.mark.parametrize("strange", [0.0, 1e-20, 1e16, math.nan, math.inf])
+def test_no_contribution_decides_how_the_norm_of_another_one_rounds(strange):
+    """Else it moves the count of those below the clip norm, which adaptive clipping releases, by more than its own."""
+    row = torch.randn(157, generator=torch.Generator().manual_seed(0))
+    alike, other = row.expand(255, -1), torch.full((1, 157), strange)
+    expected = row_norms(alike)
+    assert torch.equal(row_norms(torch.cat([alike, other]))[:255], expected)
+    single, double = float(expected[0]), float(torch.linalg.vector_norm(row.double()))
+    assert single != double
+    counts = []
+    for rows in (alike, torch.cat([alike, other])):
+        share = flat_sum(157, clip_norm=(single + double) / 2)
+        share.add_rows(rows)
+        counts.append(share.tally["below"])
+    assert abs(counts[1] - counts[0]) <= 1

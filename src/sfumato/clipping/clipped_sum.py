@@ -159,6 +159,7 @@ def row_norms(rows: Tensor) -> Tensor:
     if whole < rows.shape[1]:
         parts.append(torch.linalg.vector_norm(rows[:, whole:], dim=1).double())
     found = torch.linalg.vector_norm(torch.stack(parts), dim=0) if parts else rows.new_zeros(len(rows)).double()
-    if ((found > _LEAST) & (found < _MOST)).all():
-        return found
-    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    again = ~((found > _LEAST) & (found < _MOST))  # row by row: nobody decides how the norm of another one rounds
+    if again.any():
+        found[again] = torch.linalg.vector_norm(rows[again], dim=1, dtype=torch.float64)
+    return found
