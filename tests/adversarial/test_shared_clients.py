@@ -61,9 +61,28 @@ def test_what_mixes_the_examples_of_a_client_trains_one_by_one_only(over, plan):
         replace(plan, clients_at_once=3).contribution(Over(COUPLED[over]), users(), "cpu", 0)
 
 
-@pytest.mark.parametrize("layers", [[nn.LayerNorm(8)], [nn.Dropout(0.5)], [nn.Unflatten(1, (2, 4)), nn.Flatten()]])
+@pytest.mark.parametrize("layers", [[nn.LayerNorm(8)], [nn.Dropout(0.0)], [nn.Unflatten(1, (2, 4)), nn.Flatten()]])
 def test_what_treats_each_example_alone_is_accepted(layers):
     replace(PLAN, clients_at_once=3).contribution(Over(nn.Sequential(*layers)), users(), "cpu", 0)
+
+
+@pytest.mark.parametrize("at_once", [2, 32])
+@pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.AlphaDropout(0.2), nn.FeatureAlphaDropout(0.2)])
+def test_what_draws_random_numbers_trains_one_by_one_only(layer, at_once):
+    """Who stands first would seed the draws of all: one person moved the sum by 4 C."""
+    plan = replace(PLAN, clients_at_once=at_once)
+    replace(plan, clients_at_once=1).contribution(Over(layer), users(), "cpu", 0)
+    with pytest.raises(InputError, match=r"draws random numbers .* use clients_at_once=1"):
+        plan.contribution(Over(layer), users(), "cpu", 0)
+
+
+def test_draws_that_begin_later_stop_the_round():
+    contribution = replace(PLAN, clients_at_once=2).contribution(Over(nn.Identity()), users(), "cpu", 0)
+    for trainer in contribution._trainers:
+        trainer.trained.model.over = nn.Dropout(0.5)
+    source, theta = RandomSource.from_seed(0), contribution.trained.initial
+    with pytest.raises(InputError, match="draws random numbers"):
+        contribution.clipped_sum(theta, Cohort.of_single_units(np.arange(4)), 0, PLAN.bound, 1.0, source, None)
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])

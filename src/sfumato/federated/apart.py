@@ -31,7 +31,6 @@ from sfumato.federated.local.work import ClientData, LocalTraining, gather
 from sfumato.per_example.full_precision import full_precision
 from sfumato.sampling import Cohort
 from sfumato.training.behaviour import made_up_rows
-from sfumato.training.dropout import without_dropout
 
 _ROUND_OFF = 1e-4  # of the length of a delta
 _OTHER_KERNELS = 1e-2  # of it, one by one beside batched, in single precision
@@ -92,13 +91,12 @@ class Apart:
     def refuse_shared_batch(self) -> None:
         """Refuse a model whose delta for a client changes with its padding or its company in one batched operation.
 
-        Dropout is off, as it meets other draws in company; what else draws cannot be compared, and is refused.
+        A model that draws random numbers never comes here: no operation of several clients takes it.
 
         Raises:
             InputError: with what to do.
         """
         trainer = self._trainer(self._local)
-        without_dropout(trainer.trained.model)
         single, everybody = ClientTrainer(self._local, trainer.trained), list(range(len(self._clients)))
         alike = self._alike(trainer, single, self._records)
         if alike is None:

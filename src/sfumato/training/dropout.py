@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
 
 def seed_dropout(seed: int, device: torch.device) -> None:
@@ -10,15 +9,6 @@ def seed_dropout(seed: int, device: torch.device) -> None:
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
-
-
-def without_dropout(model: nn.Module) -> None:
-    """Switch dropout off, wherever it is."""
-    for part in model.modules():
-        if isinstance(part, _DropoutNd):
-            part.eval()
-        elif isinstance(part, nn.RNNBase | nn.MultiheadAttention):
-            part.dropout = 0.0
 
 
 def draws(model: nn.Module, *inputs: Tensor) -> bool:

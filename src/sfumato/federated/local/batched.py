@@ -2,8 +2,9 @@
 
 For models so small that a step is mostly overhead. The arithmetic is that of `ClientTrainer`, client by client: the
 same order of examples, the same fresh heads, the same number of steps; short batches are padded and the padding has
-weight zero, a client that has finished keeps its parameters. Results agree to float rounding, except that dropout
-draws other numbers. Memory is two copies of what is trained (and momentum) for each client of the batch, of large
+weight zero, a client that has finished keeps its parameters. Results agree to float rounding. A model that draws random
+numbers (dropout) is refused: all in an operation would draw from one generator, and who is there decide who gets what.
+Memory is two copies of what is trained (and momentum) for each client of the batch, of large
 tables only the rows that it touches, and the examples of one step; what is of the same size in every step is kept,
 since fresh memory costs as much as the arithmetic.
 
@@ -30,7 +31,6 @@ from sfumato.federated.local.steps import Steps, class_widths
 from sfumato.federated.local.work import ClientData, LocalTraining, head_generator
 from sfumato.per_example.same_values import same_values
 from sfumato.per_example.workspace import Workspace
-from sfumato.training.dropout import seed_dropout
 from sfumato.training.trainable import Trainable
 
 _WIDTH = 32
@@ -97,7 +97,6 @@ class BatchedTrainer:
     def _work(self, theta: Tensor, clients: ClientData, seeds: Sequence[int]) -> "_Work":
         self.trained.load(theta)
         self.trained.follow(theta)  # nothing refreshes statistics of public inputs within vmap
-        seed_dropout(seeds[0], theta.device)
         return _Work(self, theta, clients, np.array(seeds))
 
 
@@ -219,7 +218,7 @@ class _Work:
         return vmap(
             grad_and_value(self._loss, argnums=tuple(wanted)),
             in_dims=(0, shared, 0, 0, 0, 0, 0),
-            randomness="different",
+            randomness="error",
         )
 
     def _loss(
@@ -294,7 +293,7 @@ class _Work:
 
         # Row by row: they are of several clients, and a model that mixes the rows of a batch would mix these. And in
         # the batches of the steps: how these round follows from what is a client's own.
-        each, means = vmap(embedding, randomness="different"), Means(heads)
+        each, means = vmap(embedding, randomness="error"), Means(heads)
         with _one_by_one_told(), torch.no_grad():
             for step in range(len(steps)):
                 if not (first := steps.first(step)).any():
@@ -311,6 +310,11 @@ def _one_by_one_told() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
+        if "randomness" in str(error):
+            raise InputError(
+                "the model draws random numbers (dropout), and clients that train in one operation would share the "
+                "draws, so that one decides what another one gets; use clients_at_once=1"
+            ) from error
         if "vmap" not in str(error) and "grad (vjp" not in str(error):
             raise
         raise InputError(

@@ -41,7 +41,6 @@ from sfumato.federated.local.row_tables import PartDeltas, RowDeltas
 from sfumato.federated.local.steps import class_widths, widths
 from sfumato.federated.local.work import ClientData, LocalTraining
 from sfumato.training.behaviour import made_up_rows, made_up_weights
-from sfumato.training.dropout import without_dropout
 
 _NOWHERE = -1
 _UNIT = 32
@@ -57,7 +56,7 @@ class Places:
 
     Args:
         wanted: of an operation at its full width, >= 2; from 32 on (64 in half precision) the next multiple of that.
-        trainer: on a copy of the model that nobody else uses; dropout is switched off in it.
+        trainer: on a copy of the model that nobody else uses.
 
     Attributes:
         most: of an operation at its full width.
@@ -68,7 +67,6 @@ class Places:
         self._unit, self._period = _BYTES // size, _LINE // size
         self.most = wanted if wanted < self._unit else -(-wanted // self._unit) * self._unit
         self._trainer = trainer
-        without_dropout(trainer.trained.model)
         self._kinds: dict[tuple[Shape, int], np.ndarray] = {}
         self._numbers: dict[tuple[Shape, int, bytes], int] = {}
         self._lock = Lock()
