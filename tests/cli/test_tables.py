@@ -164,6 +164,32 @@ def test_pictures_that_cannot_be_read_are_one_line_or_skipped_and_counted(sfumat
         assert "line 11 (is missing (null))" in shown.out
 
 
+def test_pictures_without_an_embedding_are_told(sfumato, faces: Path, finished: Path, tmp_path: Path):
+    rows = pd.read_csv(faces)
+    rows.loc[5, "file"] = "gone.png"
+    pd.concat([rows, rows.iloc[[2]]]).to_csv(faces, index=False)
+    words = ("embed", finished, faces, "--user", "person", "--input", "file", "--on-error", "skip")
+    shown = sfumato(*words, "--out", tmp_path / "e.parquet")
+    assert shown.code == 0, shown.err
+    assert "64 embeddings of 16 users" in shown.out
+    assert "skipped 1 file: line 7 (" in shown.err
+    assert "1 row names a file that a row before names" in shown.err
+
+
+def test_tabs_in_a_file_that_is_named_otherwise_are_told(sfumato, faces: Path, tmp_path: Path):
+    faces.write_text(faces.read_text().replace(",", "\t"))
+    line = sfumato("data", "pack", faces, tmp_path / "store", "--user", "person", "--input", "file").line
+    assert "divided by '\\t'? Write them with commas, or with tabs into a file named .tsv" in line
+
+
+@pytest.mark.parametrize("name", ["none.csv", "none.parquet"])
+def test_a_table_that_is_not_there_is_said_so(sfumato, small, finished: Path, tmp_path: Path, name: str):
+    table = tmp_path / name
+    words = ("--user", "person", "--input", "file")
+    for command in (("fedemb", "--data", table, *small, *PRIVATE), ("embed", finished, table)):
+        assert sfumato(*command, *words, "--out", tmp_path / "out").line.startswith(f"there is nothing at {table}; ")
+
+
 def test_a_picture_of_two_people_is_refused(sfumato, small, faces: Path, tmp_path: Path):
     rows = pd.read_csv(faces)
     rows.loc[5, "file"] = "p00/1.png"

@@ -234,6 +234,11 @@ def _fit(
             raise
         notify(stopped_in_cache(run.prefix_cache, options.model, plan.seed, resume=run.resume))
         return 130
+    except BrokenPipeError:
+        raise InputError(
+            f"whoever read what is told here is gone; go on with: sfumato {plan.name} --resume {out}, and let the "
+            "output go to a file or to a program that reads all of it"
+        ) from None
     except (OSError, SafetensorError) as error:
         raise InputError(
             f"{out} cannot be written: {getattr(error, 'strerror', None) or error}; what was saved before is whole: "

@@ -106,6 +106,8 @@ def load(
     if is_tars(place) or (is_table_file(place) and place.is_file()):
         columns = {"input": input, "label": label}
         return _table(place, size, channels, on_error, labels, progress, user=user, **columns, folder=folder)
+    if is_table_file(place) and not place.exists():
+        raise InputError(f"there is nothing at {path}; give {UNDERSTOOD}")
     for name, value in (("user", user), ("input", input), ("label", label)):
         if value is not None:
             raise InputError(

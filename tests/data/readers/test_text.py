@@ -80,7 +80,8 @@ def test_memory_does_not_grow_with_the_texts_of_a_store(tmp_path: Path) -> None:
         ("1,words\n", {"label_values": []}, "list the classes"),
         ("1,words\n", {"label_values": [1, "1"]}, "declared twice"),
         ("1,words\n", {"delimiter": ";;"}, "delimiter must be one character"),
-        ("1,w\xe4rds\n".encode("latin-1"), {}, "is not UTF-8"),
+        ("1,w\xe4rds\n".encode("latin-1"), {}, "is not UTF-8 at line 1"),
+        (("1,words\n" * 6 + "1,w\xe4rds\n").encode("latin-1"), {}, "is not UTF-8 at line 7"),
     ],
 )
 def test_bad_texts_are_refused_in_one_line(tmp_path: Path, content, options, message: str) -> None:

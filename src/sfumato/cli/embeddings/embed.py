@@ -14,7 +14,7 @@ import pyarrow as pa
 import tyro
 from torch import nn
 
-from sfumato.cli.console import bar, say, say_json
+from sfumato.cli.console import bar, notify, say, say_json
 from sfumato.cli.embeddings.made_by import made_by_run
 from sfumato.cli.options.backbones import check_device, rebuild
 from sfumato.cli.options.users import ReadingOptions
@@ -61,6 +61,8 @@ def embed(argv: Sequence[str]) -> int:
     height, width, channels = made.input_shape
     records = options.load(options.data, (height, width), channels)
     count = records.num_examples
+    for note in records.notes:  # what was left out is no embedding
+        notify(note)
     with bar("embedding") as progress:
         tables = _tables(model, records, options, progress)
         write_tables(options.out, (each.replace_schema_metadata(made.metadata()) for each in tables), private=True)

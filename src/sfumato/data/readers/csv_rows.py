@@ -85,14 +85,21 @@ def read_rows(path: Path | str, delimiter: str | None = None, *, keep_blanks: bo
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 behind line {at} ({error.reason}); convert it to UTF-8") from None
+        line = _not_utf8(path) or at + 1  # it is decoded in blocks of many lines
+        raise InputError(f"{path} is not UTF-8 at line {line} ({error.reason}); convert it to UTF-8") from None
     except csv.Error as error:
         raise InputError(f"{path} line {at + 1} cannot be read as CSV: {error}") from None
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
 
 
-def _opened(path: Path) -> TextIO:
+def _opened(path: Path, errors: str = "strict") -> TextIO:
     if path.suffix == ".gz":
-        return io.TextIOWrapper(gzip.open(path), encoding="utf-8-sig", newline="")
-    return open(path, encoding="utf-8-sig", newline="")
+        return io.TextIOWrapper(gzip.open(path), encoding="utf-8-sig", newline="", errors=errors)
+    return open(path, encoding="utf-8-sig", newline="", errors=errors)
+
+
+def _not_utf8(path: Path) -> int | None:
+    """The first line that is not UTF-8, from 1."""
+    with _opened(path, errors="surrogateescape") as file:
+        return next((at for at, line in enumerate(file, 1) if any("\udc80" <= mark <= "\udcff" for mark in line)), None)

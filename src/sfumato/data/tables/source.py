@@ -78,10 +78,10 @@ def refuse_absent(told: str, names: Sequence[str], role: str, column: str) -> No
         return
     if column in names:
         raise InputError(f"{told} has the column {column!r} twice; rename one")
-    if len(names) == 1 and (mark := next((mark for mark in ";|" if mark in names[0]), None)):
+    if len(names) == 1 and (mark := next((mark for mark in ";|\t" if mark in names[0]), None)):
         raise InputError(
-            f"{told} has one column, {names[0]!r:.200}: are its columns divided by {mark!r}? Write them with commas "
-            "or tabs"
+            f"{told} has one column, {names[0]!r:.200}: are its columns divided by {mark!r}? Write them with commas, "
+            "or with tabs into a file named .tsv"
         )
     raise InputError(
         f"{told} has no column {column!r} for {role}={column!r}{guess(column, names)}; it has {listed(names)}"
