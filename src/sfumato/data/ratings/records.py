@@ -141,7 +141,7 @@ def _read(place: Place, layout: Layout, columns: Sequence[str]) -> Iterator[dict
                 file.readline()
             reader = pyarrow.csv.open_csv(
                 file,
-                pyarrow.csv.ReadOptions(column_names=names, block_size=_BYTES),
+                pyarrow.csv.ReadOptions(use_threads=False, column_names=names, block_size=_BYTES),  # threads lose lines
                 pyarrow.csv.ParseOptions(
                     delimiter=layout.delimiter,
                     quote_char='"' if layout.quoted else False,

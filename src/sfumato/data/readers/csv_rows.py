@@ -100,6 +100,12 @@ def _opened(path: Path, errors: str = "strict") -> TextIO:
 
 
 def _not_utf8(path: Path) -> int | None:
-    """The first line that is not UTF-8, from 1."""
-    with _opened(path, errors="surrogateescape") as file:
-        return next((at for at, line in enumerate(file, 1) if any("\udc80" <= mark <= "\udcff" for mark in line)), None)
+    """The first line that is not UTF-8, from 1; None if the file is damaged besides."""
+    try:
+        with _opened(path, errors="surrogateescape") as file:
+            for at, line in enumerate(file, 1):
+                if any("\udc80" <= mark <= "\udcff" for mark in line):
+                    return at
+    except (OSError, EOFError, zlib.error):
+        pass
+    return None
