@@ -8,7 +8,7 @@ import pytest
 
 from contract import toy
 from contract.battery import ledger_of, published
-from contract.specimens import CORRELATED, NAMES, SPECIMENS, fit, network, vectors
+from contract.specimens import CORRELATED, NAMES, SPECIMENS, UNITS, fit, network, plan_of, vectors
 from contract.worker import DEADLY_ROUND
 from forked import Forked, team
 from resumable import assert_equal_up_to_rounding
@@ -45,6 +45,31 @@ def test_killed_in_mid_round_and_resumed_it_is_byte_identical(name, killed, tmp_
     out = shutil.copytree(killed / name, tmp_path / "killed")
     fit(name, out, model=network(dropout=0.2), resume=True)
     assert published(out) == published(undisturbed)
+
+
+@pytest.mark.parametrize("name", [name for name in (*NAMES, *CORRELATED) if name != "centralized"])
+def test_a_run_goes_on_with_what_it_found_where_a_search_ends_in_other_digits_today(name, killed, tmp_path):
+    """As with other threads, or on another processor."""
+    known = plan_of(name).for_population(UNITS)
+    found = {field: getattr(known, field) for field in ("noise_multiplier", "coefficients", "column_scales")}
+    moved = {field: _moved(value) for field, value in found.items() if value is not None}
+    out = shutil.copytree(killed / name, tmp_path / "killed")
+    fit(name, out, model=network(dropout=0.2), resume=True, **moved)
+    assert published(out) == published(fit(name, tmp_path / "undisturbed", model=network(dropout=0.2)).folder)
+
+
+@pytest.mark.parametrize("name", ["dpsgd", "fedemb+blt"])
+def test_another_noise_multiplier_is_no_rounding(name, killed, tmp_path):
+    out = shutil.copytree(killed / name, tmp_path / "killed")
+    more = plan_of(name).noise_multiplier * 1.001
+    with pytest.raises(InputError, match=r"another plan, model or data set .*noise_multiplier 0\.8 → "):
+        fit(name, out, model=network(dropout=0.2), resume=True, noise_multiplier=more)
+
+
+def _moved(value):
+    if isinstance(value, tuple):
+        return tuple(each if each == 1 else each * (1 - 1e-8) for each in value)  # a first 1 is no matter of digits
+    return value * (1 + 1e-10)
 
 
 @pytest.mark.parametrize("name", TOYS)

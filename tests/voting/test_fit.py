@@ -244,6 +244,16 @@ def test_a_published_cost_stands_beside_the_statement_and_survives_a_resume(tmp_
     )
 
 
+def test_a_vote_goes_on_with_its_noise_where_a_calibration_ends_in_other_digits_today(tmp_path):
+    plan = replace(PLAN, noise_std=1.0, threshold=5.0)
+    plan.fit(agents(20), pool(), model(), out=tmp_path / "run")
+    before = (tmp_path / "run" / "ledger.jsonl").read_bytes()
+    replace(plan, noise_std=1.0 + 1e-10).fit(agents(20), pool(), model(), out=tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == before
+    with pytest.raises(InputError, match="noise_std"):
+        replace(plan, noise_std=1.001).fit(agents(20), pool(), model(), out=tmp_path / "run", resume=True)
+
+
 def test_one_record_of_an_agent_has_the_tight_cost_with_the_printed_one_beside_it():
     result = KNN.fit(agents(), pool(), "pixels")
     printed = next(row for row in result.statement.alternatives if "printed" in row["name"])

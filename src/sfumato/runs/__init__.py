@@ -4,6 +4,7 @@ from sfumato.runs.checkpoint import Checkpoint
 from sfumato.runs.facts import Alternative, Facts
 from sfumato.runs.folder import RunFolder
 from sfumato.runs.run import Run
+from sfumato.runs.searched import as_begun
 from sfumato.runs.team import Team, share_cores
 
-__all__ = ["Alternative", "Checkpoint", "Facts", "Run", "RunFolder", "Team", "share_cores"]
+__all__ = ["Alternative", "Checkpoint", "Facts", "Run", "RunFolder", "Team", "as_begun", "share_cores"]

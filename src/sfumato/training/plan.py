@@ -5,7 +5,7 @@ disagree. Everything in a plan may be published. `TrainingPlan` runs it.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -102,6 +102,14 @@ class Plan:
 
     def for_population(self, population: int) -> Self:
         """The plan with everything decided that depends on the number of units; this is what runs and is kept."""
+        return self
+
+    def as_begun(self, recorded: Mapping[str, Any]) -> Self:
+        """The plan with what a search found as the run in whose folder this was recorded has it.
+
+        Args:
+            recorded: what plan.json holds.
+        """
         return self
 
     def delta_for(self, population: int) -> float:

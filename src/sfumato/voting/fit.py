@@ -14,7 +14,7 @@ from sfumato._check import InputError, whole
 from sfumato._random import RandomSource
 from sfumato.accounting import Budget
 from sfumato.data import ExampleDataset, UserDataset
-from sfumato.runs import Run, share_cores
+from sfumato.runs import Run, RunFolder, share_cores
 from sfumato.training.scores import require_outputs
 from sfumato.voting.classes import numbered_alike
 from sfumato.voting.course import Progress, Vote, silent
@@ -100,7 +100,10 @@ class VotingPlan(VotingSettings):
         Raises:
             InputError: a mistake in the plan, the data, the models or the folder; or the tally failed. Nothing is lost.
         """
-        ready = self._ready(agents, pool, how, student=student, test=test, queries=queries, device=device)
+        begun = self
+        if resume and out is not None and RunFolder(out).plan.exists():
+            begun = self.as_begun(RunFolder(out).read_plan())
+        ready = begun._ready(agents, pool, how, student=student, test=test, queries=queries, device=device)
         if threads is not None:
             whole(threads=threads)
         counted = tally or ClearTally()

@@ -15,6 +15,7 @@ learns from the answers alone costs nothing more.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -26,7 +27,7 @@ from sfumato.accounting import calibrate as calibrate_event
 from sfumato.accounting.events.vote import Level
 from sfumato.accounting.statement.delta import default_delta
 from sfumato.data import UserDataset
-from sfumato.runs import Alternative
+from sfumato.runs import Alternative, as_begun
 from sfumato.training import OptimizerName
 from sfumato.voting.queries import Selection
 from sfumato.voting.question import Opens, Question
@@ -38,6 +39,8 @@ _HARD_UNITS = 16
 """Units of a vote for one class, and at least of one by neighbours."""
 _SMOOTHNESS = 0.2
 """Of the sensitivity that a published cost is scaled by, times the order."""
+_SEARCHED = 1e-6
+"""How much of the noise may be the rounding of its calibration."""
 _QUIETER = 3.0
 """How many times the answer's noise the threshold's has, unless given: a threshold is one number and can bear more."""
 
@@ -238,6 +241,10 @@ class VotingSettings:
 
         noise = calibrate_event(event, epsilon=epsilon, delta=chosen, adjacency=self.adjacency)
         return dataclasses.replace(base, noise_std=noise)
+
+    def as_begun(self, recorded: Mapping[str, Any]) -> Self:
+        """The plan with the noise of the run that goes on, if only the last digits of a calibration differ."""
+        return as_begun(self, recorded, noise_std=_SEARCHED)
 
     def population_of(self, agents: UserDataset) -> int:
         """How many units there are: agents, or all of their records."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -21,6 +22,7 @@ from sfumato.clipping import (
     QuantileRule,
 )
 from sfumato.mechanisms.gaussian import CorrelatedGaussian, IndependentGaussian, Mechanism, in_words
+from sfumato.runs import as_begun
 from sfumato.sampling import OwnClients, Sampler, VirtualClients
 from sfumato.training.fit import TrainingPlan
 from sfumato.training.plans.noise_choice import DEFAULT_PARTS, NOISE_ONLY_FOR, NoiseChoice, coefficients_of
@@ -40,6 +42,7 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
 """Fields that one kind of clipping reads."""
 
 _NUDGES = 8  # of noise, past a rounding
+_SEARCHED, _DESCENDED = 1e-6, 1e-4  # how much of a number may be a search's rounding, and a descent's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +163,14 @@ class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
     def for_population(self, population: int) -> Self:
         """The plan with everything decided that depends on the number of units: limits, and coefficients of noise."""
         return self._with_noise(population)
+
+    def as_begun(self, recorded: Mapping[str, Any]) -> Self:
+        """The plan with the noise multiplier and the coefficients of the run that goes on, if only a search's last
+        digits differ; descent finds coefficients to fewer, and the noise follows them."""
+        if self.coefficients is None:
+            return as_begun(self, recorded, noise_multiplier=_SEARCHED)
+        found = _DESCENDED
+        return as_begun(self, recorded, noise_multiplier=found, coefficients=found, column_scales=found)
 
     def strategy_for(self, population: int) -> Strategy | None:
         """How the noise of the rounds belongs together; None where each has its own.
