@@ -29,8 +29,8 @@ from sfumato.data.tars.shards import is_tars
 UNDERSTOOD = (
     "a folder of pictures FOLDER/<class>/<picture>, a packed store, MNIST's idx files, .npz or a folder of .npy with "
     "x_train and y_train (or x, y or inputs, labels), .csv or .tsv of class and text, .csv or .parquet with a schema, "
-    "a table (.parquet, .csv, .jsonl, .tar) with input (pictures, their paths, numbers or texts) and label, ratings of "
-    "MovieLens (folder, zip or file), "
+    "a table (.parquet, .csv, .tsv, .jsonl, .tar) with input (pictures, their paths, numbers or texts) and label, "
+    "ratings of MovieLens (folder, zip or file), "
     "or the word glyphs"
 )
 
@@ -114,7 +114,8 @@ def load_examples(
     for name, value in (("input", input), ("label", label)):
         if value is not None:
             raise InputError(
-                f"{name}={value!r} is a column of a table (.parquet, .csv, .jsonl, .tar), {path} is none; leave it out"
+                f"{name}={value!r} is a column of a table (.parquet, .csv, .tsv, .jsonl, .tar), {path} is none; leave "
+                "it out"
             )
     refuse_folder(folder, path)
     loose = place.is_dir() and not is_store(place)

@@ -32,8 +32,8 @@ _POPULATION = re.compile(r"writers(?::(\d{1,12}))?")
 
 UNDERSTOOD = (
     f"a packed store, {LAYOUTS}, Omniglot (folder or npz), npz with images or inputs, users, labels, "
-    "federated EMNIST (.h5 or LEAF's JSON), a table (.parquet, .csv, .jsonl, .tar) with a column of users and one of "
-    "pictures, of their paths or of numbers, ratings "
+    "federated EMNIST (.h5 or LEAF's JSON), a table (.parquet, .csv, .tsv, .jsonl, .tar) with a column of users and "
+    "one of pictures, of their paths or of numbers, ratings "
     "of MovieLens (folder, zip or file) or a table with columns of users, items and values, or the "
     "word glyphs, or writers:NUMBER; for texts say --text characters or words (data.text_users)"
 )
@@ -63,8 +63,8 @@ def load(
 
     Args:
         path: a packed store; a folder of pictures; Omniglot's folder or npz; an npz file of arrays; a folder of
-            federated EMNIST; a table in a file (.parquet, .csv, .jsonl) or in tar shards; ratings, as a release of
-            MovieLens or a table; or "glyphs" for the embedded data, "writers:5000" for so many synthetic writers.
+            federated EMNIST; a table in a file (.parquet, .csv, .tsv, .jsonl) or in tar shards; ratings, as a release
+            of MovieLens or a table; or "glyphs" for the embedded data, "writers:5000" for so many synthetic writers.
         size: side or (height, width) to bring pictures to. A store has the size that it was packed with.
         channels: 1 or 3 to convert pictures to.
         on_error: for pictures in folders and tables: "refuse" or "skip" files that are not readable.
@@ -111,7 +111,8 @@ def load(
     for name, value in (("user", user), ("input", input), ("label", label)):
         if value is not None:
             raise InputError(
-                f"{name}={value!r} is a column of a table (.parquet, .csv, .jsonl, .tar), {path} is none; leave it out"
+                f"{name}={value!r} is a column of a table (.parquet, .csv, .tsv, .jsonl, .tar), {path} is none; leave "
+                "it out"
             )
     refuse_folder(folder, path)
     if str(path) == "glyphs" and not place.exists():

@@ -23,7 +23,7 @@ from sfumato.data.tables.load import examples_from_table
 from sfumato.data.tables.open import is_table_file
 from sfumato.data.tables.paths import refuse_folder
 
-UNDERSTOOD = "a folder of pictures, an npz or npy file of inputs, or a table (.parquet, .csv, .jsonl) with input"
+UNDERSTOOD = "a folder of pictures, an npz or npy file of inputs, or a table (.parquet, .csv, .tsv, .jsonl) with input"
 
 
 def unlabelled(

@@ -69,7 +69,7 @@ def test_a_cell_without_a_readable_picture_is_named_or_skipped_and_counted(
     assert told.startswith(f"the table: file at position {place} ({seen[:200]}")
     assert reason in told
     assert "remove it, or leave out such files with on_error=skip" in told
-    assert (ELSEWHERE in told) == (bad == "missing")
+    assert (f"; paths start at {flat_folder}, as --folder (folder=) says" in told) == (bad == "missing")
     assert not (tmp_path / "store").exists()
     found = from_table(rows, on_error="skip", **how)
     assert found.notes[0].startswith(f"skipped 1 file: position {place} ({seen[:200]}")
@@ -196,6 +196,8 @@ def test_a_folder_is_refused_where_no_paths_start_at_it(flat_folder: Path, liste
     assert f"there is no folder {flat_folder / 'none'}; name the one" in _refusal(
         from_table, rows, user="person", folder=flat_folder / "none"
     )
+    file = flat_folder / listed["file"][0]
+    assert f"{file} is no folder; name the one" in _refusal(from_table, rows, user="person", folder=file)
     told = f"folder='{flat_folder}' is for paths of pictures in a table, the table: age has none; leave it out"
     assert told in _refusal(from_table, rows, user="person", input="age", folder=flat_folder)
     for read in (load, load_examples, unlabelled):

@@ -193,8 +193,8 @@ def _exceeds(spent: float, epsilon: float) -> bool:
 def attacker_finds(unit: str, adjacency: str, fpr: float, tpr: float) -> str:
     """A bound on a test in a sentence."""
     outside, inside = _LABELS if unit == "label" else _OUTSIDERS[adjacency]
-    found = "all" if percent(tpr) == "100 %" else f"at most {percent(tpr)}"
-    return f"An attacker who suspects {percent(fpr)} of the {_UNITS[unit]} {outside} finds {found} of those {inside}."
+    found = "may find all" if percent(tpr) == "100 %" else f"finds at most {percent(tpr)}"
+    return f"An attacker who suspects {percent(fpr)} of the {_UNITS[unit]} {outside} {found} of those {inside}."
 
 
 def too_large_delta(epsilon: float, delta: float, unit: str, population: int | None) -> str:

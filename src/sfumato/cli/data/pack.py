@@ -21,8 +21,8 @@ class PackOptions(CommonOptions):
 
     Attributes:
         source: the folder: SRC/<user>/<picture> or SRC/<user>/<class>/<picture>; or, with --user, a table (.parquet,
-            a folder of them, .csv, .jsonl, or .tar shards as 'faces-*.tar') of pictures, of their paths or of numbers;
-            or, with --text, JSON lines or a play.
+            a folder of them, .csv, .tsv, .jsonl, or .tar shards as 'faces-*.tar') of pictures, of their paths or of
+            numbers; or, with --text, JSON lines or a play.
         destination: the store's folder, which must not exist yet or be empty. The same command goes on with a store
             that was not finished; a table is read from the start.
         text: pack texts as characters or as words, see the training commands; train on the store with

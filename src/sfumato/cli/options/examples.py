@@ -32,9 +32,9 @@ class LabelledDataOptions:
         on_error: what to do with files that are no readable pictures: refuse them and stop, or skip and count them.
         vocabulary: for texts: ids to hash words into.
         length: for texts: words of each that are read.
-        input: for a table (.parquet, .csv, .jsonl, or .tar shards as 'cats-*.tar') without --schema: the column of
-            pictures, paths of pictures, texts, numbers or lists of numbers. Without it, the only column of pictures or
-            of paths.
+        input: for a table (.parquet, .csv, .tsv, .jsonl, or .tar shards as 'cats-*.tar') without --schema: the column
+            of pictures, paths of pictures, texts, numbers or lists of numbers. Without it, the only column of pictures
+            or of paths.
         label: for such a table: the column of classes, or of numbers with --task; in tars an extension or a field, as
             cls or json.age.
         folder: for such a table of paths: the folder that they start at. Without it, that of the table.

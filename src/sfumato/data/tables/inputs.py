@@ -228,7 +228,8 @@ def _looked(
         if not any(named):
             refuse_folder(source.folder, f"{source.told}: {', '.join(name for names in columns for name in names)}")
         if not source.folder.is_dir():
-            raise InputError(f"there is no folder {source.folder}; name the one that the paths of pictures start at")
+            what = f"{source.folder} is no folder" if source.folder.exists() else f"there is no folder {source.folder}"
+            raise InputError(f"{what}; name the one that the paths of pictures start at")
     return [
         look_at_files(source, names[0], skip=skip, people=people) if files else None
         for names, files in zip(columns, named, strict=True)

@@ -229,6 +229,8 @@ def _no_file(source: Source, told: str, row: int, path: str | None, reason: str)
     line = refusal(f"{place} ({shown(source.pictures, path)})", reason)
     if os.path.isabs(path) or _ADDRESS.match(path) or _WINDOWS.match(path) or not reason.endswith(_MISSING):
         return line
+    if source.folder is not None:
+        return f"{line}; paths start at {source.folder}, as --folder (folder=) says"
     return f"{line}; where the pictures lie elsewhere, name their folder: --folder FOLDER or folder="
 
 
