@@ -105,6 +105,9 @@ def test_plans_of_users_take_it_and_embed_finds_it_again(sfumato, mine: Path, pe
     if command != "centralized":
         words += ["--clients-per-round", 3, "--noise-multiplier", 1, "--delta", 1e-3]
     assert sfumato(*words, "--dry-run").code == 0, command
+    shown = sfumato(*words, "--embedding-dim", 9, "--out", mine / "run")
+    assert shown.code == 2
+    assert "own_networks.small:Faces decides it itself: leave it out" in shown.line
     shown = sfumato(*words, "--out", mine / "run")
     assert shown.code == 0, shown.err
     assert sfumato("embed", mine / "run", people, "--out", mine / "people.parquet").code == 0

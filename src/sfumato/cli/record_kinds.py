@@ -92,7 +92,8 @@ def _about_users(options: Any, plan: Any, data: UserDataset) -> dict[str, Any]:
         if options.data.counts_vocabulary:  # the size is known when the words are
             told.pop("vocabulary_size")
         return told
-    return {"input_shape": data.input_shape, "embedding_dim": embedding_dim_of(options.model)}
+    dimensions = None if is_own(options.model.model) else embedding_dim_of(options.model)
+    return {"input_shape": data.input_shape, "embedding_dim": dimensions}
 
 
 def _recall(options: Any, plan: Any) -> Verification | None:

@@ -73,6 +73,8 @@ def build(
     source = RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
     generator = first_weights(source)
     if is_own(options.model):
+        if load:  # a run that goes on is told its plan.json
+            refuse_dimensions(options)
         model = own_model(options.model, source)
     else:
         model = models.backbone(
@@ -114,8 +116,16 @@ def first_weights(source: RandomSource) -> torch.Generator:
     return torch.Generator().manual_seed(source.seed64("initial model"))
 
 
+def refuse_dimensions(options: ModelOptions) -> None:
+    """Refuse dimensions for a model of one's own, which decides them itself."""
+    if options.embedding_dim is not None:
+        raise InputError(
+            f"--embedding-dim is for the models of this package; {options.model} decides it itself: leave it out"
+        )
+
+
 def embedding_dim_of(options: ModelOptions) -> int:
-    """Dimensions of a backbone's embedding."""
+    """Dimensions of the embedding of a backbone of this package."""
     return _DIMENSIONS if options.embedding_dim is None else options.embedding_dim
 
 

@@ -13,7 +13,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.cli.console import say
 from sfumato.cli.options.adapters import refuse_adapters
-from sfumato.cli.options.backbones import ModelOptions, first_weights
+from sfumato.cli.options.backbones import ModelOptions, first_weights, refuse_dimensions
 from sfumato.cli.options.named_values import named_values
 from sfumato.cli.own_model import is_own, own_model
 from sfumato.data import UserDataset
@@ -44,6 +44,8 @@ def build_output_model(
             raise InputError(
                 f"--model-options is for the models of this package; {options.model} decides its settings itself"
             )
+        if load:
+            refuse_dimensions(options)
         model = own_model(options.model, source)
     else:
         sizes = {**public_sizes(data), "oov_buckets": oov_buckets}
