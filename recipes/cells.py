@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from sfumato._files import write_json
+from sfumato._files import read_json, write_json
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -102,6 +102,13 @@ def main(
     width = max(len(row["method"]) for row in rows)
     for row in rows:
         print(f"{row['method']:{width}} {row['mean']:.4f} ± {row['std']:.4f}   ε {row['epsilon']}")
+
+
+def kept_rows(results: Path | None) -> dict[tuple[str, str], dict[str, Any]]:
+    """The rows of a table that was written before, by data set and method; none where there is no such file."""
+    if results is None or not results.exists():
+        return {}
+    return {(row["dataset"], row["method"]): row for row in read_json(results)}
 
 
 def place_in(out: Path, method: str, seed: int) -> Path:

@@ -91,14 +91,21 @@ def cell(recipe: Recipe, method: str, seed: int, folder: Path, quick: bool, data
     )
 
 
-def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, _: bool) -> list[dict[str, Any]]:
-    """Mean and standard deviation over seeds of recall on identities that nobody trained on."""
-    rows = []
+def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[dict[str, Any]]:
+    """Mean and standard deviation over seeds of recall on identities that nobody trained on.
+
+    Rows whose runs are not all here, as with --only, stay as results.json has them.
+    """
+    kept, rows = cells.kept_rows(None if quick else recipe.folder / "results.json"), []
     for method in ["untrained", *recipe.plans]:
         source = next(iter(recipe.plans)) if method == "untrained" else method
         recalls, statement, count = [], {}, 1 if method in recipe.lone else seeds
-        for seed in range(count):
-            folder = place(source, seed)
+        folders = [place(source, seed) for seed in range(count)]
+        before = kept.get((recipe.dataset, method))
+        if before is not None and not all((folder / "statement.json").exists() for folder in folders):
+            rows.append(before)
+            continue
+        for folder in folders:
             evaluation = read_json(folder / "evaluation.json")
             which = "untrained" if method == "untrained" else "trained"
             recalls.append(evaluation[which]["recall_at_far"][f"{FAR:g}"])

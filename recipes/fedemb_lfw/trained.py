@@ -165,7 +165,7 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool, path: Path
 
     Rows whose runs are not all here, as with --only, stay as trained.json has them.
     """
-    kept = {} if quick else {(row["dataset"], row["method"]): row for row in read_json(FOLDER / "trained.json")}
+    kept = cells.kept_rows(None if quick else FOLDER / "trained.json")
     found = []
     for name in [UNTRAINED, *ROWS]:
         runs = [place(name, seed) for seed in range(1 if name in LONE else seeds)]

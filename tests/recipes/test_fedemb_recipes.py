@@ -132,3 +132,24 @@ def test_a_candidate_runs_once_and_all_that_ran_are_told(script, monkeypatch, tm
     assert [row["candidate"] for row in json.loads((tmp_path / "choice.json").read_text())] == ran
     told = capsys.readouterr().out.split("best first:\n")[-1].splitlines()
     assert [line.split(",")[0] for line in told] == ["ab", "a", "b"]
+
+
+def test_rows_whose_runs_are_elsewhere_stay_as_they_were(script, monkeypatch, tmp_path):
+    recipe_module, cells = script("", "embedding_recipe"), script("", "cells")
+    names = ["FedEmb", "DP-FedEmb"]
+    few = recipe_module.Recipe(folder=tmp_path, dataset="ours", data=None, model=None, plans=dict.fromkeys(names))
+    before = [{"dataset": "ours", "method": name, "mean": 0.5} for name in ("untrained", *names)]
+    (tmp_path / "results.json").write_text(json.dumps(before))
+
+    def place(method, seed):
+        return cells.place_in(tmp_path / "full", method, seed)
+
+    assert recipe_module.table(few, place, 1, False) == before
+    run = place(names[1], 0)
+    run.mkdir(parents=True)
+    recall = {"recall_at_far": {"0.001": 0.25}}
+    (run / "evaluation.json").write_text(json.dumps({"trained": recall, "untrained": recall}))
+    (run / "statement.json").write_text(json.dumps({"epsilon": "inf", "alternatives": []}))
+    rows = recipe_module.table(few, place, 1, False)
+    assert rows[:2] == before[:2]
+    assert (rows[2]["method"], rows[2]["mean"], rows[2]["seeds"]) == (names[1], 0.25, 1)
