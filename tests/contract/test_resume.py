@@ -1,5 +1,6 @@
 """A run that was killed and resumed is the run that was never killed; one of two processes is the run of one."""
 
+import json
 import shutil
 import signal
 from pathlib import Path
@@ -58,12 +59,44 @@ def test_a_run_goes_on_with_what_it_found_where_a_search_ends_in_other_digits_to
     assert published(out) == published(fit(name, tmp_path / "undisturbed", model=network(dropout=0.2)).folder)
 
 
-@pytest.mark.parametrize("name", ["dpsgd", "fedemb+blt"])
-def test_another_noise_multiplier_is_no_rounding(name, killed, tmp_path):
+def test_a_descent_that_ends_at_other_coefficients_which_are_as_good_is_no_other_run(killed, tmp_path):
+    """As BLT's does with other threads: buffers change their places, or share one decay."""
+    out = shutil.copytree(killed / "fedemb+blt", tmp_path / "killed")
+    found = plan_of("fedemb+blt").for_population(UNITS).coefficients
+    half = len(found) // 2
+    turned = (*found[:half][::-1], *found[half:][::-1])
+    assert turned != found
+    fit("fedemb+blt", out, model=network(dropout=0.2), resume=True, coefficients=turned, noise_multiplier=0.8 + 1e-7)
+    assert published(out) == published(fit("fedemb+blt", tmp_path / "new", model=network(dropout=0.2)).folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("dpsgd", {"noise_multiplier": 0.80001}),
+        ("fedemb+blt", {"noise_multiplier": 0.8001}),
+        ("fedemb+blt", {"coefficients": (0.3, 0.1, 0.9, 0.5)}),
+        ("fedavg+banded", {"coefficients": (1.0, 1e-4)}),
+    ],
+)
+def test_what_does_something_else_is_no_rounding(name, changes, killed, tmp_path):
     out = shutil.copytree(killed / name, tmp_path / "killed")
-    more = plan_of(name).noise_multiplier * 1.001
-    with pytest.raises(InputError, match=r"another plan, model or data set .*noise_multiplier 0\.8 → "):
-        fit(name, out, model=network(dropout=0.2), resume=True, noise_multiplier=more)
+    with pytest.raises(InputError, match=f"another plan, model or data set .*{next(iter(changes))}"):
+        fit(name, out, model=network(dropout=0.2), resume=True, **changes)
+
+
+@pytest.mark.parametrize("field", ["noise_multiplier", "coefficients", "column_scales"])
+@pytest.mark.parametrize(
+    "damage", [10**400, True, "0.8", None, float("nan"), [], [[1.0]], [10**400], ["1"], {}], ids=str
+)
+def test_a_plan_that_somebody_changed_is_refused_in_a_line(field, damage, killed, tmp_path):
+    out = shutil.copytree(killed / "fedavg+banded", tmp_path / "killed")
+    plan = json.loads((out / "plan.json").read_text())
+    changed = {**plan, field: damage} != plan
+    (out / "plan.json").write_text(json.dumps({**plan, field: damage}))
+    if changed:
+        with pytest.raises(InputError, match=f"another plan, model or data set .*{field}"):
+            fit("fedavg+banded", out, model=network(dropout=0.2), resume=True)
 
 
 def _moved(value):

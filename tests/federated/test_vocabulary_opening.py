@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import signal
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -260,6 +261,16 @@ def test_an_opening_of_users_is_refused_for_a_plan_of_examples(texts):
     plan = DPSGD(noise_multiplier=1.0, epochs=1, batch_size=20)
     with pytest.raises(InputError, match=r"must be views of texts\.blank"):
         plan.fit(lambda data: torch.nn.Linear(3, 2), examples, opening=RULE.opening(texts))
+
+
+def test_a_run_goes_on_with_its_count_where_a_calibration_ends_in_other_digits_today(texts, tmp_path: Path):
+    rule = replace(RULE, noise_multiplier=1.25)
+    fit(texts, rule, out=tmp_path / "run")
+    before = (tmp_path / "run" / "statement.json").read_bytes()
+    fit(texts, replace(rule, noise_multiplier=1.25 + 1e-12), out=tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "statement.json").read_bytes() == before
+    with pytest.raises(InputError, match=r"another plan, model or data set \(another opening\)"):
+        fit(texts, replace(rule, noise_multiplier=1.2501), out=tmp_path / "run", resume=True)
 
 
 def test_no_word_above_the_threshold_is_told_with_what_was_spent(texts, tmp_path: Path):

@@ -245,13 +245,19 @@ def test_a_published_cost_stands_beside_the_statement_and_survives_a_resume(tmp_
 
 
 def test_a_vote_goes_on_with_its_noise_where_a_calibration_ends_in_other_digits_today(tmp_path):
-    plan = replace(PLAN, noise_std=1.0, threshold=5.0)
+    plan = replace(PLAN, noise_std=1.5, threshold=5.0)
     plan.fit(agents(20), pool(), model(), out=tmp_path / "run")
     before = (tmp_path / "run" / "ledger.jsonl").read_bytes()
-    replace(plan, noise_std=1.0 + 1e-10).fit(agents(20), pool(), model(), out=tmp_path / "run", resume=True)
+    replace(plan, noise_std=1.5 + 1e-10).fit(agents(20), pool(), model(), out=tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == before
+    kept = (tmp_path / "run" / "plan.json").read_text()
+    for damage in (10**400, True, None, float("nan"), [1.0]):
+        (tmp_path / "run" / "plan.json").write_text(json.dumps({**json.loads(kept), "noise_std": damage}))
+        with pytest.raises(InputError, match=r"another plan, model or data set .*noise_std"):
+            plan.fit(agents(20), pool(), model(), out=tmp_path / "run", resume=True)
+    (tmp_path / "run" / "plan.json").write_text(kept)
     with pytest.raises(InputError, match="noise_std"):
-        replace(plan, noise_std=1.001).fit(agents(20), pool(), model(), out=tmp_path / "run", resume=True)
+        replace(plan, noise_std=1.501).fit(agents(20), pool(), model(), out=tmp_path / "run", resume=True)
 
 
 def test_one_record_of_an_agent_has_the_tight_cost_with_the_printed_one_beside_it():

@@ -44,7 +44,7 @@ from sfumato.accounting.statement.delta import default_delta
 from sfumato.data import Encoding, UncountedTexts, UserDataset
 from sfumato.data.text.records import records
 from sfumato.federated.word_votes import digest, votes_of, words_by_user
-from sfumato.runs import Facts, Run
+from sfumato.runs import Facts, Run, as_begun
 
 FILE = "vocabulary.txt"
 """Where a run puts the words, one a line, as `--vocabulary` reads them."""
@@ -341,6 +341,9 @@ class VocabularyOpening:
 
     def decided(self, delta: float) -> Self:
         return replace(self, rule=self.rule.decided(delta))
+
+    def as_begun(self, recorded: Mapping[str, Any]) -> Self:
+        return replace(self, rule=as_begun(self.rule, recorded, "noise_multiplier"))
 
     def outlook(self, population: int) -> str:
         return self.rule.outlook(population)

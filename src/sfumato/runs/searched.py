@@ -8,48 +8,50 @@ come with another plan in the twelfth digit. What is accounted is what the run's
 >>> @dataclass(frozen=True)
 ... class Plan:
 ...     noise_multiplier: float
->>> as_begun(Plan(0.55871709799), {"noise_multiplier": 0.55871709783}, noise_multiplier=1e-6)
+>>> as_begun(Plan(0.55871709799), {"noise_multiplier": 0.55871709783}, "noise_multiplier")
 Plan(noise_multiplier=0.55871709783)
->>> as_begun(Plan(0.56), {"noise_multiplier": 0.55871709783}, noise_multiplier=1e-6)  # another setting: as it is
+>>> as_begun(Plan(0.56), {"noise_multiplier": 0.55871709783}, "noise_multiplier")  # another setting: as it is
 Plan(noise_multiplier=0.56)
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-import numpy as np
-
 _Plan = TypeVar("_Plan", bound=Any)
 
+SEARCHED = 1e-6
+"""How much of a number may be the rounding of its calibration."""
 
-def as_begun(plan: _Plan, recorded: Mapping[str, Any], **tolerances: float) -> _Plan:
+
+def as_begun(plan: _Plan, recorded: Mapping[str, Any], *fields: str) -> _Plan:
     """The plan with the numbers of the run that it goes on with, if all of them are the same but for the search.
 
     Args:
         plan: a dataclass.
         recorded: what plan.json holds.
-        tolerances: for each field that a search may have found, a number or a tuple of numbers, how much it may differ,
-            relative to its largest.
+        fields: that a calibration may have found, each a number or None.
 
     Returns:
-        the plan itself where a field differs by more: `RunFolder.refuse_another` tells of it.
+        the plan itself where one differs by more: `RunFolder.refuse_another` tells of it.
     """
-    begun = {name: recorded.get(name) for name in tolerances}
-    if not all(_alike(getattr(plan, name), begun[name], tolerance) for name, tolerance in tolerances.items()):
+    begun = {name: recorded.get(name) for name in fields}
+    if not all(alike(getattr(plan, name), begun[name], SEARCHED) for name in fields):
         return plan
-    return dataclasses.replace(
-        plan, **{name: tuple(value) if isinstance(value, list) else value for name, value in begun.items()}
-    )
+    return dataclasses.replace(plan, **begun)
 
 
-def _alike(now: Any, then: Any, tolerance: float) -> bool:
+def alike(now: Any, then: Any, tolerance: float) -> bool:
+    """Whether two numbers are the same up to so much of the first, or both are None."""
     if now is None or then is None:
         return now is then
+    return is_number(then) and abs(now - then) <= tolerance * abs(now)
+
+
+def is_number(value: Any) -> bool:
+    """Whether this is a finite number of JSON, as a plan.json that nobody changed has it."""
     try:
-        first, second = np.asarray(now, np.float64), np.asarray(then, np.float64)
-    except (TypeError, ValueError):  # a plan.json that somebody edited
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
         return False
-    if first.shape != second.shape or not np.isfinite(second).all():
-        return False
-    return bool(np.all(np.abs(first - second) <= tolerance * np.abs(first).max(initial=0.0)))

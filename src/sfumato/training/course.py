@@ -8,7 +8,7 @@ release; the parts that train are made of what it released.
 import hashlib
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -83,6 +83,13 @@ class Course:
     negatives: Any = None
     joined: Callable[[nn.Module], nn.Module] | None = None
     beside: dict[str, Tensor] = field(default_factory=dict)
+
+    def as_begun(self, recorded: Mapping[str, Any]) -> Self:
+        """With what searches found as the run has it that recorded this in its plan.json."""
+        opening, told = self.opening, (recorded.get("about") or {}).get("opening")
+        if opening is not None and isinstance(told, dict):
+            opening = opening.as_begun(told)
+        return replace(self, plan=self.plan.as_begun(recorded, self.population), opening=opening)
 
     def rehearsed(self, run: Run) -> tuple[Self, Parts]:
         """The parts with which the run is tried out and told from others, and of which course they are.

@@ -1,7 +1,7 @@
 """Fitting a plan to data: one run, from the first check to the released files."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ class TrainingPlan(Plan):
         told = {**course.about, **({} if course.opening is None else course.opening.about())}
         goes_on = Path(out) if resume and out is not None else None
         if goes_on is not None and RunFolder(goes_on).plan.exists():
-            course = replace(course, plan=course.plan.as_begun(RunFolder(goes_on).read_plan()))
+            course = course.as_begun(RunFolder(goes_on).read_plan())
         if course.negatives is not None:
             told[_NEGATIVES] = course.negatives.fingerprint()
             if goes_on is not None:

@@ -8,6 +8,7 @@ An opening answers in its docstring: which unit it protects and by how much that
 counted; what is released; and what happens where a run goes on.
 """
 
+from collections.abc import Mapping
 from typing import Any, Protocol, Self
 
 from sfumato._types import Adjacency
@@ -43,6 +44,10 @@ class Opening(Protocol):
         Raises:
             InputError: it does not go with this δ.
         """
+        ...
+
+    def as_begun(self, recorded: Mapping[str, Any]) -> Self:
+        """With what a search found as the run in whose plan.json this was told of the opening has it."""
         ...
 
     def outlook(self, population: int) -> str:

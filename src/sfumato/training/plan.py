@@ -104,11 +104,12 @@ class Plan:
         """The plan with everything decided that depends on the number of units; this is what runs and is kept."""
         return self
 
-    def as_begun(self, recorded: Mapping[str, Any]) -> Self:
+    def as_begun(self, recorded: Mapping[str, Any], population: int) -> Self:
         """The plan with what a search found as the run in whose folder this was recorded has it.
 
         Args:
             recorded: what plan.json holds.
+            population: public number of units.
         """
         return self
 

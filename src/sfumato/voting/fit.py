@@ -114,7 +114,10 @@ class VotingPlan(VotingSettings):
         }
         share_cores()
         plan = ready.plan
-        with Run.open(out, plan={**plan.to_json(), "about": told}, seed=plan.seed, resume=resume, budget=budget) as run:
+        kept = {**plan.to_json(), "about": told}
+        if resume and out is not None:
+            RunFolder(out).refuse_another(kept)
+        with Run.open(out, plan=kept, seed=plan.seed, resume=resume, budget=budget) as run:
             return Vote(
                 plan=plan,
                 agents=agents,

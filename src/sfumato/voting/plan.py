@@ -39,8 +39,6 @@ _HARD_UNITS = 16
 """Units of a vote for one class, and at least of one by neighbours."""
 _SMOOTHNESS = 0.2
 """Of the sensitivity that a published cost is scaled by, times the order."""
-_SEARCHED = 1e-6
-"""How much of the noise may be the rounding of its calibration."""
 _QUIETER = 3.0
 """How many times the answer's noise the threshold's has, unless given: a threshold is one number and can bear more."""
 
@@ -244,7 +242,7 @@ class VotingSettings:
 
     def as_begun(self, recorded: Mapping[str, Any]) -> Self:
         """The plan with the noise of the run that goes on, if only the last digits of a calibration differ."""
-        return as_begun(self, recorded, noise_std=_SEARCHED)
+        return as_begun(self, recorded, "noise_std", "threshold_noise_std")
 
     def population_of(self, agents: UserDataset) -> int:
         """How many units there are: agents, or all of their records."""

@@ -13,7 +13,7 @@ from sfumato._check import InputError
 from sfumato.accounting import Statement
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.unlearnable import refuse_unlearnable
-from sfumato.runs import Run, share_cores
+from sfumato.runs import Run, RunFolder, share_cores
 from sfumato.runs.statement import make_statement
 from sfumato.synthesis.ehr_safe.course import Course, EHRSafeResult
 from sfumato.synthesis.ehr_safe.private.course import PrivateCourse
@@ -23,6 +23,7 @@ from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
 from sfumato.synthesis.steps import Progress
 
 _SAVE_EVERY = 60.0
+_NOISE = "noise_multipliers"  # in plan.json: of the tables, the autoencoder and the critic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +60,18 @@ class EHRSafe(EHRSafeSettings):
         if self.epsilon is None:  # else that it was not refused would tell of a patient
             refuse_unlearnable(data)
         share_cores()
-        told = {**self.to_json(), "about": about or {}}
+        told: dict[str, Any] = {**self.to_json(), "about": about or {}}
+        known = {"settings": self, "data": data, "about": about or {}, "progress": progress or _silent}
+        if self.epsilon is None:
+            course = Course(**known, save_every=save_every)
+        else:
+            begun = None
+            if resume and out is not None and RunFolder(out).plan.exists():
+                begun = RunFolder(out).read_plan().get(_NOISE)
+            spending = Spending.of(self, data.schema, len(data), begun=begun)
+            told[_NOISE] = spending.noise_multipliers
+            course = PrivateCourse(**known, save_every=save_every, spending=spending)
         with Run.open(out, plan=told, seed=self.seed, resume=resume) as run:
-            kind = Course if self.epsilon is None else PrivateCourse
-            course = kind(
-                settings=self, data=data, about=about or {}, progress=progress or _silent, save_every=save_every
-            )
             return course.go(run, resume=resume)
 
     def try_out(self, data: EHRDataset) -> Statement:

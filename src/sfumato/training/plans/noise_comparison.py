@@ -11,7 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from sfumato.accounting import Participation
 from sfumato.accounting.strategies import Independent, Strategy
+from sfumato.runs import alike
+
+DESCENDED = 1e-5
+"""How far apart the errors and the sensitivities of strategies at one minimum may be, and noise that follows them; 4e-7
+was seen, of three kinds of processors."""
+_AS_GOOD = 1e-7  # how far apart the products of both, which are made small, may be: 2e-11 was seen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,3 +46,21 @@ def prefix_error(strategy: Strategy | None, noise_multiplier: float, rounds: int
     """Error of the prefix sums in clip norms: the root of their mean ("mean") or largest ("max") variance."""
     variance = (strategy or Independent()).prefix_variance(rounds)
     return noise_multiplier * float(np.sqrt(variance.mean() if error == "mean" else variance.max()))
+
+
+def do_the_same(one: Strategy | None, two: Strategy | None, limits: Participation, error: str) -> bool:
+    """Whether two strategies differ by no more than where two descents to one minimum ended.
+
+    Args:
+        one, two: of one kind; None for independent noise.
+        limits: what one unit may do.
+        error: "mean" or "max", which the descent made small.
+    """
+    both = [strategy or Independent() for strategy in (one, two)]
+    (error_one, error_two) = (prefix_error(strategy, 1.0, limits.rounds, error) for strategy in both)
+    (moved_one, moved_two) = (float(np.sqrt(strategy.squared_sensitivity(limits))) for strategy in both)
+    return (
+        alike(error_one, error_two, DESCENDED)
+        and alike(moved_one, moved_two, DESCENDED)
+        and alike(error_one * moved_one, error_two * moved_two, _AS_GOOD)
+    )

@@ -22,11 +22,11 @@ from sfumato.clipping import (
     QuantileRule,
 )
 from sfumato.mechanisms.gaussian import CorrelatedGaussian, IndependentGaussian, Mechanism, in_words
-from sfumato.runs import as_begun
+from sfumato.runs import alike, as_begun, is_number
 from sfumato.sampling import OwnClients, Sampler, VirtualClients
 from sfumato.training.fit import TrainingPlan
 from sfumato.training.plans.noise_choice import DEFAULT_PARTS, NOISE_ONLY_FOR, NoiseChoice, coefficients_of
-from sfumato.training.plans.noise_comparison import NoiseCost, prefix_error
+from sfumato.training.plans.noise_comparison import DESCENDED, NoiseCost, do_the_same, prefix_error
 from sfumato.training.plans.participants import Participants
 from sfumato.training.plans.unused import refuse_unused, unset
 from sfumato.training.private_sum import PrivateSum
@@ -42,7 +42,6 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
 """Fields that one kind of clipping reads."""
 
 _NUDGES = 8  # of noise, past a rounding
-_SEARCHED, _DESCENDED = 1e-6, 1e-4  # how much of a number may be a search's rounding, and a descent's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,13 +163,26 @@ class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
         """The plan with everything decided that depends on the number of units: limits, and coefficients of noise."""
         return self._with_noise(population)
 
-    def as_begun(self, recorded: Mapping[str, Any]) -> Self:
-        """The plan with the noise multiplier and the coefficients of the run that goes on, if only a search's last
-        digits differ; descent finds coefficients to fewer, and the noise follows them."""
-        if self.coefficients is None:
-            return as_begun(self, recorded, noise_multiplier=_SEARCHED)
-        found = _DESCENDED
-        return as_begun(self, recorded, noise_multiplier=found, coefficients=found, column_scales=found)
+    def as_begun(self, recorded: Mapping[str, Any], population: int) -> Self:
+        """The plan with the noise multiplier and the coefficients of the run that goes on, if only a search differs.
+
+        Descent comes to other coefficients with other threads where many are equally good (buffers of one decay, or of
+        no weight), so what they do is compared: their error and their sensitivity.
+        """
+        own = {"coefficients": self.coefficients, "column_scales": self.column_scales}
+        kept = {name: _numbers(recorded.get(name)) for name in own}
+        if own == kept:
+            return as_begun(self, recorded, "noise_multiplier")
+        noise = recorded.get("noise_multiplier")
+        if kept["coefficients"] is None or not alike(self.noise_multiplier, noise, DESCENDED):
+            return self
+        try:
+            begun = dataclasses.replace(self, noise_multiplier=noise, **kept)
+            made = (self.strategy_for(population), begun.strategy_for(population))
+        except InputError:  # a plan.json that somebody changed
+            return self
+        error = self.prefix_error or "mean"
+        return begun if do_the_same(*made, self._limits(population), error) else self
 
     def strategy_for(self, population: int) -> Strategy | None:
         """How the noise of the rounds belongs together; None where each has its own.
@@ -182,19 +194,23 @@ class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
             return None
         if self.noise == "auto":
             raise InputError("noise=auto is decided by calibrate(epsilon=…, population=…); call it, or choose a noise")
+        plan, limits = self._with_participants(population), self._limits(population)
+        if plan.sampling == "cyclic" and plan.noise == "banded" and plan.bands is None:
+            plan = dataclasses.replace(plan, bands=plan.parts)
+        return plan.strategy(limits)
+
+    def _limits(self, population: int) -> Participation:
+        """What one unit may do, as a strategy is judged by it."""
         rounds = self.rounds_for(population)
-        plan = self._with_participants(population)
-        limits = plan.sampler(population).participation(rounds)
+        limits = self._with_participants(population).sampler(population).participation(rounds)
         if limits is None:
             raise InputError(
                 f"noise={self.noise} needs sampling that limits how often a unit takes part, got "
                 f"sampling={self.sampling}; use sampling=min_separation or shuffled, or noise=gaussian"
             )
-        if plan.sampling == "cyclic":  # a turn is over before the next one: one column counts
-            limits = Participation(rounds=rounds, max_participations=1)
-            if plan.noise == "banded" and plan.bands is None:
-                plan = dataclasses.replace(plan, bands=plan.parts)
-        return plan.strategy(limits)
+        if self.sampling == "cyclic":  # a turn is over before the next one: one column counts
+            return Participation(rounds=rounds, max_participations=1)
+        return limits
 
     def _with_noise(self, population: int) -> Self:
         plan = self._with_participants(population)
@@ -356,3 +372,8 @@ def _refuse_spent(before: Event, adjacency: Adjacency, epsilon: float, delta: fl
 def _given(**settings: Any) -> dict[str, Any]:
     """Those that are not None; the others keep the default of what they are given to."""
     return {name: value for name, value in settings.items() if value is not None}
+
+
+def _numbers(kept: Any) -> tuple[float, ...] | None:
+    """A list of numbers in plan.json; None where it holds none."""
+    return tuple(kept) if isinstance(kept, list) and all(map(is_number, kept)) else None

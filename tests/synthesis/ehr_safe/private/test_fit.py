@@ -21,6 +21,7 @@ from sfumato.data.ehr.schema import Schema, categorical, numeric
 from sfumato.report import write_report
 from sfumato.report.record import read_run
 from sfumato.synthesis import Synthesizer
+from sfumato.synthesis.ehr_safe.private import spending
 from sfumato.synthesis.ehr_safe.private.autoencoder import SequenceGradients
 from sfumato.synthesis.ehr_safe.private.critic import CriticGradients
 from sfumato.synthesis.ehr_safe.private.first_visits import first_visits
@@ -142,6 +143,25 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(ranged, private, tmp_
         entry["event"] for entry in entries(tmp_path / "whole")
     ]
     assert result.statement.epsilon == plan.try_out(data).epsilon
+
+
+@pytest.mark.parametrize(("stage", "step"), [("sequences", 0), ("gan", 3)])
+def test_a_run_goes_on_under_its_noise_where_a_calibration_ends_in_other_digits_today(
+    ranged, private, tmp_path, sigint, monkeypatch, stage, step
+):
+    data, plan = ranged(COUNT), private()
+    plan.fit(data, out=tmp_path / "whole")
+    plan.fit(data, out=tmp_path / "stopped", progress=StopAt(stage, step))
+    found = spending._noise
+    monkeypatch.setattr(spending, "_noise", lambda *given: tuple(z * (1 + 1e-10) for z in found(*given)))
+    assert plan.fit(data, out=tmp_path / "stopped", resume=True).finished
+    whole, stopped = ([entry["event"] for entry in entries(tmp_path / name)] for name in ("whole", "stopped"))
+    assert stopped == whole
+    kept = json.loads((tmp_path / "stopped" / "plan.json").read_text())["noise_multipliers"]
+    assert kept == Spending.of(plan, data.schema, COUNT, begun=kept).noise_multipliers
+    assert kept != Spending.of(plan, data.schema, COUNT).noise_multipliers
+    other = [1.001 * z for z in kept]
+    assert other != Spending.of(plan, data.schema, COUNT, begun=other).noise_multipliers
 
 
 @pytest.mark.parametrize("at", [("tables", 0), ("categories", 3), ("sequences", 3), ("gan", 4), ("calibration", 2)])

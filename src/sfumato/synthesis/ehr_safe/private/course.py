@@ -54,6 +54,7 @@ class PrivateCourse:
         about: public JSON for the model's file.
         progress: is told how far it is.
         save_every: seconds between checkpoints.
+        spending: what it releases, and under which noise.
     """
 
     settings: EHRSafeSettings
@@ -61,13 +62,13 @@ class PrivateCourse:
     about: dict[str, Any]
     progress: Progress
     save_every: float
+    spending: Spending
 
     def go(self, run: Run, *, resume: bool) -> EHRSafeResult:
         """The whole of it."""
         if run.team.size > 1:
             raise InputError("records are learned from in one process, got several (torchrun)")
-        settings = self.settings
-        spending = Spending.of(settings, self.data.schema, len(self.data))
+        settings, spending = self.settings, self.spending
         run.between("add_remove")
         fingerprint = self._fingerprint()
         saved = run.saved(fingerprint) if resume else None

@@ -7,7 +7,7 @@ the statement. Everything follows from the plan, the schema and the public numbe
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Self
+from typing import Any, Self
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
@@ -15,6 +15,7 @@ from sfumato.accounting.statement.delta import default_delta, warn_if_too_large
 from sfumato.clipping import ConstantClipNorm
 from sfumato.data.ehr.schema import Schema
 from sfumato.mechanisms.gaussian import IndependentGaussian
+from sfumato.runs import SEARCHED, alike
 from sfumato.sampling import OwnClients, PoissonSampling
 from sfumato.synthesis.ehr_safe.private.counting import Counting
 from sfumato.synthesis.ehr_safe.private.grids import Grids
@@ -45,8 +46,15 @@ class Spending:
     epsilons: tuple[float, float, float]
 
     @classmethod
-    def of(cls, settings: EHRSafeSettings, schema: Schema, population: int) -> Self:
+    def of(cls, settings: EHRSafeSettings, schema: Schema, population: int, *, begun: Any = None) -> Self:
         """What follows from a plan with epsilon, a public schema and a public number of patients.
+
+        Args:
+            settings: of the plan.
+            schema: of the records.
+            population: how many patients there are.
+            begun: `noise_multipliers` of a run that goes on, as its plan.json has them: they stay, where a calibration
+                ends in other digits today.
 
         Raises:
             InputError: a column has no range, or a batch is larger than the population.
@@ -67,6 +75,8 @@ class Spending:
         first, second, last = _shares(settings.epsilon, settings.table_share, settings.gan_share)
         rates = (settings.batch_size / population, settings.gan_batch_size / population)
         noise = _noise((first, second, last), delta, rates, (rounds, judged))
+        if isinstance(begun, list) and len(begun) == len(noise) and all(map(alike, noise, begun, [SEARCHED] * 3)):
+            noise = tuple(begun)
         return cls(
             tables=Tables(
                 counting=Counting(schema, grids, settings.max_visits),
@@ -78,6 +88,12 @@ class Spending:
             delta=delta,
             epsilons=(first, second, last),
         )
+
+    @property
+    def noise_multipliers(self) -> list[float]:
+        """Of the tables, the autoencoder's rounds and the critic's."""
+        rounds = [each.mechanism.noise_multiplier for each in (self.sequences, self.gan)]
+        return [self.tables.noise_multiplier, *rounds]
 
     def event(self) -> acc.Event:
         """All of it, for one patient."""
