@@ -63,7 +63,7 @@ SETTINGS: dict[str, list[Contender]] = {
     ],
     # 512 → 64 → 128, 512 clients × 2 rows: what a round trains behind a kept prefix
     "features": [
-        Contender(OURS, "ours.py", {"threads": 2, "at_once": 64}),
+        Contender(OURS, "ours.py", {"threads": 2, "at_once": 128}),
         Contender(BARE, "bare.py", {"threads": 1}),
         Contender("pfl", "peer_pfl.py", {"threads": 1}, "pfl", goal=1 / 1.3),
     ],
