@@ -134,7 +134,7 @@ def test_a_candidate_runs_once_and_all_that_ran_are_told(script, monkeypatch, tm
     assert [line.split(",")[0] for line in told] == ["ab", "a", "b"]
 
 
-def test_rows_whose_runs_are_elsewhere_stay_as_they_were(script, monkeypatch, tmp_path):
+def test_rows_whose_runs_are_elsewhere_stay_as_they_were(script, tmp_path):
     recipe_module, cells = script("", "embedding_recipe"), script("", "cells")
     names = ["FedEmb", "DP-FedEmb"]
     few = recipe_module.Recipe(folder=tmp_path, dataset="ours", data=None, model=None, plans=dict.fromkeys(names))

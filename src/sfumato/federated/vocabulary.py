@@ -44,7 +44,8 @@ from sfumato.accounting.statement.delta import default_delta
 from sfumato.data import Encoding, UncountedTexts, UserDataset
 from sfumato.data.text.records import records
 from sfumato.federated.word_votes import digest, votes_of, words_by_user
-from sfumato.runs import Facts, Run, as_begun
+from sfumato.runs import Facts, Run
+from sfumato.runs.searched import as_begun
 
 FILE = "vocabulary.txt"
 """Where a run puts the words, one a line, as `--vocabulary` reads them."""

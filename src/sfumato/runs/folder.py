@@ -135,11 +135,17 @@ class RunFolder:
     def read_plan(self) -> dict[str, Any]:
         """Read plan.json."""
         try:
-            return _fields(read_json(self.plan))
+            plan = _fields(read_json(self.plan))
+            _fields(plan.get("about") or {})
+            return plan
         except FileNotFoundError:
             raise InputError(f"{self.path} holds no plan.json: it is not the folder of a run") from None
         except ValueError as error:
             raise InputError(f"{self.plan} is damaged ({error!s:.500}); take a whole copy") from None
+
+    def recorded(self, *, resume: bool) -> dict[str, Any]:
+        """What plan.json of a run that goes on holds; nothing for a new run, or where there is none to go on with."""
+        return self.read_plan() if resume and self.plan.exists() else {}
 
     def refuse_another(self, plan: dict[str, Any]) -> None:
         """Refuse to go on with other settings, before anything is computed; what "about" tells is not compared.

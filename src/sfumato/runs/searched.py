@@ -21,8 +21,7 @@ from typing import Any, TypeVar
 
 _Plan = TypeVar("_Plan", bound=Any)
 
-SEARCHED = 1e-6
-"""How much of a number may be the rounding of its calibration."""
+_SEARCHED = 1e-6  # how much of a number may be the rounding of its calibration
 
 
 def as_begun(plan: _Plan, recorded: Mapping[str, Any], *fields: str) -> _Plan:
@@ -37,13 +36,13 @@ def as_begun(plan: _Plan, recorded: Mapping[str, Any], *fields: str) -> _Plan:
         the plan itself where one differs by more: `RunFolder.refuse_another` tells of it.
     """
     begun = {name: recorded.get(name) for name in fields}
-    if not all(alike(getattr(plan, name), begun[name], SEARCHED) for name in fields):
+    if not all(alike(getattr(plan, name), begun[name]) for name in fields):
         return plan
     return dataclasses.replace(plan, **begun)
 
 
-def alike(now: Any, then: Any, tolerance: float) -> bool:
-    """Whether two numbers are the same up to so much of the first, or both are None."""
+def alike(now: Any, then: Any, tolerance: float = _SEARCHED) -> bool:
+    """Whether two numbers are the same up to so much of the first, as calibrated ones are, or both are None."""
     if now is None or then is None:
         return now is then
     return is_number(then) and abs(now - then) <= tolerance * abs(now)

@@ -99,8 +99,8 @@ class TrainingPlan(Plan):
         told_of: Callback = Callbacks(callbacks)
         told = {**course.about, **({} if course.opening is None else course.opening.about())}
         goes_on = Path(out) if resume and out is not None else None
-        if goes_on is not None and RunFolder(goes_on).plan.exists():
-            course = course.as_begun(RunFolder(goes_on).read_plan())
+        if goes_on is not None:
+            course = course.as_begun(RunFolder(goes_on).recorded(resume=True))
         if course.negatives is not None:
             told[_NEGATIVES] = course.negatives.fingerprint()
             if goes_on is not None:

@@ -100,9 +100,7 @@ class VotingPlan(VotingSettings):
         Raises:
             InputError: a mistake in the plan, the data, the models or the folder; or the tally failed. Nothing is lost.
         """
-        begun = self
-        if resume and out is not None and RunFolder(out).plan.exists():
-            begun = self.as_begun(RunFolder(out).read_plan())
+        begun = self if out is None else self.as_begun(RunFolder(out).recorded(resume=resume))
         ready = begun._ready(agents, pool, how, student=student, test=test, queries=queries, device=device)
         if threads is not None:
             whole(threads=threads)

@@ -27,7 +27,8 @@ from sfumato.accounting import calibrate as calibrate_event
 from sfumato.accounting.events.vote import Level
 from sfumato.accounting.statement.delta import default_delta
 from sfumato.data import UserDataset
-from sfumato.runs import Alternative, as_begun
+from sfumato.runs import Alternative
+from sfumato.runs.searched import as_begun
 from sfumato.training import OptimizerName
 from sfumato.voting.queries import Selection
 from sfumato.voting.question import Opens, Question

@@ -65,10 +65,8 @@ class EHRSafe(EHRSafeSettings):
         if self.epsilon is None:
             course = Course(**known, save_every=save_every)
         else:
-            begun = None
-            if resume and out is not None and RunFolder(out).plan.exists():
-                begun = RunFolder(out).read_plan().get(_NOISE)
-            spending = Spending.of(self, data.schema, len(data), begun=begun)
+            recorded = {} if out is None else RunFolder(out).recorded(resume=resume)
+            spending = Spending.of(self, data.schema, len(data), begun=recorded.get(_NOISE))
             told[_NOISE] = spending.noise_multipliers
             course = PrivateCourse(**known, save_every=save_every, spending=spending)
         with Run.open(out, plan=told, seed=self.seed, resume=resume) as run:

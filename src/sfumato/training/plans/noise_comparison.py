@@ -13,7 +13,7 @@ import numpy as np
 
 from sfumato.accounting import Participation
 from sfumato.accounting.strategies import Independent, Strategy
-from sfumato.runs import alike
+from sfumato.runs.searched import alike
 
 DESCENDED = 1e-5
 """How far apart the errors and the sensitivities of strategies at one minimum may be, and noise that follows them; 4e-7

@@ -22,7 +22,7 @@ from sfumato.clipping import (
     QuantileRule,
 )
 from sfumato.mechanisms.gaussian import CorrelatedGaussian, IndependentGaussian, Mechanism, in_words
-from sfumato.runs import alike, as_begun, is_number
+from sfumato.runs.searched import alike, as_begun, is_number
 from sfumato.sampling import OwnClients, Sampler, VirtualClients
 from sfumato.training.fit import TrainingPlan
 from sfumato.training.plans.noise_choice import DEFAULT_PARTS, NOISE_ONLY_FOR, NoiseChoice, coefficients_of

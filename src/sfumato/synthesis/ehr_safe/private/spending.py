@@ -15,7 +15,7 @@ from sfumato.accounting.statement.delta import default_delta, warn_if_too_large
 from sfumato.clipping import ConstantClipNorm
 from sfumato.data.ehr.schema import Schema
 from sfumato.mechanisms.gaussian import IndependentGaussian
-from sfumato.runs import SEARCHED, alike
+from sfumato.runs.searched import alike
 from sfumato.sampling import OwnClients, PoissonSampling
 from sfumato.synthesis.ehr_safe.private.counting import Counting
 from sfumato.synthesis.ehr_safe.private.grids import Grids
@@ -75,7 +75,7 @@ class Spending:
         first, second, last = _shares(settings.epsilon, settings.table_share, settings.gan_share)
         rates = (settings.batch_size / population, settings.gan_batch_size / population)
         noise = _noise((first, second, last), delta, rates, (rounds, judged))
-        if isinstance(begun, list) and len(begun) == len(noise) and all(map(alike, noise, begun, [SEARCHED] * 3)):
+        if isinstance(begun, list) and len(begun) == len(noise) and all(map(alike, noise, begun)):
             noise = tuple(begun)
         return cls(
             tables=Tables(
