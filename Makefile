@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint docs pins clean
+.PHONY: demo test test-slow lint docs size pins clean
 
 .venv/base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -19,9 +19,15 @@ demo: .venv/base  ## DP-FedEmb on the embedded data: metrics, statement, page
 	$(BIN)/sfumato fedemb --config recipes/fedemb_glyphs/demo.yaml
 
 # Many tests start a Python: without its bytecode each of them would compile all of sfumato.
-test: .venv/develop  ## all tests, with a browser if one can be installed
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
+
+test: .venv/develop  ## before each push: all tests but the slow ones, with a browser if one can be installed
 	sh tests/install_chromium.sh
-	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(PYTEST) -m "not slow"
+
+test-slow: .venv/develop  ## the slow ones: recipes, the site, notebooks, sizes and training until quality shows
+	sh tests/install_chromium.sh
+	$(PYTEST) -m slow
 
 lint: .venv/develop  ## style, types, layers, no circles
 	$(BIN)/ruff check .
@@ -31,6 +37,11 @@ lint: .venv/develop  ## style, types, layers, no circles
 
 docs: .venv/develop  ## the documentation site, in site/
 	$(BIN)/mkdocs build --strict
+
+AGAINST ?= origin/main
+
+size:  ## lines, files and folders of each package, and what has changed since AGAINST
+	-$(PYTHON) benchmarks/size.py $(if $(shell git rev-parse --quiet --verify $(AGAINST)),--against $(AGAINST))
 
 pins:  ## renew constraints.txt: the newest versions that go together, in an environment of their own
 	rm -rf .venv-pins

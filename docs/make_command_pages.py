@@ -25,6 +25,7 @@ _RATED = [
     "$ echo userId,movieId,rating > ml-latest-small/ratings.csv",
     "$ for u in $(seq 300); do echo $u,$((u % 19)),3; echo $u,$((u % 7 + 20)),$((u % 5 + 1)); done \\",
     ">     >> ml-latest-small/ratings.csv",
+    "$ seq 0 26 > films.txt",
 ]
 
 EXAMPLES = {
@@ -36,7 +37,8 @@ EXAMPLES = {
     "fedsgd": ["$ sfumato fedsgd --data glyphs --noise-multiplier 2 --rounds 50 --dry-run"],
     "fedrecon": [
         *_RATED,
-        "$ sfumato fedrecon --data ml-latest-small --model matrix_factorization --epsilon 8 --dry-run",
+        "$ sfumato fedrecon --data ml-latest-small --items films.txt --model matrix_factorization "
+        "--epsilon 8 --dry-run",
     ],
     "vote ae": [
         "$ sfumato vote ae --agents agents.npz --pool pool.npz --epsilon 3 --delta 1e-3 --dry-run",
@@ -49,7 +51,7 @@ EXAMPLES = {
     "personalise": [
         *_RATED,
         "$ sfumato fedrecon --data ml-latest-small --model matrix_factorization --noise-multiplier 1 --rounds 2 \\",
-        ">     --out runs/a",
+        ">     --items films.txt --out runs/a",
         "$ sfumato personalise runs/a ml-latest-small --top 10 --out for-each.parquet",
         "# how good is the model for them?",
         "$ sfumato personalise runs/a ml-latest-small --measure",
@@ -84,27 +86,30 @@ EXAMPLES = {
         "$ sfumato search embeddings.parquet --query embeddings.parquet --neighbours 3 --out neighbours.parquet",
     ],
     "labeldp train": [
-        "# what would this state? no label is drawn",
-        "$ sfumato labeldp train --data digits.npz --model lenet300_100 --epsilon 2 --dry-run",
+        "# what would this state? no label is drawn (these digits stand in an order that shows them: --shuffle)",
+        "$ sfumato labeldp train --data digits.npz --num-classes 10 --model lenet300_100 --epsilon 2 --shuffle "
+        "--dry-run",
         "# a hundredth of the budget finds which digits look alike, before any of them is reported",
         "$ sfumato labeldp train --data digits.npz --model lenet300_100 --epsilon 2 --clusters 20 --features hog \\",
-        ">     --prior-epsilon 0.02 --epochs 10 --batch-size 64 --out runs/digits",
+        ">     --num-classes 10 --prior-epsilon 0.02 --epochs 10 --batch-size 64 --shuffle --out runs/digits",
     ],
     "labeldp regress": [
         *_RATED,
-        "# what would this state? no label is drawn",
+        "# what would this state? no label is drawn (these numbers stand in an order that shows them: --shuffle)",
         "$ sfumato labeldp regress --data ml-latest-small --model matrix_factorization --low 0.5 --high 5 \\",
-        ">     --values 10 --epsilon 2 --dry-run",
-        "$ sfumato labeldp regress --data ml-latest-small --model neural --low 0.5 --high 5 --values 10 --epsilon 2",
+        ">     --values 10 --epsilon 2 --shuffle --dry-run",
+        "$ sfumato labeldp regress --data ml-latest-small --model neural --low 0.5 --high 5 --values 10 --epsilon 2 "
+        "--shuffle",
     ],
     "labeldp randomize": [
         "# a small table of clicks, to try it on",
         "$ echo advert,hour,click > clicks.csv",
-        "$ for i in $(seq 2000); do echo $((i % 5)),$((i % 24)),$((i % 20 == 0)) >> clicks.csv; done",
+        "$ for i in $(seq 2000 | shuf); do echo $((i % 5)),$((i % 24)),$((i % 20 == 0)) >> clicks.csv; done",
         "$ sfumato labeldp randomize clicks.csv --label click --epsilon 1 --classes 0 1 --out noisy.csv",
-        "# a fifth of the budget finds how rare clicks are, for each advert; all else goes to the labels",
+        "# a fifth of the budget finds how rare clicks are, for each advert; all else goes to the labels, which were",
+        "# released before: the statement has the sum",
         "$ sfumato labeldp randomize clicks.csv --label click --epsilon 2 --classes 0 1 \\",
-        ">     --prior-epsilon 0.4 --groups advert --out by-advert.csv",
+        ">     --prior-epsilon 0.4 --groups advert --total-epsilon 3 --out by-advert.csv",
         "# labels that are numbers, in the bins that are best for them",
         "$ sfumato labeldp randomize clicks.csv --label hour --epsilon 3 --low 0 --high 23 --values 24 \\",
         ">     --prior-epsilon 0.1 --out hours.csv",

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Column, Schema, categorical, numeric
-from sfumato.data.ehr.texts import canonical, is_missing
+from sfumato.data.tables.cell_texts import canonical, is_missing
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=8).map(str.strip)
 CATEGORIES = st.one_of(TEXTS, st.sampled_from(["1", "2.50", "007", "1e3", "True", "a,b", 'say "x"', "line\nbreak"]))
@@ -58,7 +58,8 @@ def records(draw: st.DrawFn, *, singles: bool = False, prefix: str = "") -> EHRD
         seconds = {"minutes": 60, "hours": 3600, "days": 86400}[schema.time_unit]
         moments = st.integers(0, 10**7).map(lambda each: each / seconds)
     else:
-        moments = st.floats(0, 1e9)
+        life = 120 * 365 * {"minutes": 1440, "hours": 24, "days": 1}[schema.time_unit]
+        moments = st.floats(0, life)
     times = [sorted(draw(st.lists(moments, min_size=n, max_size=n, unique=True))) for n in lengths]
     cells = st.floats(allow_infinity=False, width=32 if singles else 64)
     if singles:

@@ -14,7 +14,8 @@ import torch._dynamo  # two seconds, which every optimiser of torch takes, too
 from torch import Tensor
 from workload import Gate, config
 
-from sfumato.per_example import Recheck, Recording, covered, self_check
+from sfumato.guard import Recheck, self_check
+from sfumato.per_example import Recording, covered
 
 POOL, STEPS = 128, 1000
 

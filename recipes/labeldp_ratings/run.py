@@ -38,6 +38,7 @@ PLAIN, CONSTANT, MEANS = "without privacy", "always the mean", "the person's and
 
 # Chosen once for all rows by choose.py.
 PLAN = RROnBins(
+    shuffle=True,  # ratings stand by user, and users differ in what they give
     epsilon=1.0,
     low=LOW,
     high=HIGH,

@@ -19,6 +19,10 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `groups` | round | each user's slot | `sampling.virtual_clients` |
 | `ledger` | | the name by which a ledger's entries know their run | `runs.run` |
 | `dropout` | round, first example | seed: what the model draws in a micro-batch | `central.gradients` |
+| `look` | step, how | which steps are looked at while training | `guard.guard` |
+| `look micro-batch` | round | which micro-batch of such a step | `central.gradients` |
+| `look clients` | round | which clients are trained again | `federated.deltas` |
+| `look agents` | | which agent votes again | `voting.course` |
 | `augmentation` | round | seed: what is drawn while examples are read | `central.gradients` |
 | `witness` | round | the key of a step's word, in a loop of one's own | `central.own.witness` |
 | `statistics` | round | seed: what the model draws for public inputs | `central.gradients` |
@@ -34,6 +38,8 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `smoothness` | | seed: in which directions a student's worst neighbours are sought | `voting.smoothness` |
 | `votes` | user | which of a user's words are counted | `federated.word_votes` |
 | `vote noise` | | the noise on the words' votes | `federated.vocabulary` |
+| `row order` | | the order that rows with randomised labels are put into | `labels.randomize`, `labels.plan` |
+| `label release` | | the name of a release in the record of its table | `labels.randomize` |
 | `label words` | | a word for each label, in the order of the rows | `labels.phase` |
 | `label histogram` | | the noise on the labels that are counted for a prior | `labels.histogram` |
 | `tallier noise` | what it is on | a tallier's share of the noise | `voting.tally.multi_party.tallier` |

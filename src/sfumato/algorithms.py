@@ -116,7 +116,8 @@ ALGORITHMS: dict[str, Algorithm] = {
         summary="train models of which a part never leaves: ratings, texts, classes of one's own",
         about="Federated Reconstruction: each user rebuilds a part of the model that is their own, and never sends it; "
         "only the shared part's clipped, noisy mean update leaves. People who never took part are served alike.",
-        example="sfumato fedrecon --data ml-latest-small --model matrix_factorization --epsilon 8 --dry-run",
+        example="sfumato fedrecon --data ml-latest-small --items films.txt --model matrix_factorization "
+        "--epsilon 8 --dry-run",
         matters=(*_FEDERATED, "local_parameters"),
     ),
     "centralized": Algorithm(
@@ -219,7 +220,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         about="Randomise private numbers of public inputs, each once, and train on the reports: numbers of a few bins "
         "that are best for a noisy histogram of all (RR on bins), numbers with Laplace noise, or one of all values.",
         example="sfumato labeldp regress --data ml-latest-small --model neural --low 0.5 --high 5 --values 10 "
-        "--epsilon 2",
+        "--epsilon 2 --shuffle",
         matters=("data", "model", "epsilon", "low", "high", "values", "method", "out", "resume", "dry_run"),
         command="labeldp regress",
     ),

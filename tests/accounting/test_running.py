@@ -102,3 +102,9 @@ def test_what_has_no_pair_is_asked_of_whoever_knows_it() -> None:
     run = RunningCost(ZCDP(0.01), 1e-6)
     assert run.epsilon_after(10) == guarantee(ZCDP(0.01) * 10).epsilon(1e-6)
     assert RunningCost(NonPrivate(), 1e-6).epsilon_after(1) == np.inf
+
+
+@pytest.mark.parametrize("wrong", [3, None, np.array(3)])
+def test_one_number_of_steps_is_no_list(wrong) -> None:
+    with pytest.raises(InputError, match="list of whole numbers"):
+        epsilon_curve(Gaussian(1.0).poisson(0.01), wrong, 1e-5)

@@ -239,3 +239,17 @@ def test_an_impossible_prior_is_refused(prior) -> None:
 def test_an_impossible_least_delta_is_refused(least) -> None:
     with pytest.raises(InputError, match="least_delta must be"):
         guarantee(Gaussian(1.0)).gdp(least)
+
+
+def test_the_two_rates_add_up_to_one_at_every_false_positive_rate() -> None:
+    powers = 10.0 ** np.arange(-307.0, 0, 9), 1 - 2.0 ** -np.arange(1.0, 54)
+    rates = np.concatenate([[0.0, 5e-324, 1e-310, 0.5, 1.0], *powers])
+    shifts = 10.0 ** np.arange(-6.0, 2.1, 0.05)
+    curves = [GaussianTradeoff(mu) for mu in (0.0, *shifts, 1e100)]
+    epsilons = np.linspace(0, 40, 400)
+    curves += [TradeoffCurve.from_deltas(epsilons, gaussian_deltas(mu, epsilons)) for mu in (0.01, 1.0, 6.0)]
+    for curve in curves:
+        caught, missed = curve.true_positive_rate(rates), curve.false_negative_rate(rates)
+        assert (np.abs(caught + missed - 1) <= 2 * math.ulp(1.0)).all(), curve
+        assert ((rates <= caught) & (caught <= 1)).all()
+        assert ((missed >= 0) & (missed <= 1 - rates)).all()

@@ -10,6 +10,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,18 +23,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import made_up_patients
 from adversarial import specimens, test_released, test_resume_attacks, test_shared_clients
+from adversarial.first_call.table import SPECIMENS
+from adversarial.first_call.ways import outcome
 from adversarial.random_specimens import MIXED, SHARED
 from adversarial.specimens import COUPLED, UNCOUPLED, UNMEASURED, as_data, each, extreme, largest_move, numbers
-from sfumato import data
+from sfumato import central, data, federated, guard, voting
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central.examples import ExampleContribution
+from sfumato.central.own import contribution, map_rows
 from sfumato.clipping import ConstantClipNorm
 from sfumato.data.parts import divide
-from sfumato.federated.apart import Apart
+from sfumato.federated.clients import Clients
 from sfumato.federated.deltas import LocalContribution
 from sfumato.federated.local.places import Places
+from sfumato.guard import Findings, Recheck, SelfCheck
 from sfumato.mechanisms.gaussian import IndependentGaussian
+from sfumato.per_example import covered
 from sfumato.runs import Run
 from sfumato.sampling import Cohort, OwnClients, PoissonSampling
 from sfumato.synthesis import EHRSafe
@@ -42,7 +48,8 @@ from sfumato.synthesis.ehr_safe.private.critic import CODEC, CriticGradients
 from sfumato.synthesis.ehr_safe.records import Records
 from sfumato.synthesis.ehr_safe.scales import Scales
 from sfumato.synthesis.ehr_safe.stages import gan_optimizer
-from sfumato.training import loop
+from sfumato.training import Trainable, loop
+from sfumato.training.prefix import split as split_module
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import Server
 
@@ -58,9 +65,14 @@ def refusal(run: Callable[[], Any]) -> str:
     try:
         run()
     except InputError as error:
-        told = re.sub(r"/\S+/", "", str(error))  # folders
-        return f"refused: {told if len(told) <= _LONGEST else told[:_LONGEST].rsplit(' ', 1)[0] + ' …'}"
+        return refused(str(error))
     return "accepted"
+
+
+def refused(message: str) -> str:
+    """The beginning of a refusal."""
+    short = re.sub(r"/\S+/", "", message)  # folders
+    return f"refused: {short if len(short) <= _LONGEST else short[:_LONGEST].rsplit(' ', 1)[0] + ' …'}"
 
 
 def times(move: float) -> str:
@@ -157,7 +169,7 @@ def shared_clients() -> Iterator[Row]:
             return plan.contribution(test_shared_clients.Over(over), users, "cpu", 0)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Apart, "refuse_shared_batch", lambda _: None)
+            patch.setattr(Clients, "refuse_shared_batch", lambda _: None)
             contribution = build()
         together = lambda _, clients, __: iter([np.arange(len(clients))])  # noqa: E731  # of any shape
         source, theta, sums = RandomSource.from_seed(0), contribution.trained.initial, []
@@ -243,10 +255,91 @@ def _noise_of(given: CriticGradients) -> bytes:
     return seen[0]
 
 
+REMEMBERED = {
+    "B1": (
+        ("forward: mean of the first call in class attribute", ("fit", "loop", "fedavg", "fedrecon", "frozen")),
+        ("forward: mean of the first call in lru_cache", ("fit", "fedavg")),
+        ("forward: mean of the first call in file", ("fit", "fedavg")),
+        ("forward: mean of the first call number 60", ("fit",)),
+        ("forward hook: mean of the first call", ("fit", "loop")),
+        ("fake quantisation: scale of the first call", ("fit", "fedavg")),
+        ("loss: class counts of the first batch in closure", ("fit", "loop")),
+        ("loop: mean of the first batch in a variable", ("loop", "lightning")),
+        ("loop: mean of the first batch that is no trial", ("loop",)),
+        ("loop: level of earlier losses", ("loop",)),
+        ("loop: mean of the step before", ("loop",)),
+        ("collate: mean of the first call in closure", ("loop",)),
+        ("transform: the first record in file", ("loop",)),
+        ("data set: the first record in itself", ("loop", "lightning")),
+        ("clients: a list that all instances share", ("fedavg", "fedavg at once", "fedrecon at once")),
+    ),
+    "B2": (
+        ("clients: a list that all instances share", ("votes",)),
+        ("clients: a count in the class", ("votes",)),
+        ("forward: mean of the first call with gradients", ("votes",)),
+        ("forward: mean of the first call number 30", ("neighbours",)),
+    ),
+    "B3": (
+        ("forward: coupled at every seventh call", ("fit", "votes")),
+        ("loop: contrastive loss at every third step", ("loop",)),
+        ("loop: coupled after 130 steps", ("loop",)),
+        ("loop: coupled in the last step", ("loop",)),
+        ("loop: FixMatch's mask.sum()", ("loop",)),
+    ),
+}
+"""What code remembers of units, and what it does at some steps only: specimens, each with ways to train."""
+
+
+def remembered() -> Iterator[Row]:
+    for item, specimens_of in REMEMBERED.items():
+        for name, ways_of in specimens_of:
+            for way in ways_of:
+                with unchecked():
+                    move = outcome(SPECIMENS[name], way).moved
+                found = outcome(SPECIMENS[name], way)
+                if found.refusal is None:
+                    now = f"placeholders are the first that go through; moved {times(found.moved)}"
+                else:
+                    now = refused(found.refusal)
+                yield item, f"{name} ({way})", times(move) if move > 1.001 else "not measured", now
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Nothing that a user's code remembers is looked for, and no batch is tried; what is put back is put back."""
+    nothing = Findings(fresh=True, placeholders=True)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (guard.examples, federated.deltas, map_rows, voting.fit, split_module):
+            patch.setattr(module, "try_out", lambda *_, **__: nothing)
+        patch.setattr(map_rows, "histories", lambda *_: None)
+        for module in (central.gradients, contribution, federated.deltas):
+            patch.setattr(module, "due", lambda *_, **__: False)
+        patch.setattr(voting.course, "histories", lambda *_: None)
+        patch.setattr(
+            central.first_look,
+            "self_check",
+            lambda model, *_, **__: SelfCheck(covered(model), [], 0.0, findings=nothing),
+        )
+        patch.setattr(Recheck, "at_start", lambda *_: None)
+        patch.setattr(contribution.OwnContribution, "_refuse_at_other_steps", lambda *_: None)
+        patch.setattr(Trainable, "refuse_changed", lambda *_: None)
+        yield
+
+
 def table() -> str:
     """As Markdown."""
     lines = ["| | specimen | one person moved | now |", "|---|---|---|---|"]
-    for part in (coupled_examples, shared_draws, split, without_noise, shared_clients, resumed, another_autoencoder):
+    parts = (
+        coupled_examples,
+        shared_draws,
+        split,
+        without_noise,
+        shared_clients,
+        resumed,
+        another_autoencoder,
+        remembered,
+    )
+    for part in parts:
         lines += [f"| {' | '.join(word.replace('|', '/') for word in row)} |" for row in part()]
     return "\n".join(lines) + "\n"
 

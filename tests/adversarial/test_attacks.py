@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from adversarial.specimens import COUPLED, UNCOUPLED, Loss, as_data, each, extreme
 from sfumato._check import InputError
 from sfumato.central import DPSGD, examples, gradients
-from sfumato.per_example import SelfCheck, covered
+from sfumato.guard import SelfCheck
+from sfumato.per_example import covered
 
 Batch = tuple[Tensor, Tensor]
 RECORDS = 96

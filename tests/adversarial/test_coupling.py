@@ -28,7 +28,7 @@ from adversarial.specimens import (
 )
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.per_example import self_check
+from sfumato.guard import self_check
 
 
 @pytest.mark.parametrize("kind", [kind for kind in COUPLED if kind not in UNMEASURED])

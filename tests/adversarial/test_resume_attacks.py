@@ -26,7 +26,8 @@ from sfumato.central import DPSGD, first_look
 from sfumato.central.examples import ExampleContribution
 from sfumato.federated import FedAvg
 from sfumato.federated.deltas import LocalContribution
-from sfumato.per_example import SelfCheck, covered
+from sfumato.guard import SelfCheck
+from sfumato.per_example import covered
 from sfumato.runs import run as runs
 from sfumato.runs.team import Team
 from sfumato.training import loop

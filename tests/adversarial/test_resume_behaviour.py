@@ -18,8 +18,9 @@ from sfumato import data
 from sfumato._check import InputError
 from sfumato.central import DPSGD
 from sfumato.federated import FedAvg
+from sfumato.guard.placeholders import placeholder
 from sfumato.training import Trainable, behaviour
-from sfumato.training.behaviour import ROWS, behaviour_of, made_up, refuse_other
+from sfumato.training.behaviour import ROWS, behaviour_of, refuse_other
 
 FEATURES, CLASSES = 6, 3
 EXAMPLES = DPSGD(steps=4, batch_size=6, noise_multiplier=1.0, seed=1)
@@ -109,7 +110,7 @@ def test_other_starting_weights_are_no_other_run(kind, tmp_path):
 
 
 def described(model: nn.Module, factor: float = 1.0) -> dict[str, Any]:
-    inputs, loss = made_up(torch.empty(ROWS, FEATURES)), scaled(factor)
+    inputs, loss = placeholder(torch.empty(ROWS, FEATURES)), scaled(factor)
     return behaviour_of(Trainable(model), lambda m: loss(m(inputs), torch.arange(ROWS) % CLASSES))
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from adversarial.random_specimens import MIXED, OWN, SHARED
 from adversarial.specimens import CLASSES, PLAN, WORDS, Dense, as_data, each, largest_move, losses_of, numbers, texts
 from sfumato._check import InputError
-from sfumato.per_example import self_check
+from sfumato.guard import self_check
 
 
 @pytest.mark.parametrize("kind", ["a gate", "a mask of the units", "a block that the batch skips", "a direction"])

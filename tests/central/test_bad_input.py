@@ -78,7 +78,7 @@ def test_work_in_place_gives_the_result_of_work_on_copies(pictures, where):
 def test_whole_numbers_train_where_a_layer_takes_them_and_are_refused_where_none_does(pictures):
     numbers = np.random.default_rng(0).integers(0, 9, (40, 64))
     data = ExampleDataset(inputs=(numbers,), targets=np.arange(40) % 3, num_classes=3)
-    with pytest.raises(InputError, match=r"does not take inputs of shape \(64,\) int64 \(.*dtype.*\)"):
+    with pytest.raises(InputError, match=r"fails on inputs of shape \(64,\) int64 \(.*dtype.*\)"):
         PLAN.fit(Model(), data)
     as_numbers = PLAN.fit(Model(before=lambda x: x.float() / 9), data).model
     given = dataclasses.replace(data, inputs=(numbers.astype(np.float32),))
@@ -148,11 +148,11 @@ def complex_model() -> nn.Module:
         (lazy, r"1\.weight has no shape yet"),
         (complex_model, r"parameter first\.weight is torch\.complex64; use real numbers"),
         (with_generator, "cannot be copied .*generator.*; keep generators"),
-        (lambda: Model(before=raises(KeyError("colour"))), r"does not take inputs .*KeyError: 'colour'"),
-        (lambda: Model(before=raises(AssertionError())), r"does not take inputs .*\(AssertionError\)"),
+        (lambda: Model(before=raises(KeyError("colour"))), r"fails on inputs .*KeyError: 'colour'"),
+        (lambda: Model(before=raises(AssertionError())), r"fails on inputs .*\(AssertionError\)"),
         (
             lambda: Model(before=raises(ValueError("three\nlines\nhere"))),
-            r"does not take inputs .*\(ValueError: three\)",
+            r"fails on inputs .*\(ValueError: three\)",
         ),
         (lambda: Model().requires_grad_(False), "names no parameter to train"),
     ],

@@ -260,7 +260,17 @@ def test_another_loss_and_a_loop_of_ones_own_are_refused():
 def test_the_command_trains_and_says_what_a_label_costs(tmp_path, capsys):
     pictures = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
     np.savez(tmp_path / "digits.npz", x=pictures, y=np.arange(40) % 4)
-    words = ["labeldp", "pro", "--data", tmp_path / "digits.npz", "--model", "lenet300_100", "--epsilon", 0.5]
+    words = [
+        "labeldp",
+        "pro",
+        "--data",
+        tmp_path / "digits.npz",
+        "--model",
+        "lenet300_100",
+        "--public-classes",
+        "--epsilon",
+        0.5,
+    ]
     words += ["--steps", 2, "--batch-size", 8, "--out", tmp_path / "run", "--delta", 1e-3]
     assert main([str(word) for word in words]) == 0
     told = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The statement tells of looks while training as they were."""
+"""Looks at real steps while training: the first and the last one, others by chance, and what the statement says."""
 
 import dataclasses
 from typing import Any
@@ -6,27 +6,29 @@ from typing import Any
 import pytest
 
 from adversarial.specimens import PLAN, Dense, as_data, numbers
-from sfumato.per_example import Recheck
-from sfumato.per_example.checks import recheck
+from sfumato._random import RandomSource
+from sfumato.guard import due, recheck
 
 
-@pytest.mark.parametrize(("steps", "told"), [(1, ""), (2, "at one step"), (6, "at 3 of the steps")])
-def test_the_statement_tells_of_the_looks_that_there_were(steps, told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_steps_that_are_due_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
     compared = recheck._one
     monkeypatch.setattr(recheck, "_one", lambda losses, step: (looks.append(step), compared(losses, step))[1])
-    plan = dataclasses.replace(PLAN, steps=steps, batch_size=48)  # everybody in each step
+    plan = dataclasses.replace(PLAN, steps=30, batch_size=48, micro_batch=16)  # everybody in each step
     statement = plan.fit(Dense(), as_data(numbers())).statement
+    assert plan.seed is not None
+    wanted = [step for step in range(30) if due(step, 30, RandomSource.from_seed(plan.seed))]
+    assert {0, 29} < set(wanted)
+    assert sorted(set(looks)) == wanted
+    assert all(2 <= looks.count(step) <= 3 for step in wanted)  # the first micro-batch, the last, and one by chance
     line = next(each for each in statement.assumptions if each.startswith("No example changes"))
-    assert looks == [step for step in range(steps) if Recheck.due(step)]
-    assert ("while training" in line) == bool(looks)
-    assert told in line
+    assert "while training in the first and the last step and in others" in line
 
 
 def test_a_step_that_drew_one_example_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is nobody beside it; the sentence says where there were two."""
+    """There is nothing to compare it with; the sentence says where there were two."""
     looks: list[Any] = []
     monkeypatch.setattr(recheck, "_one", lambda *given: looks.append(given))
     statement = dataclasses.replace(PLAN, micro_batch=1).fit(Dense(), as_data(numbers())).statement
     assert not looks
-    assert any("wherever there were two at once" in each for each in statement.assumptions)
+    assert any("wherever there were two examples at once" in each for each in statement.assumptions)

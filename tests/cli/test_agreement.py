@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-RUN = ("--steps", 1, "--batch-size", 4, "--noise-multiplier", 1, "--threads", 1)
+RUN = ("--public-classes", "--steps", 1, "--batch-size", 4, "--noise-multiplier", 1, "--threads", 1)
 
 
 @pytest.fixture

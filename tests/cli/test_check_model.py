@@ -173,7 +173,7 @@ def test_a_budget_below_one_example_is_said(sfumato):
         (("lenet5", "--device", "meta"), "device must be cpu, cuda or cuda:<number>, got meta"),
         (("lenet5", "--trainable", "nothing"), "names no parameter to train"),
         (("my_resnets:replaced", *PICTURE, "--num-classes", 10), "10 classes but the model gives 7 logits"),
-        (("my_resnets:replaced",), "does not take inputs of shape (1, 28, 28) float32"),
+        (("my_resnets:replaced",), "fails on inputs of shape (1, 28, 28) float32"),
         (("my_resnets:number",), "gave a int, not a torch module"),
         (("my_resnets:broken",), "failed (ZeroDivisionError: division by zero)"),
         (("my_resnets:leaves",), "failed (SystemExit: 3)"),

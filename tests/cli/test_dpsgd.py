@@ -8,7 +8,8 @@ import pytest
 from safetensors.numpy import load_file
 
 SMALL = ("--steps", 3, "--batch-size", 20, "--learning-rate", 0.5)
-NOISE = ("--noise-multiplier", 1)
+EPSILON = ("--epsilon", 3, "--num-classes", 3)
+NOISE = ("--noise-multiplier", 1, "--public-classes")
 
 
 @pytest.fixture
@@ -25,14 +26,14 @@ def digits(tmp_path: Path) -> Path:
 
 def test_a_run_leaves_every_file_and_tells_accuracy_and_statement(sfumato, digits: Path, tmp_path: Path):
     out = tmp_path / "run"
-    shown = sfumato("dpsgd", "--data", digits, *SMALL, "--epsilon", 3, "--delta", 1e-4, "--out", out)
+    shown = sfumato("dpsgd", "--data", digits, *SMALL, *EPSILON, "--delta", 1e-4, "--out", out)
     assert shown.code == 0, shown.err
     names = ("plan", "statement", "evaluation")
     plan, statement, evaluation = (json.loads((out / f"{name}.json").read_text()) for name in names)
     assert (plan["plan"], plan["steps"], plan["about"]["model"]) == ("dpsgd", 3, "lenet5")
     assert (statement["unit"], statement["adjacency"]) == ("example", "add_remove")
     assert 2.9 < statement["epsilon"] <= 3
-    assert "The number of classes (3)" in statement["assumptions"][-1]
+    assert "found in the records" not in " ".join(statement["assumptions"])
     assert evaluation["examples"] == 30
     assert f"{evaluation['trained']['accuracy']:.4f}" in shown.out
     page = (out / "report.html").read_text()
@@ -83,7 +84,20 @@ def test_another_run_is_where_one_starts_from(sfumato, digits: Path, tmp_path: P
 
 
 def test_a_dry_run_tells_the_steps_and_the_price_and_writes_nothing(sfumato, digits: Path, tmp_path: Path):
-    words = ("--data", digits, "--epochs", 2, "--batch-size", 20, "--epsilon", 2, "--json", "--dry-run")
+    words = (
+        "--data",
+        digits,
+        "--epochs",
+        2,
+        "--batch-size",
+        20,
+        "--epsilon",
+        2,
+        "--num-classes",
+        3,
+        "--json",
+        "--dry-run",
+    )
     told = json.loads(sfumato("dpsgd", *words, "--out", tmp_path / "run").out)
     assert told["plan"]["steps"] == 12
     assert told["statement"]["mechanism"].startswith("12 Gaussian sums")

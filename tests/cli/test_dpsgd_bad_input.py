@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-RUN = ("--steps", 3, "--batch-size", 10, "--noise-multiplier", 1, "--threads", 1)
+RUN = ("--steps", 3, "--batch-size", 10, "--noise-multiplier", 1, "--public-classes", "--threads", 1)
 TEXTS = ("--model", "bilstm", "--vocabulary", 50, "--length", 6, "--model-options", "hidden=4")
 
 
@@ -194,7 +194,20 @@ def test_a_warning_is_told_once(sfumato, digits: Path, tmp_path: Path):
 
 
 def test_a_run_goes_on_under_its_own_epsilon_and_the_line_names_both(sfumato, digits: Path, contents, tmp_path: Path):
-    words = ("dpsgd", "--data", digits, "--steps", 3, "--batch-size", 10, "--threads", 1, "--seed", 1)
+    words = (
+        "dpsgd",
+        "--data",
+        digits,
+        "--steps",
+        3,
+        "--batch-size",
+        10,
+        "--public-classes",
+        "--threads",
+        1,
+        "--seed",
+        1,
+    )
     for name, budget, told in (
         ("budget", ("--epsilon", 8), "--epsilon 8"),
         ("noise", ("--noise-multiplier", 1), "--noise-multiplier"),
@@ -226,6 +239,7 @@ def test_a_checkpoint_of_another_plan_is_left_as_it_is(sfumato, digits: Path, co
 def test_ctrl_c_saves_and_tells_how_to_go_on(process, sfumato, digits: Path, tmp_path: Path):
     run, whole = tmp_path / "run", tmp_path / "whole"
     words = ("dpsgd", "--data", digits, "--steps", 100, "--batch-size", 10, "--noise-multiplier", 1, "--seed", 1)
+    words += ("--public-classes",)
     child = process(*words, "--checkpoint-every", 2, "--threads", 1, "--out", run)
     deadline = time.monotonic() + 100
     while not (run / "checkpoint" / "state.safetensors").exists():

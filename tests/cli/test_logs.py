@@ -10,7 +10,19 @@ import numpy as np
 import pytest
 
 NOWHERE = ("dpsgd", "--data", "nowhere.npz", "--noise-multiplier", 1)
-SMALL = ("--steps", 3, "--batch-size", 20, "--noise-multiplier", 1, "--model", "lenet300_100", "--task", "classes")
+SMALL = (
+    "--steps",
+    3,
+    "--batch-size",
+    20,
+    "--noise-multiplier",
+    1,
+    "--model",
+    "lenet300_100",
+    "--public-classes",
+    "--task",
+    "classes",
+)
 
 
 @pytest.fixture

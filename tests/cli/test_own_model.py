@@ -51,6 +51,7 @@ class Faces(nn.Module):
         return self.out(self.layers(pictures))
 '''
 STEPS = ("--steps", 2, "--batch-size", 8, "--noise-multiplier", 1, "--delta", 1e-3, "--seed", 1, "--test-share", 0)
+STEPS += ("--public-classes",)
 
 
 @pytest.fixture
@@ -103,7 +104,7 @@ def test_plans_of_users_take_it_and_embed_finds_it_again(sfumato, mine: Path, pe
     if command == "fedemb":
         words += ["--users-per-client", 2]
     if command != "centralized":
-        words += ["--clients-per-round", 3, "--noise-multiplier", 1, "--delta", 1e-3]
+        words += ["--clients-per-round", 3, "--noise-multiplier", 1, "--delta", 1e-3, "--public-classes"]
     assert sfumato(*words, "--dry-run").code == 0, command
     shown = sfumato(*words, "--embedding-dim", 9, "--out", mine / "run")
     assert shown.code == 2

@@ -226,7 +226,9 @@ def test_people_whom_nothing_can_be_measured_on_are_not_counted_as_measured(sfum
 def test_films_of_movielens_for_people_who_were_kept_out(sfumato, tmp_path):
     words = ("--model", "matrix_factorization", "--model-options", "factors=8", "offset=3.5", "--noise-multiplier", 0.5)
     run, out = tmp_path / "run", tmp_path / "films.parquet"
-    brief = ("--rounds", 2, "--clients-per-round", 20, "--test-share", 0.1, "--seed", 1)
+    items = tmp_path / "items.txt"
+    items.write_text("".join(f"{name}\n" for name in data.load(MOVIELENS).item_names))
+    brief = ("--rounds", 2, "--clients-per-round", 20, "--test-share", 0.1, "--seed", 1, "--items", items)
     assert sfumato("fedrecon", "--data", MOVIELENS, *words, *brief, "--out", run).code == 0
     shown = sfumato("personalise", run, MOVIELENS, "--top", 2, "--out", out, "--measure")
     assert (shown.code, shown.err) == (0, "")

@@ -63,3 +63,13 @@ def test_the_flag_decides_between_noise_and_budget(sfumato, tmp_path: Path):
     assert json.loads(sfumato(*common, "--noise-multiplier", 2).out)["plan"]["noise_multiplier"] == 2
     file.write_text('{"epsilon": 8, "noise_multiplier": 3.0}')
     assert "not both" in sfumato(*common).line
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("plan.yaml", "steps: 3\nnoise_multiplier: 1\nsteps: 4\n"), ("plan.json", '{"steps": 3, "steps": 4}')],
+)
+def test_a_setting_that_is_there_twice_is_refused(sfumato, tmp_path, name: str, text: str):
+    file = tmp_path / name
+    file.write_text(text)
+    assert "'steps' is there twice; leave one out" in sfumato("account", "--config", file).line

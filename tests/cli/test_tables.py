@@ -140,7 +140,7 @@ def test_examples_by_their_paths_are_trained_on(sfumato, faces: Path, tmp_path: 
     rows.to_csv(moved, index=False)
     words = ("--input", "file", "--label", "person", "--folder", faces.parent, "--size", 16)
     words = ("dpsgd", "--data", moved, *words, "--steps", 2, "--batch-size", 8, "--model", "lenet300_100", *PRIVATE)
-    shown = sfumato(*words, "--out", tmp_path / "run")
+    shown = sfumato(*words, "--public-classes", "--out", tmp_path / "run")
     assert shown.code == 0, shown.err
     assert "64 examples of (16, 16, 1) uint8, 16 classes" in shown.out
     assert "divided by their position" not in shown.out
@@ -179,7 +179,8 @@ def test_pictures_without_an_embedding_are_told(sfumato, faces: Path, finished: 
 def test_tabs_in_a_file_that_is_named_otherwise_are_told(sfumato, faces: Path, tmp_path: Path):
     faces.write_text(faces.read_text().replace(",", "\t"))
     line = sfumato("data", "pack", faces, tmp_path / "store", "--user", "person", "--input", "file").line
-    assert "divided by '\\t'? Write them with commas, or with tabs into a file named .tsv" in line
+    assert "has columns that are divided by '\\t'" in line
+    assert "read_csv(FILE, sep='\\t')" in line
 
 
 @pytest.mark.parametrize("name", ["none.csv", "none.parquet"])

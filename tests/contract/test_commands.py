@@ -39,6 +39,11 @@ def test_a_dry_run_writes_nothing_and_promises_what_the_run_states(name, tmp_pat
         words += [f"--{option.replace('_', '-')}", value]
     if name in PRIVATE:
         words += ["--epsilon", 20, "--delta", 1e-3]
+        if name == "fedrecon":
+            (tmp_path / "items.txt").write_text("".join(f"{item}\n" for item in range(100)))
+            words += ["--items", tmp_path / "items.txt"]
+        else:
+            words.append("--public-classes")
     monkeypatch.chdir(tmp_path / "here")
     assert main([str(word) for word in (*words, "--dry-run")]) == 0
     promised = json.loads(capsys.readouterr().out)

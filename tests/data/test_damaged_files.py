@@ -322,22 +322,26 @@ def test_the_folder_that_one_stands_in_is_a_path_like_any_other(tmp_path: Path, 
         load(tmp_path / "other")
 
 
-def test_names_that_are_not_utf8_go_through_everything(tmp_path: Path) -> None:
+def test_file_names_that_are_not_utf8_go_through_everything_and_names_of_users_are_refused(tmp_path: Path) -> None:
     root = os.fsdecode(os.fsencode(tmp_path) + b"/ph\xffotos")
     os.mkdir(root)
     _pictures(".png")(Path(root))
-    os.rename(os.path.join(root, "u1"), os.fsencode(root) + b"/\xfe\xff")
+    for file in sorted(Path(root, "u1").iterdir()):
+        os.rename(file, os.fsencode(file.parent) + b"/\xfe" + os.fsencode(file.name))
     people = load(root)
     store = os.fsdecode(os.fsencode(tmp_path) + b"/st\xffore")
     packed = pack(root, store, size=24)
     for data in (people, packed, load(store)):
-        assert os.fsdecode(b"\xfe\xff") in data.user_ids
         _use(data)
         assert sum(map(len, split_users(data, test=0.4, seed=1))) == 3
     _use(load_examples(root))
     with pytest.raises(InputError, match="there is nothing at") as refusal:
         load(root + "none")
     assert "\n" not in str(refusal.value)
+    os.rename(os.path.join(root, "u1"), os.fsencode(root) + b"/\xfe\xff")
+    for read in (load, lambda path: pack(path, tmp_path / "other", size=24)):
+        with pytest.raises(InputError, match=r"the name of the user '.*' is no valid UTF-8"):
+            read(root)
 
 
 @pytest.mark.parametrize("kind", [".pt", "old.pt", ".safetensors"])

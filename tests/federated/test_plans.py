@@ -236,7 +236,7 @@ def test_batch_norm_is_refused_by_name(blobs):
 
 
 def test_a_model_for_other_inputs_is_refused(blobs, tiny):
-    with pytest.raises(InputError, match=r"does not take inputs of shape \(1, 8, 8\)"):
+    with pytest.raises(InputError, match=r"fails on inputs of shape \(1, 8, 8\)"):
         FedAvg(clients_per_round=2, noise_multiplier=1.0).fit(nn.Linear(3, 2), blobs(4))
 
 

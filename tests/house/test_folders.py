@@ -1,8 +1,7 @@
-"""Folders stay small and mirror each other; modules stay short; a package says what it holds and does nothing else."""
+"""Folders of tests mirror packages; a package says what it holds and does nothing else."""
 
 import ast
 import itertools
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -26,9 +25,6 @@ ACROSS = {
 }
 """Folders of tests that mirror no single package, and what they are for."""
 
-MOST_MODULES = 20
-MOST_LINES = 500
-
 
 def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
@@ -36,28 +32,6 @@ def _name(path: Path) -> str:
 
 def _tree(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
-
-
-def too_full(files: list[Path]) -> dict[str, int]:
-    """The folders with more than `MOST_MODULES` of these files; what only opens or equips a folder does not count."""
-    counts = Counter(_name(file.parent) for file in files if file.name not in ("__init__.py", "conftest.py"))
-    return {folder: count for folder, count in counts.items() if count > MOST_MODULES}
-
-
-def test_no_folder_holds_more_than_twenty_modules():
-    full = too_full([*SOURCE.rglob("*.py"), *TESTS.rglob("*.py")])
-    assert not full, f"{full}: give the modules that belong together a room of their own"
-
-
-def test_a_folder_that_is_too_full_is_found():
-    files = [SOURCE / "data" / f"m{i}.py" for i in range(20)]
-    assert too_full([*files, SOURCE / "data" / "__init__.py"]) == {}
-    assert too_full([*files, SOURCE / "data" / "one_more.py"]) == {"src/sfumato/data": 21}
-
-
-def test_no_module_is_longer_than_500_lines():
-    lengths = {_name(file): file.read_text(encoding="utf-8").count("\n") for file in [*MODULES, *TESTS.rglob("*.py")]}
-    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
 def test_every_folder_of_tests_mirrors_a_package():

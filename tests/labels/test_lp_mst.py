@@ -20,7 +20,7 @@ CENTRES = np.array([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0]], np.float32)
 
 def blobs(count=300, seed=0):
     rng = np.random.default_rng(seed)
-    labels = np.arange(count) % 3
+    labels = rng.permutation(np.arange(count) % 3)
     inputs = (CENTRES[labels] + 0.5 * rng.standard_normal((count, 2))).astype(np.float32)
     return examples_from_arrays(inputs, labels, num_classes=3)
 
@@ -208,3 +208,24 @@ def test_the_released_model_does_not_tell_where_the_data_were(tmp_path):
     header = (tmp_path / "run" / "model.safetensors").read_bytes()
     assert b"mine:net" in header
     assert b"secret" not in header
+
+
+@pytest.mark.parametrize("seed", [1, None])
+def test_shuffled_rows_may_be_sorted_and_the_run_goes_on(seed, tmp_path, monkeypatch):
+    """Inputs, features and labels of a row stay together, in an order that a run keeps until its end."""
+    data = blobs()
+    order = np.argsort(np.asarray(data.targets), kind="stable")
+    data, features = data.subset(order), np.asarray(data.inputs[0])[order]
+    plan = replace(PLAN, epsilon=20.0, seed=seed, clusters=3, shuffle=True)
+    with pytest.raises(InputError, match="the order of rows is public"):
+        replace(plan, shuffle=False).fit(model(), data, features=features)
+    with monkeypatch.context() as context:
+        context.setattr("sfumato.runs.run.Run.finish", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            plan.fit(model(), data, features=features, test=blobs(90, seed=1), out=tmp_path / "run")
+    result = plan.fit(model(), data, features=features, test=blobs(90, seed=1), out=tmp_path / "run", resume=True)
+    # a third if rows and labels did not stay together; how far a few steps get follows from the order that was drawn
+    assert result.evaluation["trained"]["accuracy"] > (0.9 if seed is not None else 0.6)
+    assert not np.array_equal(result.reports, np.sort(result.reports))
+    assert np.bincount(result.reports).tolist() == [100, 100, 100]  # at epsilon 20 each report is its label
+    assert any("random order" in line for line in result.statement.assumptions)

@@ -67,7 +67,7 @@ def test_another_label_changes_its_own_report_and_no_other(method):
 
 
 def test_labels_beyond_the_range_count_as_its_ends():
-    inputs, inside = np.zeros((400, 1), np.float32), np.tile([0.0, 10.0], 200)
+    inputs, inside = np.zeros((400, 1), np.float32), np.random.default_rng(0).permutation(np.tile([0.0, 10.0], 200))
     beyond = np.where(inside > 5, 1e6, -3.0)
     reports = [PLAN.fit(model(), examples_from_arrays(inputs, labels)).reports for labels in (inside, beyond)]
     assert np.array_equal(*reports)
@@ -214,9 +214,10 @@ def test_what_does_not_fit_is_refused_before_a_run_is_made(given, told, tmp_path
 
 
 def test_whole_numbers_are_labels_like_others():
-    whole = examples_from_arrays(np.asarray(line().inputs[0]), np.arange(1500) % 7, classes=False)
+    labels = np.random.default_rng(0).permutation(np.arange(1500) % 7)
+    whole = examples_from_arrays(np.asarray(line().inputs[0]), labels, classes=False)
     reports = PLAN.fit(model(), whole).reports
-    assert np.array_equal(reports, PLAN.fit(model(), replace(whole, targets=np.arange(1500) % 7 * 1.0)).reports)
+    assert np.array_equal(reports, PLAN.fit(model(), replace(whole, targets=labels * 1.0)).reports)
 
 
 @pytest.mark.parametrize("rate", [5.0, 1e6])  # numbers that are huge, or none at all
@@ -239,3 +240,13 @@ def test_a_model_that_learned_is_not_told_to_diverge(loss):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         replace(PLAN, loss=loss, learning_rate=0.01).fit(model(), line())
+
+
+def test_shuffled_rows_may_be_sorted():
+    data = line()
+    data = data.subset(np.argsort(np.asarray(data.targets)))
+    with pytest.raises(InputError, match="the order of rows is public"):
+        PLAN.fit(model(), data)
+    result = replace(PLAN, shuffle=True).fit(model(), data, test=line())
+    assert result.evaluation["trained"]["rmse"] < result.evaluation["untrained"]["rmse"]
+    assert any("random order" in line for line in result.statement.assumptions)

@@ -6,8 +6,8 @@ from torch import nn
 
 from sfumato import models
 from sfumato._check import InputError
+from sfumato.guard import self_check
 from sfumato.models.check import tried_on
-from sfumato.per_example import self_check
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_inputs_that_a_model_does_not_take_are_refused_by_their_shape():
     model = nn.Linear(3, 2)
     assert tried_on(model, torch.ones(4, 3)).shape == (4, 2)
     assert not tried_on(model, torch.ones(4, 3)).requires_grad
-    with pytest.raises(InputError, match=r"does not take inputs of shape \(5,\) \(.*\); build it for this shape"):
+    with pytest.raises(InputError, match=r"fails on inputs of shape \(5,\) \(.*\); mend its forward pass"):
         tried_on(model, torch.ones(4, 5))
-    with pytest.raises(InputError, match=r"does not take inputs of shape \(3,\)"):
+    with pytest.raises(InputError, match=r"fails on inputs of shape \(3,\)"):
         tried_on(nn.Embedding(2, 2), torch.full((1, 3), 7))

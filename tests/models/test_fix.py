@@ -6,7 +6,8 @@ from torch import nn
 
 from sfumato import models
 from sfumato._check import InputError
-from sfumato.per_example import problems, self_check
+from sfumato.guard import self_check
+from sfumato.per_example import problems
 
 
 def test_replacing_carries_the_affine_and_leaves_the_original():

@@ -6,7 +6,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato._check import InputError
-from sfumato.per_example import Recording, covered, self_check
+from sfumato.guard import self_check
+from sfumato.per_example import Recording, covered
 
 _WORDS, _LENGTH, _WIDTH, _HEADS = 12, 5, 6, 2
 

@@ -1,6 +1,7 @@
 """Recipes have scripts of the same names: what a test imports of one is gone before the next asks for another's."""
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,9 +16,9 @@ RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 def own_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every test imports anew, whatever the tests before it in the same process have imported."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    _forget(RECIPES)
+    _forget()
     yield
-    _forget(RECIPES)
+    _forget()
 
 
 @pytest.fixture
@@ -25,17 +26,17 @@ def script() -> Callable[..., ModuleType]:
     """A script of a recipe as a module: `script("fedemb_glyphs", "choose")`; its modules are imported as it does."""
 
     def load(recipe: str, name: str = "run") -> ModuleType:
-        for other in RECIPES.iterdir():
-            if other.is_dir() and other.name != recipe:
-                _forget(other)
+        _forget(keep=recipe)
         sys.path[:0] = [str(RECIPES / recipe), str(RECIPES)]
         return importlib.import_module(name)
 
     return load
 
 
-def _forget(folder: Path) -> None:
+def _forget(keep: str | None = None) -> None:
+    """Drop the modules of recipes; with `keep` those stay that lie in this recipe or directly in `recipes/`."""
+    kept = (RECIPES, RECIPES / keep) if keep else ()
     for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file is not None and folder in Path(file).parents:
+        file = getattr(module, "__file__", None) or ""
+        if file.startswith(f"{RECIPES}{os.sep}") and Path(file).parent not in kept:
             del sys.modules[name]

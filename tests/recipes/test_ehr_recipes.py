@@ -91,4 +91,4 @@ def test_the_private_rows_are_those_of_the_kept_cells_and_within_the_budget(scri
     found = private.rows(cells)
     assert found == json.loads((ROOT / "ehr_private" / "results.json").read_text())
     assert all(0.999 * private.EPSILON < row["epsilon"] <= private.EPSILON for row in found)
-    assert {row["unit"] for row in found} == {"patient"}
+    assert {row["unit"] for row in found} == {"stay"}

@@ -25,6 +25,7 @@ def test_a_pool_that_lacks_a_class_is_measured_by_names():
     plan = KNNDPFL(queries=3, neighbours=1, noise_std=1e-3, few_records="share", seed=0)
     kinds = np.repeat(["bee", "cat", "eel"], 5)
     voters = from_arrays(np.repeat(ROWS[:3], 5, axis=0), labels=kinds, users=[f"agent {i % 5}" for i in range(15)])
+    voters = voters.with_classes(["bee", "cat", "eel"])
     asked = examples_from_arrays(np.array([[0.1], [2.1], [1.9]], np.float32), ["bee", "eel", "eel"])
     assert plan.fit(voters, asked, "pixels").evaluation["answers"]["accuracy"] == 1.0
 

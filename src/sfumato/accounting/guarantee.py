@@ -26,7 +26,7 @@ from sfumato.accounting.accountants.pure import PureAccountant
 from sfumato.accounting.accountants.rdp import USUAL_ORDERS, RdpAccountant
 from sfumato.accounting.accountants.schedule import ScheduleAccountant, many_different
 from sfumato.accounting.accountants.zcdp import ZcdpAccountant
-from sfumato.accounting.events import Event, NonPrivate, Unknown, combined_shift, terms
+from sfumato.accounting.events import Event, MinSeparation, NonPrivate, Unknown, combined_shift, compose, terms
 from sfumato.accounting.tradeoff import GaussianEquivalent, GaussianTradeoff, Tradeoff, TradeoffCurve
 
 Method = Literal["auto", "pld", "prv", "buckets", "rdp", "rdp_usual_orders", "zcdp", "gaussian", "pure"]
@@ -237,7 +237,17 @@ def guarantee(event: Event, adjacency: Adjacency = "add_remove", method: Method 
 @lru_cache(maxsize=32)
 def _guarantee(event: Event, adjacency: Adjacency, method: Method) -> Guarantee:
     """Remembered with its curve: statement, page and terminal of a run all ask for the same one."""
-    return Guarantee(event, adjacency, _accountants(event, adjacency, method))
+    return Guarantee(event, adjacency, _accountants(_one_by_one(event), adjacency, method))
+
+
+def _one_by_one(event: Event) -> Event:
+    """The event with runs of distant participations as the releases that a unit is in, whose pairs are composed."""
+    counts: dict[Event, int] = {}
+    for single, count in terms(event):
+        run = single.event * single.participations if isinstance(single, MinSeparation) else single
+        for part, times in terms(run):
+            counts[part] = counts.get(part, 0) + times * count
+    return compose(counts)
 
 
 def _sampled(accountant: Accountant) -> tuple[np.ndarray, np.ndarray]:

@@ -155,7 +155,9 @@ def epsilon_curve(
     Returns:
         float [k].
     """
-    if not isinstance(steps, Iterable):
-        raise InputError(f"steps must be a list of whole numbers, got {steps!r}")
+    try:
+        counts = list(steps)
+    except TypeError:  # an array without axes is iterable, too, until it is iterated over
+        raise InputError(f"steps must be a list of whole numbers, got {steps!r}") from None
     run = RunningCost(step, delta, adjacency, spent)
-    return np.array([run.epsilon_after(count) for count in steps])
+    return np.array([run.epsilon_after(count) for count in counts])

@@ -65,24 +65,35 @@ class GaussianTradeoff:
     mu: float
 
     def true_positive_rate(self, fpr: np.ndarray) -> np.ndarray:
-        rates, margin = self._rates(fpr, 1.0)
-        return np.clip(rates * (1.0 + margin), fpr, 1.0)
+        caught, missed, rare = self._rates(fpr)
+        return np.maximum(np.where(rare, caught, _complement(missed, 2.0)), fpr)
 
     def false_negative_rate(self, fpr: np.ndarray) -> np.ndarray:
-        rates, margin = self._rates(fpr, -1.0)
-        return np.maximum(0.0, rates * (1.0 - margin))
+        caught, missed, rare = self._rates(fpr)
+        return np.minimum(np.where(rare, _complement(caught, -1.0), missed), _complement(fpr, -1.0))
 
     def gaussian_equivalent(self, least_delta: float) -> GaussianEquivalent:
         return GaussianEquivalent(self.mu * (1 + 8 * EPS), 0.0)  # composing Gaussians costs about 4 ulp
 
-    def _rates(self, fpr: np.ndarray, sign: float) -> tuple[np.ndarray, np.ndarray]:
-        """Phi(sign (Phi^-1(fpr) + mu)) and a bound on its relative error."""
+    def _rates(self, fpr: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """An upper bound on the true positive rate, a lower one on the false negative rate, and where the first holds.
+
+        The smaller rate is computed, with its relative precision, and the other one is its complement.
+        """
         quantiles = scipy.special.ndtri(fpr)
-        shifted = sign * (quantiles + self.mu)
+        shifted = quantiles + self.mu
         size = np.where(np.isfinite(quantiles), np.abs(quantiles), 0.0) + self.mu
-        # how Phi changes relative to itself, phi / Phi, is at most 1 + |x| on the left and e^(-x^2 / 2) on the right
-        change = np.where(shifted < 0, 1.0 + size, np.exp(-(np.maximum(shifted, 0.0) ** 2) / 2))
-        return scipy.special.ndtr(shifted), np.minimum(1.0, 16 * EPS * (1.0 + size * change))
+        smaller = scipy.special.ndtr(-np.abs(shifted))
+        # how Phi changes relative to itself, phi / Phi, is at most 1 + |x| on the left
+        distance = np.where(np.isfinite(shifted), np.abs(shifted), 0.0)
+        margin = np.minimum(1.0, 16 * EPS * (1.0 + size * (1.0 + distance)))
+        return np.minimum(1.0, smaller * (1.0 + margin)), smaller * (1.0 - margin), shifted < 0
+
+
+def _complement(rates: np.ndarray, toward: float) -> np.ndarray:
+    """1 - rates, in [0, 1], rounded toward this number where it is no double."""
+    rest = 1.0 - np.asarray(rates, dtype=np.float64)
+    return np.clip(np.where(1.0 - rest == rates, rest, np.nextafter(rest, toward)), 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -110,11 +121,11 @@ class TradeoffCurve:
 
     def true_positive_rate(self, fpr: np.ndarray) -> np.ndarray:
         steep, flat = self._bounds(fpr)
-        return np.minimum(np.minimum(1.0, steep), 1.0 - flat)
+        return np.minimum(np.minimum(1.0, steep), _complement(flat, 2.0))
 
     def false_negative_rate(self, fpr: np.ndarray) -> np.ndarray:
         steep, flat = self._bounds(fpr)
-        return np.maximum(np.maximum(0.0, 1.0 - steep), flat)
+        return np.maximum(_complement(np.minimum(1.0, steep), -1.0), flat)
 
     def gaussian_equivalent(self, least_delta: float) -> GaussianEquivalent:
         ratios, deltas = self._above(least_delta)

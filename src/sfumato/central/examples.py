@@ -14,19 +14,21 @@ from torch.utils._pytree import tree_map
 
 from sfumato._check import InputError
 from sfumato.central.augment import Augmentation, augmented
-from sfumato.central.first_look import LossPerExample, first_look, spread, tensors
+from sfumato.central.first_look import LossPerExample, first_look, placeholders_first, spread, tensors
 from sfumato.central.gradients import GradientSum
 from sfumato.central.inputs import call, in_order, refuse_names
 from sfumato.central.loss_values import values_of
 from sfumato.central.losses import cross_entropy
 from sfumato.data import ExampleDataset
+from sfumato.guard.placeholders import placeholder, placeholder_targets
 from sfumato.models import refuse_no_values
 from sfumato.per_example import covered
 from sfumato.training import Trainable
-from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of, made_up, made_up_targets
+from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of
 from sfumato.training.public_inputs import refuse_private_as_public
 
 _BLOCK = 1 << 12
+_BACK = 4  # examples that are looked at again and again
 _MOST_CLASSES = 1 << 8  # made-up examples for a resume; with more classes, some of them
 
 Rows = tuple[list[tuple[Tensor, ...]], Tensor | None]
@@ -76,7 +78,9 @@ class ExampleContribution(GradientSum):
         refuse_names(self.model, data.input_names)
         refuse_private_as_public(self.trained, self._inputs())
         covered(self.model)  # refuses layers by their kind, before anything runs
-        check = first_look(self.trained, data, loss, self._losses, augmentation, self._device)
+        findings = placeholders_first(self.trained, data, self._losses, self._device)
+        self._take_reference(spread(data, _BACK))
+        check = first_look(self.trained, data, loss, self._losses, augmentation, self._device, findings)
         self._begin(check, micro_batch=micro_batch, memory_budget=memory_budget, first=lambda most: spread(data, most))
 
     def read(self, examples: np.ndarray, key: int) -> Rows:
@@ -104,11 +108,11 @@ class ExampleContribution(GradientSum):
         classes = self.data.num_classes
         rows = ROWS if classes is None else max(ROWS, min(classes, _MOST_CLASSES))
         inputs, targets = tensors(self.data, np.zeros(rows, np.int64), self._device)  # for their shapes and types
-        inputs = tuple(made_up(each) for each in inputs)
+        inputs = tuple(placeholder(each) for each in inputs)
         if classes is not None:
             targets = torch.linspace(0, max(classes, rows) - 1, rows, device=self._device).long() % classes
         elif targets is not None:
-            targets = made_up_targets(targets)
+            targets = placeholder_targets(targets)
         return behaviour_of(self.trained, lambda model: self._losses(inputs, targets, model))
 
     def _inputs(self) -> Iterator[tuple[Tensor, ...]]:

@@ -16,7 +16,9 @@ from sfumato.central.augment import Augmentation, refuse_unfit
 from sfumato.central.inputs import call
 from sfumato.central.losses import LossPerExample, refuse_outputs
 from sfumato.data import ExampleDataset, to_tensor
-from sfumato.per_example import Recording, SelfCheck, self_check
+from sfumato.guard import Findings, SelfCheck, examples_first, self_check
+from sfumato.models.check import failing_layer
+from sfumato.per_example import Recording
 from sfumato.training import Trainable
 
 _POOL = 128  # examples of which the self-check chooses some
@@ -35,6 +37,22 @@ def tensors(
     return read, None if targets is None else torch.from_numpy(targets).to(device)
 
 
+def placeholders_first(trained: Trainable, data: ExampleDataset, losses: Losses, device: torch.device) -> Findings:
+    """Compare examples in two orders in fresh processes, and let placeholders be the first that go through here."""
+    return examples_first(trained.model, _afresh(trained, losses), tensors(data, spread(data, _POOL), device))
+
+
+def _afresh(trained: Trainable, losses: Losses) -> Callable[[Any], Tensor]:
+    """The losses of a pool's rows, as the contribution computes them."""
+
+    def afresh(rows: Any) -> Tensor:
+        trained.forget()  # as before each micro-batch of a step
+        # each pass gets inputs of its own: a model may work on them in place
+        return losses(tuple(each.clone() for each in rows[0]), rows[1])
+
+    return afresh
+
+
 def first_look(
     trained: Trainable,
     data: ExampleDataset,
@@ -42,6 +60,7 @@ def first_look(
     losses: Losses,
     augmentation: Augmentation,
     device: torch.device,
+    findings: Findings,
 ) -> SelfCheck:
     """What the self-check found when examples from all over the data went through the model.
 
@@ -54,46 +73,36 @@ def first_look(
     inputs = tuple(each[:2] for each in pool[0])
     refuse_unfit(augmentation, inputs)
     was_training = model.training
-    alone = ""
+    shape = " and ".join(f"{tuple(x.shape[1:])} {str(x.dtype).removeprefix('torch.')}" for x in inputs)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            outputs = call(model, [each.clone() for each in inputs], data.input_names)
-            alone = "a single example with "  # a step may draw one
-            call(model, [each[:1].clone() for each in inputs], data.input_names)
-    except InputError:
-        raise
-    except Exception as error:  # whatever the user's own forward raises
-        shapes = " and ".join(f"{tuple(x.shape[1:])} {str(x.dtype).removeprefix('torch.')}" for x in inputs)
-        raise InputError(
-            f"the model does not take {alone}inputs of shape {shapes} ({first_line(error)}); build it for them, or "
-            "change the data"
-        ) from error
+            with failing_layer(model, shape):
+                outputs = call(model, [each.clone() for each in inputs], data.input_names)
+            with failing_layer(model, f"{shape} of a single example"):  # a step may draw one
+                call(model, [each[:1].clone() for each in inputs], data.input_names)
     finally:
         model.train(was_training)
     refuse_outputs(loss, outputs, data, len(inputs[0]))
-    # each pass gets inputs of its own: a model may work on them in place
-    return looked_at(trained, lambda rows: losses(tuple(each.clone() for each in rows[0]), rows[1]), pool)
+    return looked_at(trained, _afresh(trained, losses), pool, findings)
 
 
-def looked_at(trained: Trainable, losses: Callable[[Any], Tensor], pool: Any, *, double: bool = True) -> SelfCheck:
+def looked_at(
+    trained: Trainable, losses: Callable[[Any], Tensor], pool: Any, findings: Findings, *, double: bool = True
+) -> SelfCheck:
     """The self-check on some examples, and what else has to be known of the parameters.
 
     Args:
         trained: the model.
-        losses: from rows of the pool to one loss an example.
+        losses: from rows of the pool to one loss an example; begins as a micro-batch of a step does.
         pool: examples, as `self_check` takes them.
+        findings: of `examples_first`.
         double: whether to try the model in double precision.
 
     Raises:
         InputError: coupled examples, a parameter that no layer covers, a gradient that autograd finds otherwise.
     """
-
-    def afresh(rows: Any) -> Tensor:
-        trained.forget()  # as before each micro-batch of a step
-        return losses(rows)
-
     try:
-        check = self_check(trained.model, afresh, pool, double=double)
+        check = self_check(trained.model, losses, pool, double=double, findings=findings)
     except RuntimeError as error:
         in_place = "inplace" in str(error)
         remedy = "work on a copy there (x = x + 1, not x += 1)" if in_place else "see that it trains without privacy"

@@ -13,24 +13,33 @@ What a model keeps in parameters, buffers and attributes of its own is put back 
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central.micro_batch import default_budget, measured, suggested
 from sfumato.clipping import ClippedSum, NormBound
+from sfumato.guard import Coupled, Recheck, SelfCheck, due
+from sfumato.guard.draws import SameNoise, seed_dropout
+from sfumato.guard.fresh import histories
+from sfumato.guard.guard import equal
+from sfumato.guard.trial import SINGLE
 from sfumato.models import add_statistics_gradient
-from sfumato.per_example import Recheck, Recording, SelfCheck
+from sfumato.per_example import Recording, covered
 from sfumato.per_example.memory import out_of_memory
 from sfumato.sampling import Cohort
 from sfumato.training import Contribution, Trainable
-from sfumato.training.dropout import seed_dropout
+
+_ALL = 16  # micro-batches of the first and the last step that are looked at, at most
+_SOME = 3  # drawn ones of another step
+_BEHIND = 8  # examples or more that go through before a step that is looked at, a micro-batch at a time
 
 
 class GradientSum(Contribution):
@@ -43,6 +52,7 @@ class GradientSum(Contribution):
     Attributes:
         micro_batch: examples at once.
         copies: how often an example goes through the model in a step.
+        untried: whether a trial in fresh processes failed, or took too long.
     """
 
     copies: int = 1
@@ -52,6 +62,9 @@ class GradientSum(Contribution):
         self.trained, self.population = trained, population
         self.model = trained.model
         self._device = device
+        self._reference: Tensor | None = None
+        self.untried = False
+        _refuse_kinds(trained)
 
     def read(self, examples: np.ndarray, key: int) -> Any:
         """What the model and the loss need of some examples.
@@ -73,6 +86,14 @@ class GradientSum(Contribution):
     def between(self) -> None:
         """Called before each micro-batch of a step, outside of any recording; mostly nothing."""
 
+    def as_in_step(self, step: int) -> AbstractContextManager[None]:
+        """A context in which a micro-batch that is only tried looks like one of this step; mostly it does anyway."""
+        return nullcontext()
+
+    def later_steps(self, step: int) -> Sequence[int]:
+        """As in which steps, in turn, micro-batches are tried before a step; empty where all steps look the same."""
+        return ()
+
     def _begin(
         self,
         check: SelfCheck,
@@ -89,7 +110,7 @@ class GradientSum(Contribution):
             memory_budget: bytes; None for the device's.
             first: gives at most so many examples from all over the data, of which a micro-batch is looked at.
         """
-        self._layers = check.layers
+        self._layers, self._findings, self._spread = check.layers, check.findings, first
         budget = default_budget(self._device) if memory_budget is None else memory_budget
         self.bytes_per_example = measured(self._try, self._device)
         self.micro_batch = suggested(self.bytes_per_example, budget) if micro_batch is None else micro_batch
@@ -114,6 +135,12 @@ class GradientSum(Contribution):
         self.prepare()
         share = ClippedSum(bound, clip_norm, self.trained.layout, device=theta.device, out=out)
         examples, key = cohort.units, reading_key(source, round)
+        looked_at = self._looked_at(len(examples), round, source)
+        if (looked_at or not round) and due(round, self.rounds, source, seldom=True):
+            part = examples[: max(self.micro_batch, _BEHIND)]
+            if not round and len(part) < _BEHIND:  # a small draw must not leave out what comes before the first step
+                part = self._spread(_BEHIND)
+            self._look_before(part, round, key)
         start = 0
         while start < len(examples):
             part = examples[start : start + self.micro_batch]
@@ -124,15 +151,79 @@ class GradientSum(Contribution):
             if added is None:
                 self._shrink(len(part))
                 continue
-            # The first and the last, which is smaller than the others as a rule.
-            if self._recheck.due(round) and (not start or start + len(part) == len(examples)):
-                self._recheck.while_training(
-                    round, added, lambda places, at=part: self._measured(at[list(places)], key)
-                )
+            last = start + len(part) == len(examples)
+            if looked_at and (last or any(start <= place < start + len(part) for place in looked_at)):
+
+                def measure(places: Sequence[int], at: np.ndarray = part) -> tuple[Tensor, Tensor]:
+                    return self._measured(at[list(places)], key)
+
+                self._recheck.while_training(round, added, measure)
                 self.trained.put_back(theta)
             start += len(part)
         share.tally.add(examples=len(examples) * self.copies)
         return share
+
+    def assumptions(self) -> list[str]:
+        """What could not be tried."""
+        return self._findings.sentences("example", untried=self.untried)
+
+    def _looked_at(self, examples: int, round: int, source: RandomSource) -> tuple[int, ...]:
+        """Places in a step's batch whose micro-batches are looked at, with the last one; none for most steps."""
+        if not due(round, self.rounds, source):
+            return ()
+        if round in (0, self.rounds - 1):
+            return tuple(range(0, examples, self.micro_batch))[:_ALL]
+        drawn = source.stream("look micro-batch", round).uniform(_SOME)
+        return 0, *(int(place * examples) for place in drawn)
+
+    def _look_before(self, part: np.ndarray, round: int, key: int) -> None:
+        """Before a step, in fresh processes: what the first micro-batch leaves behind, and what earlier ones have left.
+
+        Raises:
+            Coupled: examples give something else behind one half of it than behind the other, or something else at the
+                first weights than before any example went through.
+        """
+
+        def measure(places: Sequence[int]) -> tuple[Tensor, Tensor]:
+            return self._measured(part[list(places)], key)
+
+        beginning = None if self._reference is None else self._at_the_beginning
+        here = [partial(self.as_in_step, round)]
+        looked = self._recheck.refuse_memory(len(part), measure, here, beginning, self.micro_batch)
+        others = [partial(self.as_in_step, step) for step in self.later_steps(round)]
+        if others:  # on its own: code may fail at a step that it is not at
+            later = self._recheck.refuse_memory(len(part), measure, others, micro_batch=self.micro_batch)
+            self.untried |= later is None
+        self.untried |= looked is None
+        now = None if looked is None else looked.now
+        if now is not None and self._reference is not None and not equal(now, self._reference, SINGLE):
+            raise Coupled(
+                f"before step {round + 1} the same examples, at the same weights, give other losses or gradients than "
+                "before any example went through: the model, the loss, the data set or the loop keeps a count or a "
+                "memory of what it has seen; let it depend on the example alone, and a schedule on done (plan.open)"
+            )
+
+    def _take_reference(self, places: np.ndarray) -> None:
+        """Before anything goes through here: what some examples give at the first weights, in a fresh process."""
+        self._layers, self._back = covered(self.model), places
+        self._reference = self._afresh(self._at_the_beginning)
+
+    def _afresh(self, work: Callable[[], Any]) -> Any:
+        """What some work gives in a fresh process; None where it could not be done there, as is said then."""
+        found = histories([work])
+        self.untried |= found is None
+        return None if found is None else found[0]
+
+    def _at_the_beginning(self) -> Tensor:
+        """Losses and norms of some examples at the first weights, float64 [n, 2]; the weights are as before then."""
+        theta = self.trained.vector.clone()
+        self.trained.load(self.trained.initial)
+        self.prepare()
+        with SameNoise(len(self._back)):
+            losses, squares = self._measured(self._back, 0)
+        self.trained.forget()
+        self.trained.load(theta)
+        return torch.stack([losses.detach().double().cpu(), squares.double().cpu().sqrt()], dim=1)
 
     def after_noise(self, mean: Tensor, round: int, source: RandomSource) -> None:
         """What runs through the statistics of public batch norm, from the noisy gradient and the public inputs."""
@@ -151,12 +242,13 @@ class GradientSum(Contribution):
             parameter.grad = None
 
     def settings(self) -> dict[str, Any]:
-        """The micro-batch decides the last bits of a sum."""
-        return {"micro_batch": self.micro_batch}
+        """The micro-batch decides the last bits of a sum; what could not be tried stays said."""
+        return {"micro_batch": self.micro_batch, "untried": self.untried}
 
     def restore_settings(self, settings: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """The micro-batch of the run that goes on."""
         self.micro_batch = int(settings.get("micro_batch", self.micro_batch))
+        self.untried |= bool(settings.get("untried"))
 
     def _micro_batch(self, examples: np.ndarray, key: int, share: ClippedSum) -> tuple[Tensor, Tensor] | None:
         """Add some examples' bounded gradients to the sum.
@@ -227,6 +319,28 @@ class GradientSum(Contribution):
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         warnings.warn(f"memory ran out with {tried} examples at once; going on with {self.micro_batch}", stacklevel=3)
+
+
+def _refuse_kinds(trained: Trainable) -> None:
+    """Refuse parameters whose per-example gradients would be wrong or cannot be had, before anything runs.
+
+    Raises:
+        InputError: parameters in half precision, or a table whose gradients are sparse.
+    """
+    for name, parameter in zip(trained.layout.names, trained.parameters, strict=True):
+        if parameter.dtype in (torch.float16, torch.bfloat16):
+            kind = str(parameter.dtype).removeprefix("torch.")
+            raise InputError(
+                f"parameter {name} is {kind}, in which round-off hides what one example changes; train in float32 "
+                "(model.float()), with precision=bfloat16 or autocast for the model's own arithmetic"
+            )
+    ids = {id(parameter) for parameter in trained.parameters}
+    for name, layer in trained.model.named_modules():
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.sparse and id(layer.weight) in ids:
+            raise InputError(
+                f"layer {name!r} is an {type(layer).__name__} with sparse=True, whose gradient is no tensor of numbers "
+                "for each example; build it with sparse=False: its clipped sum reads only the rows that occur anyway"
+            )
 
 
 def reading_key(source: RandomSource, step: int) -> int:

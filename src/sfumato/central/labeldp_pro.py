@@ -85,6 +85,10 @@ class LabelDPPro(DPSGD):
         found = super().sampler(population)
         return dataclasses.replace(found, adjacency="replace") if isinstance(found, PoissonSampling) else found
 
+    def takes(self, data: ExampleDataset) -> tuple[str, ...]:
+        """Classes: gradients are projected onto what every label of every class could give."""
+        return data.found
+
     def contribution(
         self, model: nn.Module, data: ExampleDataset, device: str, head_seed: int, *, loss: LossPerExample | None = None
     ) -> ProjectedContribution:

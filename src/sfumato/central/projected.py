@@ -24,10 +24,10 @@ from sfumato.central.first_look import spread, tensors
 from sfumato.central.hull import LabelGradients, nearest_in_span, nearest_mean
 from sfumato.central.losses import logits_of
 from sfumato.clipping import ClippedSum, NormBound
+from sfumato.guard.draws import seed_dropout
 from sfumato.per_example import Recording
 from sfumato.sampling import Cohort
 from sfumato.sampling.fixed_size import subset
-from sfumato.training.dropout import seed_dropout
 
 _TRIED = 2  # rows of which the derivative of the backward pass is tried out
 

@@ -11,6 +11,7 @@ import io
 import json
 import re
 import typing
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RULE = re.compile(r"[─-]{4,}")
 _NO_VALUE = re.compile(r"Error parsing (--[a-z-]+)( \(.*?\))?: (.*)")
 _NO_CHOICE = re.compile(r"invalid choice (.*) for argument '?(--[a-z-]+).*Expected one of \((.*)\)")
+_WHOLE = re.compile(r"[+-]?\d+(\.\d*)?([eE]\+?\d+)?")
+_MOST_WHOLE = 2**53  # up to which a double holds every whole number
 _SHOWN = 60  # characters of a wrong value
 _LONGEST = 200  # characters of a library's words
 
@@ -80,8 +83,10 @@ def read_flags(kind: type[T], words: Sequence[str], *, command: str, about: str)
 
 
 def _with_none(words: Sequence[str], known: Mapping[str, Any]) -> list[str]:
-    """The words, where the help's "none" for a number is what tyro takes for it."""
+    """The words, where the help's "none" for a number is what tyro takes for it, and 1e4 is a whole number."""
     numbers = {f"--{name.replace('_', '-')}" for name, kind in known.items() if _is_number_or_none(kind)}
+    wholes = {f"--{name.replace('_', '-')}" for name, kind in known.items() if _is_whole(kind)}
+    option = ""
     found, before = list[str](), ""
     for word in words:
         flag, equals, value = word.partition("=")
@@ -89,9 +94,31 @@ def _with_none(words: Sequence[str], known: Mapping[str, Any]) -> list[str]:
             word = f"{flag}=None"
         elif word == "none" and before.replace("_", "-") in numbers:
             word = "None"
+        option = flag.replace("_", "-") if word.startswith("--") else option
+        if option in wholes:
+            word = f"{flag}={_as_whole(value)}" if equals else _as_whole(word)
         found.append(word)
         before = word
     return found
+
+
+def _as_whole(word: str) -> str:
+    """The digits of a whole number that is written with an exponent or a point; any other word as it is.
+
+    >>> _as_whole("1e4"), _as_whole("2.5e3"), _as_whole("2.5")
+    ('10000', '2500', '2.5')
+    """
+    if not _WHOLE.fullmatch(word) or not float(word).is_integer() or abs(float(word)) > _MOST_WHOLE:
+        return word
+    return str(int(float(word)))
+
+
+def _is_whole(kind: Any) -> bool:
+    """Whether an option takes whole numbers, one or several."""
+    if typing.get_origin(kind) is typing.Annotated:
+        kind = typing.get_args(kind)[0]
+    kinds = {each for each in typing.get_args(kind) if each not in (type(None), ...)} or {kind}
+    return kinds == {int} or (len(kinds) == 1 and kinds != {kind} and all(map(_is_whole, kinds)))
 
 
 def _is_number_or_none(kind: Any) -> bool:
@@ -148,6 +175,31 @@ def find(argv: Sequence[str], name: str) -> str | None:
     return found
 
 
+def _once(names: Sequence[Any]) -> None:
+    """Refuse a name that an object of JSON or a mapping of YAML has twice: the last one would win in silence."""
+    if twice := next((name for name, count in Counter(names).items() if count > 1), None):
+        raise ValueError(f"{twice!r} is there twice; leave one out")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    _once([name for name, _ in pairs])
+    return dict(pairs)
+
+
+def _from_yaml(text: str) -> Any:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            _once([key.value for key, _ in node.value if isinstance(key.value, str) and key.value != "<<"])
+            return super().construct_mapping(node, deep)
+
+    try:
+        return yaml.load(text, Loader)  # a safe loader
+    except yaml.YAMLError as error:
+        raise ValueError(error) from None
+
+
 def read_settings(path: Path) -> dict[str, Any]:
     """The settings in a YAML or JSON file.
 
@@ -159,14 +211,9 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         if path.suffix.lower() == ".json":
-            settings = json.loads(text)
+            settings = json.loads(text, object_pairs_hook=_object)
         else:
-            import yaml
-
-            try:
-                settings = yaml.safe_load(text)
-            except yaml.YAMLError as error:
-                raise ValueError(error) from None
+            settings = _from_yaml(text)
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}; give a settings file that exists") from None
     except UnicodeDecodeError:

@@ -35,6 +35,7 @@ class RecordKind:
         about: what plan.json tells of the model, from all options, the fitted plan and the data, so that it can be
             built again.
         task: how a model is measured, from all options and the fitted plan; None for the plan's own way.
+        takes: what of the data's domain the run is built by, from the fitted plan and the data (`data.domain`).
         lists: public lists beside plan.json, by the file's name, from the fitted plan and the data.
     """
 
@@ -44,6 +45,7 @@ class RecordKind:
     build: Callable[[Any, Any, Any, int | None], nn.Module]
     about: Callable[[Any, Any, Any], dict[str, Any]]
     task: Callable[[Any, Any], Task | None]
+    takes: Callable[[Any, Any], Sequence[str]]
     lists: Callable[[Any, Any], Mapping[str, Sequence[str]]]
 
 
@@ -112,6 +114,7 @@ RECORD_KINDS = {
         build=_build_of_users,
         about=_about_users,
         task=_recall,
+        takes=lambda plan, data: data.found if without_head(plan.loss) else plan.takes(data),
         lists=_lists,
     ),
     "examples": RecordKind(
@@ -121,6 +124,7 @@ RECORD_KINDS = {
         build=_build_classifier,
         about=lambda options, plan, data: about_classifier(data),
         task=lambda options, plan: None,
+        takes=lambda plan, data: data.found,
         lists=lambda plan, data: {},
     ),
 }

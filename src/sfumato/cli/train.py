@@ -33,6 +33,7 @@ from sfumato.cli.own_model import is_own, own_model
 from sfumato.cli.public_lists import PublicLists
 from sfumato.cli.record_kinds import RECORD_KINDS, RecordKind
 from sfumato.data import UserDataset
+from sfumato.data.domain import BUILT
 from sfumato.federated import PrivateVocabulary
 from sfumato.federated.vocabulary import FILE as VOCABULARY_FILE
 from sfumato.logs import Log
@@ -83,6 +84,8 @@ def train(name: str, argv: Sequence[str]) -> int:
         return kind.build(options, plan, data, plan.seed)
 
     model = build(parts.train) if opening is None else build
+    if not already:
+        plan.refuse_found(kind.takes(plan, parts.train))
     if run.evaluate_every and parts.validation is None:
         raise InputError(_UNWATCHED)
     if run.dry_run:
@@ -300,7 +303,8 @@ def _dry_run(chosen: Decided, parts: Any, options: Any) -> int:
     population = plan.public_population(parts.train) if parts else options.plan.population
     plan.refuse_unready(population)
     plan = plan.for_population(population)
-    told = plan.default_task().assumptions(parts.train) if parts else []
+    told = [BUILT] if parts and parts.train.found else []
+    told += plan.default_task().assumptions(parts.train) if parts else []
     if parts and (negatives := _negatives(parts)) is not None:
         told = [*told, plan.negatives_of(negatives, parts.train).assumption()]
     statement = _promise(plan, population, opening, told)

@@ -28,7 +28,6 @@ from sfumato.data.readers.image_folder import image_folder
 from sfumato.data.readers.lfw_pairs import Pairs, lfw_pairs
 from sfumato.data.readers.omniglot import omniglot_folder, omniglot_npz
 from sfumato.data.readers.part import MissingPart
-from sfumato.data.readers.table import table
 from sfumato.data.readers.text import text_csv
 from sfumato.data.readers.user_arrays import array_file
 from sfumato.data.store.examples import open_examples, write_examples
@@ -36,6 +35,7 @@ from sfumato.data.store.pack import pack
 from sfumato.data.store.save import write_store, write_users
 from sfumato.data.store.users import open_store
 from sfumato.data.tables.load import examples_from_table, from_table
+from sfumato.data.tables.with_schema import table
 from sfumato.data.text.encoding import Encoding
 from sfumato.data.text.uncounted import UncountedTexts, uncounted_texts
 from sfumato.data.text.users import text_users

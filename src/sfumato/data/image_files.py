@@ -14,15 +14,18 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageFile, ImageOps
 
 from sfumato._check import InputError, one_of, whole
 
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"})
+_NOT_DECODED = ("EPS", "MPEG")
+"""Formats that Pillow knows and cannot decode by itself: another program draws EPS, none reads MPEG."""
+
 LAYOUTS = "FOLDER/<user>/<picture> or FOLDER/<user>/<class>/<picture>"
 _ABOUT_THE_FILE = {
     errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENOTDIR, errno.ENAMETOOLONG,
@@ -37,6 +40,18 @@ OnError = Literal["refuse", "skip"]
 
 Labels = Literal["shared", "per_user"]
 """Whether class folders of the same name are one class for all users, or each user's own."""
+
+
+@cache
+def picture_endings() -> frozenset[str]:
+    """How names of files end that Pillow decodes, in lower case: .png, .jpg, .avif and so on."""
+    Image.init()
+    decoded = {
+        name
+        for name, (factory, _) in Image.OPEN.items()
+        if name not in _NOT_DECODED and not (isinstance(factory, type) and issubclass(factory, ImageFile.StubImageFile))
+    }
+    return frozenset(ending for ending, name in Image.registered_extensions().items() if name in decoded)
 
 
 class BadImage(Exception):
@@ -98,7 +113,7 @@ def user_names(root: Path) -> tuple[list[str], list[tuple[str, str]]]:
     for entry in _entries(root):
         if is_folder(entry):
             users.append(entry.name)
-        elif Path(entry.name).suffix.lower() in SUFFIXES:
+        elif Path(entry.name).suffix.lower() in picture_endings():
             strays.append((entry.name, "is not in a user's folder"))
     if not users:
         raise InputError(f"{root} has no users: it has no folders; put the pictures into {LAYOUTS}")
@@ -325,7 +340,7 @@ def _sort_in(
     files: list[tuple[str | None, str]],
     strays: list[tuple[str, str]],
 ) -> None:
-    if Path(entry.name).suffix.lower() not in SUFFIXES:
+    if Path(entry.name).suffix.lower() not in picture_endings():
         strays.append((place, "is not a picture"))
     elif not _is_file(entry):
         strays.append((place, _NO_FILE))

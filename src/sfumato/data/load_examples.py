@@ -14,16 +14,18 @@ from sfumato.data.ratings.examples import examples_from_ratings
 from sfumato.data.ratings.read import ratings
 from sfumato.data.ratings.records import is_movielens
 from sfumato.data.readers.class_folder import class_folder
+from sfumato.data.readers.csv_rows import is_delimited
 from sfumato.data.readers.example_arrays import npy_examples, npz_examples
 from sfumato.data.readers.idx import idx_images, is_idx_folder
+from sfumato.data.readers.parquet_folder import is_parquet_folder
 from sfumato.data.readers.part import MissingPart, Part
-from sfumato.data.readers.table import is_table, table
 from sfumato.data.readers.text import looks_like_text, text_csv
 from sfumato.data.store.examples import open_examples
 from sfumato.data.store.facts import is_store
 from sfumato.data.tables.load import examples_from_table, opens_texts
 from sfumato.data.tables.open import is_table_file
 from sfumato.data.tables.paths import refuse_folder
+from sfumato.data.tables.with_schema import is_table, table
 from sfumato.data.tars.shards import is_tars
 
 UNDERSTOOD = (
@@ -118,7 +120,7 @@ def load_examples(
                 "it out"
             )
     refuse_folder(folder, path)
-    loose = place.is_dir() and not is_store(place)
+    loose = place.is_dir() and not is_store(place) and not is_parquet_folder(place)
     idx = loose and is_idx_folder(place)
     pictures = loose and not idx and not any(place.glob("*.npy"))
     # What would not be read is named: who gives it believes that it does something.
@@ -138,13 +140,13 @@ def load_examples(
         return npz_examples(place, part, classes=classes, num_classes=num_classes)
     if part != "train":
         raise MissingPart(f"{path} is not divided into train and test; use part='train' and divide it by a seed")
-    if place.is_dir():
+    if is_store(place):
         return open_examples(place)
     if not is_table(place):
         raise InputError(f"{path} is none of: {UNDERSTOOD}")
     if schema is not None:
         return table(place, schema, store=store, progress=progress)
-    if place.suffix.lower() in (".parquet", ".pq") or not looks_like_text(place):
+    if not is_delimited(place) or not looks_like_text(place):
         raise InputError(
             f"{path} is a table: name its columns (--input COLUMN --label COLUMN), or give a schema (--schema FILE) "
             "that says what is public about each of them (numeric with low and high, category with buckets or values, "

@@ -103,7 +103,7 @@ def load(
             raise InputError(
                 f"{name}={given!r} is for ratings; name their columns too (user, item and value), or leave it out"
             )
-    if is_tars(place) or (is_table_file(place) and place.is_file()):
+    if is_tars(place) or (is_table_file(place) and place.exists()):
         columns = {"input": input, "label": label}
         return _table(place, size, channels, on_error, labels, progress, user=user, **columns, folder=folder)
     if is_table_file(place) and not place.exists():

@@ -29,6 +29,7 @@ def read_npz(path: Path | str) -> dict[str, np.ndarray]:
     """
     with _refusals(path, "npz", "numpy.savez"), zipfile.ZipFile(path) as file:
         refuse_bomb(path, sum(entry.file_size for entry in file.infolist()))
+        _keys(file)
         return {entry.filename.removesuffix(".npy"): _array(file, entry) for entry in file.infolist()}
 
 
@@ -39,7 +40,7 @@ def read_npz_keys(path: Path | str) -> list[str]:
         InputError: the file is missing or damaged.
     """
     with _refusals(path, "npz", "numpy.savez"), zipfile.ZipFile(path) as file:
-        return [entry.filename.removesuffix(".npy") for entry in file.infolist()]
+        return _keys(file)
 
 
 def mapped(file: Path) -> np.ndarray:
@@ -74,6 +75,14 @@ def array_in(content: bytes) -> np.ndarray:
         raise
     except Exception as error:  # headers raise whatever a damaged one leads them to
         raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def _keys(file: zipfile.ZipFile) -> list[str]:
+    """The names of the arrays, each once."""
+    keys = [entry.filename.removesuffix(".npy") for entry in file.infolist()]
+    if twice := next((key for i, key in enumerate(keys) if key in keys[:i]), None):
+        raise ValueError(f"{twice[:200]!r} is there twice")
+    return keys
 
 
 def _array(file: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:

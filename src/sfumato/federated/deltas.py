@@ -4,20 +4,20 @@ Unit: a client (a user, or a virtual client). A client's delta depends on its ow
 and public negatives that its slot draws; never on who else takes part.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sfumato._check import InputError
-from sfumato._random import RandomSource
+from sfumato._random import RandomSource, Stream
 from sfumato.clipping import ClippedSum, NormBound
 from sfumato.data import UserDataset, to_tensor
-from sfumato.federated.apart import Apart
+from sfumato.federated.clients import Clients, deltas_of
 from sfumato.federated.local.batched import BatchedTrainer
 from sfumato.federated.local.heads import glorot_head
 from sfumato.federated.local.losses import OutputLoss
@@ -25,17 +25,22 @@ from sfumato.federated.local.negatives import PublicNegatives, rows_of
 from sfumato.federated.local.one_by_one import ClientTrainer
 from sfumato.federated.local.places import Places, places_for, present
 from sfumato.federated.local.work import ClientData, LocalTraining, gather
+from sfumato.guard import Coupled, due, refuse_memory, try_out
+from sfumato.guard.draws import draws_random
+from sfumato.guard.fresh import histories
+from sfumato.guard.guard import equal
+from sfumato.guard.placeholders import placeholder
 from sfumato.models import refuse_batch_norm, refuse_no_values
 from sfumato.models.check import tried_on
 from sfumato.sampling import Cohort
 from sfumato.training import Contribution, Trainable
-from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of, made_up
-from sfumato.training.dropout import draws
+from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of
 from sfumato.training.public_inputs import refuse_private_as_public
 from sfumato.training.trainable import copied
 
 T = TypeVar("T")
 
+_ONE = 1  # of the clients that are tried: the one that is trained again and again
 _ENOUGH = 32  # clients in one operation: more of them in it gain little
 _WINDOW = 4  # operations whose clients' examples are read at a time, so that those of one shape come together
 
@@ -99,14 +104,22 @@ class LocalContribution(Contribution):
         self.trained = fresh()
         refuse_private_as_public(self.trained, rows_of(users))
         kind = ClientTrainer if clients_at_once == 1 else BatchedTrainer
-        _refuse_changing(fresh(), users, device)
-        _refuse_idle(fresh(), users, local, device)
-        apart = Apart(lambda brief: kind(brief, fresh()), users, local, global_classes=global_classes)
-        apart.refuse_memory()
+        tried = Clients(lambda brief: kind(brief, fresh()), users, local, global_classes=global_classes, device=device)
+        findings = try_out(tried, tried.order)
+        try:
+            _refuse_changing(fresh(), users, device)
+            _refuse_idle(fresh(), users, local, device)
+        except RuntimeError:  # of a tensor that was kept from an operation over several clients
+            findings.refuse()
+            raise
+        self._findings, self._tried = findings.refuse(), tried
+        first = histories([self._try_one])  # behind the placeholders, before any client trains here
+        self._reference: Tensor | None = None if first is None else first[0]
+        self.untried = first is None
         threads = _threads(fresh().model, users, device, client_threads, local, clients_at_once)
         self._places: Places | None = None
         if clients_at_once > 1:
-            apart.refuse_shared_batch()
+            tried.refuse_shared_batch()
             enough = places_for(-(-clients_per_round // threads), drawn=drawn_slots)
             self._places = Places(min(_width(local, clients_at_once, threads), enough), BatchedTrainer(local, fresh()))
         copies = [self.trained, *(fresh() for _ in range(threads - 1))]  # no record has gone through any of them
@@ -176,7 +189,46 @@ class LocalContribution(Contribution):
                 self._each(partial(together, clients, seeds, found))
         for share in shares[1:]:
             shares[0].merge(share)
+        if len(cohort) > 2 and due(round, self.rounds, source, seldom=True):
+            self._refuse_memory(theta, cohort, records, source.stream("look clients", round))
         return shares[0]
+
+    def _refuse_memory(
+        self, theta: Tensor, cohort: Cohort, records: Callable[[Cohort], tuple[ClientData, list[int]]], stream: Stream
+    ) -> None:
+        """Compare the delta of one client behind one other client with that behind another one."""
+        probe, one, other = (int(place) for place in stream.permutation(len(cohort))[:3])
+        trainer = self._trainers[0]
+
+        def outcomes(before: Sequence[int]) -> Tensor:
+            for client in (*before, probe):
+                found = deltas_of(trainer, theta, *records(cohort.take(slice(client, client + 1))))
+                _forget(trainer.trained)
+            return torch.stack(found)
+
+        wanted = self._reference
+        now = None if wanted is None else self._try_one
+        looked = refuse_memory(outcomes, ((one,), (other,)), Clients.kept, tolerance=None, now=now)
+        self.untried |= looked is None
+        found = None if looked is None else looked.now
+        if found is not None and wanted is not None and not equal(found, wanted, self._tried.tolerance):
+            raise Coupled(Clients.kept)
+
+    def _try_one(self) -> Tensor:
+        """The delta of one of the clients that are tried, from the first weights, [1, size]."""
+        return self._tried.outcomes([_ONE])
+
+    def settings(self) -> dict[str, Any]:
+        """What could not be tried stays said."""
+        return {"untried": self.untried}
+
+    def restore_settings(self, settings: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Of the run that goes on."""
+        self.untried |= bool(settings.get("untried"))
+
+    def assumptions(self) -> list[str]:
+        """What could not be tried."""
+        return self._findings.sentences("client", untried=self.untried)
 
     def _each(self, work: Callable[[int], None]) -> None:
         """Let every thread do its part: which that is follows from its number, never from who finishes first."""
@@ -206,10 +258,10 @@ class LocalContribution(Contribution):
         device = self.trained.initial.device
 
         def losses(model: nn.Module) -> Tensor:
-            outputs = model(made_up(like).to(device))
+            outputs = model(placeholder(like).to(device))
             if isinstance(self.local.loss, OutputLoss):
-                return self.local.loss(outputs, None, self.local.loss.labels_like(made_up(like)).to(device))
-            head = made_up(torch.empty(ROWS, outputs.shape[1], dtype=outputs.dtype), seed=1).to(device)
+                return self.local.loss(outputs, None, self.local.loss.labels_like(placeholder(like)).to(device))
+            head = placeholder(torch.empty(ROWS, outputs.shape[1], dtype=outputs.dtype), seed=1).to(device)
             return self.local.loss(outputs, head, torch.arange(ROWS, device=device))
 
         return behaviour_of(self.trained, losses)
@@ -224,7 +276,7 @@ def _threads(
     (`local.places`). A model that draws random numbers (dropout) shares the process's generator, so only one thread
     gives repeatable results.
     """
-    if device != "cpu" or draws(model, _examples(users, 1)):
+    if device != "cpu" or draws_random(model, _examples(users, 1)):
         return 1
     if wanted is not None:
         return wanted
@@ -269,16 +321,19 @@ def _refuse_idle(trained: Trainable, users: UserDataset, local: LocalTraining, d
 
 
 def probe(model: nn.Module, users: UserDataset, device: str) -> Tensor:
-    """What the model gives for one example.
+    """What the model gives for one example: a placeholder if it takes that, else a record.
 
     Raises:
         InputError: the model does not take such inputs.
     """
-    inputs = _examples(users, 1).to(device)
+    inputs = _examples(users, 1)
     was_training = model.training
     model.eval()
     try:
-        return tried_on(model, inputs)
+        try:
+            return tried_on(model, placeholder(inputs).to(device))
+        except InputError:
+            return tried_on(model, inputs.to(device))
     finally:
         model.train(was_training)
 

@@ -171,6 +171,10 @@ class FederatedPlan(PrivatePlan, Rounds):
         """Whether a head has a row for every label of the data set."""
         return True
 
+    def takes(self, data: UserDataset) -> tuple[str, ...]:
+        """Classes, where a head has a row for each."""
+        return data.found if self.global_classes and not without_head(self.loss) else ()
+
     def assumptions(self) -> list[str]:
         """A head with a row for every label of the data set rests on a public label space."""
         if self.loss == "next_token":

@@ -30,7 +30,6 @@ from sfumato.labels.clusters import clusters
 from sfumato.labels.fitting import refuse_other_data, refuse_other_test
 from sfumato.labels.learning import Learning, Progress
 from sfumato.labels.plan import Given, LabelPlan
-from sfumato.labels.row_order import RowOrder
 from sfumato.labels.stages import StagesSettings
 from sfumato.mechanisms.randomized_response.response import require_labels
 from sfumato.runs import Checkpoint, Run
@@ -54,6 +53,7 @@ class LPMST(StagesSettings, LabelPlan[Rows]):
         """What fits together."""
         data = given.data
         labels, classes = _labels(data)
+        self.refuse_ordered(labels, classes)
         _refuse_features(given.features, data, wanted=bool(self.clusters))
         if self.clusters > len(data):
             raise InputError(f"clusters must be at most the number of rows, {len(data):,}, got {self.clusters:,}")
@@ -114,9 +114,6 @@ def _labels(data: ExampleDataset) -> tuple[np.ndarray, int]:
         raise InputError("with one class there is nothing to hide and nothing to learn; give at least 2 classes")
     labels = np.asarray(data.targets, np.int64)
     require_labels(labels, data.num_classes)
-    order = RowOrder(data.num_classes)
-    order.add(labels)
-    order.refuse_telling("data")
     return labels, data.num_classes
 
 

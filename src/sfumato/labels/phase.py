@@ -29,12 +29,21 @@ PHASE = "labels"
 
 _ROWS = 1 << 20  # labels whose words are in memory at once
 
-_ASSUMPTIONS = (
-    "Inputs, the number of rows and their order are public, and so is every column but the label: only the label of a "
-    "row is hidden, and whoever can tell it from the inputs knows it as before.",
-    "Which rows there are, and in which order they stand, does not follow from their labels.",
-    "Each label is randomised once. Another draw from the same labels, to another place, costs its epsilon again.",
-    "Classes, priors, groups and the range of the labels are public, or were released by this run.",
+_ORDER = (
+    "Which rows there are, and in which order they stand, does not follow from their labels. A test read the labels to "
+    "refuse rows where it does: that it passed is one bit that epsilon does not count, and that is the same for all "
+    "but one in a million random orders of any labels."
+)
+_SHUFFLED = (
+    "Which rows there are does not follow from their labels. They are put into a random order that was drawn for this "
+    "run, so their places in other files are others; a column that counts them, or another copy of them in their first "
+    "order, would bring that order back."
+)
+_ONCE = "Each label is randomised once. Another draw from the same labels, to another place, costs its epsilon again."
+_RECORDED = (
+    "Each label is randomised in this release and in those that the record of the table holds, which are counted here: "
+    "{count}. The record finds a table by its labels in their order or by its rows; not one in another folder, nor one "
+    "of which labels, rows and columns were all changed."
 )
 
 _RELEASED = "The randomised labels, the ledger and the plan"
@@ -116,15 +125,28 @@ def randomized(
     return run.release(PHASE, response.event(), draw, **public)["labels"].numpy()
 
 
-def label_facts(*, population: int, mechanism: str, assumptions: Sequence[str] = (), trained: bool = False) -> Facts:
-    """What the statement tells of labels that were randomised, beside the ledger.
+def label_facts(
+    *,
+    population: int,
+    mechanism: str,
+    assumptions: Sequence[str] = (),
+    trained: bool = False,
+    shuffled: bool = False,
+    recorded: bool = False,
+    earlier: int = 0,
+) -> Facts:
+    """What the statement holds on labels that were randomised, next to the ledger.
 
     Args:
         population: how many rows there are.
         mechanism: in words.
         assumptions: more of them, as those of the data.
         trained: whether the run releases a model, too.
+        shuffled: whether rows were written in a random order, and their own one was not tested.
+        recorded: whether earlier releases were looked for in a record.
+        earlier: how many were found and are in the ledger.
     """
+    counted = {} if not earlier else {"other_releases": f"{earlier} earlier ones of the same labels are counted here."}
     released = "The model, the randomised labels, the ledger and the plan" if trained else _RELEASED
     return Facts(
         unit="label",
@@ -133,9 +155,18 @@ def label_facts(*, population: int, mechanism: str, assumptions: Sequence[str] =
         delta=0.0,
         sampling="every label once",
         mechanism=mechanism,
-        assumptions=(*_ASSUMPTIONS, *assumptions),
+        assumptions=(
+            "Inputs, the number of rows and every column but the label are public"
+            f"{'' if shuffled else ', and so is the order of rows'}: only the label of a row is hidden, and anyone who "
+            "can infer it from the inputs knows it as before.",
+            _SHUFFLED if shuffled else _ORDER,
+            _RECORDED.format(count=earlier) if recorded else _ONCE,
+            "Classes, priors, groups and the range of the labels are public, or were released by this run.",
+            *assumptions,
+        ),
         disclosure={
             **_DISCLOSURE,
+            **counted,
             "released": f"{released}; all are covered. Inputs are published as they are.",
         },
         covered=f"{released} are covered. Metrics and checkpoints are not.",

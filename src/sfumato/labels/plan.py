@@ -7,7 +7,7 @@ labels it takes, what their reports cost, and how it learns from them.
 import functools
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -15,11 +15,14 @@ import numpy as np
 from torch import nn
 
 from sfumato._check import InputError
+from sfumato._random import RandomSource
 from sfumato.accounting import Budget, Event, Statement
 from sfumato.data import ExampleDataset
-from sfumato.labels.fitting import LabelsResult, fingerprint_of, public_part, silent
+from sfumato.data.domain import BUILT
+from sfumato.labels.fitting import LabelsResult, fingerprint_of, public_part, refuse_other_data, silent
 from sfumato.labels.learning import Progress
 from sfumato.labels.phase import label_facts
+from sfumato.labels.row_order import RowOrder
 from sfumato.runs import Checkpoint, Facts, Run
 from sfumato.runs.statement import make_statement
 
@@ -39,8 +42,9 @@ class Given:
 
 
 class LabelPlan(Generic[Ready]):
-    """A plan that can run. Its settings have `seed` and `to_json`."""
+    """A plan that can run. Its settings have `shuffle`, `seed` and `to_json`."""
 
+    shuffle: bool
     seed: int | None
 
     def to_json(self) -> dict[str, Any]:
@@ -77,6 +81,21 @@ class LabelPlan(Generic[Ready]):
         """
         raise NotImplementedError
 
+    def refuse_ordered(self, labels: np.ndarray, classes: int) -> None:
+        """Refuse rows whose order follows from their labels, unless they are shuffled.
+
+        Args:
+            labels: int64 [rows] in {0, …, classes-1}.
+            classes: how many there are.
+
+        Raises:
+            InputError: it does.
+        """
+        if not self.shuffle:
+            order = RowOrder(classes)
+            order.add(labels)
+            order.refuse_ordered("data")
+
     def fit(
         self,
         model: nn.Module,
@@ -110,10 +129,10 @@ class LabelPlan(Generic[Ready]):
             InputError: a mistake in plan, data, model or folder; nothing is lost.
             KeyboardInterrupt: a signal stopped it; the run in `out` can go on.
         """
-        given = Given(model, data, features, test, device)
-        ready = self.ready(given)
         told = {**self.to_json(), "about": about or {}}
         with Run.open(out, plan=told, seed=self.seed, resume=resume, budget=budget) as run:
+            given = self._shuffled(Given(model, data, features, test, device), run.source)
+            ready = self.ready(given)
             if run.team.size > 1:
                 raise InputError("labels are randomised in one process, got several (torchrun); start it alone")
             run.between("replace")
@@ -147,6 +166,17 @@ class LabelPlan(Generic[Ready]):
         source = "os" if self.seed is None else "seeded"
         return make_statement(event, self._facts(ready, data), noise_source=source)
 
+    def _shuffled(self, given: Given, source: RandomSource) -> Given:
+        """With rows in the order that a run draws for them."""
+        if not self.shuffle:
+            return given
+        refuse_other_data(given.data)
+        order, features = source.stream("row order").permutation(len(given.data)), given.features
+        if features is not None and len(features) == len(order):  # else they are refused
+            features = features[order]
+        return replace(given, data=given.data.subset(order), features=features)
+
     def _facts(self, ready: Ready, data: ExampleDataset) -> Facts:
         told = self.mechanism(ready)
-        return label_facts(population=len(data), mechanism=told, assumptions=data.assumptions, trained=True)
+        said = (*data.assumptions, *([BUILT] if data.found else []))
+        return label_facts(population=len(data), mechanism=told, assumptions=said, trained=True, shuffled=self.shuffle)

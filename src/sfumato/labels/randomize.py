@@ -1,19 +1,29 @@
 """A table with private labels → the same table with randomised ones, that anybody may train on.
 
 Guarantees pure label differential privacy, with replaced labels as neighbours: a report has the epsilon of the
-settings, in a ledger and a statement beside the table, in a folder `OUT.run`. Rows are read in blocks, three times at
-most, so memory does not grow with the table.
+settings, in a ledger and a statement next to the table, in a folder `OUT.run`. Rows are read in blocks, four times at
+most; of each row, memory holds its label and a digest, and all of it with `shuffle`.
 
 - **Once.** An output that exists is refused, and so is a second run for it: two draws would average the noise away.
+  Another output of the same labels is found by the record next to the table (`labels.past_releases`), whatever it is
+  called. It is refused, unless `total_epsilon` allows what all of them cost in total, and then it states that sum.
+- **Order.** Rows whose order follows from their labels are refused (`labels.row_order`). With `shuffle` rows are
+  written in an order that is drawn from the run's key and follows from nothing: given any such order each report has
+  the epsilon of the settings, so the guarantee and its figures stay. No test of the order is made, so none reveals
+  anything. The rows no longer stand as in other files: what is read by the number of a row (priors of rows, features)
+  is read in the order of the table before, and a file that is joined to the output needs a key column. A column that
+  counts the rows would bring the order back and is refused.
 - **Whole or absent.** The table appears under its name when it is complete. A run that was stopped or killed goes on
   with its own key, draws the same reports, and refuses a table, a prior or settings that are not those of the
   beginning.
-- **Nothing else tells the label.** A report is written alike whatever the label was; but a column that follows from the
-  label is public, like all others.
+- **Nothing else tells the label.** A report is written alike whatever the label was; but a column that follows from
+  the label is public, like all others.
 """
 
+import functools
 import hashlib
 import json
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +34,16 @@ import torch
 from sfumato._check import InputError
 from sfumato._files import beside, write_atomic
 from sfumato._random import RandomSource
-from sfumato.accounting import Statement
+from sfumato.accounting import Budget, Event, Statement, compose, guarantee
 from sfumato.labels.files.label_file import Cells
 from sfumato.labels.files.open import open_label_file, refuse_other_format
+from sfumato.labels.past_releases import FOLDER, PastRelease, PastReleases, TableIdentity, outputs_of
 from sfumato.labels.phase import PHASE, label_facts, reports_of, words_of
 from sfumato.labels.settings import LabelSettings
 from sfumato.labels.table_work import TableWork
 from sfumato.runs import Run, RunFolder
+
+_ROUND_OFF = 1e-9  # of a sum of costs, relative to it
 
 Progress = Callable[[int, int], None]
 
@@ -55,6 +68,8 @@ def randomize_table(
     out: Path,
     settings: LabelSettings,
     *,
+    total_epsilon: float | None = None,
+    record: Path | None = None,
     seed: int | None = None,
     resume: bool = False,
     progress: Progress | None = None,
@@ -65,6 +80,8 @@ def randomize_table(
         table: .parquet, .csv, .tsv (also .gz) or .jsonl.
         out: the file to write, of the same format, which must not exist yet.
         settings: how.
+        total_epsilon: what all releases of these labels may cost in total, this one included; None for one release.
+        record: the folder of earlier releases, which need not exist; None for `label-releases` next to the table.
         seed: repeatable randomness, for simulation only; None draws a key from the operating system.
         resume: go on with a run for `out` that was stopped.
         progress: is told how many rows are done, and of how many.
@@ -82,18 +99,53 @@ def randomize_table(
     settings.response(
         work.class_count, work.prior_of_all(None)
     )  # refuses what has no response, before any file is made
+    identity = TableIdentity.of(file, settings.label)
+    if settings.shuffle and identity.counting:
+        raise InputError(
+            f"{table}: the column {identity.counting!r} goes up or down with the rows, so it brings their order back "
+            "after a shuffle; leave it out, or number the rows anew in a random order"
+        )
     plan = settings.plan(work.classes)
     fingerprint = hashlib.sha256(f"{json.dumps(plan, sort_keys=True)} {work.digest}".encode()).hexdigest()
     plan["about"] = {"table": table.name, "out": out.name, "rows": work.rows}
-    with Run.open(folder, plan=plan, seed=seed, resume=resume) as run:
+    past = PastReleases(record or table.parent / FOLDER)
+    before = RunFolder(folder).recorded(resume=resume).get("about") or {}
+    budget = (
+        None
+        if total_epsilon is None
+        else Budget(epsilon=total_epsilon * (1 + _ROUND_OFF), delta=0.0, adjacency="replace")
+    )
+    with Run.open(folder, plan=plan, seed=seed, resume=resume, budget=budget) as run:
         if resume:
             run.saved(fingerprint)
-        run.start(fingerprint)
+        own = PastRelease(run.source.stream("label release").bytes(8).hex(), out.name, settings.event(), identity)
+        earlier: list[PastRelease] = []
+        with past.alone():
+            if seed is None:
+                earlier = past.shared(own, names=before.get("earlier"))
+            plan["about"]["earlier"] = [each.name for each in earlier]
+            cost = functools.reduce(operator.add, [each.event for each in earlier], compose({}))
+            if (
+                earlier
+                and not resume
+                and (total_epsilon is None or _epsilon(cost + own.event) > total_epsilon * (1 + _ROUND_OFF))
+            ):
+                raise _released(table, earlier, cost, own.event)
+            if not resume:
+                run.refuse_unaffordable("the labels", cost, own.event)
+            if seed is None:
+                past.prepare()
+            run.start(fingerprint)
+            if seed is None:
+                past.add(own)
+        if earlier:
+            run.release("earlier releases", cost, lambda _: {"releases": torch.tensor(len(earlier))})
         counted = None if settings.histogram is None else settings.histogram.release(run, work.counts)
         response = settings.response(work.class_count, work.prior_of_all(counted))
 
         def draw(source: RandomSource) -> dict[str, torch.Tensor]:
             words, seen, written, done = words_of(source), work.new_digest(), hashlib.sha256(), 0
+            order = source.stream("row order").permutation(work.rows) if settings.shuffle else None
             priors = work.row_priors()
 
             def exchange(cells: Cells) -> pa.Array:
@@ -111,7 +163,7 @@ def randomize_table(
                 return work.coding.column(reports)
 
             def write(path: Path) -> None:
-                file.copy(path, work.columns, settings.label, exchange)
+                file.copy(path, work.columns, settings.label, exchange, order=order)
                 if seen.found != work.digest:
                     raise InputError(f"{table} or its prior was changed while it was read; take the one before")
 
@@ -121,7 +173,13 @@ def randomize_table(
         run.release(PHASE, response.event(), draw, rows=work.rows)
         if not out.exists():
             raise InputError(f"{out} was written and is gone: its labels are not drawn again; take a copy of it")
-        facts = label_facts(population=work.rows, mechanism=settings.in_words(work.class_count))
+        facts = label_facts(
+            population=work.rows,
+            mechanism=settings.in_words(work.class_count),
+            shuffled=settings.shuffle,
+            recorded=seed is None,
+            earlier=len(earlier),
+        )
         digest = hashlib.sha256()
         with open(out, "rb") as content:
             while block := content.read(1 << 20):
@@ -133,6 +191,26 @@ def randomize_table(
 def run_folder(out: Path) -> Path:
     """Where ledger, statement and plan of a table are."""
     return beside(out, after=".run")
+
+
+def _epsilon(cost: Event) -> float:
+    """At delta 0."""
+    return guarantee(cost, "replace").epsilon(0.0)
+
+
+def _released(table: Path, earlier: list[PastRelease], cost: Event, more: Event) -> InputError:
+    spent, total = _epsilon(cost), _epsilon(cost + more)
+    return InputError(
+        f"labels of {table} were released before, at epsilon {spent:g} in all ({outputs_of(earlier)}): use that "
+        "output; several draws would average the noise away. To release them once more, and to state the sum, give "
+        f"total_epsilon (--total-epsilon) of {_enough(total)} or more"
+    )
+
+
+def _enough(total: float) -> str:
+    """A number of six digits that is no less than a sum, up to round-off."""
+    short = f"{total:g}"
+    return short if float(short) >= total * (1 - _ROUND_OFF) else f"{total * (1 + 1e-5):g}"
 
 
 def _refuse_taken(out: Path, folder: Path, *, resume: bool) -> None:

@@ -61,6 +61,7 @@ class RegressionSettings:
         momentum: its momentum (Adam: first beta), in [0, 1).
         weight_decay: its weight decay.
         schedule: of the learning rate.
+        shuffle: put the rows into a random, secret order first, for data whose order follows from their labels.
         seed: repeatable randomness, for tests and simulation only; None draws from the operating system.
     """
 
@@ -79,6 +80,7 @@ class RegressionSettings:
     momentum: float = 0.9
     weight_decay: float = 0.0
     schedule: Literal["constant", "cosine"] = "cosine"
+    shuffle: bool = False
     seed: int | None = None
 
     name: ClassVar[str] = "rr_on_bins"

@@ -36,7 +36,6 @@ from sfumato.labels.learning import Progress
 from sfumato.labels.phase import randomized
 from sfumato.labels.plan import Given, LabelPlan
 from sfumato.labels.regression import RegressionSettings
-from sfumato.labels.row_order import RowOrder
 from sfumato.runs import Checkpoint, Run
 from sfumato.training.scores import measure, require_outputs
 from sfumato.training.supervised import Inputs, outputs
@@ -55,9 +54,7 @@ class RROnBins(RegressionSettings, LabelPlan[np.ndarray]):
         if given.features is not None:
             raise InputError("features are for clusters, and bins are the same for all rows; leave them out")
         places = self._places(given.data)
-        order = RowOrder(self.values)
-        order.add(places)
-        order.refuse_telling("data")
+        self.refuse_ordered(places, self.values)
         if given.test is not None:
             refuse_other_test(given.test, given.data)
         require_outputs(given.model, given.data, classes=None, whose="model", device=given.device)

@@ -9,7 +9,7 @@ import numpy as np
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato.accounting import guarantee
+from sfumato.accounting import Event, PureDP, guarantee
 from sfumato.labels.histogram import NoisyHistogram
 from sfumato.labels.phase import Response
 from sfumato.mechanisms.randomized_response import BinnedResponse, GridLaplace, LabelResponse
@@ -43,6 +43,8 @@ class LabelSettings:
         method: best keeps the labels, or cuts numbers into the bins, that are best for the prior; rr keeps all of them;
             laplace adds noise to numbers.
         loss: what bins are best for.
+        shuffle: write the rows in a random order, for a table whose order follows from its labels. It stays secret only
+            if no column counts the rows; files that are read by the number of the row no longer fit.
     """
 
     label: str
@@ -60,6 +62,7 @@ class LabelSettings:
     values: int | None = None
     method: Literal["best", "rr", "laplace"] = "best"
     loss: Literal["squared", "absolute", "poisson"] = "squared"
+    shuffle: bool = False
 
     def require_valid(self) -> None:
         """Refuse what does not go together.
@@ -172,6 +175,11 @@ class LabelSettings:
             return BinnedResponse.plain(self.grid, epsilon=epsilon)
         prior = np.full(classes, 1 / classes) if prior is None else prior
         return BinnedResponse.best(self.grid, prior, epsilon=epsilon, loss=self.loss)
+
+    def event(self) -> Event:
+        """What all that is released of a label costs it."""
+        labels = PureDP(self.label_epsilon, "replace")
+        return labels if self.histogram is None else self.histogram.event() + labels
 
     def in_words(self, classes: int) -> str:
         """The mechanism, for the statement."""

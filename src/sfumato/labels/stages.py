@@ -57,6 +57,7 @@ class StagesSettings:
         weight_decay: its weight decay.
         schedule: of the learning rate in each stage.
         mixup: alpha of mixup; 0 for none.
+        shuffle: put the rows into a random, secret order first, for data whose order follows from their labels.
         seed: repeatable randomness, for tests and simulation only; None draws from the operating system.
     """
 
@@ -75,6 +76,7 @@ class StagesSettings:
     weight_decay: float = 0.0
     schedule: Literal["constant", "cosine"] = "cosine"
     mixup: float = 0.0
+    shuffle: bool = False
     seed: int | None = None
 
     name: ClassVar[str] = "lp_mst"

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError
+from sfumato.data.spellings import odd_values
 from sfumato.data.tables.cells import refuse_missing
 from sfumato.labels.clusters import FileClusters, label_counts
 from sfumato.labels.coding import ClassCoding, Coding, GridCoding
@@ -83,6 +84,8 @@ class TableWork:
             names = tuple(f"{value:g}" for value in settings.grid)
         else:
             names = classes = settings.classes or _classes_in(file, settings.label, told)
+            if settings.classes is None and (odd := odd_values(told, names)):
+                raise InputError(f"{odd[0]}, or declare the classes: --classes or classes=")
             coding = ClassCoding(names, kind)
         prior = None if settings.prior is None else PublicPrior(settings.prior, names, settings.smoothing)
         if settings.of_numbers and prior is not None and prior.one is None:
@@ -155,7 +158,8 @@ class TableWork:
         for cells in file.cells(self.columns):
             labels, groups = self.take(cells, self.rows)
             self.rows += len(labels)
-            order.add(labels)
+            if not self.settings.shuffle:
+                order.add(labels)
             if priors is not None and self.prior is not None and self.rows > self.prior.count:
                 continue  # refused below, by how many rows there are
             digest.add(labels, groups, None if priors is None else priors.take(len(labels)))
@@ -166,7 +170,8 @@ class TableWork:
                     counts[place] = counts.get(place, 0) + found[place]
         if self.rows == 0:
             raise InputError(f"{file.path} has no rows; there is nothing to randomise")
-        order.refuse_telling(self.told)
+        if not self.settings.shuffle:
+            order.refuse_ordered(self.told)
         if self.prior is not None:
             self.prior.require_rows(self.rows)
         if self.clusters is not None and len(self.clusters) != self.rows:

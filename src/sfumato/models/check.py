@@ -3,7 +3,7 @@
 A per-example guarantee rests on a bound of what one example (or user) adds to the sum. A layer that mixes the
 examples of a batch lets one of them move every other one's gradient, so that clipping bounds nothing; a layer
 that keeps running statistics releases them without noise. `refuse_batch_norm` finds such layers by their type in
-any torch module; `sfumato.per_example.self_check` finds them by experiment, whatever they are called.
+any torch module; `sfumato.guard.self_check` finds them by experiment, whatever they are called.
 
 References:
     Ioffe, Szegedy: Batch Normalization (2015), arXiv 1502.03167.
@@ -15,6 +15,8 @@ sfumato._check.InputError: layer 1 (BatchNorm2d) couples the examples of a batch
 use nn.GroupNorm(8, 8) or models.PublicBatchNorm; models.fix_model(model) replaces what is refused
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -143,13 +145,43 @@ def tried_on(model: nn.Module, inputs: Tensor) -> Tensor:
         inputs: [n, …].
 
     Raises:
-        InputError: the model does not take such inputs.
+        InputError: the model fails on such inputs.
     """
+    with torch.no_grad(), failing_layer(model, str(tuple(inputs.shape[1:]))):
+        return model(inputs)
+
+
+@contextmanager
+def failing_layer(model: nn.Module, shape: str) -> Iterator[None]:
+    """A forward pass within; what it raises becomes one line with the layer and the remedy.
+
+    Args:
+        model: the module that runs.
+        shape: of one example's inputs, for the message.
+
+    Raises:
+        InputError: the forward pass raised something; an InputError stays as it is.
+    """
+    running: list[str] = []
+    handles = []
+
+    def ended(*_: object) -> None:
+        running.pop()
+
+    for name, part in model.named_modules():
+        described = f"in layer {name} ({type(part).__name__}): " if name else ""
+        handles.append(part.register_forward_pre_hook(lambda *_, at=described: running.append(at)))
+        handles.append(part.register_forward_hook(ended))
     try:
-        with torch.no_grad():
-            return model(inputs)
-    except (RuntimeError, IndexError) as error:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # whatever the user's own forward raises
+        where = running[-1] if running else ""
         raise InputError(
-            f"the model does not take inputs of shape {tuple(inputs.shape[1:])} ({first_line(error)}); build it for "
-            "this shape, or resize the data"
-        ) from None
+            f"the model fails on inputs of shape {shape} ({where}{first_line(error)}); mend its forward pass, or give "
+            "it inputs for which it is built"
+        ) from error
+    finally:
+        for handle in handles:
+            handle.remove()

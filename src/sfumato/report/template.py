@@ -1,5 +1,6 @@
 """Templates filled, and pages written: one file that loads nothing, whatever it is about."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,15 @@ def fill(template: str, **values: Any) -> str:
         template: its file's name.
         values: what it shows, besides the style sheet, the version and `count`.
     """
+    return _environment().get_template(template).render(**values)
+
+
+@cache
+def _environment() -> Environment:
+    """Templates, each compiled once in a process, and what all of them show."""
+    loader = PackageLoader("sfumato.report")
     environment = Environment(
-        loader=PackageLoader("sfumato.report"),
+        loader=loader,
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -30,9 +38,9 @@ def fill(template: str, **values: Any) -> str:
         finalize=_unbroken,
     )
     environment.filters["drawing"] = Markup  # charts escape their own text
-    style = environment.loader.get_source(environment, "style.css")[0] if environment.loader else ""
-    common = {"style": Markup(f"{style}{palette()}"), "version": __version__, "count": numbers.count}
-    return environment.get_template(template).render(**common, **values)
+    style = loader.get_source(environment, "style.css")[0]
+    environment.globals |= {"style": Markup(f"{style}{palette()}"), "version": __version__, "count": numbers.count}
+    return environment
 
 
 def write_page(out: Path, text: str, *, private: bool) -> None:

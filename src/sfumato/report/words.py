@@ -30,6 +30,9 @@ _UNITS = {
     "agent": ("one agent", "An agent takes part with all of its data."),
     "identity": ("one identity", "An identity takes part with all of its examples."),
     "patient": ("one patient", "A patient takes part with the whole record: all visits and what does not change."),
+    "stay": ("one stay", "A patient with several stays has a weaker promise."),
+    "admission": ("one admission", "A patient with several admissions has a weaker promise."),
+    "record": ("one record", "A patient with several records has a weaker promise."),
     "label": ("one label", "Everything about an example but its label is unprotected."),
 }
 _TOOK_PART = {

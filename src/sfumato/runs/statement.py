@@ -70,6 +70,7 @@ def _assumptions(facts: Facts, noise_source: str) -> tuple[str, ...]:
         f"The number of {_word(facts.unit, several=True)}, {facts.population}, and everything in plan.json are "
         "public (where the true number is not, a public one can be declared).",
         _person(facts.unit),
+        prepared_alone(facts.unit),
         facts.covered,
         "One run is counted. Choosing settings by looking at other runs on the same records costs extra.",
         facts.rounding,
@@ -91,6 +92,26 @@ def _person(unit: Unit) -> str:
     return (
         f"One {_word(unit)} is what is covered: a person behind several of them is covered for each alone, not for "
         "all of them together."
+    )
+
+
+def prepared_alone(unit: Unit) -> str:
+    """What no run can see: whether records were changed by other records before it was given them.
+
+    It stands in every statement, also where files were read: they may have been written after such a change.
+    """
+    if unit == "label":
+        return (
+            "What is given with a label is taken not to follow from the labels of other rows: inputs that were scaled, "
+            "encoded or chosen by labels, such as by the mean label of a category, reveal them, and no epsilon covers "
+            "that."
+        )
+    one = _word(unit)
+    return (
+        f"What is given as the records of one {one} is taken to follow from that {one} alone: nothing of others was "
+        "mixed in before or while it was read, and nothing was scaled, filled in, encoded or chosen by figures of the "
+        "private records, such as their mean and standard deviation. Take such figures from public records, or release "
+        "them under noise and add their cost; no epsilon here covers them."
     )
 
 

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._check import InputError
-from sfumato.per_example.checks.double import in_double
-from sfumato.training.dropout import seed_dropout, states
+from sfumato.guard.double import in_double
+from sfumato.guard.draws import seed_dropout, states
 from sfumato.training.trainable import Trainable
 
 ROWS = 4
@@ -38,9 +38,9 @@ def behaviour_of(trained: Trainable, losses: Callable[[nn.Module], Tensor]) -> B
 
     Args:
         trained: the model; a fresh copy of it is tried.
-        losses: float [n], of a model in training mode, from inputs that `made_up` gives.
+        losses: float [n], of a model in training mode, from inputs that `placeholder` gives.
     """
-    weights = made_up_weights(trained)
+    weights = placeholder_weights(trained)
     for precision in ("double", "single"):
         model = trained.released_model(weights).train()
         names = set(trained.layout.names)
@@ -56,37 +56,10 @@ def behaviour_of(trained: Trainable, losses: Callable[[nn.Module], Tensor]) -> B
     return {"numbers": [], "precision": "none", "draws": True}
 
 
-def made_up_weights(trained: Trainable) -> Tensor:
+def placeholder_weights(trained: Trainable) -> Tensor:
     """Values for what is trained, float [size]: the same ones for the same shapes."""
     parts = [_weights(view, place) for place, view in enumerate(trained.views(trained.initial))]
     return torch.cat(parts).to(trained.initial)
-
-
-def made_up(like: Tensor, seed: int = 0) -> Tensor:
-    """A tensor of the shape and type of another one, of which no value is read.
-
-    Real numbers are normal; whole numbers and truth values are mostly 1 and sometimes 0, which ids, masks and lengths
-    may be.
-    """
-    if like.is_floating_point():
-        return torch.randn(like.shape, generator=torch.Generator().manual_seed(seed)).to(like)
-    places = torch.arange(like.numel()).view(like.shape)
-    return (places % 3 != 2).to(like) if like.dim() > 1 else torch.ones_like(like)
-
-
-def made_up_rows(like: np.ndarray, count: int, seed: int = 0) -> np.ndarray:
-    """As `made_up`, so many rows in the form in which inputs are stored: pictures are of bytes."""
-    shape = (count, *like.shape[1:])
-    if like.dtype == np.uint8 and like.ndim == 4:
-        return np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
-    return made_up(torch.from_numpy(np.zeros(shape, like.dtype)), seed).numpy()
-
-
-def made_up_targets(like: Tensor) -> Tensor:
-    """Targets of the shape and type of others, of which no value is read: of both signs and of very different sizes."""
-    sizes = torch.tensor([1.0, -1.0, 100.0, -100.0]).repeat(len(like))[: len(like)]
-    values = torch.ones(like.shape) * sizes.view(-1, *[1] * (like.dim() - 1))
-    return (values if like.is_floating_point() else values.abs()).to(like)
 
 
 def refuse_other(then: Behaviour, now: Behaviour, *, processes_then: int, processes_now: int) -> None:

@@ -20,10 +20,12 @@ class Contribution(Protocol):
     Attributes:
         trained: the model and the vector that its parameters are.
         population: units present in the data.
+        rounds: of the whole run, as the loop knows them; 0 before.
     """
 
     trained: Trainable
     population: int
+    rounds: int = 0
 
     def clipped_sum(
         self,
@@ -66,6 +68,10 @@ class Contribution(Protocol):
 
     def restore_settings(self, settings: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Go on in that way."""
+
+    def assumptions(self) -> list[str]:
+        """Sentences for the statement on what could not be tried of the user's code; mostly none."""
+        return []
 
     def fingerprint(self) -> str:
         """Digest of the data and of the parameters' names and shapes."""

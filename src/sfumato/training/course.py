@@ -15,6 +15,8 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 from sfumato._check import InputError
+from sfumato.data.domain import BUILT
+from sfumato.guard import Coupled
 from sfumato.runs import Checkpoint, Run
 from sfumato.training.contribution import Contribution
 from sfumato.training.facts import facts_of
@@ -161,7 +163,15 @@ class Course:
 
     def go(self, run: Run, cadence: Cadence, *, resume: bool, progress: bool, callback: Callback) -> Result:
         """The whole of it."""
-        first, parts = self.rehearsed(run)
+        try:
+            first, parts = self.rehearsed(run)
+        except Coupled as error:
+            if not resume:
+                raise
+            raise Coupled(
+                f"{error}. This run was begun without this check and cannot go on; its ledger, its metrics and a "
+                "statement that it has stay as they are"
+            ) from None
         fingerprint = first._fingerprint(parts)
         run.team.refuse_difference(fingerprint)
         saved = run.saved(fingerprint) if resume else None
@@ -242,7 +252,9 @@ class Course:
             delta=delta,
             opening=self.opening,
             data_assumptions=[
+                *([BUILT] if getattr(self.data, "found", ()) else []),
                 *self.task.assumptions(self.data),
+                *contribution.assumptions(),
                 *([] if self.negatives is None else [self.negatives.assumption()]),
                 *callback.assumptions(),
             ],

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sfumato.per_example import not_seen
+from sfumato.guard import not_seen
 from sfumato.runs import Alternative, Facts
 from sfumato.sampling import PoissonSampling, VirtualClients
 from sfumato.training.opening import Opening
@@ -78,9 +78,9 @@ _SPLIT = (
     "and test are not covered by the noise; what was measured on them is private as they are."
 )
 _CLIENTS = (
-    "No client changes another one's contribution: this was tried out before the first round, on clients of the data. "
-    "Not seen by such a trial is what a model begins to keep only later or with other records, outside of its weights "
-    "and buffers."
+    "No client changes another one's contribution: clients of the data were tried in two orders before the first "
+    "round, and others in rounds that were drawn at random. Such a trial does not see what a model begins to keep or "
+    "use only later or with other records, and what it keeps in files, in shared memory or in other processes."
 )
 
 

@@ -184,6 +184,8 @@ class TrainingPlan(Plan):
             negatives = self.negatives_of(negatives, data)
         _refuse_other_model(model, opening)
         task.check(data)
+        if not isinstance(model, nn.Module):
+            self.refuse_found(getattr(data, "found", ()))
         population = self.public_population(data)
         plan = self.for_population(population)
         return Course(

@@ -94,6 +94,7 @@ class Loop:
         self._sum, self._contribution, self._server, self._theta = private_sum, contribution, server, theta
         self._run, self._phase, self._last = run, phase, last
         self._callback = callback or Callback()
+        contribution.rounds = private_sum.rounds
         run.between(private_sum.sampler.adjacency)
         run.take_rounds(phase)
         self._memory: Tensor | None = None

@@ -5,7 +5,7 @@ disagree. Everything in a plan may be published. `TrainingPlan` runs it.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -79,6 +79,13 @@ class Plan:
     def contribution(self, model: nn.Module, data: Any, device: str, head_seed: int) -> Contribution:
         """What the cohort adds."""
         raise NotImplementedError
+
+    def takes(self, data: Any) -> tuple[str, ...]:
+        """What the run itself is built by of all that was found in the records (`data.domain`), beside its model."""
+        return ()
+
+    def refuse_found(self, found: Sequence[str]) -> None:
+        """Refuse to build by what was found in records, where a guarantee is given."""
 
     def negatives_of(self, negatives: Any, data: Any) -> Any:
         """Public examples that join the records in every round, made ready for `contribution` and checked against them.

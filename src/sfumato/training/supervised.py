@@ -30,8 +30,8 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.data import to_tensor
 from sfumato.data.singles import as_singles
+from sfumato.guard.draws import draws_random, seed_dropout
 from sfumato.models import refuse_no_values
-from sfumato.training.dropout import draws, seed_dropout
 from sfumato.training.optimizers.optimizer import Optimizer, OptimizerName
 from sfumato.training.schedule import Schedule
 from sfumato.training.trainable import copied
@@ -329,7 +329,7 @@ def _draws(model: nn.Module, inputs: tuple[np.ndarray, ...], device: torch.devic
         if isinstance(layer, _BatchNorm):
             layer.eval()  # a single row has no statistics
     with _GENERATOR:
-        return draws(tried, *(to_tensor(rows).to(device) for rows in inputs))
+        return draws_random(tried, *(to_tensor(rows).to(device) for rows in inputs))
 
 
 @contextmanager

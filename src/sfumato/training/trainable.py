@@ -18,10 +18,9 @@ from torch import Tensor, nn
 
 from sfumato._check import InputError, first_line
 from sfumato.clipping import Layout
+from sfumato.guard.state import Attributes, same_values
 from sfumato.models import PublicBatchNorm, refresh_statistics, trainable_parameters
 from sfumato.models.layers.public_batch_norm import public_inputs_of
-from sfumato.per_example.same_values import same_values
-from sfumato.training.attributes import Attributes
 
 HEAD = "head.weight"
 """The released name of a head that is trained beside the model."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from sfumato._check import InputError
 from sfumato.data import ExampleDataset, UserDataset
+from sfumato.data.domain import refuse_found
 
 _SHOWN = 8  # names of classes in a message
 
@@ -57,6 +58,22 @@ def numbered_alike(examples: ExampleDataset, agents: UserDataset, what: str) -> 
     return replace(
         examples, targets=numbers[examples.targets], num_classes=agents.num_classes, label_names=agents.label_names
     )
+
+
+def with_public_classes(agents: UserDataset, pool: ExampleDataset) -> UserDataset:
+    """The agents with classes that are declared, or else those of a labelled pool, which is public.
+
+    Raises:
+        InputError: nobody declared any and the pool has none, or an agent has a class that the pool has not.
+    """
+    if not agents.found:
+        return agents
+    if pool.num_classes is None:
+        refuse_found(agents.found)
+    assert pool.num_classes is not None
+    if agents.label_names is None and pool.label_names is None:
+        return agents.with_classes(pool.num_classes)
+    return agents.with_classes(_named(pool.label_names, pool.num_classes, agents.label_names, "the pool"))
 
 
 def _named(names: Sequence[str] | None, count: int, others: Sequence[str] | None, what: str) -> list[str]:

@@ -29,6 +29,8 @@ from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato.accounting import ReleasedCost
 from sfumato.data import ExampleDataset, UserDataset
+from sfumato.guard import Coupled, Findings
+from sfumato.guard.fresh import histories
 from sfumato.runs import Checkpoint, Facts, Run
 from sfumato.runs.checkpoint import digest
 from sfumato.training.trainable import copied
@@ -40,7 +42,7 @@ from sfumato.voting.question import Added, Answers, Question
 from sfumato.voting.result import VotingResult
 from sfumato.voting.student import train_student
 from sfumato.voting.tally.tally import Tally
-from sfumato.voting.voters.voter import Voter
+from sfumato.voting.voters.voter import Agents, Voter
 
 PHASE = "votes"
 """What the ledger calls the answers."""
@@ -72,6 +74,7 @@ class Vote:
         voter: how an agent votes.
         question: what the tally is asked.
         tally: who counts.
+        findings: of the guard, about the voter.
         student: the module to train on the answers, or None.
         lesson: the pool as the student sees it.
         test: labelled public examples, as the student sees them, to measure it on, or None.
@@ -88,6 +91,7 @@ class Vote:
     voter: Voter
     question: Question
     tally: Tally
+    findings: Findings
     student: nn.Module | None
     lesson: ExampleDataset
     test: ExampleDataset | None
@@ -144,7 +148,8 @@ class Vote:
 
         if saved is None:
             save()  # so that a vote that is killed soon can go on, too
-        last = monotonic()
+        drawn, alone = self._ballot_before_all(done, run.source)
+        last, first = monotonic(), done
         self.progress("agents", done, agents)
         with ThreadPoolExecutor(self.threads) as workers:
             while done < agents:
@@ -159,7 +164,32 @@ class Vote:
                 if monotonic() - last > _SAVE_EVERY or done == agents:
                     save()
                     last = monotonic()
+        if first < agents:  # not all were cast by an earlier process
+            behind = histories([lambda: self._ballot(first)])
+            for agent, found in ((drawn, alone), (first, behind)):
+                if found is not None and not np.array_equal(found[0], ballots[agent]):
+                    raise Coupled(Agents.kept)
         return ballots
+
+    def _ballot(self, agent: int) -> np.ndarray:
+        """The ballot of an agent, [queries, classes]."""
+        return ballot_of(self.question, str(self.agents.user_ids[agent]), self.voter.votes(agent))
+
+    def _ballot_before_all(self, first: int, source: RandomSource) -> tuple[int, list[np.ndarray] | None]:
+        """In a fresh process: the ballot of an agent that votes later here, before any agent has voted.
+
+        Args:
+            first: the agent that votes first in this process.
+            source: of the choice of the agent.
+
+        Returns:
+            the agent, and its ballot; None where there is no fresh process, or no agent is left.
+        """
+        left = len(self.agents) - first
+        if left < 1:
+            return first, None
+        agent = first + int(source.stream("look agents").integers(left, 1)[0])
+        return agent, histories([lambda: self._ballot(agent)])
 
     def _answers(self, run: Run, ballots: np.ndarray | None) -> tuple[Answers, bool]:
         """The release, and whether its noise was a seeded tally's; a run that goes on reads what it has released."""
@@ -267,7 +297,9 @@ class Vote:
         cost: ReleasedCost | None = None,
         seeded: bool = False,
     ) -> VotingResult:
-        facts = replace(facts_of(self.plan, self.agents, self.pool, self.tally, finished=finished), seeded=seeded)
+        facts = replace(
+            facts_of(self.plan, self.agents, self.pool, self.tally, self.findings, finished=finished), seeded=seeded
+        )
         if cost is not None:
             facts = replace(facts, released=(cost.alternative(facts.delta),))
         public = {name: self.about[name] for name in _PUBLIC_FIELDS if name in self.about}
@@ -320,7 +352,13 @@ _PUBLIC = (
 
 
 def facts_of(
-    plan: VotingSettings, agents: UserDataset, pool: ExampleDataset, tally: Tally, *, finished: bool = True
+    plan: VotingSettings,
+    agents: UserDataset,
+    pool: ExampleDataset,
+    tally: Tally,
+    findings: Findings | None = None,
+    *,
+    finished: bool = True,
 ) -> Facts:
     """What the statement of a vote says beside the ledger."""
     population = plan.population_of(agents)
@@ -332,7 +370,14 @@ def facts_of(
         sampling="every agent is asked every query",
         mechanism=plan.describe() if finished else f"{plan.describe()}; stopped before anything was asked",
         attained=False,  # an answer is less than the noisy counts that the cost is of
-        assumptions=(_PUBLIC, *plan.assumptions(), *tally.assumptions(), *agents.assumptions, *pool.assumptions),
+        assumptions=(
+            _PUBLIC,
+            *plan.assumptions(),
+            *_tried(findings),
+            *tally.assumptions(),
+            *agents.assumptions,
+            *pool.assumptions,
+        ),
         alternatives=plan.alternatives() if finished else (),
         covered="The answers, which queries were asked, the student, the ledger and the plan are covered. The agents' "
         "models and ballots, what is measured on private data, and checkpoints are not.",
@@ -347,6 +392,17 @@ def facts_of(
             "floating_point": "Yes: votes and noise are whole numbers, and the noise is sampled exactly.",
         },
     )
+
+
+def _tried(findings: Findings | None) -> list[str]:
+    """What was tried of the agents' independence, and what was not; before a vote, what will be."""
+    if findings is not None and (gaps := findings.sentences("agent")):
+        return gaps
+    return [
+        "No agent changes another one's ballot: some agents were tried in two orders before the vote, and ballots were "
+        "cast before all others and again behind them. Such a trial does not see what a module begins to keep or use "
+        "only later or with other records, and what it keeps in files, in shared memory or in other processes."
+    ]
 
 
 def _tensors(answers: Answers) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from sfumato._check import InputError, whole
 from sfumato._random import RandomSource
 from sfumato.accounting import Budget
 from sfumato.data import ExampleDataset, UserDataset
+from sfumato.guard import Findings, try_out
 from sfumato.runs import Run, RunFolder, share_cores
 from sfumato.training.scores import require_outputs
-from sfumato.voting.classes import numbered_alike
+from sfumato.voting.classes import numbered_alike, with_public_classes
 from sfumato.voting.course import Progress, Vote, silent
 from sfumato.voting.plan import VotingSettings
 from sfumato.voting.queries import choose, refuse_duplicates
@@ -24,7 +26,7 @@ from sfumato.voting.question import Question
 from sfumato.voting.result import VotingResult
 from sfumato.voting.tally.clear import ClearTally
 from sfumato.voting.tally.tally import Tally
-from sfumato.voting.voters.voter import Voter
+from sfumato.voting.voters.voter import Agents, Voter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,12 +120,13 @@ class VotingPlan(VotingSettings):
         with Run.open(out, plan=kept, seed=plan.seed, resume=resume, budget=budget) as run:
             return Vote(
                 plan=plan,
-                agents=agents,
+                agents=ready.agents,
                 pool=ready.pool,
                 queries=ready.queries,
-                voter=plan.voter(agents, ready.pool, ready.queries, how, run.source.within("agents"), device),
+                voter=plan.voter(ready.agents, ready.pool, ready.queries, how, run.source.within("agents"), device),
                 question=ready.question,
                 tally=counted,
+                findings=ready.findings,
                 student=student,
                 lesson=ready.lesson,
                 test=ready.test,
@@ -148,8 +151,7 @@ class VotingPlan(VotingSettings):
         Raises:
             InputError: as `fit`, for a mistake in the plan, the data or the models.
         """
-        ready = self._ready(agents, pool, how, student=student, test=test, queries=None, device=device)
-        ready.plan.voter(agents, ready.pool, ready.queries, how, RandomSource.from_os(), device)
+        self._ready(agents, pool, how, student=student, test=test, queries=None, device=device)
 
     def _ready(
         self,
@@ -164,6 +166,7 @@ class VotingPlan(VotingSettings):
     ) -> "_Ready":
         """What fits together, before anything is written."""
         refuse_agents(agents, pool)
+        agents = with_public_classes(agents, pool)
         pool = numbered_alike(pool, agents, "the pool")
         plan = self.with_attributes(agents.num_classes if agents.of_attributes else None)
         places = _queries(plan, pool, queries)
@@ -184,19 +187,34 @@ class VotingPlan(VotingSettings):
                 student, lesson, classes=agents.num_classes, whose="student", device=device, where="the pool"
             )
             test = None if test is None else plan.lesson(test, how, device)
-        return _Ready(plan, pool, places, question, lesson, test)
+        voter = plan.voter(agents, pool, places, how, RandomSource.from_os(), device)
+        findings = try_out(Agents(voter), _tried(agents)).refuse()
+        return _Ready(plan, agents, pool, places, question, findings, lesson, test)
 
 
 @dataclass(frozen=True)
 class _Ready:
-    """What a vote begins with; pool, lesson and test have the agents' classes."""
+    """What a vote begins with; all have the classes that are public."""
 
     plan: VotingPlan
+    agents: UserDataset
     pool: ExampleDataset
     queries: np.ndarray
     question: Question
+    findings: Findings
     lesson: ExampleDataset
     test: ExampleDataset | None
+
+
+def _tried(agents: UserDataset) -> list[int]:
+    """Agents that are tried: of different sizes and two of one size, where there are some with several classes."""
+    order = np.argsort(agents.sizes, kind="stable")
+    several = [int(agent) for agent in order if len(np.unique(agents.examples(int(agent))[1], axis=0)) > 1]
+    found = several or order.tolist()
+    places = {0, len(found) // 3, 2 * len(found) // 3, len(found) - 1}
+    sizes = agents.sizes[found]
+    same_size = (place + 1 for place in sorted(places)[:-1] if sizes[place] == sizes[place + 1])
+    return [found[place] for place in sorted({*places, *islice(same_size, 1)})]
 
 
 def _queries(plan: VotingSettings, pool: ExampleDataset, given: Sequence[int] | np.ndarray | None) -> np.ndarray:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 from scipy.special import gammaln
 
-from sfumato.accounting import Gaussian, InputError, guarantee
+from sfumato.accounting import DiscreteGaussian, Gaussian, InputError, RandomizedResponse, guarantee
 from sfumato.accounting.accountants.pld import _ORDERS, PldAccountant
 from sfumato.accounting.accountants.rdp import RdpAccountant
 from sfumato.accounting.events import Event
@@ -432,3 +432,49 @@ def test_delta_at_an_epsilon_is_composed_once(monkeypatch: pytest.MonkeyPatch) -
     assert account.delta_interval(0.0) == first
     assert len(asked) == count
     assert 0 < first[1] - first[0] <= 1e-3 * first[1]
+
+
+@pytest.mark.parametrize("noise_parameter", [0.01, 0.1, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize("count", [1000, 100_000, 5_000_000, 10_000_000, 1_000_000_000])
+def test_very_many_randomized_responses_have_an_epsilon_of_both_sides(noise_parameter: float, count: int) -> None:
+    response = RandomizedResponse(noise_parameter, 2)
+    low, high = guarantee(response * count, "replace").epsilon_interval(1e-5)
+    loss, keep = math.log((2 - noise_parameter) / noise_parameter), response.keep_probability
+
+    def delta(epsilon: float) -> float:
+        """The sum over the numbers of true reports whose loss is above epsilon; their chances to 1e-5."""
+        first = math.floor((epsilon / loss + count) / 2) + 1
+        kept = np.arange(first, min(count, first + 1000 + int(20 * math.sqrt(count))) + 1)
+        return float(-stats.binom.pmf(kept, count, keep) @ np.expm1(np.minimum(epsilon - loss * (2 * kept - count), 0)))
+
+    slack = 1e-9 * high
+    assert delta(low - slack) >= 1e-5 * (1 - 1e-4)
+    assert delta(high + slack) <= 1e-5 * (1 + 1e-4)
+    assert high <= low * 1.001
+
+
+@pytest.mark.parametrize("count", [1000, 10_000_000])
+@pytest.mark.parametrize("categories", [3, 10, 1000])
+def test_any_number_of_categories_has_an_epsilon_of_both_sides(categories: int, count: int) -> None:
+    for noise_parameter in (0.01, 0.3, 0.99):
+        low, high = guarantee(RandomizedResponse(noise_parameter, categories) * count, "replace").epsilon_interval(1e-5)
+        assert 0 < low <= high <= low * 1.001
+
+
+@pytest.mark.parametrize("count", [2, 3, 50])
+@pytest.mark.parametrize(
+    "event",
+    [
+        Gaussian(2.0).without_replacement(1, 4761),
+        Gaussian(2.0).without_replacement(1, 99_999),
+        DiscreteGaussian(1.0).poisson(2.1e-4),
+        DiscreteGaussian(1.0).poisson(1e-7),
+        Gaussian(2.0).poisson(1e-7),
+    ],
+)
+def test_delta_at_no_epsilon_is_close_where_almost_all_losses_are_tiny(event, count: int) -> None:
+    low, high = PldAccountant(event * count).delta_interval(0.0)
+    assert low <= high <= (1.4 if "Discrete" in str(event) else 1.02) * low  # losses off the grid have wider bounds
+    one = PldAccountant(event).delta_interval(0.0)
+    assert one[0] <= high  # more releases are not harder to tell
+    assert low <= count * one[1]  # differences in distribution add up at most

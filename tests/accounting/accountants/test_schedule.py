@@ -19,6 +19,7 @@ from sfumato.accounting import (
     MixtureOfGaussians,
     PureDP,
     RandomizedResponse,
+    compose,
     guarantee,
     joint,
 )
@@ -108,3 +109,9 @@ print(json.dumps([low, high, int(peak.split()[1]) / 1024]))
     low, high, megabytes = json.loads(done.stdout)
     assert 0.8 < low < high < 0.9
     assert megabytes < 250
+
+
+def test_a_thousand_different_laplace_releases_have_a_narrow_interval() -> None:
+    run = compose({Laplace(30 + step / 50): 1 for step in range(1000)})
+    low, high = guarantee(run).epsilon_interval(1e-5)
+    assert 0 < high - low <= 0.03 * high

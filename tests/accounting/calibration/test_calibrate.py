@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -220,3 +221,23 @@ def test_claims_without_a_renyi_bound_are_calibrated_all_the_same(target) -> Non
 def test_a_function_that_gives_no_event_is_named(event, method) -> None:
     with pytest.raises(InputError, match="make_event must return an accounting event, got"):
         calibrate(lambda z: event, epsilon=1.0, delta=1e-5, method=method)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "x", Gaussian(1.0), np.array(1.0)])
+def test_what_is_no_function_is_refused(wrong) -> None:
+    with pytest.raises(InputError, match="make_event must be a function"):
+        calibrate(wrong, epsilon=1.0, delta=1e-5)
+
+
+@pytest.mark.parametrize("make", [lambda: Gaussian(1.0), lambda z, q: Gaussian(z).poisson(q), lambda *, z: Gaussian(z)])
+def test_a_function_that_does_not_take_one_number_is_refused(make) -> None:
+    with pytest.raises(InputError, match="make_event must take one number"):
+        calibrate(make, epsilon=1.0, delta=1e-5)
+
+
+def test_a_type_error_inside_the_function_is_its_own() -> None:
+    def make(z: float) -> Gaussian:
+        return Gaussian(z + "")  # pyright: ignore[reportOperatorIssue]
+
+    with pytest.raises(TypeError, match="unsupported operand"):
+        calibrate(make, epsilon=1.0, delta=1e-5)

@@ -1,5 +1,9 @@
+import copy
 import json
 import math
+import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from operator import add
 
@@ -18,6 +22,7 @@ from sfumato.accounting import (
     Poisson,
     Repeated,
     WithoutReplacement,
+    compose,
     event_from_json,
     guarantee,
 )
@@ -185,3 +190,56 @@ def test_yes_is_no_number(yes) -> None:
             make(yes)
     with pytest.raises(InputError, match="noise_multiplier must be a number"):
         event_from_json({"event": "gaussian", "noise_multiplier": True})
+
+
+def test_sums_that_go_on_from_the_same_sum_know_nothing_of_each_other():
+    first, second, third = STEP, Gaussian(3.0), Gaussian(4.0)
+    base = first + second
+    one, other = base + third, base + first
+    again = one + second
+    assert base == compose({first: 1, second: 1})
+    assert one == compose({first: 1, second: 1, third: 1})
+    assert other == compose({first: 2, second: 1})
+    assert again == compose({first: 1, second: 2, third: 1})
+    assert pickle.loads(pickle.dumps(again)) == copy.deepcopy(again) == again
+    with pytest.raises(AttributeError):
+        again.events = ()
+
+
+def test_sums_in_several_threads_hold_what_each_added():
+    base = STEP + Gaussian(3.0)
+
+    def grown(thread: int) -> Event:
+        return sum((Gaussian(thread + 4 + step / 1000) for step in range(500)), base)
+
+    with ThreadPoolExecutor(8) as pool:
+        for thread, found in enumerate(pool.map(grown, range(8))):
+            expected = {Gaussian(thread + 4 + step / 1000): 1 for step in range(500)}
+            assert found == compose({STEP: 1, Gaussian(3.0): 1, **expected})
+
+
+def test_a_sum_of_many_events_takes_time_in_proportion():
+    def seconds(count: int) -> float:
+        events = [Gaussian(1 + step / count) for step in range(count)]
+        took = []
+        for _ in range(3):
+            start = time.process_time()
+            terms(sum(events))
+            took.append(time.process_time() - start)
+        return min(took)
+
+    assert seconds(40_000) <= 40 * seconds(4000)  # 100 times as long where each addition copies the sum
+
+
+@pytest.mark.parametrize(
+    "given_", [None, 3, "x", [STEP], np.array(1.0), {"x": 1}, {STEP: -1}, {STEP: 0.5}, {STEP: "2"}]
+)
+def test_compose_refuses_what_is_no_dictionary_of_counts(given_):
+    with pytest.raises(InputError):
+        compose(given_)
+    with pytest.raises(InputError):
+        Composition(given_ if isinstance(given_, np.ndarray) else 3)
+
+
+def test_compose_brings_repeated_events_into_normal_form():
+    assert compose({STEP * 3: 2, STEP: 1, STEP + Gaussian(3.0): 2}) == STEP * 9 + Gaussian(3.0) * 2

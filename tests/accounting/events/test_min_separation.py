@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 from sfumato.accounting import (
     ClipCount,
     Composition,
+    DiscreteGaussian,
     Gaussian,
     InputError,
+    Laplace,
     MinSeparation,
     NonPrivate,
+    RandomizedResponse,
     Unknown,
     event_from_json,
     guarantee,
@@ -108,3 +111,15 @@ def test_sampling_does_not_mix_with_it() -> None:
         Composition(()).min_separation(10, 1)
     with pytest.raises(InputError, match="takes events"):
         MinSeparation("run", 10, 1)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("method", ["auto", "pld"])
+@pytest.mark.parametrize(
+    "step", [DiscreteGaussian(3.0), DiscreteGaussian(0.3), Laplace(2.0), RandomizedResponse(0.5, 4)]
+)
+def test_any_event_costs_what_its_participations_cost_in_the_tightest_way(step, method) -> None:
+    event = step.min_separation(100, 9) + Gaussian(5.0)
+    ours, theirs = (guarantee(each, "replace", method) for each in (event, step * 10 + Gaussian(5.0)))
+    assert ours.epsilon_interval(1e-6) == theirs.epsilon_interval(1e-6)
+    assert ours.delta_interval(0.5) == theirs.delta_interval(0.5)
+    assert ours.rho() == pytest.approx(theirs.rho(), rel=1e-12)

@@ -6,7 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from sfumato.accounting import Laplace
+from sfumato.accounting import Laplace, RandomizedResponse
 from sfumato.accounting.moments.bounded_pair import renyi_of_pairs, renyi_of_pure, rho_of_pure
 from sfumato.accounting.moments.integers import log_excess_sampled_integers
 from sfumato.accounting.moments.sampled_gaussian import log_excess_sampled_gaussian
@@ -67,3 +67,23 @@ def test_a_wide_discrete_gaussian_has_the_moments_of_the_gaussian(sigma: float, 
     assert (found >= gaussian - 1e-11).all()
     if sigma < 1e3:
         np.testing.assert_allclose(found, gaussian, atol=1e-10)
+
+
+@pytest.mark.parametrize("p", [0.01, 0.5, 0.9, 0.999, 1 - 1e-6])
+@pytest.mark.parametrize("k", [2, 10, 100])
+def test_rho_of_a_finite_pair_is_the_largest_ratio_of_divergence_and_order(p: float, k: int) -> None:
+    """By hand: two reports exchange their chances, the other k - 2 keep theirs."""
+    event = RandomizedResponse(p, k)
+    keep, other, loss = 1 - p + p / k, p / k, event.largest_loss("replace")
+    orders = 1 + np.geomspace(1e-3, 1e3, 4000)
+    grown = orders * loss
+    up, down = np.log(other) + grown, np.log(keep) - grown
+    moment = np.logaddexp(np.logaddexp(up, down), np.log((k - 2) * other) if k > 2 else -np.inf)
+    # where losses are tiny, the logarithm of a moment next to one has lost its digits
+    truth = float((moment / (orders - 1) / orders).max()) if loss > 1e-2 else 0.0
+    rho = event.rho("replace")
+    assert truth * (1 - 1e-9) <= rho
+    if loss > 1e-2:
+        assert rho <= 1.01 * truth
+    assert rho <= rho_of_pure(loss)
+    assert (event.renyi(orders, "replace") <= orders * rho * (1 + 1e-9)).all()

@@ -13,7 +13,7 @@ from sfumato.accounting.events.gaussian import Gaussian
 from sfumato.accounting.events.vote import NoisyVote, VoteThreshold
 from sfumato.accounting.ledger import Ledger
 from sfumato.accounting.statement.statement import Statement
-from sfumato.accounting.votes import NotPrivate, threshold_cost, vote_cost
+from sfumato.accounting.votes import NotPrivate, VoteSensitivity, threshold_cost, vote_cost
 
 CLEAR = np.tile([250.0] + [0.0] * 9, (100, 1))
 EVENT = NoisyVote(40.0)
@@ -143,3 +143,34 @@ def test_what_cannot_be_costed_is_refused():
         vote_cost(CLEAR, EVENT, "replace", orders=(1.0,))
     with pytest.raises(InputError, match="bound"):
         vote_cost(CLEAR, EVENT, "replace", bound="theorem8")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("wrong", [10**400, None, "x", object(), {}, np.array("x"), [[10**400, 1]]])
+def test_what_is_no_number_is_refused_as_a_mistake(wrong):
+    event, comparison = NoisyVote(2.0), VoteThreshold(2.0)
+    calls = [
+        lambda: vote_cost(wrong, event, "replace"),
+        lambda: vote_cost([5, 1], wrong, "replace"),
+        lambda: vote_cost([5, 1], event, "replace", step=wrong),
+        lambda: vote_cost([5, 1], event, "replace", orders=wrong),
+        lambda: vote_cost([5, 1], event, "replace", noise_std=wrong if wrong is not None else "x"),
+        lambda: threshold_cost(wrong, 3.0, comparison, "replace"),
+        lambda: threshold_cost([5, 1], 3.0, comparison, "replace", step=wrong),
+        lambda: VoteSensitivity(wrong, "replace", classes=2, order=3.0),
+        lambda: VoteSensitivity(event, "replace", classes=2, order=3.0, step=wrong),
+        lambda: VoteSensitivity(event, "replace", classes=2, order=3.0).smooth(wrong, 0.1),
+    ]
+    for call in calls:
+        with pytest.raises(InputError):
+            call()
+
+
+def test_arrays_without_axes_are_numbers_but_no_lists():
+    event = NoisyVote(2.0)
+    cost = vote_cost([5, 1], event, "replace", noise_std=np.array(3.0), step=np.array(1.0))
+    assert cost.renyi().value.shape == (len(cost.orders),)
+    for wrong in (np.array(3.0), np.array(None)):
+        with pytest.raises(InputError):
+            vote_cost([5, 1], event, "replace", orders=wrong)
+        with pytest.raises(InputError):
+            vote_cost(wrong, event, "replace")

@@ -9,7 +9,7 @@ import pytest
 from sfumato._check import InputError
 from sfumato.accounting.events.event import Unknown
 from sfumato.accounting.events.vote import NoisyVote
-from sfumato.accounting.votes import VoteSensitivity, vote_cost
+from sfumato.accounting.votes import VoteSensitivity, release_renyi, vote_cost
 
 spec = importlib.util.spec_from_file_location("exact", Path(__file__).with_name("exact.py"))
 exact = importlib.util.module_from_spec(spec)
@@ -52,17 +52,68 @@ def test_local_sensitivity_covers_every_change_within_reach(noise_std, order, ad
         assert (np.diff(local) >= 0).all()
 
 
+def electorates(agents, classes, most=None):
+    """All counts in falling order: neither the cost nor its sensitivity depends on which class is which."""
+    most = agents if most is None else most
+    if classes == 1:
+        return [(agents,)] if agents <= most else []
+    return [
+        (first, *rest)
+        for first in range(min(agents, most), -1, -1)
+        for rest in electorates(agents - first, classes - 1, first)
+    ]
+
+
+def check_release(sensitivity, counts, beta, weight=1.0):
+    """Any two neighbours: S is smooth and covers the change, and the release costs at most what is claimed."""
+    noise = {"cost_noise": 9.0, "sensitivity_noise": 7.0}
+    order = sensitivity.order
+    claimed = release_renyi(order, beta=beta, **noise)
+    known = {}
+
+    def numbers(votes):
+        votes = tuple(sorted(votes))
+        if votes not in known:
+            scaled = [[weight * count for count in votes]]
+            known[votes] = sensitivity.smooth(scaled, beta), sensitivity.cost(scaled)
+        return known[votes]
+
+    for here in counts:
+        (smooth, cost) = numbers(here)
+        for there in exact.neighbours(np.array(here), sensitivity.adjacency):
+            other, other_cost = numbers(there)
+            assert abs(math.log(smooth / other)) <= beta * (1 + 1e-9), (here, there)
+            assert abs(cost - other_cost) <= min(smooth, other) * (1 + 1e-9), (here, there)
+            ratio = (other / smooth) ** 2
+            mixed = 1 + order * (ratio - 1)
+            assert mixed > 0, (here, there)
+            shift = order * ((cost - other_cost) / smooth / noise["cost_noise"]) ** 2 / (2 * mixed)
+            spread = 0.5 * math.log(ratio) + 0.5 * math.log(ratio / mixed) / (order - 1)
+            scale = order * (math.log(smooth / other) / beta / noise["sensitivity_noise"]) ** 2 / 2
+            assert shift + spread + scale <= claimed * (1 + 1e-9), (here, there)
+
+
+@pytest.mark.parametrize("adjacency", ["replace", "add_remove", "zero_out"])
+@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize(
+    ("noise_std", "order", "beta"), [(2.0, 20.0, 0.01), (0.7, 3.0, 0.05), (4.0, 8.0, 0.02), (1.5, 2.0, 0.2)]
+)
+def test_the_cost_of_any_small_electorate_can_be_released(noise_std, order, beta, classes, adjacency):
+    sensitivity = VoteSensitivity(NoisyVote(noise_std), adjacency, classes=classes, order=order)
+    check_release(sensitivity, [c for agents in range(1, 13) for c in electorates(agents, classes)], beta)
+
+
 @pytest.mark.parametrize("adjacency", ["replace", "add_remove"])
-@pytest.mark.parametrize("beta", [0.02, 0.2])
-def test_smooth_sensitivity_is_smooth_and_covers_the_change(adjacency, beta):
-    sensitivity = VoteSensitivity(NoisyVote(1.5), adjacency, classes=3, order=2.0)
-    everything = all_counts(adjacency)[::3]
-    for here in everything:
-        smooth, cost = sensitivity.smooth([here], beta), sensitivity.cost([here])
-        for there in exact.neighbours(np.array(here), adjacency):
-            other = sensitivity.smooth([there], beta)
-            assert abs(math.log(smooth / other)) <= beta * (1 + 1e-9)
-            assert abs(cost - sensitivity.cost([there])) <= min(smooth, other) * (1 + 1e-9)
+@pytest.mark.parametrize("agents", [20, 40, 50, 100])
+def test_the_cost_of_a_larger_electorate_can_be_released(agents, adjacency):
+    for classes, step in ((2, 1), (3, 7)):
+        sensitivity = VoteSensitivity(NoisyVote(2.0), adjacency, classes=classes, order=20.0)
+        check_release(sensitivity, electorates(agents, classes)[::step], beta=0.01)
+
+
+def test_the_cost_of_votes_of_neighbours_can_be_released():
+    sensitivity = VoteSensitivity(NoisyVote(1.0, "instance", 3), "replace", classes=3, order=6.0)
+    check_release(sensitivity, [c for n in range(1, 13) for c in electorates(n, 3)], beta=0.03, weight=1 / 3)
 
 
 def test_a_unit_may_change_its_vote_in_every_query():

@@ -20,6 +20,7 @@ from central.own.loops import STEPS, by_steps, inputs, labels, losses_of, net, p
 from forked import team
 from sfumato._check import InputError
 from sfumato.data import examples_from_arrays
+from sfumato.runs.statement import prepared_alone
 from sfumato.training import Cadence, Callback, Stop
 
 
@@ -344,3 +345,8 @@ def test_a_copy_of_the_model_may_be_taken_at_any_time():
         for batch in private:
             private.backward(losses_of(model, batch))
     assert same(copy.deepcopy(model), model)
+
+
+def test_the_statement_says_once_that_examples_follow_from_no_others():
+    statement = train()[1].statement
+    assert statement.assumptions.count(prepared_alone("example")) == 1

@@ -37,6 +37,35 @@ def with_each_step(change) -> None:
         by_steps(private, model, lambda: change(model))
 
 
+class OfEpoch(Dataset):
+    """Draws from a generator of its own, by an epoch that the loop sets."""
+
+    def __init__(self) -> None:
+        self.inputs, self.labels, self.epoch = inputs(), labels(), 0
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, place: int) -> tuple:
+        own = torch.Generator().manual_seed(1000 * self.epoch + place)
+        return self.inputs[place] + torch.rand((), generator=own), self.labels[place]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_epoch_that_is_set_is_said_of_the_data_set_and_not_of_the_model(workers: int):
+    data, model = OfEpoch(), net()
+
+    def epoch_by_step() -> None:
+        with plan().open(model, sgd(model), data, workers=workers) as private:
+            for step in private.steps():
+                data.epoch += 1
+                for batch in step:
+                    private.backward(losses_of(model, batch))
+
+    with pytest.raises(InputError, match="the data set gives other examples than when the run was opened"):
+        epoch_by_step()
+
+
 def test_a_second_backward_is_refused():
     def twice(private, model, optimizer, batch):
         private.backward(losses_of(model, batch))
@@ -260,7 +289,7 @@ def test_the_model_is_as_it_was_when_only_trials_have_gone_through():
         (iter([1]), "map-style"),
         (TensorDataset(torch.zeros(0, 8), torch.zeros(0)), "no examples"),
         (TensorDataset(torch.zeros(1, 8), torch.zeros(1).long()), "at least 2"),
-        ([(torch.zeros(8 + place % 2), 0) for place in range(300)], "collate"),
+        ([(torch.zeros(8), 0, torch.zeros(1 + place % 2)) for place in range(300)], "collate"),
     ],
 )
 def test_a_data_set_of_no_use_is_refused_in_a_line(data, told):

@@ -84,6 +84,39 @@ def test_examples_batches_and_epochs_are_a_sampling_rate_and_steps(sfumato):
     }
 
 
+def test_examples_and_batches_go_with_steps_as_well_as_with_epochs(sfumato):
+    words = ("account", "--noise-multiplier", 1.1, "--examples", 6000, "--batch-size", 60)
+    by_epochs, by_steps = (
+        json.loads(sfumato(*words, *run, "--json").out) for run in (("--epochs", 2.5), ("--steps", 250))
+    )
+    assert by_steps == by_epochs
+    assert "2.5 epochs: 250 steps at sampling rate 0.01\n" in sfumato(*words, "--steps", 250).out
+    more = json.loads(sfumato(*words, "--steps", 301, "--json").out)["shuffled"]["epsilon"]
+    assert more == acc.guarantee(acc.Gaussian(1.1) * 4, "zero_out").epsilon(0.01 / 6000)
+
+
+def test_rho_that_ignores_sampling_is_named_so_and_does_not_stand_by_the_best_epsilon(sfumato):
+    words = ("account", "--noise-multiplier", 1.1, "--steps", 1000)
+    for sampling in (("--sampling-rate", 0.01), ("--sample-size", 1, "--population", 100)):
+        told = json.loads(sfumato(*words, *sampling, "--json").out)
+        assert "rho" not in told
+        assert told["rho_without_sampling"] > 400
+        assert "rho" not in sfumato(*words, *sampling).out
+    told = json.loads(sfumato(*words, "--json").out)
+    assert f"; rho {told['rho']:.4g} (zCDP)\n" in sfumato(*words).out
+
+
+@pytest.mark.parametrize("written", ["1e3", "1E3", "1.0e+3", "1000.0", "0.1e4"])
+def test_a_whole_number_may_be_written_with_an_exponent(sfumato, tmp_path, written):
+    words = ("account", "--noise-multiplier", 1.1, "--sampling-rate", 0.01, "--json")
+    expected = sfumato(*words, "--steps", 1000).out
+    assert sfumato(*words, "--steps", written).out == expected
+    assert sfumato(*words, f"--steps={written}").out == expected
+    for name in ("run.json", "run.yaml"):
+        (tmp_path / name).write_text(f'{{"steps": {written}}}')
+        assert sfumato(*words, "--config", tmp_path / name).out == expected
+
+
 def test_a_user_with_several_examples_costs_more_than_one_example(sfumato):
     words = ("account", "--noise-multiplier", 4, "--examples", 1000, "--batch-size", 20, "--epochs", 2)
     one, three = (
@@ -171,8 +204,19 @@ def test_a_file_that_holds_no_event_is_refused(sfumato, tmp_path, text, said):
         (("--noise-multiplier", 1, "--population", 10), "--sample-size"),
         (("--noise-multiplier", 1, "--sample-size", 20, "--population", 10), "--sample-size must be <= population"),
         (("--noise-multiplier", 1, "--sampling-rate", 0.1, "--sample-size", 2, "--population", 9), "--sampling-rate"),
-        (("--noise-multiplier", 1, "--examples", 10), "give --batch-size and --epochs too"),
+        (("--noise-multiplier", 1, "--examples", 10), "give --batch-size too"),
+        (("--noise-multiplier", 1, "--epochs", 1), "give --examples and --batch-size too"),
         (("--noise-multiplier", 1, "--examples", 10, "--epochs", 1), "give --batch-size too"),
+        (("--noise-multiplier", 1, "--examples", 10, "--batch-size", 2), "give --epochs or --steps too"),
+        (("--noise-multiplier", 1, "--examples", 9, "--batch-size", 1, "--steps", -1), "steps must be a whole number"),
+        (
+            ("--noise-multiplier", 1, "--examples", 9, "--batch-size", 1, "--steps", 1, "--sampling-rate", 1),
+            "take the place of --sampling-rate",
+        ),
+        (
+            ("--noise-multiplier", 1, "--examples", 9, "--batch-size", 1, "--steps", 1, "--sample-size", 1),
+            "--sample-size takes the place",
+        ),
         (
             ("--noise-multiplier", 1, "--examples", 9, "--batch-size", 10, "--epochs", 1),
             "--batch-size must be <= examples",
@@ -180,7 +224,7 @@ def test_a_file_that_holds_no_event_is_refused(sfumato, tmp_path, text, said):
         (("--noise-multiplier", 1, "--examples", 9, "--batch-size", 0, "--epochs", 1), "--batch-size must be a whole"),
         (("--noise-multiplier", 1, "--examples", 9, "--batch-size", 1, "--epochs", 0), "epochs must be > 0"),
         (("--noise-multiplier", 1, "--examples", 9, "--batch-size", 3, "--epochs", 0.3), "at least one step, 0.3333"),
-        (("--noise-multiplier", 1, "--examples", 9, "--batch-size", 1, "--epochs", 1, "--steps", 3), "take the place"),
+        (("--noise-multiplier", 1, "--examples", 9, "--batch-size", 1, "--epochs", 1, "--steps", 3), "takes the place"),
         (("--noise-multiplier", 1, "--examples-per-user", 0), "--examples-per-user must be a whole"),
         (
             ("--noise-multiplier", 1, "--sample-size", 2, "--population", 9, "--examples-per-user", 2),
@@ -293,9 +337,16 @@ def test_extrapolate_gives_both_conventions(sfumato):
         if (row["population"], row["multiplier"]) in published:
             want = published[row["population"], row["multiplier"]]
             assert row["epsilon"]["rdp"] == pytest.approx(want, rel=0.01)
-    shown = sfumato(*words).out
+    shown = sfumato(*words, "--noises", "tree", "banded", "blt", "bisr").out
     assert "one user" in shown
     assert "virtual client" in shown
+    ruled = [line for line in shown.splitlines() if line.startswith("─")]
+    assert len(ruled) == 3
+    assert max(map(len, ruled)) <= 100
+    for row in rows:
+        values = [row["epsilon_user"][name] for name in ("pld", "rdp", "zcdp")]
+        values += [row["epsilon"][name] for name in ("pld", "rdp", "rdp_usual_orders", "zcdp")]
+        assert all(f"{value:.4g}" in shown for value in values)
 
 
 def test_extrapolate_refuses_a_cohort_larger_than_the_population(sfumato):

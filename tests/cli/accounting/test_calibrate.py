@@ -37,7 +37,11 @@ def test_the_numbers_that_are_reached_are_those_of_the_library(sfumato):
     promise = guarantee(told["noise_multiplier"], adjacency="replace")
     assert told["epsilon"] == promise.epsilon(1e-7)
     assert told["tpr"] == float(promise.tpr(0.05))
-    assert (told["mu"], told["advantage"], told["rho"]) == (promise.gdp().mu, promise.advantage(), promise.rho())
+    assert (told["mu"], told["advantage"], told["rho_without_sampling"]) == (
+        promise.gdp().mu,
+        promise.advantage(),
+        promise.rho(),
+    )
     shown = sfumato(*words).out
     assert f"noise_multiplier {told['noise_multiplier']}: mu 0.5 (replace)" in shown
     assert f"epsilon at delta 1e-07   {told['epsilon']:.4g}" in shown
@@ -114,6 +118,15 @@ def test_epochs_over_examples_are_a_sampling_rate_and_steps_and_decide_the_delta
     )
 
 
+def test_examples_and_batches_go_with_steps_and_leave_them_open(sfumato):
+    words = ("calibrate", "--epsilon", 1, *EPOCHS[:4])
+    by_epochs, by_steps = (json.loads(sfumato(*words, *run, "--json").out) for run in (EPOCHS[4:], ("--steps", 250)))
+    assert by_steps == by_epochs
+    told = json.loads(sfumato(*words, "--noise-multiplier", 1.5, "--json").out)
+    assert told["sampling_rate"] == 0.01
+    assert told["epsilon"] <= 1 < guarantee(1.5, n=told["steps"] + 1).epsilon(told["delta"])
+
+
 def test_what_was_calibrated_for_users_costs_them_as_much_by_account(sfumato):
     words = (*EPOCHS, "--examples-per-user", 3)
     noise = json.loads(sfumato("calibrate", "--epsilon", 2, *words, "--json").out)["noise_multiplier"]
@@ -138,8 +151,10 @@ def test_account_and_calibrate_choose_delta_by_one_rule_and_say_which(sfumato, w
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (EPOCHS[:4], "give --epochs too"),
-        ((*EPOCHS, "--steps", 3), "take the place of --sampling-rate and --steps"),
+        (EPOCHS[2:], "give --examples too"),
+        (EPOCHS[:4], "give two of --noise-multiplier, --steps and --sampling-rate"),
+        ((*EPOCHS, "--steps", 3), "--epochs takes the place of --steps"),
+        ((*EPOCHS[:4], "--steps", 3, "--sampling-rate", 0.1), "take the place of --sampling-rate"),
         ((*EPOCHS, "--noise-multiplier", 1), "the third is searched"),
         (("--examples", 0, *EPOCHS[2:]), "examples must be a whole number >= 1, got 0"),
         ((*EPOCHS, "--examples-per-user", 0), "--examples-per-user must be a whole number >= 1, got 0"),

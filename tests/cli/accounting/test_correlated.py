@@ -38,6 +38,26 @@ def test_a_matrix_tells_cost_and_error_of_the_strategy_that_it_found(sfumato):
     assert acc.guarantee(event, "zero_out").epsilon(1e-10) == found["epsilon"]
 
 
+def test_banded_columns_count_as_they_are_or_as_papers_count_them(sfumato):
+    limits = ["--max-participations", 2, "--min-separation", 1427, "--delta", "1e-10"]
+    words = ["account", "matrix", "--strategy", "banded", "--noise-multiplier", 8.35, "--steps", 2000, *limits]
+    as_found, papers = told(sfumato, *words, "--bands", 8), told(sfumato, *words, "--bands", 8, "--unit-columns")
+    assert round(papers["rho"], 6) == 0.014343  # Gboard, Brazilian Portuguese: 2 / (2 * 8.35^2)
+    assert papers["squared_sensitivity"] == pytest.approx(2, rel=1e-9)
+    assert as_found["epsilon_unit_columns"] == papers["epsilon"] < as_found["epsilon"] == papers["epsilon_as_found"]
+    shown = sfumato(*words, "--bands", 8).out
+    assert f"as papers count noise (--unit-columns): epsilon {papers['epsilon']:.4g}\n" in shown
+    other = sfumato(*words, "--bands", 8, "--unit-columns").out
+    assert f"as they were found or given: epsilon {as_found['epsilon']:.4g}\n" in other
+
+
+def test_columns_that_overlap_have_no_second_line(sfumato):
+    words = ["account", "matrix", "--strategy", "banded", "--noise-multiplier", 2, "--steps", 9]
+    overlapping = [*words, "--coefficients", 1, 0.5, 0.25, "--min-separation", 1]
+    assert "epsilon_unit_columns" not in told(sfumato, *overlapping)
+    assert "bands must be <= --min-separation" in sfumato(*overlapping, "--unit-columns").line
+
+
 def test_coefficients_can_be_given(sfumato):
     words = ["--noise-multiplier", 2, "--steps", 4, "--min-separation", 1]
     found = told(sfumato, "account", "matrix", "--strategy", "banded", "--coefficients", 1, 0.5, *words)
@@ -63,6 +83,10 @@ def test_coefficients_can_be_given(sfumato):
         (
             ["matrix", "--noise-multiplier", 1, "--steps", 9, "--strategy", "gaussian", "--coefficients", 0.1],
             "coefficients are for banded, blt and bisr, got gaussian",
+        ),
+        (
+            ["matrix", "--noise-multiplier", 1, "--steps", 9, "--strategy", "blt", "--unit-columns"],
+            "--unit-columns is for --strategy banded, got blt",
         ),
         (
             ["matrix", "--noise-multiplier", 1, "--steps", 9, "--strategy", "banded", "--bands", 4],

@@ -313,3 +313,40 @@ def test_nan_and_an_empty_cell_are_one_missing_value(sfumato, small, tmp_path):
         assert sfumato("ehr", "fit", *words, "--out", out).code == 0
         fits.append((out / "model.safetensors").read_bytes())
     assert fits[0] == fits[1]
+
+
+def test_the_columns_that_were_found_are_written_down_for_a_person_and_nothing_is_learned(sfumato, tmp_path: Path):
+    rows = [f"p{i},{t},{1 + (i + t) % 5}.5,{'ab'[(i + t) % 2]}" for i in range(24) for t in (0, 3)]
+    (tmp_path / "visits.csv").write_text("\n".join(["id,day,bili,kind", *rows]) + "\n")
+    file = tmp_path / "schema.yaml"
+    words = ("ehr", "fit", "--data", tmp_path / "visits.csv", "--id", "id", "--time", "day")
+    shown = sfumato(*words, "--write-schema", file)
+    assert (shown.code, shown.err) == (0, "")
+    assert f"then give --schema {file}" in shown.out
+    assert "TO REVIEW" in file.read_text()
+    assert "is there already" in sfumato(*words, "--write-schema", file).line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["schema.yaml", "visits.csv"]
+    private = ("--epsilon", 8, "--horizon", 10, "--dry-run", "--batch-size", 4, "--gan-batch-size", 4)
+    assert "columns and categories must be declared" in sfumato(*words, *private).line
+    file.write_text(file.read_text().replace("name: bili, kind: numeric", "name: bili, kind: numeric, range: [0, 9]"))
+    told = sfumato(*words[:4], "--schema", file, *private)
+    assert told.code == 0, told.err
+
+
+def test_the_plan_of_a_private_run_is_read_for_going_on_and_as_settings(sfumato, tmp_path):
+    rows = [(f"p{row // 3:03}", row % 3, float(row * 37 % 11)) for row in range(180)]
+    pd.DataFrame(rows, columns=["who", "when", "level"]).to_csv(tmp_path / "visits.csv", index=False)
+    columns = "- {name: level, kind: numeric, whole: false, range: [0, 10]}"
+    (tmp_path / "schema.yaml").write_text(
+        f"id: who\nunit: patient\ntime: when\ntime_unit: days\noutcome: null\nstatic: []\ntemporal:\n{columns}\n"
+    )
+    out = tmp_path / "run"
+    small = {**SETTINGS, "gan_batch_size": 8, "batch_size": 8, "epsilon": 8, "horizon": 10, "max_visits": 3}
+    options = [word for name, value in small.items() for word in (f"--{name.replace('_', '-')}", value)]
+    words = ("--data", tmp_path / "visits.csv", "--schema", tmp_path / "schema.yaml", *options)
+    first = sfumato("ehr", "fit", *words, "--out", out)
+    assert first.code == 0, first.err
+    again = sfumato("ehr", "fit", "--resume", out, "--json")
+    assert again.code == 0, again.err
+    assert json.loads(again.out)["already"] is True
+    assert sfumato("ehr", "fit", "--config", out / "plan.json", "--dry-run").code == 0

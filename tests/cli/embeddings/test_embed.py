@@ -112,7 +112,7 @@ def test_a_refusal_is_one_line_and_leaves_no_file(sfumato, photos, people: Path,
 def test_a_run_of_a_classifier_is_refused_by_what_it_is(sfumato, people: Path, tmp_path: Path):
     run, out = tmp_path / "run", tmp_path / "e.parquet"
     words = ("--noise-multiplier", 1, "--steps", 1, "--batch-size", 2, "--model", "lenet300_100", "--test-share", 0)
-    assert sfumato("dpsgd", "--data", people, *words, "--out", run).code == 0
+    assert sfumato("dpsgd", "--data", people, "--public-classes", *words, "--out", run).code == 0
     assert (
         "is a run of sfumato dpsgd, whose model gives classes or numbers"
         in sfumato("embed", run, people, "--out", out).line

@@ -5,6 +5,7 @@ import os
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 COMMAND = ("labeldp", "randomize")
@@ -13,7 +14,8 @@ COMMAND = ("labeldp", "randomize")
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     path = tmp_path / "table.csv"
-    rows = [f"{place},{'yes' if place % 3 else 'no'},{place % 10 / 2},{place % 2}" for place in range(400)]
+    order = np.random.default_rng(0).permutation(400).tolist()
+    rows = [f"{place},{'yes' if place % 3 else 'no'},{place % 10 / 2},{place % 2}" for place in order]
     path.write_text("\n".join(["id,y,rating,g", *rows]) + "\n")
     return path
 
@@ -54,7 +56,7 @@ def test_a_seeded_run_says_so(sfumato, table: Path, tmp_path: Path):
     [
         (("--label", "y", "--epsilon", 0, "--public-classes"), "epsilon must be > 0, got 0"),
         (("--label", "y", "--epsilon", "inf", "--public-classes"), "epsilon must be > 0 and finite, got inf"),
-        (("--label", "y", "--epsilon", 1), "which classes are there? give classes, or --public-classes"),
+        (("--label", "y", "--epsilon", 1), "which classes are there? give --classes, or --public-classes"),
         (("--label", "y", "--epsilon", 1, "--classes", "yes"), "with one class there is nothing to hide"),
         (("--label", "y", "--epsilon", 1, "--classes", "yes", "maybe"), "is 'no', which is none of the classes yes"),
         (("--label", "z", "--epsilon", 1, "--public-classes"), "has no column 'z'"),

@@ -23,13 +23,16 @@ from sfumato.models import classifier
 
 CENTRES = np.array([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0]])
 FILES = ("plan.json", "statement.json", "ledger.jsonl", "evaluation.json", "report.html", "model.safetensors")
-SMALL = ("--model", "lenet300_100", "--epsilon", 3, "--epochs", 3, "--batch-size", 32, "--stages", 0.6, 0.4)
+SMALL = (
+    *("--model", "lenet300_100", "--public-classes", "--epsilon", 3, "--epochs", 3),
+    *("--batch-size", 32, "--stages", 0.6, 0.4),
+)
 CLUSTERS = ("--clusters", 6, "--prior-epsilon", 0.1)
 
 
 def points(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
-    kinds = np.arange(count) % 3
+    kinds = rng.permutation(np.arange(count) % 3)
     return (CENTRES[kinds] + 0.4 * rng.normal(size=(count, 2))).astype(np.float32), kinds
 
 
@@ -61,7 +64,7 @@ def test_a_run_leaves_every_file_and_tells_accuracy_and_statement(sfumato, files
     statement = acc.Statement.load(out / "statement.json")
     assert (statement.unit, statement.adjacency, statement.delta) == ("label", "replace", 0.0)
     assert 2.999 < statement.epsilon <= 3.0
-    assert "The number of classes (3) was taken from the records" in statement.assumptions[-1]
+    assert "was found in the records and declared to be public" in statement.assumptions[-1]
     evaluation = json.loads((out / "evaluation.json").read_text())
     assert (evaluation["examples"], evaluation["classes"]) == (60, 3)
     for name in ("untrained", "stage 1", "trained"):
@@ -216,9 +219,10 @@ def test_pictures_in_folders_and_their_features(sfumato, tmp_path, features):
 
 
 def test_texts_and_numbers_of_a_table_are_read_too(sfumato, tmp_path):
-    rows = "".join(f"{i % 2},word{i % 2} is in text number {i}\n" for i in range(60))
+    order = np.random.default_rng(0).permutation(60).tolist()
+    rows = "".join(f"{i % 2},word{i % 2} is in text number {i}\n" for i in order)
     (tmp_path / "news.csv").write_text("label,text\n" + rows)
-    words = ("--epsilon", 3, "--epochs", 1, "--test-share", 0)
+    words = ("--epsilon", 3, "--epochs", 1, "--test-share", 0, "--public-classes")
     texts = ("--vocabulary", 50, "--length", 8, "--model", "bilstm", "--model-options", "hidden=8")
     shown = sfumato("labeldp", "train", "--data", tmp_path / "news.csv", *texts, *words, "--out", tmp_path / "a")
     assert shown.code == 0, shown.err
@@ -325,7 +329,7 @@ def test_features_that_cannot_be_are_refused(sfumato, files, tmp_path, rows, tol
 
 def test_clusters_that_stay_empty_are_no_mistake(sfumato, tmp_path):
     """Rows that are all alike fill one cluster; the others have an even prior, which nobody asks for."""
-    np.savez(tmp_path / "alike.npz", x=np.ones((100, 2), np.float32), y=np.arange(100) % 2)
+    np.savez(tmp_path / "alike.npz", x=np.ones((100, 2), np.float32), y=np.random.default_rng(0).permutation(100) % 2)
     words = ("labeldp", "train", "--data", tmp_path / "alike.npz", *SMALL, *CLUSTERS, "--test-share", 0)
     shown = sfumato(*words, "--out", tmp_path / "run")
     assert (shown.code, shown.err) == (0, "")

@@ -44,7 +44,7 @@ def test_a_run_of_frozen_layers_that_nobody_seeded_goes_on(sfumato, people: Path
 
 @pytest.mark.parametrize("command", ["fedavg", "fedsgd", "centralized"])
 def test_other_commands_take_it_too(sfumato, people: Path, tmp_path: Path, command):
-    noise = () if command == "centralized" else ("--noise-multiplier", 1, "--clients-per-round", 3)
+    noise = () if command == "centralized" else ("--noise-multiplier", 1, "--clients-per-round", 3, "--public-classes")
     words = ("--rounds", 2, "--embedding-dim", 8, "--trainable", "last", *noise, "--prefix-cache", tmp_path / "cache")
     done = sfumato(command, "--data", people, *words, "--out", tmp_path / "run")
     assert done.code == 0, done.err

@@ -79,6 +79,6 @@ def test_a_classifier_whose_classes_are_new_trains_its_last_layer(sfumato, peopl
     file = tmp_path / "other.safetensors"
     models.save_weights(model, file)
     given = ("dpsgd", "--data", people, "--model", "lenet300_100", "--pretrained", file, "--noise-multiplier", 1)
-    steps = ("--steps", 1, "--batch-size", 2, "--dry-run", "--trainable")
+    steps = ("--steps", 1, "--batch-size", 2, "--public-classes", "--dry-run", "--trainable")
     assert "has nothing for" in sfumato(*given, *steps, "first").line
     assert sfumato(*given, *steps, "first+last").code == 0

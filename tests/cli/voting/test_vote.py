@@ -169,7 +169,10 @@ def _replaced(files: Path, target: Path, **arrays: object) -> Path:
         ({"users": ["one"] * 72}, "there is 1 agent"),
         ({"users": [f"agent {row % 2}" for row in range(72)]}, "3 classes cannot be told apart by 2 votes"),
         ({"inputs": np.full((72, 2), np.nan, np.float32)}, "'agent 0' has records with NaN or infinity, 9 of 9"),
-        ({"labels": ["ant", "bee", "cat"] * 24}, "of class 'eel', the agents have ant, bee, cat"),
+        (
+            {"labels": ["ant", "bee", "cat"] * 24},
+            "the class 'ant', which is none of the 3 that are declared",
+        ),
         ({"inputs": np.zeros((72, 3), np.float32)}, "the pool has inputs (2,) float32, the agents (3,) float32"),
     ],
 )

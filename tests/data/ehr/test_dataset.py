@@ -109,7 +109,7 @@ def test_the_fingerprint_shows_other_ids_and_another_schema():
         ({"codes": [[0], [3], [0], [0], [0], [0]]}, r"codes of 'ward' must be 0 … 2, .* got 3"),
         ({"static_codes": [[0], [-2], [0]]}, "codes of 'died' must be 0 … 1, .* got -2"),
         ({"numbers": [[0], [0]]}, "numbers must have the shape"),
-        ({"ids": ("a", "b", "a")}, "the id 'a' is there twice"),
+        ({"ids": ("a", "b", "a")}, "the patient 'a' is there twice"),
     ],
 )
 def test_what_breaks_a_rule_is_refused_by_its_patient(changed: dict, said: str):

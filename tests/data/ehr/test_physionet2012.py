@@ -10,6 +10,7 @@ import pytest
 from ehr_records import assert_same
 from sfumato._check import InputError
 from sfumato.data import physionet2012
+from sfumato.data.ehr.physionet2012 import MEASURED
 from sfumato.synthesis import EHRSafe
 
 HEADER = "Time,Parameter,Value\n"
@@ -44,6 +45,17 @@ def test_files_of_stays_are_read_as_they_were_downloaded(folder: Path):
     assert len(data.notes) == 2
     mean = physionet2012(folder / "set-a", folder / "outcomes.txt", duplicates="mean")
     assert mean.numbers[3, names.index("HR")] == 61
+
+
+def test_minus_one_is_missing_whatever_it_stands_for_and_whenever(folder: Path):
+    before = physionet2012(folder / "set-a", folder / "outcomes.txt")
+    stay = folder / "set-a" / "2.txt"
+    codes = [f"{when},{name},-1\n" for when in ("00:00", "01:30", "05:00") for name in (*MEASURED, "MechVent")]
+    stay.write_text(stay.read_text() + "".join(codes) + "00:00,Gender,-1\n01:30,Temp,-1.0\n")
+    assert_same(physionet2012(folder / "set-a", folder / "outcomes.txt"), before)
+    mean = physionet2012(folder / "set-a", folder / "outcomes.txt", duplicates="mean")
+    assert 61 in mean.numbers
+    assert -1 not in mean.numbers
 
 
 def test_every_number_has_a_range_and_none_is_changed_by_it(folder: Path):

@@ -127,8 +127,8 @@ def test_dates_count_from_the_first_visit(tmp_path: Path):
     [
         ("al,1,pulse,66", "al,,pulse,66", r"'pulse' has a time at .*csv line 6 and none at .*csv line 9; give all"),
         ("al,1,pulse,66", "al,1,pulse,high", r"'pulse' is 'high' at .*csv line 9, but a number in 2 rows"),
-        ("al,1,pulse,66", "al,1,,66", r"the code is missing at .*csv line 9"),
-        ("al,1,pulse,66", ",1,pulse,66", r"the patient is missing at .*csv line 9"),
+        ("al,1,pulse,66", "al,1,,66", r"the code is missing \(.*\) at .*csv line 9"),
+        ("al,1,pulse,66", ",1,pulse,66", r"the patient is missing \(.*\) at .*csv line 9"),
         ("al,1,pulse,66", "al,-1,pulse,66", r"the time 'hour' at .*csv line 9 is -1"),
         ("al,1,pulse,66", "al,2020-01-01,pulse,66", r"the time 'hour' at .*csv line 9 is '2020-01-01'"),
         ("al,1,pulse,66", "al,1,pulse,inf", r"'pulse' is 'inf' at .*csv line 9"),
@@ -170,7 +170,7 @@ def test_a_schema_decides_what_events_must_be(tmp_path: Path):
     ):
         with pytest.raises(InputError, match=said):
             _read(EVENTS.replace(old, new), tmp_path, schema=schema)
-    with pytest.raises(InputError, match="the schema says what outcome, categorical, drop and codes would"):
+    with pytest.raises(InputError, match="says what outcome, unit, subject, categorical, drop and codes would"):
         _read(EVENTS, tmp_path, schema=schema, codes=1)
 
 

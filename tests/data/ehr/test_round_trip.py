@@ -87,7 +87,7 @@ def test_records_of_another_schema_or_with_an_id_again_are_refused_and_nothing_i
 ):
     other = replace(small, schema=replace(small.schema, time_unit="hours"), ids=("c", "d"))
     paths = tmp_path / "v.csv", tmp_path / "s.csv"
-    for parts, said in (([small, other], "must have one schema"), ([small, small], "the id 'a' is there twice")):
+    for parts, said in (([small, other], "must have one schema"), ([small, small], "the patient 'a' is there twice")):
         with pytest.raises(InputError, match=said):
             write_ehr_tables(parts, *paths)
         with pytest.raises(InputError, match=said):

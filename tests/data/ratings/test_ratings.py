@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sfumato._check import InputError
 from sfumato.data import UserDataset, open_store, ratings, split_users, with_user_column, write_store
+from sfumato.data.domain import ITEMS
 
 ROWS = [(2, 50, 3.5, 30), (10, 7, 1.0, 5), (2, 7, 5.0, 10), (10, 50, 4.0, 6), (2, 110, 0.5, 20)]
 HEADER = "userId,movieId,rating,timestamp"
@@ -126,7 +127,7 @@ def test_the_catalogue_beside_the_ratings_numbers_the_items(tmp_path: Path) -> N
         "The item catalogue movies.csv beside the ratings (4 items) is assumed to be public: chosen without looking "
         "at who rated what.",
     )
-    assert "taken from the records" in ratings(_write("csv", tmp_path / "other")).assumptions[0]
+    assert (data.found, ratings(_write("csv", tmp_path / "other")).found) == ((), (ITEMS,))
 
 
 @pytest.mark.parametrize(("name", "line"), [("movies.dat", "{}::Amélie::Drama"), ("u.item", "{}|Amélie|01-Jan-1995||")])
@@ -190,8 +191,8 @@ def test_a_user_of_several_files_is_one_person(tmp_path: Path) -> None:
         (f"{HEADER}\n1,2,,4", "the value '' at .*line 2"),
         (f"{HEADER}\n1,2,1_0,4", "the value '1_0' at .*line 2"),
         (f"{HEADER}\n1,2,3,4\n1,3,9.5,4", r"the value 9.5 at .*line 3 is outside of \[0.5, 5\]"),
-        (f"{HEADER}\n1,2,3,4\n ,3,4,4", "the user is missing at .*line 3"),
-        (f"{HEADER}\n1,2,3,4\n1,,4,4", "the item is missing at .*line 3"),
+        (f"{HEADER}\n1,2,3,4\n ,3,4,4", r"the user is missing \(.*\) at .*line 3"),
+        (f"{HEADER}\n1,2,3,4\n1,,4,4", r"the item is missing \(.*\) at .*line 3"),
         (f"{HEADER}\n1,2,3,soon", "the time 'soon' at .*line 2 is neither"),
         (f"{HEADER}\n1,2,3,4\n\n1,2,3", "line 4: Expected 4 columns, got 3"),
         ("1::2::3::4\n1::7:x:3::4", "line 2 is not divided by '::'"),

@@ -14,6 +14,7 @@ from sfumato.data import (
     pack,
     write_examples,
 )
+from sfumato.data.domain import NAMES
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def test_a_folder_is_a_class_and_pictures_are_decoded_on_demand(animals: Path) -
     data = class_folder(animals)
     assert list(data.label_names or ()) == ["cat", "dog", "eel"]
     assert data.targets.tolist() == [0] * 2 + [1] * 3 + [2] * 4
-    assert "folders' names" in data.assumptions[0]
+    assert data.found == (NAMES,)
     with Image.open(animals / "dog" / "1.png") as image:
         np.testing.assert_array_equal(data.examples([3])[0][0][0], np.asarray(image))
     written = write_examples(data.subset([8, 0]), animals.parent / "packed")

@@ -102,7 +102,7 @@ def test_without_h5py_the_remedy_is_named(tff: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", 'has no "user_data"'),
+        ("{", "cannot be read as JSON"),
         ("[1]", 'has no "user_data"'),
         ('{"user_data": {"w": {"x": [[0.5]], "y": [1]}}}', "should be"),
         ('{"user_data": {"w": {"x": ["a"], "y": [1]}}}', "no x and y"),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sfumato._check import InputError
 from sfumato.data import load_examples, open_examples, read_schema, table
+from sfumato.data.domain import NAMES
 from sfumato.data.examples.schema import column
 from sfumato.data.examples.tokens import hashed_id
 
@@ -108,7 +109,7 @@ def test_parquet_gives_the_same_as_csv(tmp_path: Path) -> None:
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match="cannot be read as Parquet"):
         table(tmp_path / "t.parquet", SCHEMA)
-    with pytest.raises(InputError, match="there is no file"):
+    with pytest.raises(InputError, match="there is nothing at"):
         table(tmp_path / "none.parquet", SCHEMA)
 
 
@@ -121,11 +122,11 @@ def test_schemas_come_from_files_too(tmp_path: Path) -> None:
     assert len(load_examples(tmp_path / "t.csv", schema=tmp_path / "s.yaml")) == 1
 
 
-def test_classes_that_are_not_declared_are_an_assumption(tmp_path: Path) -> None:
+def test_classes_that_are_not_declared_were_found(tmp_path: Path) -> None:
     assert len(table(write(tmp_path / "t.csv", ROWS), SCHEMA).assumptions) == 1
     data = table(tmp_path / "t.csv", {**SCHEMA, "bought": {"kind": "label"}})
     assert "schema" in data.assumptions[0]
-    assert "names of the 2 classes were taken from the records" in data.assumptions[1]
+    assert data.found == (NAMES,)
     assert data.targets.tolist() == [1, 0, 0]
 
 
@@ -168,7 +169,7 @@ def test_a_row_with_a_missing_column_is_named(tmp_path: Path) -> None:
 
 def test_table_and_schema_must_have_the_same_columns(tmp_path: Path) -> None:
     write(tmp_path / "t.csv", ROWS)
-    with pytest.raises(InputError, match="has the column 'note', the schema has not; declare it"):
+    with pytest.raises(InputError, match="has the column 'note', which the schema does not declare; declare each"):
         table(tmp_path / "t.csv", {name: facts for name, facts in SCHEMA.items() if name != "note"})
     with pytest.raises(InputError, match="no column 'town' of the schema"):
         table(tmp_path / "t.csv", {**SCHEMA, "town": "drop"})

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -257,7 +258,7 @@ def test_memory_does_not_grow_with_the_pictures(tmp_path: Path, picture: Callabl
         for user in range(count):
             (root / f"u{user}").mkdir()
             for n in range(50):
-                os.link(root / "model.jpg", root / f"u{user}" / f"{n}.jpg")
+                shutil.copy(root / "model.jpg", root / f"u{user}" / f"{n}.jpg")
         (root / "model.jpg").unlink()
         run = subprocess.run(
             [sys.executable, "-c", _PEAK, str(root), str(tmp_path / f"store{count}")],

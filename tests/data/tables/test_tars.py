@@ -108,8 +108,14 @@ def test_one_door_takes_shards(shards: Callable, tmp_path: Path) -> None:
     [
         ({"PNG": None}, "png at position 5 (sample 'd/0005' of a-1.tar) is missing (null)"),
         ({"PNG": b"no picture"}, "png at position 5 (sample 'd/0005' of a-1.tar) is not a picture"),
-        ({"person": None}, "the user 'person' is missing (null) at position 5 (sample 'd/0005' of a-1.tar)"),
-        ({"person": b" \n"}, "the user 'person' is empty at position 5 (sample 'd/0005' of a-1.tar)"),
+        (
+            {"person": None},
+            "is missing (null, NaN, empty or blank) at position 5 (sample 'd/0005' of a-1.tar)",
+        ),
+        (
+            {"person": b" \n"},
+            "is missing (null, NaN, empty or blank) at position 5 (sample 'd/0005' of a-1.tar)",
+        ),
         ({"cls": None}, "the label 'cls' is missing (null) at position 5 (sample 'd/0005' of a-1.tar)"),
     ],
 )

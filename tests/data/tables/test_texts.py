@@ -113,7 +113,7 @@ def test_a_csv_file_is_a_table_whose_names_keep_their_zeros(tmp_path: Path) -> N
         assert list(people.label_names)[1:] == ["c", "d"]
     assert "code" in _refusal(tmp_path / "rows.csv", input="code")
     (tmp_path / "rows.csv").write_text("who,age\nal,3\n,4\n")
-    with pytest.raises(InputError, match=r"the user 'who' is missing \(null\) at line 3"):
+    with pytest.raises(InputError, match=r"the user 'who' is missing \(null, NaN, empty or blank\) at line 3"):
         from_table(tmp_path / "rows.csv", user="who", input="age")
     (tmp_path / "rows.csv").write_text("who,age\nal\n")
     assert "line 2 has 1 columns, the first row has 2" in _refusal(tmp_path / "rows.csv", input="age")
@@ -123,5 +123,5 @@ def test_a_csv_file_is_a_table_whose_names_keep_their_zeros(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("blank", ["", "  "])
 def test_a_row_of_a_blank_user_is_refused(blank: str) -> None:
-    with pytest.raises(InputError, match="the user 'who' is empty at position 2; say whose the row is, or drop it"):
+    with pytest.raises(InputError, match=r"the user 'who' is missing \(null, NaN, empty or blank\) at position 2"):
         from_table(pa.table({"x": [1, 2, 3], "who": ["al", "bo", blank]}), user="who", input="x")

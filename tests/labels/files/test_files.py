@@ -48,6 +48,17 @@ def test_a_number_in_parquet_makes_the_column_one_of_doubles(tmp_path: Path):
     assert pq.read_table(tmp_path / "o.parquet").to_pydict() == {"y": [1.25, 1.25], "z": [3, 4]}
 
 
+def test_identifiers_in_binary_are_written_as_the_text_that_they_are_read_as(tmp_path: Path):
+    stored = pa.array([bytes(15) + bytes([number % 2]) for number in range(4)], pa.binary(16))
+    column = pa.ExtensionArray.from_storage(pa.uuid(), stored)
+    pq.write_table(pa.table({"y": column}), tmp_path / "t.parquet")
+    file = open_label_file(tmp_path / "t.parquet")
+    (cells,) = file.cells(["y"])
+    file.copy(tmp_path / "o.parquet", ["y"], "y", lambda cells: cells["y"])
+    assert pq.read_table(tmp_path / "o.parquet")["y"].to_pylist() == cells["y"].to_pylist()
+    assert cells["y"][1].as_py() == "00000000-0000-0000-0000-000000000001"
+
+
 def test_statistics_in_parquet_tell_reports_only(tmp_path: Path):
     pq.write_table(pa.table({"y": ["rare", "b"]}), tmp_path / "t.parquet")
     copied(tmp_path / "t.parquet", tmp_path / "o.parquet", pa.scalar("b"))

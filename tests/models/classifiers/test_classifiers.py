@@ -7,7 +7,8 @@ from torch.nn import functional
 
 from sfumato import models
 from sfumato._check import InputError
-from sfumato.per_example import Recording, covered, self_check
+from sfumato.guard import self_check
+from sfumato.per_example import Recording, covered
 
 IMAGES = ("lenet5", "lenet300_100", "vgg", "resnet18", "resnet20", "wrn16_4", "scatternet")
 NORMS = {

@@ -8,7 +8,7 @@ from torch import nn
 
 from sfumato import models
 from sfumato._check import InputError
-from sfumato.per_example import self_check
+from sfumato.guard import self_check
 
 
 def network(generator_seed: int = 0) -> nn.Sequential:

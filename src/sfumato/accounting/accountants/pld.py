@@ -38,6 +38,7 @@ _WIDTH = 1e-6  # of the interval aimed at where it is quick, relative to epsilon
 _MOST_WIDTH = 4e-4  # and where it is not
 _ROUGH_WIDTH = 1e-3  # and where that will do
 _ROUGH_DELTA = 1.1  # ratio of the bounds on delta that will do then
+_NEAR = 0.98  # of the sketch's epsilon: a rough lower bound that is near enough
 _COARSE = 4.0  # how much wider the gap is with which a direction is ruled out
 _MOST_DOUBLINGS = 12  # of the gap, until a grid fits
 _LEAST_NOISE = 0.05
@@ -111,7 +112,7 @@ class PldAccountant:
         if isinstance(known, tuple):
             return known[0]
         tops = [curve.top_epsilon(delta) for curve in self._curves]
-        return min(known, max(*tops, *(search.lower_at(search.gap) for search in self._searches(delta))))
+        return min(known, max(*tops, *(search.lower() for search in self._searches(delta))))
 
     def epsilon_interval(self, delta: float) -> tuple[float, float]:
         """(lower, upper) bounds on the smallest epsilon of the pairs at this delta; remembered.
@@ -230,6 +231,9 @@ class PldAccountant:
                 # a loss that moves by w moves delta by w at most, so that a large delta bears more
                 relative = max(1 / max(tilt, 1 / max(epsilon, 1e-3)), 0.1 * guess)
                 gap = ending.gap(tilt, 1e-3 * relative, 1e-2 * relative)
+                if tilt == 0 and ending.distance is None:  # the bulk decides, of which a wide gap shows nothing
+                    narrow = math.sqrt(ending.sketch.moments(0.0)[2]) / 8
+                    gap = min(gap, ending.on_lattice(max(narrow, ending.finest)))
             found = coarser(gap, partial(ending.delta, epsilon, guess=guess))
             if found is None:
                 break
@@ -269,6 +273,18 @@ class _Search:
             return self._curve.epsilon(self._delta, self._curve.on_lattice(gap), False, self.guess)[0]
         except TooFine:
             return 0.0
+
+    def lower(self) -> float:
+        """A lower bound, on finer grids while it is far below what the sketch shows and that raises it."""
+        best, gap = self.lower_at(self.gap), self.gap
+        for _ in range(3):  # where losses end off the grid, the error falls with the gap alone
+            if best >= _NEAR * self.guess:
+                break
+            gap = self._curve.on_lattice(gap / 4)
+            last, best = best, max(best, self.lower_at(gap))
+            if best <= last * (1 + _ROUGH_WIDTH):
+                break
+        return best
 
     def interval(self) -> tuple[float, float]:
         """(lower, upper), refined until it is narrow or the grid cannot be finer."""

@@ -15,6 +15,7 @@ a millisecond and little memory, first find the place; the tight accountant is a
 """
 
 import contextlib
+import inspect
 import math
 from collections.abc import Callable, Sequence
 
@@ -107,6 +108,8 @@ def calibrate(
     Raises:
         InputError: not exactly one target, or no number in the bracket meets it; names the best value that one reaches.
     """
+    if not callable(make_event):
+        raise InputError(f"make_event must be a function of one number that returns an event, got {make_event!r}")
     goal = target(
         epsilon=epsilon,
         delta=delta,
@@ -120,6 +123,7 @@ def calibrate(
     )
     positive(tolerance=tolerance)
     low, high = _ends(bracket, integer)
+    _require_one_argument(make_event)
 
     def event(number: float) -> Event:
         number = int(number) if integer else number
@@ -169,6 +173,25 @@ def _from_rough(search: Search, rough: Search) -> Point | None:
         good, bad = rough.between(good, bad)
         exponent = rough.power(good, bad)
     return search.near(good.number, exponent, cheap)
+
+
+def _require_one_argument(make_event: Callable[[float], Event]) -> None:
+    """Refuse a function that cannot be called with one number; what it raises by itself is its own.
+
+    Raises:
+        InputError: it takes none, or needs several.
+    """
+    try:
+        signature = inspect.signature(make_event)
+    except (TypeError, ValueError):  # written in C, as a rule
+        return
+    try:
+        signature.bind(1.0)
+    except TypeError as error:
+        raise InputError(
+            f"make_event must take one number, got a function of {signature} ({error}); "
+            "write lambda z: Gaussian(z).poisson(0.01) * 1000"
+        ) from None
 
 
 def _ends(bracket: tuple[float, float], integer: bool) -> tuple[float, float]:

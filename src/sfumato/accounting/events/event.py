@@ -18,7 +18,9 @@ True
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import FrozenInstanceError, dataclass, fields
+from itertools import islice
+from threading import Lock
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -26,7 +28,7 @@ import numpy as np
 from sfumato._check import InputError, whole
 from sfumato._types import Adjacency
 from sfumato.accounting.events.rank import Rank
-from sfumato.accounting.moments.bounded_pair import renyi_of_pairs, renyi_of_pure, rho_of_pure
+from sfumato.accounting.moments.bounded_pair import renyi_of_pairs, renyi_of_pure, rho_of_pairs, rho_of_pure
 from sfumato.accounting.pairs.pair import Pair
 
 
@@ -49,15 +51,16 @@ class Event:
     unsampled: ClassVar[str] = "it is not known how sampling amplifies it"
     """Why the event cannot be released from a sample of the units; empty where it can."""
 
+    sampled: ClassVar[bool] = False
+    """Whether it is a release on a sample of the units, whose draw nobody learns."""
+
     def __add__(self, other: "Event") -> "Event":
         """Both, on the same records; the second may depend on what the first released."""
         if not isinstance(other, Event):
             return NotImplemented
-        parts = _by_single(self)  # as they are, because runs of thousands of different steps are added one by one
-        for single, part in _by_single(other).items():
-            mine = parts.get(single)
-            parts[single] = part if mine is None else Repeated(single, _count(mine) + _count(part))
-        return _of_parts(tuple(parts.values()))
+        if isinstance(self, Composition) and self.several:
+            return self.joined(other)
+        return _of_parts(_parts(_counts((self, other))))
 
     def __radd__(self, other: object) -> "Event":
         return self if other == 0 else NotImplemented  # so that sum(events) works
@@ -185,7 +188,7 @@ class Event:
         return renyi_of_pairs(pairs, orders, loss)
 
     def rho(self, adjacency: Adjacency) -> float:
-        """rho of zCDP; inf where there is none. Where the largest loss is finite, it follows from that.
+        """rho of zCDP; inf where there is none. Where the largest loss is finite, it is that of the pairs.
 
         Raises:
             Unknown: no bound is known.
@@ -193,7 +196,11 @@ class Event:
         loss = self.largest_loss(adjacency)
         if math.isinf(loss):
             raise Unknown(f"no zCDP bound is known for {type(self).__name__} under {adjacency}; use another method")
-        return rho_of_pure(loss)
+        try:
+            pairs = self.pairs(adjacency)
+        except Unknown:
+            return rho_of_pure(loss)
+        return rho_of_pairs(pairs, loss)
 
     def largest_loss(self, adjacency: Adjacency) -> float:
         """The epsilon of pure differential privacy; inf where there is none."""
@@ -294,24 +301,68 @@ class Repeated(Event):
 
 
 @event_kind("composition")
-@dataclass(frozen=True, slots=True, eq=False)
 class Composition(Event):
     """Several events on the same records, in any order; made by `+`. Empty: nothing was released.
 
-    Attributes:
-        events: different single events, each repeated as often as it happened. What is given is brought into
-            this form, so that equal compositions cost the same.
+    Compositions that grow from one another share a list of what was added, so a sum of n events takes n steps.
+
+    Args:
+        events: what is given is brought into the normal form, so that equal compositions cost the same.
     """
 
-    events: tuple[Event, ...]
+    __slots__ = ("_added", "_events", "_size")
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.events, Iterable):
-            raise InputError(f"Composition takes a tuple of events, got {self.events!r}; write a + b")
-        members = tuple(self.events)
+    _added: list[Event]
+    _size: int
+    _events: tuple[Event, ...] | None
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        try:
+            members = tuple(events)
+        except TypeError:
+            raise InputError(f"Composition takes a tuple of events, got {events!r}; write a + b") from None
         for member in members:
             _require_event(member, "Composition")
-        object.__setattr__(self, "events", _parts(_counts(members)))
+        parts = _parts(_counts(members))
+        self._fill(list(parts), len(parts), parts)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Different single events, each repeated as often as it happened."""
+        with _JOINING:
+            parts = self._events
+            if parts is None:
+                parts = _parts(_counts(islice(self._added, self._size)))
+                self._fill(self._added if len(parts) == self._size else list(parts), len(parts), parts)
+            return parts
+
+    @property
+    def several(self) -> bool:
+        """Whether it has two different events at least."""
+        return self._size > 1
+
+    def joined(self, other: Event) -> Event:
+        """This composition of several events, and another event."""
+        more = other.events if isinstance(other, Composition) else (other,)
+        with _JOINING:
+            added, size = self._added, self._size
+            if len(added) != size:  # another sum goes on from here
+                added = added[:size]
+            added.extend(more)
+            return _composition(added, size + len(more))
+
+    def _fill(self, added: list[Event], size: int, events: tuple[Event, ...] | None) -> None:
+        for name, value in (("_added", added), ("_size", size), ("_events", events)):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Composition, (self.events,)
+
+    def __repr__(self) -> str:
+        return f"Composition(events={self.events!r})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Composition) and frozenset(self.events) == frozenset(other.events)
@@ -319,10 +370,16 @@ class Composition(Event):
     def __hash__(self) -> int:
         return hash(frozenset(self.events))
 
+    def to_json(self) -> dict[str, Any]:
+        return {"event": self.kind, "events": [event.to_json() for event in self.events]}
+
     @classmethod
     def from_fields(cls, values: Mapping[str, Any]) -> Event:
         _require_names(values, "events")
         return compose(_counts(event_from_json(part) for part in values["events"]))
+
+
+_JOINING = Lock()  # of lists that compositions share
 
 
 def terms(event: Event) -> Iterator[tuple[Event, int]]:
@@ -339,8 +396,20 @@ def terms(event: Event) -> Iterator[tuple[Event, int]]:
 
 
 def compose(counts: Mapping[Event, int]) -> Event:
-    """The event that consists of single events with these counts, in normal form."""
-    return _of_parts(_parts(counts))
+    """The event that consists of these events, each with its count.
+
+    Raises:
+        InputError: not a mapping of events to whole numbers >= 0.
+    """
+    if not isinstance(counts, Mapping):
+        raise InputError(f"compose takes a dictionary of events and counts, got {counts!r}; write a + b")
+    combined: dict[Event, int] = {}
+    for event, count in counts.items():
+        _require_event(event, "compose")
+        whole(at_least=0, count=count)
+        for single, times in terms(event):
+            combined[single] = combined.get(single, 0) + times * int(count)
+    return _of_parts(_parts(combined))
 
 
 def event_from_json(value: Mapping[str, Any]) -> Event:
@@ -368,22 +437,14 @@ def _counts(events: Iterable[Event]) -> dict[Event, int]:
     return counts
 
 
-def _by_single(event: Event) -> dict[Event, Event]:
-    """The parts of an event, repeated as often as they happened, by their single event."""
-    parts = event.events if isinstance(event, Composition) else (event,)
-    return {part.event if isinstance(part, Repeated) else part: part for part in parts}
-
-
-def _count(part: Event) -> int:
-    return part.count if isinstance(part, Repeated) else 1
-
-
 def _of_parts(parts: tuple[Event, ...]) -> Event:
     """The event of parts that are in normal form."""
-    if len(parts) == 1:
-        return parts[0]
+    return parts[0] if len(parts) == 1 else _composition(list(parts), len(parts), parts)
+
+
+def _composition(added: list[Event], size: int, parts: tuple[Event, ...] | None = None) -> Event:
     made = object.__new__(Composition)
-    object.__setattr__(made, "events", parts)
+    made._fill(added, size, parts)  # pyright: ignore[reportPrivateUsage]
     return made
 
 

@@ -54,6 +54,7 @@ class MixtureOfGaussians(Event):
     probabilities: tuple[float, ...]
 
     unsampled = "a Poisson sample of it is a mixture again; use event.poisson(rate)"
+    sampled = True
 
     def __post_init__(self) -> None:
         positive(noise_std=self.noise_std, remedy="for a run without noise use NonPrivate()")

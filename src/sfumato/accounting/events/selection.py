@@ -86,6 +86,7 @@ class PrivateSelection(Event):
         return np.minimum(bound * (1 + 1e-12), self.largest_loss(adjacency))
 
     def rho(self, adjacency: Adjacency) -> float:
+        """That of the largest loss alone: no pair of the selection is known."""
         loss = self.largest_loss(adjacency)
         return rho_of_pure(loss) if math.isfinite(loss) else math.inf
 

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from sfumato.accounting.doubles import EPS
+from sfumato.accounting.doubles import EPS, dot
 from sfumato.accounting.loss.atoms import Atoms, TooFine
 from sfumato.accounting.loss.sketch import Sketch
 from sfumato.accounting.loss.spectrum import SMALL, product, spectrum
@@ -103,7 +103,7 @@ class Composed:
         rising, falling = self._kernels
         weights = self.weights[i : i + len(rising)]
         # e^-a(x+y) (1 - e^-(x+y)) = e^-ax (e^-ay (1 - e^-y) + e^-(a+1)y (1 - e^-x)): no difference of large terms
-        value = float(weights @ rising[: len(weights)]) - math.expm1(-first) * float(weights @ falling[: len(weights)])
+        value = dot(weights, rising[: len(weights)]) - math.expm1(-first) * dot(weights, falling[: len(weights)])
         value *= math.exp(-self.tilt * first)
         error = self._kernel_noise + 512 * EPS * value
         if above:  # the kernel is below e^-60 beyond its reach, and falls from the window's end on
@@ -136,7 +136,7 @@ class Composed:
     def _noise(self, kernel: np.ndarray) -> float:
         """Bound on the sum of the weights' errors times a kernel >= 0, by both of Hoelder's inequalities."""
         each, root = self.noise
-        return min(each * float(kernel.sum()), root * math.sqrt(float(kernel @ kernel)))
+        return min(each * float(kernel.sum()), root * math.sqrt(dot(kernel, kernel)))
 
     def curve(self) -> tuple[np.ndarray, np.ndarray]:
         """Upper bounds on delta at the grid's losses in [0, 600]; without a tilt.

@@ -85,14 +85,19 @@ class Curve:
         # few different ones, so that grids can be reused
         return replace(self, tail=10.0 ** (2 * math.floor(0.5 * math.log10(tail))))
 
+    @property
+    def distance(self) -> float | None:
+        """The gap at which every loss is on the grid; None where there is none."""
+        distances = {own[1] if (own := lattice(pair)) else None for pair, _ in self.parts}
+        return distances.pop() or 1.0 if len(distances) == 1 and None not in distances else None
+
     def gap(self, tilt: float, width: float, quick_width: float) -> float:
         """The gap at which both bounds on epsilon should differ by `width`.
 
         If that is not quick, by `quick_width` or as little as is quick.
         """
-        distances = {own[1] if (own := lattice(pair)) else None for pair, _ in self.parts}
-        if len(distances) == 1 and None not in distances:
-            return distances.pop() or 1.0  # every loss is on the grid
+        if self.distance is not None:
+            return self.distance
         longest = max(span(pair, self.tail) for pair, _ in self.parts)
         deviation = math.sqrt(self.sketch.moments(tilt)[2])
         gap = _ladder(max(min(longest / 16, 1.0), 1e-300))

@@ -20,7 +20,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from sfumato.accounting.doubles import EPS
+from sfumato.accounting.doubles import EPS, dot
 from sfumato.accounting.loss.atoms import Atoms, TooFine
 from sfumato.accounting.loss.outline import outline
 from sfumato.accounting.pairs import Pair
@@ -60,7 +60,8 @@ def grid(pair: Pair, gap: float, tail: float, above: bool) -> Atoms:
     Raises:
         TooFine: the grid has too many cells.
     """
-    if gap > _WIDEST and not lattice(pair):  # e^gap says nothing: everything is infinite, or nothing is left
+    own = lattice(pair)
+    if gap > max(_WIDEST, own[1] if own else 0.0):  # e^gap says nothing: everything is infinite, or nothing is left
         return Atoms(gap, 0.0, 0, np.zeros(1), 1.0 if above else 0.0, 0.0)
     cells = span(pair, tail) / gap
     if not cells <= MOST_CELLS:
@@ -177,7 +178,7 @@ def _on_knots(knots: np.ndarray, gap: float, upper: np.ndarray, lower: np.ndarra
         above = np.cumsum(reached[::-1])
         some = above > 1e-300
         lost = float(np.max(np.cumsum((lower - reached)[::-1])[some] / above[some], initial=0.0))
-        cost = lost + gap * float(upper @ down)
+        cost = lost + gap * dot(upper, down)
         if cost < most:
             most, best = cost, (down, lost)
         if lost <= _ENOUGH * gap * gap:
@@ -239,7 +240,8 @@ def _imbalances(cells: _Cells, gap: float) -> tuple[np.ndarray, np.ndarray]:
     at_lower = np.exp(cells.knots[:-1]) * cells.lower
     surplus = cells.upper - at_lower
     deficit = at_lower * np.exp(gap) - cells.upper
-    nothing = 8 * EPS * cells.upper  # a mass at a knot is balanced by itself, up to round-off
+    # a mass at a knot is balanced by itself, up to the round-off of its loss, of the knot and of both masses
+    nothing = EPS * (8 + 16 * np.max(np.abs(cells.knots))) * cells.upper
     return np.where(surplus > nothing, surplus, 0.0), np.where(deficit > nothing, deficit, 0.0)
 
 

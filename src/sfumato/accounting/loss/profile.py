@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sfumato.accounting.doubles import EPS
+from sfumato.accounting.doubles import EPS, dot
 from sfumato.accounting.loss.atoms import Atoms
 from sfumato.accounting.loss.compose import Composed, TooFine, at_least_once, compose
 from sfumato.accounting.loss.curve import Curve
@@ -165,4 +165,4 @@ def _noise(composed: Composed) -> float:
     each, root = composed.noise
     steps = composed.gap * np.arange(1, len(composed.weights) + 1)
     kernel = np.exp(-composed.tilt * steps) * -np.expm1(-steps)
-    return min(each * float(kernel.sum()), root * math.sqrt(float(kernel @ kernel)))
+    return min(each * float(kernel.sum()), root * math.sqrt(dot(kernel, kernel)))

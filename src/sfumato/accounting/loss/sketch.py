@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from sfumato.accounting.doubles import dot
 from sfumato.accounting.loss.atoms import Atoms
 from sfumato.accounting.loss.outline import outline
 from sfumato.accounting.pairs import Pair
@@ -45,10 +46,10 @@ class Sketch:
             top = float(weights.max())
             weights = np.exp(weights - top)
             sum_ = float(weights.sum())
-            centre = float(weights @ losses) / sum_
+            centre = dot(weights, losses) / sum_
             log_mgf += count * (top + math.log(sum_))
             mean += count * centre
-            variance += count * float(weights @ (losses - centre) ** 2) / sum_
+            variance += count * dot(weights, (losses - centre) ** 2) / sum_
         return log_mgf, mean, variance
 
     def log_mgfs(self, tilts: np.ndarray) -> np.ndarray:
@@ -68,7 +69,7 @@ class Sketch:
             weights = np.exp(weights - weights.max())
             # a grid point lies on the bulk, so that a bulk narrower than a cell hardly moves
             moved = np.minimum(np.abs(losses - bulk) * gap, gap * gap / 6)
-            total += count * float(weights @ moved) / float(weights.sum())
+            total += count * dot(weights, moved) / float(weights.sum())
         return total
 
     def tilt_at(self, epsilon: float) -> float:

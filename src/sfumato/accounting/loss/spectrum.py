@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from sfumato.accounting.doubles import EPS
+from sfumato.accounting.doubles import EPS, dot
 from sfumato.accounting.loss.atoms import Atoms
 
 SMALL = 1 << 17  # points of the spectra of a composition that are remembered
@@ -119,8 +119,8 @@ class _Product:
             magnitude = np.exp(self._log_magnitude[block])
             result[self._alive[block]] = magnitude * np.exp(1j * self._angle[block])
             errors = magnitude * np.expm1(np.minimum(self._relative[block], 60.0))
-            total, total_squared = total + float(magnitude.sum()), total_squared + float(magnitude @ magnitude)
-            wrong, wrong_squared = wrong + float(errors.sum()), wrong_squared + float(errors @ errors)
+            total, total_squared = total + float(magnitude.sum()), total_squared + dot(magnitude, magnitude)
+            wrong, wrong_squared = wrong + float(errors.sum()), wrong_squared + dot(errors, errors)
         transform = 4 * EPS * math.log2(size)
         each = 2 * (wrong + transform * total) / size
         return result, (each, math.sqrt(2 * wrong_squared / size) + transform * math.sqrt(2 * total_squared / size))
@@ -130,7 +130,7 @@ class _Product:
             return
         most = np.exp(np.maximum(self._log_most[~seen], -600.0))
         self._wrong += float(most.sum())
-        self._wrong_squared += float(most @ most)
+        self._wrong_squared += dot(most, most)
         self._alive, self._log_magnitude = self._alive[seen], self._log_magnitude[seen]
         self._angle, self._log_most, self._relative = self._angle[seen], self._log_most[seen], self._relative[seen]
 

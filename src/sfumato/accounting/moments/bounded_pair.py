@@ -9,7 +9,9 @@ needs no grid. Moments are sums of positive terms, so a tiny divergence keeps it
 array([0.619])
 """
 
+import math
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 
@@ -20,6 +22,9 @@ from sfumato.accounting.pairs.finite import TabledPair
 from sfumato.accounting.pairs.pair import Pair
 
 _CELLS = 4096
+_RATIO, _PARTS = 0.05, 10  # distance of neighbouring orders on a logarithmic scale, and parts where it matters
+_LAST = 1e9  # order
+_NEAR = 1.002  # times the truth, that is near enough
 
 
 def renyi_of_pairs(pairs: Iterable[Pair], orders: np.ndarray, largest_loss: float) -> np.ndarray:
@@ -48,6 +53,35 @@ def rho_of_pure(largest_loss: float) -> float:
     The second one holds because a Renyi divergence is at most epsilon and an order is at least one.
     """
     return min(max(largest_loss * largest_loss / 2, 1e-200), largest_loss)
+
+
+@lru_cache(maxsize=256)
+def rho_of_pairs(pairs: tuple[Pair, ...], largest_loss: float) -> float:
+    """rho of zCDP: the largest ratio of the Renyi divergence to the order, over all orders above one.
+
+    A divergence does not fall with the order, so that between orders a and b its ratio to them is at most that of the
+    divergence at b to a. Beyond the last order it is at most the largest loss over that order.
+
+    Args:
+        pairs: dominating pairs with a bounded loss.
+        largest_loss: a bound on all losses from both sides, finite, > 0.
+
+    Returns:
+        An upper bound, about 1 % above the ratio at most, and never above `rho_of_pure`.
+    """
+    limit = rho_of_pure(largest_loss)
+    reached = float(renyi_of_pairs(pairs, np.array([2.0]), largest_loss)[0]) / 2
+    if limit <= _NEAR * reached:
+        return limit
+    last = min(max(4.0, largest_loss / max(reached, 1e-300)), _LAST)
+    orders = np.geomspace(1.0, last, math.ceil(math.log(last) / _RATIO) + 1)
+    divergences = renyi_of_pairs(pairs, orders[1:], largest_loss)
+    bounds, reached = divergences / orders[:-1], max(reached, float((divergences / orders[1:]).max()))
+    worst = max(_NEAR * reached, largest_loss / last)
+    for cell in np.flatnonzero(bounds > worst):
+        finer = np.geomspace(orders[cell], orders[cell + 1], _PARTS + 1)
+        worst = max(worst, float((renyi_of_pairs(pairs, finer[1:], largest_loss) / finer[:-1]).max()))
+    return min(limit, worst)
 
 
 def renyi_from_log_excess(log_excess: np.ndarray, orders: np.ndarray, shift: float = 0.0) -> np.ndarray:

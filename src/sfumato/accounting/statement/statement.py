@@ -35,6 +35,9 @@ _UNITS = {
     "agent": "one agent with all of its data",
     "identity": "one identity with all of its examples",
     "patient": "one patient with all visits",
+    "stay": "one stay with all that was recorded in it (a patient may have several)",
+    "admission": "one admission with all that was recorded in it (a patient may have several)",
+    "record": "one record with all that it holds (a patient may have several)",
     "label": "the label of one example (the rest of the example is not protected)",
 }
 _ADJACENCIES = {
@@ -49,7 +52,8 @@ class Statement:
     """What a run promises.
 
     Attributes:
-        unit: whose presence is hidden: example, user, virtual_client, agent, identity, patient or label.
+        unit: whose presence is hidden: example, user, virtual_client, agent, identity, patient, stay, admission, record
+            or label.
         adjacency: add_remove, replace or zero_out.
         epsilon: certified upper bound, >= 0; inf for no guarantee.
         delta: in [0, 1].

@@ -53,6 +53,9 @@ _UNITS = {
     "agent": "agents",
     "identity": "identities",
     "patient": "patients",
+    "stay": "stays",
+    "admission": "admissions",
+    "record": "records",
     "label": "examples",
     "unit": "units",  # of an event that no statement goes with
 }

@@ -11,13 +11,13 @@ array([1.      , 1.703125, 4.828125])
 1.5
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from sfumato._check import InputError, positive
-from sfumato.accounting.doubles import EPS
+from sfumato.accounting.doubles import EPS, dot
 from sfumato.accounting.events.event import Event
 from sfumato.accounting.events.matrix import MatrixMechanism
 from sfumato.accounting.strategies.numbers import in_rounds, numbers
@@ -67,7 +67,7 @@ class BandedToeplitz:
         variance, row = np.empty(rounds), np.zeros(rounds)
         for t in range(rounds):  # row t of A C^-1 is the one before and round t's noise
             row[: t + 1] += inverse[t::-1] / scales[t]
-            variance[t] = row[: t + 1] @ row[: t + 1]
+            variance[t] = dot(row[: t + 1], row[: t + 1])
         return variance
 
     def column_norms(self, rounds: int) -> np.ndarray:
@@ -77,6 +77,18 @@ class BandedToeplitz:
         scales = self._scales(rounds)
         norms = np.sqrt(squares[left - 1]) * (1 + (len(squares) + 4) * EPS)
         return norms if scales is None else norms * scales
+
+    def unit_columns(self, participation: Participation) -> "BandedToeplitz":
+        """The same coefficients with every column of norm 1: then S^2 is the number of participations.
+
+        Papers on banded matrices count noise this way.
+
+        Raises:
+            InputError: columns of one unit overlap.
+        """
+        check_bands(min(len(self.coefficients), participation.rounds), participation)
+        norms = replace(self, column_scales=None).column_norms(in_rounds(participation.rounds))
+        return replace(self, column_scales=tuple((1 / norms).tolist()))
 
     def _scales(self, rounds: int) -> np.ndarray | None:
         if self.column_scales is None:

@@ -13,6 +13,7 @@ import numpy as np
 import scipy
 
 from sfumato._check import between, one_of, whole
+from sfumato.accounting.doubles import dot
 from sfumato.accounting.strategies.buffered_toeplitz import BufferedToeplitz, geometric_series, inverse, powers
 from sfumato.accounting.strategies.numbers import in_rounds
 from sfumato.accounting.strategies.objective import descend
@@ -96,11 +97,11 @@ def log_error(point: np.ndarray, participation: Participation, error: Error) -> 
     scales, decays = _unpacked(point)
     column = geometric_series(scales, decays, rounds)
     moved = _pattern_sum(column, participation)
-    to_column = 2 * _pattern_sum(moved[::-1], participation)[::-1] / (moved @ moved)
+    to_column = 2 * _pattern_sum(moved[::-1], participation)[::-1] / dot(moved, moved)
     inverse_scales, inverse_decays = inverse(scales, decays)
     sums = np.cumsum(geometric_series(-inverse_scales, inverse_decays, rounds))
     counted = np.arange(rounds, 0, -1) / rounds if error == "mean" else np.ones(rounds)
-    variance = float(counted @ sums**2)
+    variance = dot(counted, sums**2)
     turned = np.cumsum((counted * sums)[::-1]) * 2 / variance  # with respect to the inverse, reversed
     for _ in range(2):  # 1/c changes by -1/c dc 1/c
         turned = _filtered(turned, inverse_scales, inverse_decays)
@@ -108,11 +109,11 @@ def log_error(point: np.ndarray, participation: Participation, error: Error) -> 
     to_scales, to_decays = np.empty(len(scales)), np.empty(len(scales))
     for p, decay in enumerate(decays):
         series = powers(decay, rounds - 1)
-        to_scales[p] = to_column[1:] @ series
-        to_decays[p] = scales[p] * (to_column[2:] @ (np.arange(1, rounds - 1) * series[: max(rounds - 2, 0)]))
+        to_scales[p] = dot(to_column[1:], series)
+        to_decays[p] = scales[p] * dot(to_column[2:], np.arange(1, rounds - 1) * series[: max(rounds - 2, 0)])
     to_weights = scales * (to_scales - scales @ to_scales)
     gradient = np.concatenate([to_weights, to_decays * decays * (1 - decays)])
-    return float(np.log(variance) + np.log(moved @ moved)), gradient
+    return float(np.log(variance) + np.log(dot(moved, moved))), gradient
 
 
 def _filtered(values: np.ndarray, scales: np.ndarray, decays: np.ndarray) -> np.ndarray:

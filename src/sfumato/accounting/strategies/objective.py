@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import scipy
 
+from sfumato.accounting.doubles import dot
 from sfumato.accounting.strategies.strategy import Error
 
 SHARP = 2000.0
@@ -28,7 +29,7 @@ def power_mean(variance: np.ndarray, power: float) -> tuple[float, np.ndarray]:
     """
     largest = float(np.max(variance))
     relative = (variance / largest) ** (power - 1)
-    total = float(relative @ variance) / largest
+    total = dot(relative, variance) / largest
     value = np.log(largest) + np.log(total / len(variance)) / power
     return float(value), relative / (total * largest)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
+from sfumato.accounting.doubles import dot
 from sfumato.accounting.strategies.series import padded, reciprocal
 
 
@@ -54,7 +55,7 @@ class Stepped:
             start, end, eps = starts[m], _end(starts, m, rounds), inverse_scales[m]
             offset = padded(offsets[-1], start) - (eps - inverse_scales[m - 1]) * sums[start - 1 :: -1]
             cross = scipy.signal.fftconvolve(offset, sums[:end])[start:end]
-            variance[start:end] = offset @ offset + 2 * eps * cross + eps**2 * squares[start:end]
+            variance[start:end] = dot(offset, offset) + 2 * eps * cross + eps**2 * squares[start:end]
             offsets.append(offset)
             crossed.append(cross)
         return cls(coefficients, inverse_scales, starts, rounds, inverse, sums, offsets, crossed, variance)
@@ -74,16 +75,16 @@ class Stepped:
             to_sums[start:end] += 2 * eps**2 * self.sums[start:end] * left
             to_sums[:start] += 2 * eps**2 * self.sums[:start] * left[0]
             squares = np.cumsum(self.sums[:end] ** 2)[start:end]
-            to_eps[m] += 2 * eps * (w @ squares)
+            to_eps[m] += 2 * eps * dot(w, squares)
             if not m:
                 break
             offset = self.offsets[m]
-            to_eps[m] += 2 * w @ self.crossed[m]
+            to_eps[m] += 2 * dot(w, self.crossed[m])
             to_sums[:end] += 2 * eps * _correlated(w, offset, start, end)
             from_later[:start] += 2 * left[0] * offset + 2 * eps * _correlated(w, self.sums[:end], start, start)
             step = eps - self.inverse_scales[m - 1]
             turned = from_later[start - 1 :: -1] if start else from_later[:0]
-            to_step = -float(turned @ self.sums[:start])
+            to_step = -dot(turned, self.sums[:start])
             to_eps[m] += to_step
             to_eps[m - 1] -= to_step
             to_sums[:start] -= step * turned

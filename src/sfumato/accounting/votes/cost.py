@@ -25,7 +25,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import scipy
 
-from sfumato._check import InputError, between, one_of
+from sfumato._check import InputError, between, non_negative, one_of, positive
 from sfumato._types import Adjacency
 from sfumato.accounting.accountants.rdp import ORDERS, epsilon_above_renyi
 from sfumato.accounting.events.event import Unknown
@@ -135,6 +135,7 @@ def vote_cost(
     """
     if not isinstance(event, NoisyVote):
         raise InputError(f"event must be a NoisyVote, got {event!r}")
+    non_negative(step=step)
     if event.attributes is not None:
         raise Unknown(
             "a vote for several attributes has no single winner, so no cost that depends on the votes is known"
@@ -174,6 +175,7 @@ def threshold_cost(
     if not isinstance(event, VoteThreshold):
         raise InputError(f"event must be a VoteThreshold, got {event!r}")
     between(-1e300, 1e300, threshold=threshold)
+    non_negative(step=step)
     distance = np.maximum(np.abs(as_votes(votes).max(axis=1) - float(threshold)) - step, 0.0)
     distance = distance / added_std(event, noise_std)
     return _cost(scipy.special.log_ndtr(-distance), event, adjacency, orders, bound)
@@ -187,7 +189,9 @@ def added_std(event: NoisyVote | VoteThreshold, noise_std: float | None) -> floa
     """
     if noise_std is None:
         return event.noise_std
-    if not event.noise_std * (1 - 1e-12) <= noise_std < math.inf:  # but for rounding
+    positive(noise_std=noise_std)
+    noise_std = float(noise_std)
+    if noise_std < event.noise_std * (1 - 1e-12):  # but for rounding
         raise InputError(f"noise_std must be >= the event's {event.noise_std:g}, got {noise_std:g}; account what ran")
     return max(noise_std, event.noise_std)
 
@@ -209,7 +213,10 @@ def _cost(
     orders: tuple[float, ...],
     bound: Bound,
 ) -> DataDependentCost:
-    orders = tuple(float(order) for order in orders)
+    try:
+        orders = tuple(float(order) for order in orders)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"orders must be a list of numbers > 1, got {orders!r}") from None
     order_array = np.array(orders)
     if not orders or not (order_array > 1).all() or not np.isfinite(order_array).all():
         raise InputError(f"orders must all be > 1 and finite, got {orders}; leave them out for the default ones")

@@ -22,8 +22,10 @@ def as_votes(votes: object) -> np.ndarray:
     """
     try:
         array = np.asarray(votes, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"votes must be counts [queries, classes], got {type(votes).__name__}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(
+            f"votes must be counts [queries, classes], up to 1.8e308 each, got {type(votes).__name__}"
+        ) from None
     array = array[None] if array.ndim == 1 else array
     if array.ndim != 2 or array.shape[1] < 2:
         raise InputError(f"votes must be counts [queries, classes >= 2], got shape {array.shape}")

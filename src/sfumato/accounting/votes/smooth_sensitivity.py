@@ -20,7 +20,7 @@ import math
 
 import numpy as np
 
-from sfumato._check import InputError, between, positive, whole
+from sfumato._check import InputError, between, non_negative, positive, whole
 from sfumato._types import Adjacency
 from sfumato.accounting.events.event import Unknown
 from sfumato.accounting.events.vote import NoisyVote
@@ -33,6 +33,8 @@ _CELLS = 1 << 16  # cells of the grid that are aimed at
 _MOST = 1 << 19  # cells that are too many
 _FLOOR = 1e-18  # share of the data-independent cost below which a query's cost is not followed further
 _FADED = 1e-12  # factor below which far-away votes count with the largest change possible
+_BLOCK = 256  # distances computed at a time
+_ROUNDING = 1e-10  # widening for each unit of distance: more than a score's relative error, so that intervals nest
 
 
 class VoteSensitivity:
@@ -64,6 +66,9 @@ class VoteSensitivity:
     ) -> None:
         whole(at_least=2, classes=classes)
         between(1, 1e6, ends="()", order=order)
+        non_negative(step=step)
+        if not isinstance(event, NoisyVote):
+            raise InputError(f"event must be a NoisyVote, got {event!r}")
         if event.attributes is not None:
             raise Unknown("a vote for several attributes has no single winner, so it has no cost that depends on votes")
         self.event, self.classes, self.order = event, int(classes), float(order)
@@ -99,16 +104,7 @@ class VoteSensitivity:
         A unit can change its vote in every query, so the changes of all queries add up; float [distances].
         """
         whole(distances=distances)
-        total = np.zeros(distances)
-        counts, repeats = np.unique(np.sort(self._counts(votes), axis=1), axis=0, return_counts=True)
-        saturated = min(distances, 1 + math.ceil(float(counts.sum(axis=1).max(initial=0.0)) / self._weight))
-        units = self._weight * np.arange(saturated if self._exchanged else distances)
-        for start in range(0, len(counts), 64):
-            part = slice(start, start + 64)
-            low, high = (self._cell(score) for score in self._reach(counts[part], units))
-            changes = repeats[part] @ self._largest_between(low, high)
-            total += np.concatenate([changes, np.full(distances - len(units), changes[-1])])
-        return total
+        return self._within(self._counts(votes), np.arange(distances))
 
     def smooth(self, votes: object, beta: float) -> float:
         """S: the largest local sensitivity at distance d, discounted by e^(-beta d); private, > 0.
@@ -122,8 +118,29 @@ class VoteSensitivity:
         distances = math.ceil(-math.log(_FADED) / beta)
         if distances > 1_000_000:
             raise InputError(f"beta must be >= 3e-5, got {beta:g}; choose a smaller order")
-        discounted = np.exp(-beta * np.arange(distances)) * self.local(counts, distances)
-        return max(float(discounted.max()), math.exp(-beta * distances) * self.worst * len(counts))
+        largest = math.exp(-beta * distances) * self.worst * len(counts)
+        most = float(self._largest[0].max()) * len(counts)  # whatever the votes
+        for start in range(0, distances, _BLOCK):
+            if math.exp(-beta * start) * most <= largest:
+                break  # no distance from here on can exceed what was found
+            block = np.arange(start, min(start + _BLOCK, distances))
+            largest = max(largest, float((np.exp(-beta * block) * self._within(counts, block)).max()))
+        return largest
+
+    def _within(self, counts: np.ndarray, distances: np.ndarray) -> np.ndarray:
+        """Largest change over all votes within each of these distances; float, one each.
+
+        Distances are not cut off at the number of units. Votes of another data set with the same number would then
+        end the search earlier or later than these, and S would jump between the two.
+        """
+        total = np.zeros(len(distances))
+        counts, repeats = np.unique(np.sort(counts, axis=1), axis=0, return_counts=True)
+        for start in range(0, len(counts), 64):
+            part = slice(start, start + 64)
+            low, high = self._reach(counts[part], self._weight * distances)
+            low, high = self._cell(low * (1 - _ROUNDING * distances)), self._cell(high * (1 + _ROUNDING * distances))
+            total += repeats[part] @ self._largest_between(low, high)
+        return total
 
     def _counts(self, votes: object) -> np.ndarray:
         counts = as_votes(votes)

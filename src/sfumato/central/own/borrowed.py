@@ -32,13 +32,28 @@ class Borrowed:
     ) -> None:
         self._step = step
         self._optimizer, self._theirs, self._given = optimizer, list(theirs), list(given)
+        self._settings: list[dict[str, Any]] = []
         self._allowed = False
         self._handle = optimizer.register_step_pre_hook(self._refuse)
         self.param_groups: list[dict[str, Any]] = []  # rates are the user's affair
 
+    def begin(self) -> bool:
+        """The user's code has gone on to the next step: from here on settings stay, until it is taken.
+
+        Returns:
+            whether they are others than in the step before.
+        """
+        before, self._settings = self._settings, settings_of(self._optimizer)
+        return bool(before) and before != self._settings
+
     def step(self) -> None:
-        """One step of theirs by the gradients of ours."""
+        """One step of theirs by the gradients of ours.
+
+        Raises:
+            InputError: a rate or another setting was changed while the micro-batches of the step went through.
+        """
         refuse_gradients(self._theirs)
+        refuse_changed(self._optimizer, self._settings, "between the first micro-batch of a step and the step itself")
         own = [parameter.data for parameter in self._theirs]
         try:
             for parameter, given in zip(self._theirs, self._given, strict=True):
@@ -91,6 +106,40 @@ class Borrowed:
                 "optimizer.step() was called by hand: the step would have no noise; leave it out, the optimiser steps "
                 "by itself when the last micro-batch of a step has gone through backward(losses)"
             )
+
+
+def settings_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """The rates and other settings of each group of parameters, those that an optimiser of this kind has."""
+    return [
+        {
+            name: value.tolist() if isinstance(value, Tensor) else value
+            for name, value in group.items()
+            if name in optimizer.defaults
+        }
+        for group in optimizer.param_groups
+    ]
+
+
+def refuse_changed(optimizer: torch.optim.Optimizer, settings: list[dict[str, Any]], when: str) -> None:
+    """Refuse other settings than these.
+
+    Args:
+        optimizer: the user's.
+        settings: as they were.
+        when: in which time they must not change.
+
+    Raises:
+        InputError: with the name of one that is another.
+    """
+    now = settings_of(optimizer)
+    for before, group in zip(settings, now, strict=False):
+        for name in before.keys() | group.keys():
+            if before.get(name) != group.get(name):
+                raise InputError(
+                    f"{name} of the optimiser was changed {when}: how far the weights go would follow from losses "
+                    "without noise, or from how many micro-batches were drawn; change it behind the inner loop of "
+                    "steps(), by the number of steps done"
+                )
 
 
 def refuse_gradients(parameters: Sequence[nn.Parameter]) -> None:

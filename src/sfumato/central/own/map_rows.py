@@ -21,11 +21,15 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 from sfumato._check import InputError, first_line
 from sfumato.central.first_look import evenly
 from sfumato.central.value_digest import value_digest
+from sfumato.guard import Coupled, try_out
+from sfumato.guard.fresh import at, histories
+from sfumato.guard.trial import Tolerance
 
 Collate = Callable[[list[Any]], Any]
 """From a list of examples to a batch of any kind."""
 
-_TRIED = 4
+_TRIED = 24  # examples that are read twice
+_ORDERED = 6  # pairs of neighbours that are read in two orders
 _MIX = 0x9E3779B97F4A7C15
 
 
@@ -131,9 +135,32 @@ class MapRows:
         """At most so many places at equal distances, int64."""
         return evenly(self._count, most)
 
+    def refuse_changed(self) -> None:
+        """Refuse examples that are others by now than when the run was opened.
+
+        Raises:
+            Coupled: there are some: the data set was changed, or keeps something of what was read meanwhile.
+        """
+        now = None if self._before is None else histories([lambda: _Reads(self).outcomes(self._pairs())])
+        if self._before is not None and now is not None and not torch.equal(now[0], self._before[0]):
+            raise Coupled(
+                "the data set gives other examples than when the run was opened: it keeps something of those that were "
+                "read (a mean of the first, a vocabulary that grows), or was changed (an epoch, a transform); compute "
+                "an example from itself alone, and leave the data set as it is: what it draws from torch, "
+                "numpy.random or random is drawn anew in each step"
+            )
+
+    def _pairs(self) -> list[int]:
+        """Places at equal distances and the ones behind them, the last first."""
+        some = self.spread(_ORDERED)
+        return sorted({*some.tolist(), *(int(place) for place in some + 1 if place < self._count)}, reverse=True)
+
     def _look(self) -> None:
-        """Whether reading draws, and whether an example is the same when it is read again."""
-        places = self.spread(_TRIED).tolist()
+        """Whether reading draws, and whether an example is the same whenever it is read."""
+        pairs = self._pairs()
+        places = sorted({*self.spread(_TRIED).tolist(), *pairs})
+        findings = try_out(_Reads(self), pairs, at_once=False)  # first: it looks for files that reading leaves behind
+        self._before = histories([lambda: _Reads(self).outcomes(pairs)])
         with _generators_kept():
             _seed(1)
             before = _state()
@@ -145,10 +172,42 @@ class MapRows:
         for place, one, other in zip(places, first, again, strict=True):
             if one != other:
                 raise InputError(
-                    f"example {place} of the data set is another one when it is read again: no step could be repeated; "
-                    "draw from the generators of torch, numpy.random or random, which are seeded for each example, or "
-                    "from none"
+                    f"example {place} of the data set is another one when it is read again: the data set keeps "
+                    "something of what was read (compute an example from itself alone), or draws from a generator of "
+                    "its own (draw from those of torch, numpy.random or random, which are seeded for each example)"
                 )
+        findings.refuse()
+
+
+class _Reads:
+    """The guard's `Subject` of a data set: what it gives for a place."""
+
+    kept = (
+        "what the data set gives for an example depends on which examples were read before: it keeps something of them "
+        "(a mean of the first, a vocabulary that grows), and no bound on one example would hold; compute it from that "
+        "example alone, or from public data before the run"
+    )
+    tolerance: Tolerance | None = None
+
+    def __init__(self, rows: MapRows) -> None:
+        self._rows = rows
+
+    def placeholders(self) -> None:
+        """A data set has no examples that are nobody's."""
+        raise TypeError("a data set is read by place")
+
+    def outcomes(self, units: Sequence[int]) -> torch.Tensor:
+        """Digests of examples, float64 [n, 32]; what reading draws is the same for an example whenever it is read."""
+        rows, found = self._rows, []
+        draws, rows.draws = rows.draws, True
+        try:
+            for place in units:
+                at(place)
+                found.append([*_digest(rows.samples([place], 0)[0])])
+        finally:
+            at(None)
+            rows.draws = draws
+        return torch.tensor(found, dtype=torch.float64)
 
 
 def _refuse_kind(dataset: Any) -> None:

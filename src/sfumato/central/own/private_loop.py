@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from sfumato._check import InputError, first_line
 from sfumato._random import RandomSource
 from sfumato.accounting import Statement
-from sfumato.central.own.borrowed import Borrowed, described, refuse_gradients, trained_by
+from sfumato.central.own.borrowed import Borrowed, described, refuse_changed, refuse_gradients, settings_of, trained_by
 from sfumato.central.own.contribution import OwnContribution, refuse_no_device
 from sfumato.central.own.feed import Feed
 from sfumato.central.own.kept import refuse_stateless
@@ -47,6 +47,12 @@ _BATCH, _STEP, _PAUSE, _OVER = "batch", "step", "pause", "over"
 _LEFT_OUT = (
     "a micro-batch was left out: backward(losses) was not called for it; its examples were drawn, and the guarantee "
     "counts on it. Give their losses, whatever they are"
+)
+
+_RATES = (
+    "The loop changed settings of the optimiser (its rate, for one) between steps. They are taken to follow from the "
+    "number of steps alone: a rate that follows from losses or other figures of the records, which have no noise, is "
+    "covered by no epsilon."
 )
 
 
@@ -70,7 +76,8 @@ class PrivateLoop:
             is no trial.
         planned: steps of the whole run.
         epsilon: ε so far; None before the first step and without a guarantee.
-        last: whether the batch in hand is the last one of its step.
+        last: whether the batch in hand is the last one of its step; a scheduler stands behind the inner loop of
+            `steps()`, as rates must not change before the step is taken.
         trying: whether the batch in hand only tries the loop out.
         examples: how many the batch in hand has.
         result: what `DPSGD.fit` returns, once the run is over.
@@ -120,6 +127,7 @@ class PrivateLoop:
         self._handed_out = self._within_backward = self._begun = False
         self._witness: Witness | None = None
         self._versions: list[int] = []
+        self._settings: list[dict[str, Any]] = []
         self._run = greenlet(self._all)
         self._user = getcurrent()
 
@@ -242,15 +250,19 @@ class PrivateLoop:
         self._begun, self._done_before = True, self.done
         if self._borrowed is not None:
             self._borrowed.show()
+            self._borrowed.begin()
 
     def assumptions(self) -> list[str]:
         """Sentences for the statement on what was seen of the loop."""
-        return [] if self._made is None else self._made.looking_back.assumptions()
+        if self._made is None:
+            return []
+        return [*self._made.looking_back.assumptions(), *([_RATES] if self._made.other_rates else [])]
 
-    def refuse_others(self) -> None:
-        """Refuse other parameters than those that the run began with."""
-        if self._borrowed is not None:
+    def go_on(self) -> None:
+        """The next step begins; refuse other parameters than those that the run began with."""
+        if self._borrowed is not None and self._made is not None:
             self._borrowed.refuse_others()
+            self._made.other_rates |= self._borrowed.begin()
 
     def _batches(self) -> Iterator[Any]:
         while True:
@@ -263,6 +275,7 @@ class PrivateLoop:
             batch, self.examples, self.last, self.trying = self._payload
             self._payload = None
             self._handed_out = True
+            self._settings = self._settings or settings_of(self._optimizer)
             yield batch
 
     def _advance(self, value: Any = None, *, throw: type[BaseException] | None = None) -> None:
@@ -304,6 +317,7 @@ class PrivateLoop:
             units = private_sum.sampler.draw(len(rows), step, source)
             return private_sum.grouping.group(units, step, source).take(team.part).units
 
+        self.planned = private_sum.rounds
         self._feed = Feed(rows, self._workers, private_sum.rounds, cohort)
         spec = "^(?:" + "|".join(map(re.escape, self._names)) + ")$"
         if self._checkpoint is not None and team.leads:
@@ -314,7 +328,8 @@ class PrivateLoop:
             spec=spec,
             ask=self._ask,
             pause=self._pause,
-            begun=self._as_begun,
+            at=self._at,
+            steps=private_sum.rounds,
             feed=self._feed,
             keep=self._keep,
             about=described(self._optimizer),
@@ -328,20 +343,23 @@ class PrivateLoop:
 
     def _server(self, given: list[nn.Parameter]) -> Any:
         assert self._made is not None
+        if self._settings:
+            refuse_changed(self._optimizer, self._settings, "while the loop was tried out")
         self._borrowed = Borrowed(self._optimizer, self._made.trained.parameters, given, self._step)
         return self._borrowed
 
     def _ask(self, batch: Any, examples: int, last: bool) -> Tensor:
-        return self._wait(_BATCH, (batch, examples, last, self._made is None or not self._made.in_step))
+        made = self._made
+        return self._wait(_BATCH, (batch, examples, last, made is None or not (made.in_step or made.pretends)))
 
     @contextmanager
-    def _as_begun(self) -> Iterator[None]:
-        """What follows from `done` is as it was at the beginning, here."""
-        done, self.done = self.done, self._done_before
+    def _at(self, done: int | None) -> Iterator[None]:
+        """The loop reports another number of steps as done here; None reports that of the beginning."""
+        now, self.done = self.done, self._done_before if done is None else done
         try:
             yield
         finally:
-            self.done = done
+            self.done = now
 
     def _pause(self) -> None:
         if self._within_backward:
@@ -405,7 +423,9 @@ class _Turns(Callback):
         """A step is done."""
         self._loop.done, self._loop.epsilon = row["round"], row["epsilon"]
         self._wait(_STEP)
-        self._loop.refuse_others()
+        if self._loop.done < self._loop.planned:
+            self._wait(_PAUSE)  # what stands in front of the inner loop runs, before anything is tried
+        self._loop.go_on()
 
     def assumptions(self) -> list[str]:
         """Sentences on what was seen of the loop."""

@@ -24,6 +24,4 @@ class OwnLoop(OwnLoss):
             "loop that follows from examples break it. What the loop prints, logs, measures or saves by itself is not "
             "covered, and neither is a learning rate, a stop or another change of the optimiser or its gradient that "
             "follows from it.",
-            "What the data set gives for a place is taken to hold the record of that example alone: nothing of others "
-            "that was mixed in while reading, and nothing that was computed from them before.",
         ]

@@ -1,7 +1,7 @@
-"""What `account` and `calibrate` share: a run told as epochs over examples, the delta to read it at, and groups.
+"""What `account` and `calibrate` share: a run of batches of examples, the delta to read it at, and groups.
 
-Guarantees the sampling rate and the steps of `sfumato dpsgd` with the same examples, batch size and epochs, and where
-delta is left out the delta that it would choose.
+Guarantees the sampling rate and the steps of `sfumato dpsgd` with the same examples, batch size and epochs (or steps),
+and where delta is left out the delta that it would choose.
 """
 
 import math
@@ -19,12 +19,12 @@ REMEDY = "choose it well below 1 / population"
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions(CommonOptions):
-    """A run of epochs over examples.
+    """A run on batches of examples.
 
     Attributes:
-        examples: number of examples; with --batch-size and --epochs, in the place of --sampling-rate and --steps.
+        examples: number of examples; with --batch-size, in the place of --sampling-rate.
         batch_size: examples in a batch, on average (Poisson sampling).
-        epochs: how often each example is seen, on average; half an epoch is 0.5.
+        epochs: how often each example is seen, on average; half an epoch is 0.5. In the place of --steps.
         examples_per_user: the unit is a user with up to this many examples, all of which may change at once.
         delta: in (0, 1), well below 1 / population; if left out, 0.01 / examples as in dpsgd, or 1e-5 where their
             number is not told.
@@ -36,23 +36,36 @@ class BatchOptions(CommonOptions):
     examples_per_user: int = 1
     delta: float | None = None
 
-    def rate_and_steps(self) -> tuple[float, int] | None:
-        """The sampling rate and the steps of these epochs; None where none were given.
+    def rate_and_steps(self, sampling_rate: float | None, steps: int | None) -> tuple[float | None, int | None]:
+        """The sampling rate and the steps of the run, each by its own option or by the examples; None if by neither.
+
+        Args:
+            sampling_rate: as --sampling-rate has it, None where it was left out.
+            steps: as --steps has it, likewise.
 
         Raises:
-            InputError: a part of the three is missing, or is not possible.
+            InputError: one of the options is missing or given twice over, or is not possible.
         """
-        given = {"examples": self.examples, "batch_size": self.batch_size, "epochs": self.epochs}
-        missing = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is None]
-        if len(missing) == len(given):
-            return None
+        given = {"--examples": self.examples, "--batch-size": self.batch_size}
+        missing = [name for name, value in given.items() if value is None]
+        if len(missing) == len(given) and self.epochs is None:
+            return sampling_rate, steps
         if missing:
-            raise InputError(f"--examples, --batch-size and --epochs belong together; give {' and '.join(missing)} too")
-        examples, batch_size, epochs = self.examples or 0, self.batch_size or 0, self.epochs or 0.0
+            raise InputError(
+                "--examples and --batch-size belong together, with --epochs or --steps; "
+                f"give {' and '.join(missing)} too"
+            )
+        if sampling_rate is not None:
+            raise InputError("--examples and --batch-size take the place of --sampling-rate; leave one of them out")
+        if self.epochs is not None and steps is not None:
+            raise InputError("--epochs takes the place of --steps; leave one of them out")
+        examples, batch_size, epochs = self.examples or 0, self.batch_size or 0, self.epochs
         whole(examples=examples, batch_size=batch_size)
-        positive(epochs=epochs)
         if batch_size > examples:
             raise InputError(f"batch_size must be <= examples ({examples}), got {batch_size}")
+        if epochs is None:
+            return batch_size / examples, steps
+        positive(epochs=epochs)
         if epochs * examples < batch_size:
             raise InputError(
                 f"epochs must be at least one step, {batch_size / examples:.4g} for batches of {batch_size:,} of "
@@ -68,9 +81,10 @@ class BatchOptions(CommonOptions):
             steps: of the run.
         """
         run = f"{steps:,} step{'' if steps == 1 else 's'} at sampling rate {sampling_rate:.4g}"
-        if self.examples is None or self.batch_size is None or self.epochs is None:
+        if self.examples is None or self.batch_size is None:
             return f"taken to be: {run}"
-        epochs = f"{self.epochs:g} epoch{'' if self.epochs == 1 else 's'}"
+        number = steps * self.batch_size / self.examples if self.epochs is None else self.epochs
+        epochs = f"{number:.4g} epoch{'' if number == 1 else 's'}"
         return f"taken to be: {self.examples:,} examples, batches of {self.batch_size:,}, {epochs}: {run}"
 
 

@@ -10,6 +10,7 @@ from sfumato._rounding import rounded_down, rounded_up
 from sfumato._types import Adjacency
 from sfumato.accounting.calibration.target import target
 from sfumato.cli.accounting.batches import BatchOptions, ChosenDelta, chosen_delta
+from sfumato.cli.accounting.costs import rho_name
 from sfumato.cli.console import number, say, say_json, table
 from sfumato.cli.parse import parse
 
@@ -35,7 +36,7 @@ _FPR = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateOptions(BatchOptions):
-    """One target, and two of the three numbers of a run (or epochs over examples); the third is searched.
+    """One target, and two of the three numbers of a run (or batches of examples); the third is searched.
 
     Attributes:
         epsilon: target: the budget of the whole run, >= 0, at --delta.
@@ -68,8 +69,9 @@ class CalibrateOptions(BatchOptions):
 
 def calibrate(argv: Sequence[str]) -> int:
     about = (
-        "The noise, the steps or the sampling rate that meet a target: give two of the three (or --examples, "
-        "--batch-size and --epochs for the noise), and one target (--epsilon, --rho, --mu, --advantage or --tpr)."
+        "The noise, the steps or the sampling rate that meet a target: give two of the three (--examples and "
+        "--batch-size are a sampling rate, --epochs are steps), and one target (--epsilon, --rho, --mu, --advantage or "
+        "--tpr)."
     )
     options = parse(CalibrateOptions, argv, command="calibrate", about=about)
     given = _given(options)
@@ -79,7 +81,7 @@ def calibrate(argv: Sequence[str]) -> int:
     if len(open_names) != 1:
         raise InputError(
             "give two of --noise-multiplier, --steps and --sampling-rate (1 for no sampling); the third is searched. "
-            "--examples, --batch-size and --epochs take the place of the last two"
+            "--examples with --batch-size take the place of --sampling-rate, and --epochs that of --steps"
         )
     name = open_names[0]
     whole(examples_per_user=options.examples_per_user)
@@ -92,21 +94,21 @@ def calibrate(argv: Sequence[str]) -> int:
         found, promise = exact, acc.guarantee(make(exact), adjacency=options.adjacency)
     reached = {
         "epsilon": promise.epsilon(delta.value),
-        "rho": promise.rho(),
+        rho_name(promise): promise.rho(),
         "mu": promise.gdp().mu,
         "advantage": promise.advantage(),
         "tpr": float(promise.tpr(fpr)),
     }
     if options.json:
         run = {} if options.examples is None else {known: given[known] for known in ("sampling_rate", "steps")}
-        say_json({name: found, **run, **reached, "delta": delta.value, "fpr": fpr, "adjacency": options.adjacency})
+        say_json({**run, name: found, **reached, "delta": delta.value, "fpr": fpr, "adjacency": options.adjacency})
         return 0
     say(f"{name} {found}: {goal.name} {goal.read(promise):.4g}{goal.where} ({options.adjacency})")
     run_of = {**given, name: found}
     say(options.in_words(float(run_of["sampling_rate"] or 0), int(run_of["steps"] or 0)))
     say()
     where = {"epsilon": f" at delta {delta.value:.4g}", "tpr": f" at fpr {fpr:g}"}
-    rows = [[f"{what}{where.get(what, '')}", _shown(value)] for what, value in reached.items()]
+    rows = [[f"{what.replace('_', ' ')}{where.get(what, '')}", _shown(value)] for what, value in reached.items()]
     table(["what it amounts to", "at most"], rows)
     if delta.note:
         say(f"\n{delta.note}")
@@ -138,11 +140,7 @@ def _limits(options: CalibrateOptions) -> tuple[_Limits, ChosenDelta, float]:
 def _given(options: CalibrateOptions) -> dict[str, float | None]:
     """The three numbers of the run; None for the one to search."""
     given: dict[str, float | None] = {name: getattr(options, name) for name in _OPEN}
-    found = options.rate_and_steps()
-    if found is not None:
-        if options.sampling_rate is not None or options.steps is not None:
-            raise InputError("--examples, --batch-size and --epochs take the place of --sampling-rate and --steps")
-        given["sampling_rate"], given["steps"] = found
+    given["sampling_rate"], given["steps"] = options.rate_and_steps(options.sampling_rate, options.steps)
     return given
 
 

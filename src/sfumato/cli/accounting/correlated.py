@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sfumato import accounting as acc
-from sfumato._check import positive, whole
+from sfumato._check import InputError, positive, whole
 from sfumato._types import Adjacency
-from sfumato.accounting.strategies import BinaryTree, MatrixName, Strategy, by_name
+from sfumato.accounting.strategies import BandedToeplitz, BinaryTree, MatrixName, Strategy, by_name
 from sfumato.cli.accounting.batches import chosen_delta
 from sfumato.cli.accounting.costs import METHODS, attack, by_method, cost_by, show
 from sfumato.cli.console import number, say, say_json
@@ -81,6 +81,8 @@ class MatrixOptions(StreamOptions):
         prefix_error: what the coefficients keep small: the mean or the max error of the prefix sums.
         coefficients: instead of optimised ones: banded, the first column; blt, output scales and then decays; bisr, the
             first column of the inverse.
+        unit_columns: banded: scale every column of the matrix to norm 1, as papers do, whose noise multipliers are for
+            such columns; without it, the noise multiplier is for the columns as they were found or given.
     """
 
     strategy: MatrixName = "blt"
@@ -88,6 +90,7 @@ class MatrixOptions(StreamOptions):
     buffers: int | None = None
     prefix_error: Literal["mean", "max"] = "mean"
     coefficients: tuple[float, ...] | None = None
+    unit_columns: bool = False
 
 
 def account_tree(argv: Sequence[str]) -> int:
@@ -108,10 +111,41 @@ def account_matrix(argv: Sequence[str]) -> int:
         prefix_error=options.prefix_error,
         coefficients=options.coefficients,
     )
-    return _tell(strategy, options, f"{options.strategy} noise")
+    other = None
+    if options.unit_columns and not isinstance(strategy, BandedToeplitz):
+        raise InputError(f"--unit-columns is for --strategy banded, got {options.strategy}; leave it out")
+    if options.strategy == "banded" and isinstance(strategy, BandedToeplitz):
+        strategy, other = _in_both_ways(strategy, options)
+    return _tell(strategy, options, f"{options.strategy} noise", other)
 
 
-def _tell(strategy: Strategy, options: StreamOptions, what: str) -> int:
+def _in_both_ways(strategy: BandedToeplitz, options: MatrixOptions) -> tuple[Strategy, "_Other | None"]:
+    """The strategy that was asked for, and the one with or without columns of norm 1 that was not."""
+    limits = options.limits()
+    if options.unit_columns:
+        return strategy.unit_columns(limits), _Other("as_found", "with columns as they were found or given", strategy)
+    if limits.most > 1 and min(len(strategy.coefficients), limits.rounds) > limits.period:
+        return strategy, None  # their sum for one unit does not follow from the norms
+    words = "with columns of norm 1, as papers count noise (--unit-columns)"
+    return strategy, _Other("unit_columns", words, strategy.unit_columns(limits))
+
+
+@dataclass(frozen=True)
+class _Other:
+    """The same noise multiplier for a matrix with other columns.
+
+    Attributes:
+        name: in JSON.
+        words: for people.
+        strategy: with these columns.
+    """
+
+    name: str
+    words: str
+    strategy: Strategy
+
+
+def _tell(strategy: Strategy, options: StreamOptions, what: str, other: _Other | None = None) -> int:
     limits = options.limits()
     delta = chosen_delta(options.delta, options.population)
     event = strategy.event(options.noise_multiplier, limits)
@@ -120,16 +154,23 @@ def _tell(strategy: Strategy, options: StreamOptions, what: str) -> int:
     told, squared = attack(best), strategy.squared_sensitivity(limits)
     variance = strategy.prefix_variance(limits.rounds)
     mean, worst = (options.noise_multiplier * math.sqrt(value) for value in (variance.mean(), variance.max()))
+    others: dict[str, float] = {}
+    if other is not None:
+        there = acc.guarantee(other.strategy.event(options.noise_multiplier, limits), adjacency=options.adjacency)
+        others[f"epsilon_{other.name}"] = there.epsilon(delta.value)
     if options.json:
         about = {"delta": delta.value, "adjacency": options.adjacency, "event": event.to_json()}
         errors = {"squared_sensitivity": squared, "prefix_error_mean": mean, "prefix_error_max": worst}
         say_json(
-            {"epsilon": best.epsilon(delta.value), "rho": best.rho(), **errors, **told, **about, **by_method(costs)}
+            {"epsilon": best.epsilon(delta.value), "rho": best.rho()}
+            | {**others, **errors, **told, **about, **by_method(costs)}
         )
         return 0
     most = "1 round" if limits.most == 1 else f"{limits.most} rounds, {limits.min_separation} or more between two"
     say(f"taken to be: {limits.rounds:,} rounds with {what}; one unit in at most {most}\n")
     show(costs, best, delta, told)
+    if other is not None:
+        say(f"{other.words}: epsilon {number(others[f'epsilon_{other.name}'])}")
     say(
         f"sensitivity: S^2 = {number(squared)} squared clip norms; error of prefix sums: {number(mean)} clip norms on "
         f"average (root mean square), {number(worst)} at most"

@@ -63,6 +63,14 @@ def attack(best: Guarantee) -> dict[str, float]:
     return {"mu": gdp.mu, "regret": gdp.regret, "advantage": best.advantage(), "tpr_at_1_percent_fpr": caught}
 
 
+def rho_name(promise: Guarantee) -> str:
+    """What rho of an event is called: where losses are unbounded, zCDP has no amplification by sampling."""
+    ignored = any(
+        single.sampled and math.isinf(single.largest_loss(promise.adjacency)) for single, _ in acc.terms(promise.event)
+    )
+    return "rho_without_sampling" if ignored else "rho"
+
+
 def by_method(costs: Sequence[Cost]) -> dict[str, Any]:
     return {
         "methods": {cost.method: cost.upper for cost in costs if not cost.reason},
@@ -90,8 +98,8 @@ def show(costs: Sequence[Cost], best: Guarantee, delta: ChosenDelta, told: dict[
     if rows:
         table(["method", "lower", f"epsilon at delta {delta.value:.4g}"], rows)
         say()
-    epsilon, rho = best.epsilon(delta.value), best.rho()
-    say(f"best: epsilon {number(epsilon)}" + ("" if rho is None else f"; rho {rho:.4g} (zCDP, without sampling)"))
+    epsilon, rho = best.epsilon(delta.value), best.rho() if rho_name(best) == "rho" else None
+    say(f"best: epsilon {number(epsilon)}" + ("" if rho is None else f"; rho {rho:.4g} (zCDP)"))
     if math.isinf(told["mu"]):
         say(f"an attack can be right about one unit with an advantage of {told['advantage']:.3g}")
     else:

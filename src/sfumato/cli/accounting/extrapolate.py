@@ -1,14 +1,16 @@
 """`sfumato extrapolate`: what more clients a round and more people buy in privacy, as a table and a figure."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sfumato import accounting as acc
 from sfumato._check import InputError, whole
 from sfumato.accounting.extrapolate import CorrelatedName, crossings
 from sfumato.accounting.guarantee import Method
-from sfumato.cli.console import number, say, say_json, table
+from sfumato.cli.console import say, say_json, table
 from sfumato.cli.parse import CommonOptions, parse
 
 _SAMPLED: tuple[Method, ...] = ("pld", "rdp", "rdp_usual_orders", "zcdp")
@@ -86,30 +88,37 @@ def _draw(rows: Sequence[acc.ExtrapolationRow], path: Path) -> None:
 
 
 def _show(rows: Sequence[acc.ExtrapolationRow]) -> None:
-    header = ["people", "c", "users a round", "sampling rate", "noise", "delta"]
-    header += [f"epsilon, one user ({name})" for name in _ONE_USER]
-    header += [f"one user ({name} noise)" for name in rows[0].epsilon_correlated]
-    header += [f"virtual client ({name})" for name in _SAMPLED]
-    lines = [
-        [
-            f"{row.population:,}",
-            f"{row.multiplier:g}",
-            f"{row.users_per_round:g}",
-            f"{row.sampling_rate:.3g}",
-            f"{row.noise_multiplier:g}",
-            f"{row.delta:.3g}",
-            *(number(row.epsilon_user[name]) for name in _ONE_USER),
-            *(number(epsilon) for epsilon in row.epsilon_correlated.values()),
-            *(number(row.epsilon[name]) for name in _SAMPLED),
-        ]
-        for row in rows
-    ]
-    table(header, lines)
-    say(
-        "\nOne user is protected by the first columns. The paper's convention is the last ones: there, neighbours "
-        "differ in a whole virtual client, and one user inside a group can move the sum twice as far. Published "
-        "figures by RDP are those of rdp_usual_orders; rdp takes more orders and is never larger."
+    _table(
+        rows,
+        {
+            "users a round": lambda row: f"{row.users_per_round:g}",
+            "sampling rate": lambda row: f"{row.sampling_rate:.3g}",
+            "noise": lambda row: f"{row.noise_multiplier:g}",
+            "delta": lambda row: f"{row.delta:.3g}",
+        },
     )
+    say("\nepsilon of one user, by method" + (" and for correlated noise" if rows[0].epsilon_correlated else ""))
+    sampled = {name: partial(_epsilon, kind="epsilon_user", name=name) for name in _ONE_USER}
+    correlated = {name: partial(_epsilon, kind="epsilon_correlated", name=name) for name in rows[0].epsilon_correlated}
+    _table(rows, sampled | correlated)
+    say("\nepsilon of a virtual client, by method")
+    _table(rows, {name: partial(_epsilon, kind="epsilon", name=name) for name in _SAMPLED})
+    say(
+        "\nThe paper's convention is the virtual client: there, neighbours differ in a whole virtual client, and one "
+        "user inside a group can move the sum twice as far. Published figures by RDP are those of rdp_usual_orders; "
+        "rdp takes more orders and is never larger."
+    )
+
+
+def _table(rows: Sequence[acc.ExtrapolationRow], columns: Mapping[str, Callable[[acc.ExtrapolationRow], str]]) -> None:
+    """One of several narrow tables, as all columns in one do not fit into a terminal."""
+    lines = [[f"{row.population:,}", f"{row.multiplier:g}", *(cell(row) for cell in columns.values())] for row in rows]
+    table(["people", "c", *columns], lines)
+
+
+def _epsilon(row: acc.ExtrapolationRow, *, kind: str, name: str) -> str:
+    value = getattr(row, kind)[name]
+    return "infinite" if math.isinf(value) else f"{value:.4g}"
 
 
 def _show_crossings(rows: Sequence[acc.ExtrapolationRow], met: Sequence[tuple[int, str, float]]) -> None:

@@ -1,7 +1,7 @@
 """`sfumato ehr evaluate`: how faithful and how useful synthetic records are, and what attacks find, on one page."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ def ehr_evaluate(argv: Sequence[str]) -> int:
     if not out.absolute().parent.is_dir():
         raise InputError(f"there is no folder {out.parent} for the page; make it first")
     real, holdout = _real_ones(options)
-    synthetic = read_folder(options.synthetic, real.schema)
+    synthetic = read_folder(options.synthetic, replace(real.schema, subject=None))  # no patient is behind those
     with bar("measuring") as progress:
         evaluation = evaluate(
             real,

@@ -50,6 +50,8 @@ def train(name: str, argv: Sequence[str]) -> int:
     if beside is not None and not (run.resume is not None and beside.is_dir()):
         refuse_taken(beside)
     plan = options.plan
+    if options.data.write_schema is not None:
+        return _write_schema(options.data, options.data.write_schema, as_json=run.json)
     learned, held_out = options.data.parts()
     if getattr(plan, "epsilon", None) is None:
         refuse_unlearnable(learned)
@@ -80,6 +82,23 @@ def train(name: str, argv: Sequence[str]) -> int:
     keep_digests(out, learned, held_out)
     restate(out)
     _conclude(result.statement, out, learned, held_out, beside, as_json=run.json, already=already)
+    return 0
+
+
+def _write_schema(data: PatientOptions, file: Path, *, as_json: bool) -> int:
+    """Write down the columns that the records have, for a person to review."""
+    schema = data.read().schema
+    try:
+        schema.save(file)
+    except OSError as error:
+        raise InputError(f"{file} cannot be written: {error.strerror}; name another file") from None
+    if as_json:
+        say_json({"schema": file, "columns": len(schema.columns)})
+        return 0
+    say(
+        f"{len(schema.columns)} columns: {file}; review it (no names, no rare categories, a range for each number), "
+        f"then give --schema {file}"
+    )
     return 0
 
 
@@ -127,8 +146,8 @@ def _resume(out: Path) -> str:
 def _told(learned: EHRDataset, held_out: EHRDataset | None) -> str:
     """Who is learned from, and who is held out."""
     visits, columns = len(learned.times), len(learned.schema.columns)
-    told = f"learning from {len(learned):,} patients with {visits:,} visits and {columns} columns"
-    told += "" if held_out is None else f"; {len(held_out):,} patients are held out"
+    told = f"learning from {learned.describe()} with {visits:,} visits and {columns} columns"
+    told += "" if held_out is None else f"; {held_out.describe()} are held out"
     return "\n".join([told, *_few(held_out), *learned.notes])
 
 
@@ -174,7 +193,7 @@ def _promise(plan: Any, learned: EHRDataset) -> Statement:
     if hasattr(plan, "try_out"):
         return plan.try_out(learned)
     source = "os" if plan.seed is None else "seeded"
-    return make_statement(plan.event(), plan.facts(len(learned)), noise_source=source)
+    return make_statement(plan.event(), plan.facts(len(learned), learned.schema.unit), noise_source=source)
 
 
 def _counts(learned: EHRDataset, held_out: EHRDataset | None) -> dict[str, int]:

@@ -23,8 +23,8 @@ _SOURCES = ("data", "events", "physionet2012", "mimic_iv")
 PATHS = (*_SOURCES, "static", "outcomes", "schema")
 """The options that are paths of what is read."""
 
-_HELD_OUT = ("holdout_share", "holdout_seed", "holdout_to")
-_COLUMNS = ("schema", "id", "time", "time_unit", "outcome", "categorical", "drop")
+_HELD_OUT = ("holdout_share", "holdout_seed", "holdout_to", "write_schema")
+_COLUMNS = ("schema", "id", "time", "time_unit", "outcome", "unit", "subject", "categorical", "drop")
 _EVENTS = ("codes", "most", "duplicates", "without_visits")
 _FITS = {
     "a folder of tables": (*_COLUMNS, "unsorted"),
@@ -33,12 +33,12 @@ _FITS = {
     "a folder of MEDS": ("schema", "time_unit", "outcome", "categorical", "drop", *_EVENTS, "split"),
     "--events": (*_COLUMNS, *_EVENTS, "code", "value", "static"),
     "--physionet2012": ("outcomes", "duplicates"),
-    "--mimic-iv": ("items", "most", "hours", "duplicates"),
+    "--mimic-iv": ("schema", "items", "most", "hours", "duplicates"),
 }
 """The options that each kind of source takes."""
 
 _ARGUMENT = re.compile(
-    r"(?<![\w-])(id|time|time_unit|outcome|categorical|drop|code|value|codes|items|duplicates|unsorted|"
+    r"(?<![\w-])(id|time|time_unit|outcome|unit|subject|categorical|drop|code|value|codes|items|duplicates|unsorted|"
     r"without_visits|split)="
     r"(?:(['\"])(.*?)\2)?"
 )
@@ -58,8 +58,12 @@ class PatientOptions:
         mimic_iv: folder of MIMIC-IV, in place of --data.
         static: a table with a row a patient.
         outcomes: the outcomes of the PhysioNet Challenge 2012 (Outcomes-a.txt).
-        schema: the columns as YAML; without it they are inferred from the records, which the statement says.
-        id: the column of patients.
+        schema: the columns as YAML; without it they are inferred from the records, which --epsilon refuses.
+        write_schema: write the columns that were found into this new file, for a person to review, and learn nothing.
+        id: the column of patients, or of stays, admissions or records.
+        unit: what an id is of, and so what a guarantee protects; without it, by the column's name (stay_id).
+        subject: where that is no patient: the column that names the patient of each; without it subject_id or
+            patient_id, if there is one. It is never learned from, and no patient is on both sides of the division.
         time: the column of times.
         code: of events: the column that says what; code, if nobody says so.
         value: of events: the column of values; value, if nobody says so.
@@ -88,12 +92,15 @@ class PatientOptions:
     static: Path | None = None
     outcomes: Path | None = None
     schema: Path | None = None
+    write_schema: Path | None = None
     id: Annotated[str | None, COLUMN] = None
     time: Annotated[str | None, COLUMN] = None
     code: Annotated[str | None, COLUMN] = None
     value: Annotated[str | None, COLUMN] = None
     time_unit: Literal["minutes", "hours", "days"] | None = None
     outcome: Annotated[str | None, COLUMN] = None
+    unit: Literal["patient", "stay", "admission", "record"] | None = None
+    subject: Annotated[str | None, COLUMN] = None
     categorical: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     codes: tuple[str, ...] = ()
@@ -123,6 +130,8 @@ class PatientOptions:
             raise InputError("--holdout-to writes those who are held out, and --holdout-share 0 holds out nobody")
         if self.physionet2012 is not None and self.outcomes is None:
             raise InputError("--physionet2012 needs the file of outcomes beside it: give --outcomes Outcomes-a.txt")
+        if self.write_schema is not None and self.write_schema.exists():
+            raise InputError(f"{self.write_schema} is there already; name a new file for --write-schema")
         if self.most is not None and (self.codes or self.items):
             raise InputError(f"--most chooses by number; give it or {'--codes' if self.codes else '--items'}, not both")
 

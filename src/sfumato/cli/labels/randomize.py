@@ -21,12 +21,18 @@ class RandomizeOptions(LabelSettings, CommonOptions):
         table: .parquet, .csv, .tsv (also .gz) or .jsonl.
         out: the table to write, in the same format, which must not exist yet. Ledger, statement and plan are in the
             folder OUT.run beside it.
+        total_epsilon: release labels that were released before once more, if all of it costs at most this in total; the
+            statement is that of the sum.
+        record: the folder that remembers releases; `label-releases` next to the table unless given. Name one folder for
+            tables that may be copies of each other.
         seed: repeatable randomness, for simulation only.
         resume: go on with a run for OUT that was stopped; with the same words otherwise.
     """
 
     table: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TABLE")]
     out: Path
+    total_epsilon: float | None = None
+    record: Path | None = None
     seed: int | None = None
     resume: bool = False
 
@@ -37,7 +43,14 @@ def randomize(argv: Sequence[str]) -> int:
     with bar("randomising") as progress:
         try:
             done = randomize_table(
-                options.table, options.out, options, seed=options.seed, resume=options.resume, progress=progress
+                options.table,
+                options.out,
+                options,
+                total_epsilon=options.total_epsilon,
+                record=options.record,
+                seed=options.seed,
+                resume=options.resume,
+                progress=progress,
             )
         except KeyboardInterrupt:
             if run_folder(options.out).exists():

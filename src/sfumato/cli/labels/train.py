@@ -17,6 +17,7 @@ from sfumato.cli.options.threads import use_threads
 from sfumato.cli.options.training import training_options
 from sfumato.cli.train import conclude, free_folder
 from sfumato.data import ExampleDataset
+from sfumato.data.domain import refuse_found
 from sfumato.runs import RunFolder
 
 
@@ -36,6 +37,8 @@ def train(name: str, argv: Sequence[str]) -> int:
     already = run.resume is not None and RunFolder(out).has_ended()  # refuses one that was closed
     plan = options.plan
     parts = read_example_parts(options.data, classes=plan.of_classes, labels_alone=True, quiet=run.json)
+    if not already:
+        refuse_found(parts.train.found)
     model = build_classifier(
         options.model, parts.train, options.model.model_seed, load=True, quiet=run.json, reading=options.data
     )

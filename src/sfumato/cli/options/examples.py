@@ -11,6 +11,7 @@ import tyro
 from sfumato import data as datasets
 from sfumato._check import InputError, whole
 from sfumato.cli.console import bar, say
+from sfumato.cli.options.classes import ClassOptions
 from sfumato.cli.options.ratings import RatingOptions
 from sfumato.cli.options.share import refuse_share
 from sfumato.data import ExampleDataset
@@ -18,7 +19,7 @@ from sfumato.data.ratings.records import is_movielens
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledDataOptions:
+class LabelledDataOptions(ClassOptions):
     """The records.
 
     Attributes:
@@ -26,7 +27,6 @@ class LabelledDataOptions:
             and y_train (or x and y), .csv or .tsv of class and text, a table with --schema or with --label, a packed
             store, or the word glyphs for the embedded data. With a --task other than classes, whole numbers in arrays
             are numbers.
-        num_classes: number of classes, where the data do not declare it.
         size: bring pictures to this side, or to this height and width; needed where they differ.
         channels: convert pictures to grey (1) or RGB (3); needed where they differ.
         on_error: what to do with files that are no readable pictures: refuse them and stop, or skip and count them.
@@ -49,7 +49,6 @@ class LabelledDataOptions:
     """
 
     data: str | None = None
-    num_classes: int | None = None
     size: int | tuple[int, int] | None = None
     channels: Literal[1, 3] | None = None
     on_error: Literal["refuse", "skip"] = "refuse"
@@ -149,7 +148,9 @@ def read_examples(
             if options.rated(path):
                 return _ratings(path, options, part, progress)
             options.refuse_rules(path)
-        return datasets.load_examples(
+        options.given()  # refuses two
+        names = label_values or options.names
+        read = datasets.load_examples(
             path,
             part,
             size=options.size,
@@ -157,7 +158,7 @@ def read_examples(
             on_error=options.on_error,
             classes=classes,
             num_classes=options.num_classes,
-            label_values=label_values,
+            label_values=names,
             vocabulary=options.vocabulary,
             length=options.length,
             schema=options.schema,
@@ -167,6 +168,7 @@ def read_examples(
             store=options.store if path == options.data else None,
             progress=progress,
         )
+    return options.declare(read) if read.num_classes is not None else read
 
 
 def _ratings(

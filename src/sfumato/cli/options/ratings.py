@@ -16,7 +16,7 @@ class RatingOptions:
         value: for ratings in a table: the column of values.
         time: for ratings in a table: the column of times, numbers or dates; each user's ratings are put into its order.
         items: for ratings: the public catalogue of items, a file with one id a line. Without it MovieLens' films beside
-            the ratings, else the items that were rated.
+            the ratings, else the items that were rated, which a guarantee refuses.
         value_range: for ratings: the lowest and the highest value; others are refused.
         duplicates: for ratings: several values of one user for one item are refused, or the last is taken, or their
             mean. Refused unless given.

@@ -1,10 +1,13 @@
 """Messages of the library in the words of the command line: `clip_norm=2` is `--clip-norm 2` there.
 
 What refuses a number does not know who gave it. Names of several words that are options of the command are told as
-such; what stands in quotes, in a path or in a call of Python is left alone.
+such, and those of one word where a message says to give them; what stands in quotes, in a path or in a call of Python
+is left alone.
 
 >>> spoken("lower clients_per_round, or use head_classes=global", ["clients_per_round", "head_classes", "rounds"])
 'lower --clients-per-round, or use --head-classes global'
+>>> spoken("numbers need both ends of their range; give low and high", ["low", "high"])
+'numbers need both ends of their range; give --low and --high'
 >>> spoken("leave out prefix_cache (--prefix-cache)", ["prefix_cache"])
 'leave out --prefix-cache'
 >>> spoken("runs/clip_norm.json and 'clip_norm' and models.fit(clip_norm=2)", ["clip_norm"])
@@ -22,8 +25,14 @@ def spoken(message: str, names: Collection[str]) -> str:
 
     Args:
         message: as the library says it.
-        names: of the command's fields; those of one word stay, for they are words.
+        names: of the command's fields; those of one word are words, but behind "give".
     """
+    short = "|".join(re.escape(name) for name in names if "_" not in name)
+    if short:
+        asked = re.compile(rf"\bgive ({short})(?: and ({short}))?(?=[,;]|$)")
+        message = asked.sub(
+            lambda match: "give " + " and ".join(f"--{name}" for name in match.groups() if name), message
+        )
     fields = sorted((re.escape(name) for name in names if "_" in name), key=len, reverse=True)
     if not fields:
         return message

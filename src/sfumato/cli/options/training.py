@@ -182,6 +182,10 @@ def training_options(kind: type[Any], options: Any, argv: Sequence[str], *, abou
     return found, given
 
 
+_NO_OPTIONS = ("plan", "about", "noise_multipliers")
+"""What a plan.json holds besides options: its name, the data, and what was calibrated of a private synthesizer."""
+
+
 def _without_about(settings: dict[str, Any], kind: type[Any], file: Path, *, known: dict[str, Any]) -> dict[str, Any]:
     """A plan.json as settings: what it says about the data and the model beside the plan's fields."""
     if "plan" not in settings:
@@ -190,5 +194,5 @@ def _without_about(settings: dict[str, Any], kind: type[Any], file: Path, *, kno
         command = command_of(settings["plan"])
         raise InputError(f"{file} is the plan of a {settings['plan']} run; use sfumato {command}")
     about = settings.get("about") or {}
-    rest = {name: value for name, value in settings.items() if name not in ("plan", "about")}
+    rest = {name: value for name, value in settings.items() if name not in _NO_OPTIONS}
     return {**{name: value for name, value in about.items() if name in known}, **rest}

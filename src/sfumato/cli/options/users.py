@@ -12,6 +12,7 @@ import tyro
 from sfumato import data as datasets
 from sfumato._check import InputError
 from sfumato.cli.console import bar, say
+from sfumato.cli.options.classes import ClassOptions
 from sfumato.cli.options.ratings import RatingOptions
 from sfumato.cli.options.share import refuse_share
 from sfumato.data import Split, UncountedTexts, UserDataset
@@ -76,7 +77,7 @@ class ReadingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataOptions(RatingOptions, ReadingOptions):
+class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
     """The records.
 
     Attributes:
@@ -156,7 +157,7 @@ class DataOptions(RatingOptions, ReadingOptions):
             refuse_text_options(vocabulary=self.vocabulary, length=self.length, oov_buckets=self.oov_buckets or None)
             return
         others = {"size": self.size, "channels": self.channels, "label": self.label, "folder": self.folder}
-        others |= self.of_ratings()
+        others |= {**self.of_ratings(), **self.given()}
         for name, value in others.items():
             if value is not None:
                 option = name.replace("_", "-")
@@ -242,7 +243,7 @@ def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
             "--dry-run does without, with --population"
         )
     opened = options.open(options.data)
-    whole, texts = opened.users, [opened.texts]
+    whole, texts = options.declare(opened.users), [opened.texts]
     if len(whole) < 2:
         raise InputError(f"{options.data} has {_users(len(whole))}; a private sum needs at least 2")
     share = options.test_share

@@ -9,20 +9,21 @@ import numpy as np
 from sfumato import data as datasets
 from sfumato._check import InputError
 from sfumato.cli.console import bar, say
+from sfumato.cli.options.classes import ClassOptions
 from sfumato.cli.options.classifiers import ClassifierOptions
 from sfumato.cli.options.training import BudgetOptions
 from sfumato.cli.options.users import ReadingOptions
 from sfumato.cli.parse import CommonOptions
 from sfumato.data import ExampleDataset, UserDataset
 from sfumato.data.readers.part import MissingPart
-from sfumato.voting.classes import numbered_alike
+from sfumato.voting.classes import numbered_alike, with_public_classes
 from sfumato.voting.fit import VotingPlan
 
 P = TypeVar("P", bound=VotingPlan)
 
 
 @dataclass(frozen=True, kw_only=True)
-class VoteData(ReadingOptions):
+class VoteData(ClassOptions, ReadingOptions):
     """Who votes, and on what.
 
     Attributes:
@@ -177,12 +178,14 @@ def read_vote(options: VoteData, *, quiet: bool) -> VoteParts:
         missing = "--agents" if options.agents is None else "--pool"
         what = "private records, one user an agent" if options.agents is None else "public examples to ask about"
         raise InputError(f"which {what}? give {missing} PATH")
-    agents = options.load(options.agents, options.size, options.channels)
+    agents = options.declare(options.load(options.agents, options.size, options.channels))
     pool = (
         _without_labels(options.pool, options)
         if options.unlabelled
         else _examples(options.pool, "train", options, agents)
     )
+    agents = with_public_classes(agents, pool)
+    pool = numbered_alike(pool, agents, options.pool)
     try:
         test = None if options.test is None else _examples(options.test, "train", options, agents)
         if test is None and not options.unlabelled:
@@ -197,7 +200,7 @@ def read_vote(options: VoteData, *, quiet: bool) -> VoteParts:
 
 
 def _examples(path: str, part: Literal["train", "test"], options: VoteData, agents: UserDataset) -> ExampleDataset:
-    names = None if agents.label_names is None else list(agents.label_names)
+    names = None if agents.label_names is None or agents.found else list(agents.label_names)
     with bar("reading") as progress:
         found = datasets.load_examples(
             path,
@@ -211,7 +214,7 @@ def _examples(path: str, part: Literal["train", "test"], options: VoteData, agen
             folder=options.folder,
             progress=progress,
         )
-    return numbered_alike(found, agents, path)
+    return found if agents.found else numbered_alike(found, agents, path)
 
 
 def _without_labels(path: str, options: VoteData) -> ExampleDataset:

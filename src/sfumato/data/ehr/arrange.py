@@ -12,8 +12,10 @@ import numpy as np
 
 from sfumato._check import InputError
 from sfumato.data.ehr.dataset import EHRDataset
+from sfumato.data.ehr.plausible import late_start, refuse_dates_in_numbers
 from sfumato.data.ehr.schema import MICROSECONDS, Column, Schema
-from sfumato.data.tables.look_alikes import look_alikes
+from sfumato.data.safeguards import name_notes
+from sfumato.data.spellings import odd_values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,8 @@ def arranged(
     """The order of rows by patient and time, the offsets of patients, the times in this order, and notes."""
     assert read.times is not None
     owners, times = read.owners, read.times
+    if not read.dates:
+        refuse_dates_in_numbers(times, schema.time_unit, f"the time {schema.time!r}", read.where)
     order = np.argsort(owners, kind="stable")
     back = (owners[order][1:] == owners[order][:-1]) & (np.diff(times[order]) < 0)
     notes = []
@@ -68,6 +72,8 @@ def arranged(
     offsets = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(names)))])
     if read.dates:
         times = (times - np.repeat(times[offsets[:-1]], np.diff(offsets))) / MICROSECONDS[schema.time_unit]
+    else:
+        notes += late_start(times[offsets[:-1]], schema.time_unit)
     return order, offsets, times, notes
 
 
@@ -106,6 +112,7 @@ def dataset_of(
     offsets: np.ndarray,
     times: np.ndarray,
     notes: Sequence[str],
+    subjects: Sequence[str] | None = None,
 ) -> EHRDataset:
     def stacked(columns: Sequence[Column], values: Mapping[str, np.ndarray], rows: int) -> np.ndarray:
         kind = np.int32 if columns and columns[0].kind == "categorical" else np.float64
@@ -123,17 +130,19 @@ def dataset_of(
         times=times,
         numbers=stacked(schema.temporal_numeric, temporal, len(times)),
         codes=stacked(schema.temporal_categorical, temporal, len(times)),
-        notes=(*look_alikes(ids), *notes),
+        subjects=None if subjects is None else tuple(subjects),
+        notes=(
+            *name_notes(ids),
+            *(line for column in schema.columns for line in odd_values(repr(column.name), column.categories)),
+            *notes,
+        ),
     )
 
 
-def assumption(schema: Schema, inferred: bool) -> str:
+def assumption(schema: Schema) -> str:
     """What it means that the schema is public, in one sentence."""
     count = sum(len(column.categories) for column in schema.columns)
     what = f"The schema ({len(schema.columns)} columns, {count:,} categories)"
-    if inferred:
-        return (
-            f"{what} was taken from the records and is assumed to be public; one that was written without looking at "
-            "them assumes nothing."
-        )
+    if schema.inferred:
+        return f"{what} was taken from the records: no guarantee covers it."
     return f"{what} is assumed to be public: declared without looking at the records."

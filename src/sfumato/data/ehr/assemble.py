@@ -1,5 +1,6 @@
 """Events as health records: those of one patient at one time are a visit, each code is a column."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -12,6 +13,7 @@ from sfumato.data.ehr.cells import codes_of, numbers_of
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.events import Events, Gathered
 from sfumato.data.ehr.infer import Profile
+from sfumato.data.ehr.plausible import late_start, refuse_dates_in_numbers
 from sfumato.data.ehr.schema import MICROSECONDS, Column, Schema
 from sfumato.data.ehr.schema import categorical as categories
 from sfumato.data.ratings.duplicates import Duplicates, merged, repeated
@@ -21,6 +23,12 @@ VISIT = "sfumato//visit"
 
 ORIGIN = "sfumato//origin"
 """The code of an event whose time is the patient's origin; without it the origin is the first visit."""
+
+SUBJECT = "sfumato//subject"
+"""The code of an event without a time whose value, in JSON, is the patient behind the id."""
+
+OWN_CODES = (VISIT, ORIGIN, SUBJECT)
+"""Codes that become no column."""
 
 PRESENT = "1"
 """The category of an event that has no value: that it was there."""
@@ -56,7 +64,7 @@ def columns_of_events(making: Making, categorical: Sequence[str] = ()) -> tuple[
     """
     names, every = making.events.codes.names, making.all
     held = [name for place, name in enumerate(names) if (every.codes == place).any()]
-    wanted = [name for name in held if name not in (VISIT, ORIGIN)]
+    wanted = [name for name in held if name not in OWN_CODES]
     if len(wanted) > MOST_CODES:
         raise InputError(
             f"there are {len(wanted):,} codes, of which each would be a column, and at most {MOST_CODES:,} can be; "
@@ -93,20 +101,28 @@ def _by_code(making: Making, names: Sequence[str]) -> dict[str, np.ndarray]:
     return {name: order[ends[numbers[name]] : ends[numbers[name] + 1]] if name in numbers else none for name in names}
 
 
-def records_of_events(making: Making, schema: Schema, static: Mapping[str, np.ndarray] | None = None) -> EHRDataset:
+def records_of_events(
+    making: Making,
+    schema: Schema,
+    static: Mapping[str, np.ndarray] | None = None,
+    subjects: Sequence[str] | None = None,
+) -> EHRDataset:
     """The records.
 
     Args:
         making: the events, and what becomes of odd ones.
         schema: the columns; events of other codes are left out and counted.
         static: values by patient of the static columns that do not come from events.
+        subjects: the patient behind each id; None takes those that events name, where the schema has a subject.
 
     Raises:
         InputError: a value is not of its column's kind, two are of one time, or a patient has no visit.
     """
     every, notes, static = making.all, list[str](), static or {}
     names = [column.name for column in schema.columns if column.name not in static]
-    places = _by_code(making, [*names, VISIT, ORIGIN])
+    places = _by_code(making, [*names, *OWN_CODES])
+    if schema.subject is not None and subjects is None:
+        subjects = _subjects(making, places[SUBJECT], schema)
     temporal = np.concatenate([*(places[column.name] for column in schema.temporal), places[VISIT]])
     if (untimed := np.isnan(every.times[temporal])).any():
         row = int(temporal[int(untimed.argmax())])
@@ -125,6 +141,13 @@ def records_of_events(making: Making, schema: Schema, static: Mapping[str, np.nd
     visit_of = np.full(len(every.owners), -1, np.int64)
     visit_of[order] = np.cumsum(new) - 1
     owners, times = owners[new], times[new]
+    if not making.events.dates:
+        refuse_dates_in_numbers(
+            every.times[temporal],
+            schema.time_unit,
+            f"the time {schema.time!r}",
+            lambda row: making.where(int(every.rows[temporal[row]])),
+        )
     count = len(making.events.ids.names)
     lengths = np.bincount(owners, minlength=count)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -144,7 +167,28 @@ def records_of_events(making: Making, schema: Schema, static: Mapping[str, np.nd
         notes.append(f"{again:,} values of a patient, time and code that had one before: {how}")
     if making.events.dates:
         times = _since_origin(making, places[ORIGIN], times, offsets, owners) / MICROSECONDS[schema.time_unit]
-    return _without_the_empty(schema, making, of_patients, values, lengths, times, notes)
+    else:
+        notes += late_start(times[offsets[:-1][lengths > 0]], schema.time_unit)
+    return _without_the_empty(schema, making, of_patients, values, lengths, times, notes, subjects)
+
+
+def _subjects(making: Making, rows: np.ndarray, schema: Schema) -> list[str]:
+    """The patient behind each id, as events name it."""
+    every, found = making.all, dict[int, str]()
+    for row in rows.tolist():
+        try:
+            found[int(every.owners[row])] = str(json.loads(making.events.texts[int(every.texts[row])]))
+        except (KeyError, ValueError):
+            raise InputError(
+                f"{SUBJECT!r} at {making.where(int(every.rows[row]))} must be a text in quotes; correct it"
+            ) from None
+    for owner, name in enumerate(making.events.ids.names):
+        if owner not in found:
+            raise InputError(
+                f"the schema has the subject {schema.subject!r}, and nothing names that of {name!r}; add the column to "
+                f"the table, or an event {SUBJECT!r} with it"
+            )
+    return [found[owner] for owner in range(len(making.events.ids.names))]
 
 
 def _refuse_without_visits(making: Making, lengths: np.ndarray, notes: list[str]) -> None:
@@ -222,6 +266,7 @@ def _without_the_empty(
     lengths: np.ndarray,
     times: np.ndarray,
     notes: Sequence[str],
+    subjects: Sequence[str] | None,
 ) -> EHRDataset:
     """The records of those who have a visit."""
     kept = np.flatnonzero(lengths)
@@ -234,4 +279,5 @@ def _without_the_empty(
         np.concatenate([[0], np.cumsum(lengths[kept])]),
         times,
         notes,
+        None if subjects is None else [subjects[place] for place in kept.tolist()],
     )

@@ -21,16 +21,14 @@ import pyarrow as pa
 
 from sfumato._check import InputError, guess
 from sfumato.data.ehr.schema import Column
-from sfumato.data.ehr.texts import as_number, is_missing
 from sfumato.data.examples.schema import as_text
-from sfumato.data.tables.cells import is_number, is_text
+from sfumato.data.tables.cell_texts import as_number, is_missing
+from sfumato.data.tables.kinds import flags_as_texts, is_date, is_number, is_text, remedy_of
 from sfumato.data.tables.source import listed
+from sfumato.data.tables.times import DATES, microseconds_of, parsed
 
 Where = Callable[[int], str]
 """What messages call a row of a block."""
-
-OLDEST = np.datetime64("1900-01-01", "us").astype(np.int64)
-"""Dates before this, in microseconds, stand for a missing one in most exports: 1753, 1858 or year 1."""
 
 
 def widened(values: np.ndarray) -> np.ndarray:
@@ -58,15 +56,15 @@ def numbers_of(array: pa.Array, name: str, where: Where) -> np.ndarray:
         found = np.array([*map(as_number, texts), np.nan])
         wrong = np.array([not is_missing(text) and not np.isfinite(as_number(text)) for text in texts] + [False])[rows]
         values = found[rows]
-    elif is_number(array.type) or pa.types.is_decimal(array.type):
-        if pa.types.is_boolean(array.type) or pa.types.is_decimal(array.type):
+    elif is_number(array.type):
+        if pa.types.is_boolean(array.type):
             array = array.cast(pa.float64())
         values = widened(array.to_numpy(zero_copy_only=False))
         wrong = np.isinf(values)
     elif pa.types.is_null(array.type):
         return np.full(len(array), np.nan)
     else:
-        raise InputError(f"{name!r} must be numbers, but has {array.type} at {where(0)}; {_remedy_of(array.type)}")
+        raise InputError(f"{name!r} must be numbers, but has {array.type} at {where(0)}; {remedy_of(array.type)}")
     if wrong.any():
         row = int(wrong.argmax())
         raise InputError(
@@ -112,12 +110,12 @@ def texts_of(array: pa.Array, name: str, where: Where) -> tuple[list[str], np.nd
     if pa.types.is_null(array.type):
         return [], np.zeros(len(array), np.int64)
     if pa.types.is_boolean(array.type):
-        array = pa.array([None if value is None else str(value) for value in array.to_pylist()], pa.string())
-    elif pa.types.is_floating(array.type) or pa.types.is_decimal(array.type):
+        array = flags_as_texts(array)
+    elif pa.types.is_floating(array.type):
         array = pa.array(numbers_of(array, name, where))
     elif not is_text(array.type) and not is_number(array.type):
         raise InputError(
-            f"{name!r} must be texts or numbers, but has {array.type} at {where(0)}; {_remedy_of(array.type)}"
+            f"{name!r} must be texts or numbers, but has {array.type} at {where(0)}; {remedy_of(array.type)}"
         )
     coded = array.dictionary_encode()
     texts = [as_text(value).strip() for value in coded.dictionary.to_pylist()]
@@ -133,12 +131,6 @@ def is_absent(array: pa.Array) -> np.ndarray:
     return blank[coded.indices.fill_null(len(blank) - 1).to_numpy(zero_copy_only=False)]
 
 
-def _remedy_of(kind: pa.DataType) -> str:
-    if pa.types.is_temporal(kind):
-        return "count the time in numbers, as days since the first visit, or drop the column"
-    return "convert it or drop the column"
-
-
 def times_of(array: pa.Array, name: str, where: Where) -> tuple[np.ndarray, bool | None]:
     """A block of times.
 
@@ -152,13 +144,13 @@ def times_of(array: pa.Array, name: str, where: Where) -> tuple[np.ndarray, bool
         are missing.
 
     Raises:
-        InputError: one is neither a number nor a date, is not finite, or is before 1900.
+        InputError: one is neither a number nor a date, is not finite, or is not from 1900 to 2249.
     """
     missing = is_absent(array)
     if is_text(array.type):
         texts, rows = texts_of(array, name, where)
         kept = pa.array([None if is_missing(text) else text for text in texts], pa.string())
-        distinct = _parsed(kept)
+        distinct = parsed(kept, _KINDS)
         if distinct is None:
             kinds = np.array([*(_kind_of_time(kept, place) for place in range(len(kept))), 0])[rows]
             usual = kinds[~missing][0]
@@ -170,19 +162,11 @@ def times_of(array: pa.Array, name: str, where: Where) -> tuple[np.ndarray, bool
         array = distinct.take(pa.array(np.where(missing, 0, rows))) if len(kept) else pa.nulls(len(rows), pa.float64())
     if missing.all():
         return np.full(len(array), np.nan), None
-    dates = pa.types.is_timestamp(array.type) or pa.types.is_date(array.type)
-    if dates:
-        ticks = array.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        old = ~missing & (ticks < OLDEST)
-        if old.any():
-            row = int(old.argmax())
-            raise InputError(
-                f"the time {name!r} at {where(row)} is {array[row].as_py()}, before 1900, as a missing date is written "
-                "in some exports; correct or drop the row, or give times as numbers"
-            )
-        return np.where(missing, np.nan, ticks.astype(np.float64)), True
+    if is_date(array.type):
+        found = microseconds_of(array, f"the time {name!r}", where)
+        return np.where(missing, np.nan, found.astype(np.float64)), True
     if pa.types.is_boolean(array.type) or not is_number(array.type):
-        raise InputError(f"the time {name!r} must be numbers or dates, got {array.type}; convert it")
+        raise InputError(f"the time {name!r} must be numbers or dates, got {array.type}; {remedy_of(array.type)}")
     times = widened(array.to_numpy(zero_copy_only=False))
     times[missing] = np.nan
     if (wrong := np.isinf(times) | (times < 0)).any():
@@ -194,20 +178,10 @@ def times_of(array: pa.Array, name: str, where: Where) -> tuple[np.ndarray, bool
     return times, False
 
 
-_KINDS = (pa.float64(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
-
-
-def _parsed(texts: pa.Array) -> pa.Array | None:
-    """Texts as numbers or dates, None if they are not all of one kind."""
-    for kind in _KINDS:
-        try:
-            return texts.cast(kind)
-        except pa.ArrowInvalid:
-            continue
-    return None
+_KINDS = (pa.float64(), *DATES)
 
 
 def _kind_of_time(texts: pa.Array, place: int) -> int:
     """Which kind a text is of, from 1; 0 for none."""
-    parsed = _parsed(texts.slice(place, 1))
-    return 0 if parsed is None else 1 + _KINDS.index(parsed.type)
+    found = parsed(texts.slice(place, 1), _KINDS)
+    return 0 if found is None else 1 + _KINDS.index(found.type)

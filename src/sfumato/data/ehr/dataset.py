@@ -1,6 +1,7 @@
 """Health records in memory: patients, what does not change about them, and their visits one after the other.
 
-The privacy unit is the patient (or the stay, where the id is that of stays): a patient with two ids counts twice.
+The privacy unit is what an id is of, `Schema.unit`. Where that is a stay, an admission or a record, `subjects` names
+the patient of each, and a split keeps all of a patient's on one side.
 
 >>> from sfumato.data.ehr.schema import Schema, categorical, numeric
 >>> schema = Schema(
@@ -31,6 +32,7 @@ from sfumato.data.digest import digest_of
 from sfumato.data.ehr.schema import Column, Schema
 from sfumato.data.examples.dataset import read_only
 from sfumato.data.parts import name_keys
+from sfumato.data.safeguards import refuse_twice
 
 LARGEST_WHOLE = 2.0**53
 """Up to here doubles hold every whole number."""
@@ -42,13 +44,15 @@ class EHRDataset:
 
     Attributes:
         schema: the columns, public.
-        ids: [n], a name for each patient.
+        ids: [n], a name for each patient, or for each stay, admission or record.
         static_numbers: float64 [n, a], the numeric static columns in the schema's order; NaN = missing.
         static_codes: int32 [n, b], the categorical ones: a place among `Column.categories`; -1 = missing.
         offsets: int64 [n + 1]; the visits of patient i are rows offsets[i] : offsets[i + 1], at least one.
         times: float64 [visits], in the schema's unit since the patient's origin, ≥ 0, ascending within a patient.
         numbers: float64 [visits, c], the numeric temporal columns; NaN = missing.
         codes: int32 [visits, d], the categorical ones; -1 = missing.
+        subjects: [n], the name of the patient behind each id; None where the id is that of the patient, or it is not
+            known. The schema of records without them has no subject.
         assumptions: sentences on what is taken to be public about the records, for the statement.
         notes: lines about what was sorted, merged or left out while reading; they depend on the records and are not
             private.
@@ -65,11 +69,13 @@ class EHRDataset:
     times: np.ndarray
     numbers: np.ndarray
     codes: np.ndarray
+    subjects: tuple[str, ...] | None = None
     assumptions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", tuple(self.ids))
+        self._settle_subjects()
         schema, visits = self.schema, len(self.times)
         for name, shape, dtype in (
             ("static_numbers", (len(self.ids), len(schema.static_numeric)), np.float64),
@@ -85,10 +91,7 @@ class EHRDataset:
                     f"{name} must have the shape {shape} of the ids, the times and the schema, got {given.shape}"
                 )
             object.__setattr__(self, name, read_only(np.ascontiguousarray(given, dtype)))
-        if len(set(self.ids)) < len(self.ids):
-            seen: set[str] = set()
-            twice = next(one for one in self.ids if one in seen or seen.add(one))
-            raise InputError(f"the id {twice!r} is there twice; one patient has one id")
+        refuse_twice(self.ids, "patient")
         self._refuse_visits()
         for columns, values, owners in (
             (schema.static_numeric, self.static_numbers, None),
@@ -107,6 +110,19 @@ class EHRDataset:
                         f"codes of {column.name!r} must be 0 … {len(column.categories) - 1}, or -1 for a missing "
                         f"value, got {int(codes[int(wrong.argmax()), place])}"
                     )
+
+    def _settle_subjects(self) -> None:
+        """Subjects are one an id, and named by the schema; a schema without them names none."""
+        if self.subjects is None:
+            object.__setattr__(self, "schema", replace(self.schema, subject=None))
+            return
+        object.__setattr__(self, "subjects", tuple(self.subjects))
+        if self.schema.subject is None or len(self.subjects) != len(self.ids):
+            raise InputError(
+                f"subjects must be one for each of the {len(self.ids):,} ids, in a column that the schema names, got "
+                f"{len(self.subjects):,} and the column {self.schema.subject!r}; name it as the schema's subject, or "
+                "leave subjects out"
+            )
 
     def _refuse_visits(self) -> None:
         """Refuse a patient without visits, and times that are negative, not finite or not ascending."""
@@ -162,9 +178,14 @@ class EHRDataset:
     def __repr__(self) -> str:
         """One line: patients, visits, columns."""
         return (
-            f"EHRDataset({len(self):,} patients, {len(self.times):,} visits, {len(self.schema.static)} static and "
+            f"EHRDataset({self.describe()}, {len(self.times):,} visits, {len(self.schema.static)} static and "
             f"{len(self.schema.temporal)} temporal columns)"
         )
+
+    def describe(self) -> str:
+        """How many records there are, of what, and of how many patients where these have several."""
+        units = f"{len(self):,} {'patients' if self.schema.unit == 'patient' else self.schema.unit + 's'}"
+        return units if self.subjects is None else f"{units} of {len(set(self.subjects)):,} patients"
 
     @property
     def lengths(self) -> np.ndarray:
@@ -192,6 +213,7 @@ class EHRDataset:
         return replace(
             self,
             ids=tuple(self.ids[place] for place in places.tolist()),
+            subjects=None if self.subjects is None else tuple(self.subjects[place] for place in places.tolist()),
             static_numbers=self.static_numbers[places],
             static_codes=self.static_codes[places],
             offsets=offsets,
@@ -201,10 +223,11 @@ class EHRDataset:
         )
 
     def split(self, share: float, seed: int) -> "tuple[EHRDataset, EHRDataset]":
-        """Divide the patients at random: a patient more or less moves no other one.
+        """Divide the patients at random: a patient more or less moves no other one, and has all records on one side.
 
         Args:
-            share: of the second part, in (0, 1): each patient goes there with that probability, by a hash of the id.
+            share: of the second part, in (0, 1): each patient goes there with that probability, by a hash of the
+                subject, or of the id where there is none.
             seed: public; not the seed of the training.
 
         Returns:
@@ -215,11 +238,12 @@ class EHRDataset:
         """
         between(0, 1, ends="()", share=share)
         whole(seed=seed, at_least=0)
-        held_out = name_keys(self.ids, "patient", seed) < share
+        people = self.ids if self.subjects is None else self.subjects
+        held_out = name_keys(people, "patient", seed) < share
         if held_out.all() or not held_out.any():
             raise InputError(
-                f"{len(self):,} patients cannot be split with share={share:g} into two parts that both have some; take "
-                "another share or seed, or more patients"
+                f"{len(set(people)):,} patients cannot be split with share={share:g} into two parts that both have "
+                "some; take another share or seed, or more patients"
             )
         return self.take(np.flatnonzero(~held_out)), self.take(np.flatnonzero(held_out))
 
@@ -244,7 +268,9 @@ class EHRDataset:
     def fingerprint(self) -> str:
         """SHA-256 of the schema and of every id and value."""
         arrays: list[Any] = [self.static_numbers, self.static_codes, self.offsets, self.times, self.numbers, self.codes]
-        return digest_of(("health records", self.schema, self.ids), *arrays)
+        whose = (self.schema.unit, self.schema.subject, self.subjects)
+        whose = () if whose == ("patient", None, None) else whose
+        return digest_of(("health records", self.schema, self.ids, *whose), *arrays)
 
     def summary(self) -> list[str]:
         """Lines for people: the size of the data and what reading noticed. Not private."""

@@ -21,10 +21,10 @@ import pyarrow as pa
 
 from sfumato._check import InputError
 from sfumato.data.ehr.cells import Where, numbers_of, texts_of, times_of
-from sfumato.data.ehr.texts import as_number, is_missing, is_number_text
 from sfumato.data.examples.schema import as_text
 from sfumato.data.ratings.columns import Codes
-from sfumato.data.tables.cells import is_number
+from sfumato.data.tables.cell_texts import as_number, is_missing, is_number_text
+from sfumato.data.tables.kinds import is_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,13 +106,13 @@ class Events:
         but: Collection[str] = (),
         people: Collection[str] | None = None,
     ) -> None:
-        self.ids, self.codes = Codes("patient"), Codes("code")
+        self.ids, self.codes = Codes("patient", people=True), Codes("code")
         self.texts: dict[int, str] = {}
         self.dates: bool | None = None
         self.left_out = self.seen = 0
         self._numbers_of_texts: dict[str, int] = {}
         self._only, self._but, self._people = only, but, people
-        self._every_code, self._everybody = Codes("code"), Codes("patient")
+        self._every_code, self._everybody = Codes("code"), Codes("patient", people=True)
         self._blocks: list[Gathered] = []
 
     @property

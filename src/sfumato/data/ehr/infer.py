@@ -18,7 +18,6 @@ sfumato._check.InputError: 'stage' is 'late' at table.csv line 0, but a number i
 or name the column in categorical= or drop=
 """
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,12 +27,11 @@ from sfumato._check import InputError
 from sfumato.data.ehr.cells import Where, numbers_of, texts_of
 from sfumato.data.ehr.dataset import LARGEST_WHOLE
 from sfumato.data.ehr.schema import MOST_CATEGORIES, Column, categorical, numeric
-from sfumato.data.ehr.texts import as_number, is_missing, is_number_text
 from sfumato.data.examples.schema import as_text
-from sfumato.data.tables.cells import is_number
+from sfumato.data.tables.cell_texts import as_number, is_comma_number, is_missing, is_number_text
+from sfumato.data.tables.kinds import is_number
 
 _FLAG = 2  # different numbers at most of a column that is taken for categories
-_COMMA = re.compile(r"[+-]?\d+(,\d+)+")  # 1,4 and 1,000
 _AMONG = "name the column in categorical= or drop="
 
 
@@ -79,7 +77,7 @@ class Profile:
         others = ~(blank | numbers)
         for place in np.flatnonzero(others).tolist():
             self._add(texts[place])
-            self._commas &= _COMMA.fullmatch(texts[place].strip()) is not None
+            self._commas &= is_comma_number(texts[place])
             self._odd = self._odd or f"{texts[place]!r} at {where(int((rows == place).argmax()))}"
         self._others += int(counts[others].sum())
 

@@ -1,7 +1,7 @@
 """MIMIC-IV: stays in intensive care with their laboratory values, and who died in hospital.
 
-A record is a stay; a patient with several counts once for each, which the statement says. Times count from the
-admission to intensive care, and what was measured before it or after the stay is left out.
+A record is a stay, and the unit of a guarantee; subject_id tells whose it is, and a split follows it. Times count from
+the admission to intensive care, and what was measured before it or after the stay is left out.
 
 References:
     Johnson et al. 2023, MIMIC-IV, a freely accessible electronic health record dataset.
@@ -9,14 +9,12 @@ References:
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError, positive, whole
-from sfumato.data.ehr.arrange import assumption
 from sfumato.data.ehr.assemble import Making, records_of_events
 from sfumato.data.ehr.cells import Where, numbers_of, texts_of, times_of
 from sfumato.data.ehr.dataset import EHRDataset
@@ -24,31 +22,39 @@ from sfumato.data.ehr.events import Events, Roles
 from sfumato.data.ehr.mimic_iv_stays import DEATH, Stays, file_of, read_stays
 from sfumato.data.ehr.rows import blocks_of
 from sfumato.data.ehr.schema import MICROSECONDS, Schema, numeric
+from sfumato.data.ehr.unlearnable import refuse_nearly_unique
 from sfumato.data.ratings.columns import Codes
 from sfumato.data.ratings.duplicates import Duplicates
 from sfumato.data.ratings.records import Records
 from sfumato.data.tables.source import refuse_absent
 
 _UNIT = MICROSECONDS["hours"]
+_SUBJECT = "subject_id"
 _ROLES = Roles(id="stay_id", time="hours", code="item", values=("valuenum",))
-_STAYS = "The unit is the stay in intensive care: a patient with several stays counts once for each."
 
 
 def mimic_iv(
     folder: Path | str,
     *,
-    items: int | Sequence[int] = 30,
+    items: int | Sequence[int] | None = None,
+    schema: Schema | Path | str | None = None,
     hours: float | None = None,
     duplicates: Duplicates = "last",
 ) -> EHRDataset:
     """Read the stays of MIMIC-IV; those without a value of any of the items are left out and counted.
+
+    Refused: a row without its id, and a stay, admission or patient that is listed twice. Counted in `notes`: names that
+    differ only in case, blanks, zeros or Unicode form, and names such as `NA` that often stand for a missing one. The
+    rule is that of all readers, `sfumato.data.safeguards`.
 
     Args:
         folder: with patients, admissions, icustays, labevents and d_labitems (.csv, .csv.gz or .parquet), or with the
             folders hosp and icu that have them. Laboratory values are read a block at a time, twice where items is a
             number.
         items: the laboratory items (itemid), a choice that is public; or how many: the most frequent within stays,
-            which the statement then says were taken from the records.
+            as the categories then taken from the records, which a guarantee refuses. None takes 30, or the schema's.
+        schema: the columns, or a file of them: those that this reader finds, edited. A temporal column is named by the
+            label of its item, or "label (itemid)".
         hours: how long after the admission to intensive care; None reads the whole stay.
         duplicates: what becomes of several values of one stay, time and item.
 
@@ -58,35 +64,79 @@ def mimic_iv(
     folder = Path(folder)
     if hours is not None:
         positive(hours=hours)
-    stays = read_stays(folder, hours)
+    declared = schema if isinstance(schema, Schema) or schema is None else Schema.load(schema)
+    if declared is not None:
+        _refuse_other(declared, items)
+    stays = read_stays(folder, hours, None if declared is None else declared.static)
     labs = file_of(folder, "labevents")
     for name in ("subject_id", "charttime", "itemid", "valuenum"):
         refuse_absent(labs.told, labs.names, name, name)
     labels = _labels(file_of(folder, "d_labitems"))
-    if isinstance(items, int):
-        whole(items=items)
-        chosen = _most_frequent(labs, stays, items)
+    if declared is not None:
+        names = _items_of(declared, labels, folder)
+    else:
+        names = _column_names(_chosen(items, labs, stays, labels, folder), labels, [c.name for c in stays.columns])
+    making = _events(labs, stays, names, duplicates)
+    found = declared or Schema(
+        id=_ROLES.id,
+        unit="stay",
+        subject=_SUBJECT,
+        time=_ROLES.time,
+        time_unit="hours",
+        static=stays.columns,
+        temporal=tuple(numeric(name, whole=_is_whole(making, name)) for name in names.values()),
+        outcome=DEATH,
+        inferred=True,
+    )
+    subjects: list[str] = [stays.subjects[int(number)] for number in stays.subject_of]
+    records = records_of_events(making, found, stays.values, subjects)
+    if found.inferred:
+        refuse_nearly_unique(records)
+    return records
+
+
+def _refuse_other(schema: Schema, items: int | Sequence[int] | None) -> None:
+    """Refuse a schema that is not of stays, and a choice of items next to one."""
+    if items is not None:
+        raise InputError("the schema says which laboratory items are read; leave items out, or the schema")
+    own = (schema.id, schema.unit, schema.subject, schema.time, schema.time_unit)
+    needed = (_ROLES.id, "stay", _SUBJECT, _ROLES.time, "hours")
+    if own != needed:
+        raise InputError(
+            f"the schema of MIMIC-IV must have id, unit, subject, time and time_unit {', '.join(needed)}, got "
+            f"{', '.join(map(str, own))}; correct them"
+        )
+
+
+def _chosen(
+    items: int | Sequence[int] | None, labs: Records, stays: Stays, labels: dict[str, str], folder: Path
+) -> list[str]:
+    """The items that are read where no schema says it."""
+    if items is None or isinstance(items, int):
+        count = 30 if items is None else items
+        whole(items=count)
+        chosen = _most_frequent(labs, stays, count)
     else:
         chosen = [str(item) for item in items]
         if unknown := [item for item in chosen if item not in labels]:
             raise InputError(f"there is no laboratory item {unknown[0]} in {folder}; look it up in d_labitems")
     if not chosen:
         raise InputError(f"{labs.told} has no value within a stay; are these the stays of the same release?")
-    names = _column_names(chosen, labels, [column.name for column in stays.columns])
-    making = _events(labs, stays, names, duplicates)
-    schema = Schema(
-        id="stay_id",
-        time="hours",
-        time_unit="hours",
-        static=stays.columns,
-        temporal=tuple(numeric(name, whole=_is_whole(making, name)) for name in names.values()),
-        outcome=DEATH,
-    )
-    records = records_of_events(making, schema, stays.values)
-    sentences = [assumption(schema, True), _STAYS]
-    if not isinstance(items, int):
-        sentences.insert(1, f"The choice of the {len(chosen)} laboratory items is public by declaration.")
-    return replace(records, assumptions=tuple(sentences))
+    return chosen
+
+
+def _items_of(schema: Schema, labels: dict[str, str], folder: Path) -> dict[str, str]:
+    """The column of each item that a schema names."""
+    counts = Counter(labels.values())
+    known = {label: item for item, label in labels.items() if counts[label] == 1}
+    known |= {f"{label} ({item})": item for item, label in labels.items()}
+    for column in schema.temporal:
+        if column.name not in known or column.kind != "numeric":
+            raise InputError(
+                f"the schema's {column.name!r} must be a number, and the label of one item in d_labitems of {folder}, "
+                "or 'label (itemid)' where several have it; correct it"
+            )
+    return {known[column.name]: column.name for column in schema.temporal}
 
 
 def _events(labs: Records, stays: Stays, names: dict[str, str], duplicates: Duplicates) -> Making:
@@ -132,7 +182,7 @@ class _Found:
 
 def _within(labs: Records, stays: Stays) -> Iterator[_Found]:
     """What was measured within a stay and has a number, a block at a time."""
-    subjects = Codes("patient")
+    subjects = Codes("patient", people=True)
     subjects.add(pa.array(stays.subjects), str)
     start = 0
     for block, where in blocks_of(labs, ("subject_id", "charttime", "itemid", "valuenum")):

@@ -12,9 +12,10 @@ from sfumato.data.ehr.cells import codes_of, numbers_of, times_of
 from sfumato.data.ehr.infer import Profile
 from sfumato.data.ehr.rows import blocks_of, rows_of
 from sfumato.data.ehr.schema import MICROSECONDS, Column, categorical
-from sfumato.data.ehr.texts import is_missing
 from sfumato.data.examples.schema import as_text
 from sfumato.data.ratings.records import Records
+from sfumato.data.safeguards import missing_name, refuse_twice
+from sfumato.data.tables.cell_texts import is_missing
 from sfumato.data.tables.source import refuse_absent
 
 DEATH = "hospital_expire_flag"
@@ -84,12 +85,13 @@ def file_of(folder: Path, name: str) -> Records:
     raise InputError(f"{folder} has no {name}.csv.gz, nor its folders hosp and icu; give the folder of a release")
 
 
-def read_stays(folder: Path, hours: float | None) -> Stays:
+def read_stays(folder: Path, hours: float | None, declared: Sequence[Column] | None = None) -> Stays:
     """Read the stays, their patients and their admissions.
 
     Args:
         folder: of a release.
         hours: how long after its beginning a stay is read; None reads all of it.
+        declared: the static columns; None finds them in the records.
 
     Raises:
         InputError: a file or a column is missing, or a stay has no patient, admission or time.
@@ -119,7 +121,8 @@ def read_stays(folder: Path, hours: float | None) -> Stays:
             found[column] = [facts[column][place[value]] for value in stays[key]]
     subjects = list(dict.fromkeys(stays["subject_id"]))
     number = {name: place for place, name in enumerate(subjects)}
-    columns, values = _columns(table, {name: found[name] for name in (*OF_PATIENTS, *OF_STAYS, *OF_ADMISSIONS)})
+    known = {name: found[name] for name in (*OF_PATIENTS, *OF_STAYS, *OF_ADMISSIONS)}
+    columns, values = _columns(table, known) if declared is None else _declared(table, known, declared)
     return Stays(
         ids=stays["stay_id"],
         subjects=subjects,
@@ -153,16 +156,45 @@ def _columns(table: Records, found: Mapping[str, list[str]]) -> tuple[tuple[Colu
     return tuple(columns), values
 
 
+def _declared(
+    table: Records, found: Mapping[str, list[str]], columns: Sequence[Column]
+) -> tuple[tuple[Column, ...], dict[str, np.ndarray]]:
+    """The static columns of a schema, and their values."""
+
+    def where(row: int) -> str:
+        return f"{table.told} {table.place(row)}"
+
+    values = {}
+    for column in columns:
+        if column.name not in found:
+            raise InputError(
+                f"the schema has the static column {column.name!r}, and stays have {', '.join(found)}; leave it out"
+            )
+        cells = pa.array(found[column.name], pa.string())
+        numbers = column.kind == "numeric"
+        values[column.name] = numbers_of(cells, column.name, where) if numbers else codes_of(cells, column, where)
+    return tuple(columns), values
+
+
 def _texts(table: Records, columns: Sequence[str]) -> dict[str, list[str]]:
-    """Some columns as texts, "" where a value is missing."""
+    """Some columns as texts, "" where a value is missing; the first has each name once."""
     for name in columns:
         refuse_absent(table.told, table.names, name, name)
     held: dict[str, list[str]] = {name: [] for name in columns}
     for block, _ in blocks_of(table, columns):
         for name in columns:
             held[name] += [as_text(value).strip() for value in block[name].to_pylist()]
-    if not held[columns[0]]:
+    key = columns[0]
+    if not held[key]:
         raise InputError(f"{table.told} has no rows; give the folder of a release")
+
+    def where(row: int) -> str:
+        return f"{table.told} {table.place(row)}"
+
+    for name in ("subject_id", key):
+        if name in held and "" in held[name]:
+            raise missing_name(f"the {name}", where(held[name].index("")))
+    refuse_twice(held[key], key, where)
     return held
 
 

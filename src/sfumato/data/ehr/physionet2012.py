@@ -1,8 +1,9 @@
 """The PhysioNet/CinC Challenge 2012: stays in intensive care, their first 48 hours, and who died in hospital.
 
 Its columns are those of the challenge's description, which is public. Age, Gender, Height, ICUType and Weight at minute
-0 describe the stay, and −1 there means missing; Weight later on is measured again. Values are taken as they were
-recorded, mistakes as a pH of 735 included. Numbers have public ranges, for runs with a guarantee.
+0 describe the stay; Weight later on is measured again. −1 means missing, whatever it stands for and whenever. All other
+values are taken as they were recorded, mistakes as a pH of 735 included. Numbers have public ranges, for runs with a
+guarantee.
 
 References:
     Silva et al. 2012, Predicting in-hospital mortality of ICU patients: the PhysioNet/Computing in Cardiology
@@ -17,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError
-from sfumato.data.ehr.arrange import assumption
 from sfumato.data.ehr.assemble import Making, records_of_events
 from sfumato.data.ehr.cells import Where
 from sfumato.data.ehr.dataset import EHRDataset
@@ -29,6 +29,8 @@ from sfumato.data.ratings.columns import Codes
 from sfumato.data.ratings.duplicates import Duplicates
 from sfumato.data.ratings.records import Records
 from sfumato.data.readers.csv_rows import read_rows
+from sfumato.data.readers.parquet_folder import is_parquet_folder
+from sfumato.data.safeguards import refuse_shared_files, refuse_undecodable
 from sfumato.data.tables.source import refuse_absent
 
 DESCRIPTORS = ("Age", "Gender", "Height", "ICUType", "Weight")
@@ -71,6 +73,7 @@ def _number(name: str, *, whole: bool = False) -> Column:
 
 SCHEMA = Schema(
     id="RecordID",
+    unit="stay",
     time="minute",
     time_unit="minutes",
     static=(
@@ -91,6 +94,11 @@ _ROLES = Roles(id="RecordID", time="minute", code="Parameter", values=("Value",)
 def physionet2012(path: Path | str, outcomes: Path | str, *, duplicates: Duplicates = "last") -> EHRDataset:
     """Read a set of the challenge; stays without any measurement are left out and counted.
 
+    Refused: one file under two stays by any link, a stay twice among the outcomes, and a row without a name (null, NaN,
+    empty or blank) or with one that is no valid UTF-8. Counted in `notes`: names that differ only in case, blanks,
+    zeros or Unicode form, and names such as `NA` that often stand for a missing one. The rule is that of all readers,
+    `sfumato.data.safeguards`.
+
     Args:
         path: the folder of a file a stay as downloaded (set-a/132539.txt), or one table with the columns RecordID,
             minute, Parameter and Value.
@@ -102,7 +110,7 @@ def physionet2012(path: Path | str, outcomes: Path | str, *, duplicates: Duplica
     """
     events = Events()
     path = Path(path)
-    if path.is_dir() and not any(path.glob("*.parquet")):
+    if path.is_dir() and not is_parquet_folder(path):
         where = _read_folder(path, events)
     else:
         table = rows_of(path)
@@ -123,12 +131,13 @@ def physionet2012(path: Path | str, outcomes: Path | str, *, duplicates: Duplica
     gathered = replace(
         gathered,
         codes=np.where(descriptors & (names == "Weight"), np.int32(weight), gathered.codes),
-        numbers=np.where(descriptors & (gathered.numbers == -1), np.nan, gathered.numbers),
-    ).taken(~np.isin(names, _RECORD_ID))
+    ).taken(~np.isin(names, _RECORD_ID) & (gathered.numbers != _MISSING))
     making = Making(events=events, all=gathered, where=where, duplicates=duplicates, without_visits="skip")
-    records = records_of_events(making, SCHEMA, {DEATH: _outcomes(rows_of(outcomes), events.ids.names)})
-    return replace(records, assumptions=(assumption(SCHEMA, False),))
+    return records_of_events(making, SCHEMA, {DEATH: _outcomes(rows_of(outcomes), events.ids.names)})
 
+
+_MISSING = -1
+"""The challenge's code for a value that is missing."""
 
 _RECORD_ID = ("RecordID",)
 """The parameter that repeats the stay's own number in the files of the challenge."""
@@ -139,6 +148,8 @@ def _read_folder(folder: Path, events: Events) -> Where:
     files = sorted(folder.glob("*.txt"))
     if not files:
         raise InputError(f"{folder} has no .txt files; give the folder of a file a stay, as set-a")
+    refuse_undecodable([file.stem for file in files])
+    refuse_shared_files(files)
     tables, ends = [], []
     for file in files:
         rows = [(line, row) for block in read_rows(file) for line, row in zip(block.lines, block.rows, strict=True)]
@@ -181,7 +192,7 @@ def _minute(text: str, where: str) -> int:
 def _outcomes(table: Records, stays: Sequence[str]) -> np.ndarray:
     """The outcome of each stay, int32 [stays]."""
     (column,) = (column for column in SCHEMA.static if column.name == DEATH)
-    ids = Codes("patient")
+    ids = Codes("patient", people=True)
     found = read_static(table, ids, SCHEMA.id, [column]).values[DEATH]
     values = dict(zip(ids.names, found.tolist(), strict=True))
     if missing := [stay for stay in stays if values.get(stay, -1) < 0]:

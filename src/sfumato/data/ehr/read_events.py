@@ -14,22 +14,21 @@
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from sfumato._check import InputError, guess, one_of, whole
-from sfumato.data.ehr.arrange import assumption
-from sfumato.data.ehr.assemble import ORIGIN, VISIT, Making, columns_of_events, records_of_events
+from sfumato._types import RecordUnit
+from sfumato.data.ehr.assemble import ORIGIN, OWN_CODES, VISIT, Making, columns_of_events, records_of_events
 from sfumato.data.ehr.cells import is_absent
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.events import Events, Roles
-from sfumato.data.ehr.read_tables import profiled, read_static
+from sfumato.data.ehr.read_tables import profiled, read_static, subjects_of, whose_of
 from sfumato.data.ehr.rows import blocks_of, rows_of, told_of
 from sfumato.data.ehr.schema import Schema, TimeUnit
-from sfumato.data.ehr.unlearnable import refuse_unlearnable
+from sfumato.data.ehr.unlearnable import refuse_nearly_unique, refuse_unlearnable
 from sfumato.data.ratings.columns import Codes
 from sfumato.data.ratings.duplicates import Duplicates
 from sfumato.data.ratings.records import Records
@@ -47,6 +46,8 @@ def ehr_from_events(
     value: str = "value",
     time_unit: TimeUnit = "days",
     outcome: str | None = None,
+    unit: RecordUnit | None = None,
+    subject: str | None = None,
     categorical: Sequence[str] = (),
     drop: Sequence[str] = (),
     codes: Sequence[str] | int | None = None,
@@ -58,13 +59,19 @@ def ehr_from_events(
     Events of one patient at one time are a visit. What has no time does not change: it is static. An event without a
     value says that it was there, where no event of its code has a value, and else that the value is missing.
 
+    Refused: a row without a name (null, NaN, empty or blank) or with one that is no valid UTF-8, a patient twice in
+    `static`, and a key twice in an object. Counted in `notes`: names that differ only in case, blanks, zeros or Unicode
+    form, and names such as `NA` that often stand for a missing one. The rule is that of all readers,
+    `sfumato.data.safeguards`.
+
     Args:
         events: a row an event, as a table of any kind that `ehr_from_tables` takes.
         static: a row a patient, in a table; None takes static columns from events without a time.
         schema: the columns, or a file of YAML; then id and time are the schema's unless they are given, and the fields
             below it are left out. None infers it from the records, which the statement says.
         id, time, code, value: the columns of the events.
-        time_unit, outcome, categorical, drop: as in `ehr_from_tables`; columns are codes here.
+        time_unit, outcome, unit, subject, categorical, drop: as in `ehr_from_tables`; columns are codes here, but for
+            the subject, which is a column of either table.
         codes: which codes are read, or how many: the most frequent of those with a time. None reads all.
         duplicates: what becomes of several values of one patient, time and code: they are refused, or the last, or
             their mean stands for all.
@@ -74,8 +81,10 @@ def ehr_from_events(
         InputError: a file is missing or damaged, a column is not there, or a row is wrong; it names the row.
     """
     found = schema if isinstance(schema, Schema) or schema is None else Schema.load(schema)
-    if found is not None and (outcome is not None or categorical or drop or codes is not None):
-        raise InputError("the schema says what outcome, categorical, drop and codes would; give one of both")
+    if found is not None and (any((outcome, unit, subject, categorical, drop)) or codes is not None):
+        raise InputError(
+            "the schema says what outcome, unit, subject, categorical, drop and codes would; give one of both"
+        )
     id, time = (found.id, found.time) if found is not None and (id, time) == (None, None) else (id, time)
     if id is None or time is None:
         raise InputError("which columns are the patient and the time? give id= and time=, or a schema")
@@ -86,6 +95,8 @@ def ehr_from_events(
         schema=found,
         time_unit=time_unit,
         outcome=outcome,
+        unit=unit,
+        subject=subject,
         categorical=categorical,
         drop=drop,
         codes=codes,
@@ -102,6 +113,8 @@ def records_of_tables(
     schema: Schema | None,
     time_unit: TimeUnit,
     outcome: str | None = None,
+    unit: RecordUnit | None = None,
+    subject: str | None = None,
     categorical: Sequence[str] = (),
     drop: Sequence[str] = (),
     codes: Sequence[str] | int | None = None,
@@ -126,10 +139,17 @@ def records_of_tables(
         only = {column.name for column in schema.columns}
     elif codes is not None:
         only = _most_frequent(tables, roles, codes, (*drop, *but), people) if isinstance(codes, int) else set(codes)
-    gathering = Events(None if only is None else {*only, VISIT, ORIGIN}, but=(*drop, *but), people=people)
+    gathering = Events(None if only is None else {*only, *OWN_CODES}, but=(*drop, *but), people=people)
+    having = [*tables, *([] if static is None else [static])]
+    whose = whose_of(roles.id, unit, subject, having, drop) if schema is None else {}
+    own = schema.subject if schema is not None else whose["subject"]
     facts, columns = None, ()
     if static is not None:
-        columns = schema.static if schema is not None else profiled(static, (roles.id, *drop), categorical, outcome)
+        columns = (
+            schema.static
+            if schema is not None
+            else profiled(static, (roles.id, *filter(None, [own]), *drop), categorical, outcome)
+        )
         facts = read_static(static, gathering.ids, roles.id, columns)
     count = len(gathering.ids.names)
     ends = []
@@ -156,7 +176,6 @@ def records_of_tables(
         duplicates=duplicates,
         without_visits=without_visits,
     )
-    inferred = schema is None
     if schema is None:
         timeless, temporal = columns_of_events(making, [*categorical, *([outcome] if outcome else [])])
         if static is not None and timeless:
@@ -171,11 +190,15 @@ def records_of_tables(
             static=tuple(columns) or timeless,
             temporal=temporal,
             outcome=outcome,
+            inferred=True,
+            **whose,
         )
-    records = records_of_events(making, schema, None if facts is None else facts.values)
-    records = replace(records, assumptions=(assumption(schema, inferred),))
-    if inferred:
+    named = any(schema.subject in table.names for table in having)
+    subjects = subjects_of(having[::-1], gathering.ids.names, schema) if named else None
+    records = records_of_events(making, schema, None if facts is None else facts.values, subjects)
+    if schema.inferred:
         refuse_unlearnable(records)
+        refuse_nearly_unique(records)
     return records
 
 

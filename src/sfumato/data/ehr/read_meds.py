@@ -11,7 +11,9 @@ from sfumato.data.ehr.meds_files import BIRTH, DATA, SCHEMA, SPLITS
 from sfumato.data.ehr.read_events import records_of_tables
 from sfumato.data.ehr.rows import blocks_of, rows_of
 from sfumato.data.ehr.schema import Schema, TimeUnit
+from sfumato.data.ratings.columns import Codes
 from sfumato.data.ratings.duplicates import Duplicates
+from sfumato.data.safeguards import refuse_same_files, refuse_twice
 from sfumato.data.tables.source import refuse_absent
 
 
@@ -33,6 +35,10 @@ def read_meds(
     Births are not read: they would be each patient's first visit. A folder that `write_meds` wrote is read by the
     schema in it, unless another is given.
 
+    Refused: an event without a patient, a patient twice in the splits, and one file twice by a link. Counted in
+    `notes`: names that differ only in case, blanks, zeros or Unicode form, and names such as `NA` that often stand for
+    a missing one. The rule is that of all readers, `sfumato.data.safeguards`.
+
     Args:
         folder: with data/**/*.parquet, which are read a block at a time.
         schema, time_unit, outcome, categorical, drop, codes, duplicates, without_visits: as in `ehr_from_events`.
@@ -50,6 +56,7 @@ def read_meds(
         schema = folder / SCHEMA
     if schema is not None and inferring:
         raise InputError("the schema says what outcome, categorical, drop and codes would; give one of both")
+    refuse_same_files(files)
     tables = [rows_of(file) for file in files]
     values = [name for name in ("numeric_value", "text_value") if all(name in table.names for table in tables)]
     return records_of_tables(
@@ -74,9 +81,13 @@ def _people(folder: Path, split: str) -> set[str]:
     refuse_absent(table.told, table.names, "id", "subject_id")
     refuse_absent(table.told, table.names, "split", "split")
     parts: dict[str, set[str]] = {}
-    for block, _ in blocks_of(table, ("subject_id", "split")):
-        for person, part in zip(block["subject_id"].to_pylist(), block["split"].to_pylist(), strict=True):
-            parts.setdefault(part, set()).add(str(person))
+    subjects, listed = Codes("patient", people=True), list[str]()
+    for block, where in blocks_of(table, ("subject_id", "split")):
+        people, names = subjects.add(block["subject_id"], where).tolist(), subjects.names
+        listed += [names[person] for person in people]
+        for person, part in zip(people, block["split"].to_pylist(), strict=True):
+            parts.setdefault(part, set()).add(names[person])
+    refuse_twice(listed, "patient", lambda row: f"{table.told} {table.place(row)}")
     if split not in parts:
         raise InputError(f"{table.told} has no patients of the split {split!r}{guess(split, parts)}")
     return parts[split]

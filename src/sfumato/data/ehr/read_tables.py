@@ -14,7 +14,7 @@ sfumato._check.InputError: patient 'bo' has two visits at one time, the table po
 them, or drop one
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,16 +22,20 @@ from typing import Any, Literal
 import numpy as np
 
 from sfumato._check import InputError, one_of
-from sfumato.data.ehr.arrange import TableRows, arranged, assumption, dataset_of, first_and_other, never_changes
+from sfumato._types import RecordUnit
+from sfumato.data.ehr.arrange import TableRows, arranged, dataset_of, first_and_other, never_changes
 from sfumato.data.ehr.cells import codes_of, numbers_of, times_of
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.infer import Profile
 from sfumato.data.ehr.rows import blocks_of, rows_of
-from sfumato.data.ehr.schema import Column, Schema, TimeUnit
-from sfumato.data.ehr.unlearnable import refuse_unlearnable
+from sfumato.data.ehr.schema import Column, Schema, TimeUnit, unit_of
+from sfumato.data.ehr.unlearnable import refuse_nearly_unique, refuse_unlearnable
 from sfumato.data.ratings.columns import Codes
 from sfumato.data.ratings.records import Records
+from sfumato.data.safeguards import refuse_twice
 from sfumato.data.tables.source import refuse_absent
+
+_SUBJECTS = ("subject_id", "patient_id")  # columns of patients, where the id is of something else
 
 
 def ehr_from_tables(
@@ -43,11 +47,18 @@ def ehr_from_tables(
     time: str | None = None,
     time_unit: TimeUnit = "days",
     outcome: str | None = None,
+    unit: RecordUnit | None = None,
+    subject: str | None = None,
     categorical: Sequence[str] = (),
     drop: Sequence[str] = (),
     unsorted: Literal["refuse", "sort"] = "refuse",
 ) -> EHRDataset:
     """Read health records from tables.
+
+    Refused: a row without a name (null, NaN, empty or blank) or with one that is no valid UTF-8, a patient twice in
+    `static`, and a key twice in an object. Counted in `notes`: names that differ only in case, blanks, zeros or Unicode
+    form, and names such as `NA` that often stand for a missing one. The rule is that of all readers,
+    `sfumato.data.safeguards`.
 
     Args:
         visits: a row a visit, in any order of patients: a pandas or polars DataFrame, a pyarrow Table, or a path to
@@ -61,6 +72,9 @@ def ehr_from_tables(
             since the patient's first visit.
         time_unit: what times are counted in; dates are turned into it.
         outcome: the static column with two categories that is to be predicted.
+        unit: what an id is of: patient, stay, admission or record; None goes by the column's name (stay_id).
+        subject: the column that names the patient of each id, where the unit is no patient; None takes subject_id or
+            patient_id, if there is one.
         categorical: columns of categories that look like numbers.
         drop: columns that are not read.
         unsorted: whether visits that are not in the order of time are refused, or sorted and counted in the notes.
@@ -71,24 +85,23 @@ def ehr_from_tables(
     one_of(("refuse", "sort"), unsorted=unsorted)
     of_visits, of_static = rows_of(visits), None if static is None else rows_of(static)
     if schema is None:
-        inferred = True
         if id is None or time is None:
             raise InputError("which columns are the patient and the time? give id= and time=, or a schema")
-        found = _inferred(of_visits, of_static, id, time, time_unit, outcome, categorical, drop)
+        whose = whose_of(id, unit, subject, [of_visits, *([] if of_static is None else [of_static])], drop)
+        found = _inferred(of_visits, of_static, id, time, time_unit, outcome, whose, categorical, drop)
     else:
-        inferred = False
-        if (id, time, outcome) != (None, None, None) or categorical or drop:
+        if (id, time, outcome, unit, subject) != (None,) * 5 or categorical or drop:
             raise InputError(
-                "the schema says what id, time, outcome, categorical and drop would; give one or the other"
+                "the schema says what id, time, outcome, unit, subject, categorical and drop would; give one of both"
             )
         found = schema if isinstance(schema, Schema) else Schema.load(schema)
     if of_static is None:
-        records = _read_one(of_visits, found, unsorted, inferred)
+        records = _read_one(of_visits, found, unsorted)
     else:
         records = _read_two(of_visits, of_static, found, unsorted)
-    records = replace(records, assumptions=(assumption(records.schema, inferred),))
-    if inferred:
+    if found.inferred:
         refuse_unlearnable(records)
+        refuse_nearly_unique(records)
     return records
 
 
@@ -99,6 +112,7 @@ def _inferred(
     time: str,
     time_unit: TimeUnit,
     outcome: str | None,
+    whose: Mapping[str, Any],
     categorical: Sequence[str],
     drop: Sequence[str],
 ) -> Schema:
@@ -113,15 +127,18 @@ def _inferred(
             raise InputError(f"{role} must be a list of columns, got {names!r}; write [{names!r}]")
         for name in names:
             refuse_absent("the table", list(dict.fromkeys(everywhere)), role, name)
-    temporal = profiled(visits, (id, time, *drop), categorical, outcome)
+    but = (id, time, *filter(None, [whose["subject"]]), *drop)
+    temporal = profiled(visits, but, categorical, outcome)
     if static is not None:
         return Schema(
             id=id,
             time=time,
             time_unit=time_unit,
-            static=profiled(static, (id, time, *drop), categorical, outcome),
+            static=profiled(static, but, categorical, outcome),
             temporal=temporal,
             outcome=outcome,
+            inferred=True,
+            **whose,
         )
     return Schema(
         id=id,
@@ -130,6 +147,8 @@ def _inferred(
         static=tuple(column for column in temporal if column.name == outcome),
         temporal=tuple(column for column in temporal if column.name != outcome),
         outcome=outcome,
+        inferred=True,
+        **whose,
     )
 
 
@@ -151,6 +170,45 @@ def profiled(table: Records, but: Sequence[str], categorical: Sequence[str], out
     if names and not rows:
         raise InputError(f"{table.told} has no rows; needed is a row for each visit, or for each patient")
     return tuple(profile.column() for profile in profiles.values())
+
+
+def whose_of(
+    id: str, unit: RecordUnit | None, subject: str | None, tables: Sequence[Records], drop: Sequence[str]
+) -> dict[str, Any]:
+    """Unit and subject of a schema that is inferred: as they were given, else by the names of columns."""
+    unit = unit or (unit_of(id) if subject is None or unit_of(id) != "patient" else "record")
+    names = [name for table in tables for name in table.names]
+    if subject is None and unit != "patient":
+        subject = next((name for name in _SUBJECTS if name in names and name != id and name not in drop), None)
+    elif subject is not None:
+        refuse_absent("the table", list(dict.fromkeys(names)), "subject", subject)
+    return {"unit": unit, "subject": subject}
+
+
+def subjects_of(tables: Sequence[Records], ids: Sequence[str], schema: Schema) -> list[str] | None:
+    """The patient behind each id, from the first table that has the schema's subject; None where it has none.
+
+    Raises:
+        InputError: no table has the column, or an id has two subjects or none.
+    """
+    if schema.subject is None:
+        return None
+    table = next((each for each in tables if schema.subject in each.names), tables[0])
+    refuse_absent(table.told, table.names, "schema", schema.subject)
+    owners, people, found = Codes(schema.unit), Codes("subject"), dict[int, int]()
+    for block, where in blocks_of(table, (schema.id, schema.subject)):
+        pairs = np.stack([owners.add(block[schema.id], where), people.add(block[schema.subject], where)])
+        for row in np.sort(np.unique(pairs, axis=1, return_index=True)[1]).tolist():
+            owner, subject = pairs[:, row].tolist()
+            if found.setdefault(owner, subject) != subject:
+                raise InputError(
+                    f"the {schema.unit} {owners.names[owner]!r} has two subjects, {people.names[found[owner]]!r} and "
+                    f"{people.names[subject]!r} at {where(row)}; correct one"
+                )
+    named = {owners.names[owner]: people.names[subject] for owner, subject in found.items()}
+    if lost := [name for name in ids if name not in named]:
+        raise InputError(f"{table.told} does not name the {schema.subject} of {lost[0]!r}; add the row")
+    return [named[name] for name in ids]
 
 
 def _read(table: Records, ids: Codes, id: str, time: str | None, columns: Sequence[Column]) -> TableRows:
@@ -189,13 +247,13 @@ def _read(table: Records, ids: Codes, id: str, time: str | None, columns: Sequen
     )
 
 
-def _read_one(table: Records, schema: Schema, unsorted: str, inferred: bool) -> EHRDataset:
+def _read_one(table: Records, schema: Schema, unsorted: str) -> EHRDataset:
     """Everything from the table of visits."""
-    ids = Codes("patient")
+    ids = Codes("patient", people=True)
     read = _read(table, ids, schema.id, schema.time, schema.columns)
     order, offsets, times, notes = arranged(read, ids.names, schema, unsorted)
     values = read.taken(order)
-    if inferred:
+    if schema.inferred:
         still = [column.name for column in schema.temporal if never_changes(values[column.name], offsets)]
         schema = replace(
             schema,
@@ -212,12 +270,12 @@ def _read_one(table: Records, schema: Schema, unsorted: str, inferred: bool) -> 
                 "column temporal"
             )
         values[column.name] = values[column.name][first]
-    return dataset_of(schema, ids.names, values, values, offsets, times, notes)
+    return dataset_of(schema, ids.names, values, values, offsets, times, notes, subjects_of([table], ids.names, schema))
 
 
 def _read_two(visits: Records, static: Records, schema: Schema, unsorted: str) -> EHRDataset:
     """Static columns from their own table, which has every patient once."""
-    ids = Codes("patient")
+    ids = Codes("patient", people=True)
     facts = read_static(static, ids, schema.id, schema.static)
     count = len(ids.names)
     read = _read(visits, ids, schema.id, schema.time, schema.temporal)
@@ -235,7 +293,8 @@ def _read_two(visits: Records, static: Records, schema: Schema, unsorted: str) -
             "leave the patient out"
         )
     order, offsets, times, notes = arranged(read, ids.names, schema, unsorted)
-    return dataset_of(schema, ids.names, facts.values, read.taken(order), offsets, times, notes)
+    subjects = subjects_of([static, visits], ids.names, schema)
+    return dataset_of(schema, ids.names, facts.values, read.taken(order), offsets, times, notes, subjects)
 
 
 def read_static(table: Records, ids: Codes, id: str, columns: Sequence[Column]) -> TableRows:
@@ -246,9 +305,5 @@ def read_static(table: Records, ids: Codes, id: str, columns: Sequence[Column]) 
     """
     facts = _read(table, ids, id, None, columns)
     if len(ids.names) < len(facts.owners):
-        twice = int((np.bincount(facts.owners) > 1).argmax())
-        first, second = np.flatnonzero(facts.owners == twice)[:2].tolist()
-        raise InputError(
-            f"patient {ids.names[twice]!r} is there twice, at {facts.where(first)} and {facts.where(second)}; drop one"
-        )
+        refuse_twice((ids.names[owner] for owner in facts.owners.tolist()), "patient", facts.where)
     return facts

@@ -1,12 +1,15 @@
 """The schema of health records: which columns there are, what they hold, and where patients and times stand.
 
 A schema is public: its categories are released with every synthetic data set. It can be written down as YAML, edited by
-hand and given to a reader in place of what that would infer.
+hand and given to a reader in place of what that would infer. One that was inferred from the records is not public, and
+refused under a guarantee; a person reviews it, and gives the file.
 
 >>> sex = Column(name="sex", kind="categorical", categories=("f", "m"))
 >>> schema = Schema(id="patient", time="day", time_unit="days", static=(sex,), temporal=(numeric("bili"),))
 >>> print("\\n".join(line for line in schema.to_yaml().splitlines() if line[:1] != "#"))
 id: patient
+unit: patient
+subject: null
 time: day
 time_unit: days
 outcome: null
@@ -24,22 +27,25 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
 
 from sfumato._check import InputError, one_of
 from sfumato._files import write_atomic
-from sfumato.data.ehr.texts import canonical, is_missing
+from sfumato._types import RecordUnit
 from sfumato.data.examples.schema import as_text
+from sfumato.data.tables.cell_texts import canonical, is_missing
 
 TimeUnit = Literal["minutes", "hours", "days"]
 
 MICROSECONDS: dict[str, int] = {"minutes": 60_000_000, "hours": 3_600_000_000, "days": 86_400_000_000}
 """What a unit of time lasts."""
+
+_OPTIONAL = ("outcome", "unit", "subject")  # fields that a file may leave out
 
 MOST_CATEGORIES = 1000
 """What a column may have: a model has a row of weights for each, and each is released."""
@@ -47,6 +53,9 @@ MOST_CATEGORIES = 1000
 _ABOUT = """\
 # The columns of health records. Edit by hand and give the file to a reader as its schema.
 #   id, time     the columns of patients (or stays) and of times; time_unit: minutes, hours or days
+#   unit         what an id is of: patient, stay, admission or record; a guarantee protects one of these
+#   subject      where that is no patient: the static column that names the patient of each id, or null. It is never
+#                learned from; all records of a subject go to one side of a split
 #   outcome      a static categorical column with two categories, or null
 #   static       columns with one value a patient; temporal: columns with a value a visit
 #   kind         numeric (whole: true where all values are whole numbers) or categorical (categories: all that there
@@ -55,6 +64,12 @@ _ABOUT = """\
 #                expect, written down without looking at the records; values beyond it count as the nearer end
 # A column that is left out here is not read.
 """
+
+
+_REVIEW = """\
+# TO REVIEW: these columns and categories were found in the records. To give this file to a reader is to declare them
+# public: take out columns of names, ids and free text, and categories that only a few patients have, and write down a
+# range for each number without looking at the records."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +147,18 @@ class Column:
         return self._codes.get(canonical(value)) if found is None else found
 
 
+def unit_of(id: str) -> RecordUnit:
+    """What ids in a column of this name are of, where it is not given.
+
+    >>> unit_of("stay_id"), unit_of("hadm_id"), unit_of("EncounterID"), unit_of("who")
+    ('stay', 'admission', 'record', 'patient')
+    """
+    words: dict[str, RecordUnit] = {"stay": "stay", "hadm": "admission", "admission": "admission"}
+    words |= {"encounter": "record", "record": "record", "visit": "record"}
+    found: list[RecordUnit] = [unit for word, unit in words.items() if word in id.lower()]
+    return found[0] if found else "patient"
+
+
 def numeric(name: str, *, whole: bool = False, range: tuple[float, float] | None = None) -> Column:
     """A numeric column."""
     return Column(name=name, kind="numeric", whole=whole, range=range)
@@ -148,11 +175,15 @@ class Schema:
 
     Attributes:
         id: the column of patients, or of stays: whose a row is.
+        unit: what an id is of, and so what a guarantee protects.
+        subject: the static column that names the patient behind each id, where one may have several; never learned
+            from. None where the id is that of the patient, or it is not known.
         time: the column of times.
         time_unit: what times are counted in.
         static: columns with one value a patient.
         temporal: columns with a value a visit; at least one.
         outcome: the name of a static categorical column with two categories; the second is the event.
+        inferred: whether a reader took columns and categories from the records. A file is a declaration: it says no.
 
     Raises:
         InputError: a name is there twice, or the outcome is no such column.
@@ -164,14 +195,25 @@ class Schema:
     static: tuple[Column, ...]
     temporal: tuple[Column, ...]
     outcome: str | None = None
+    unit: RecordUnit = field(default="patient", repr=False)  # a digest of records has both where they say something
+    subject: str | None = field(default=None, repr=False)
+    inferred: bool = field(default=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         refuse_name(self.id)
+        one_of(get_args(RecordUnit), unit=self.unit)
         refuse_name(self.time)
         one_of(tuple(MICROSECONDS), time_unit=self.time_unit)
         if not self.temporal:
             raise InputError("a schema needs at least one temporal column, got none; name one that changes with time")
-        counts = Counter([self.id, self.time, *(column.name for column in self.columns)])
+        if self.subject is not None:
+            refuse_name(self.subject)
+            if self.unit == "patient":
+                raise InputError(
+                    f"a schema with the subject {self.subject!r} has several ids a patient, so its unit is a stay, an "
+                    "admission or a record, got patient; set unit, or leave subject out"
+                )
+        counts = Counter(filter(None, [self.id, self.subject, self.time, *(column.name for column in self.columns)]))
         if twice := [name for name, count in counts.items() if count > 1]:
             raise InputError(f"the schema has the column {twice[0]!r} twice; rename one or leave it out")
         if self.outcome is not None:
@@ -210,8 +252,11 @@ class Schema:
 
     def to_yaml(self) -> str:
         """The schema as text to edit, a line a column."""
-        lines = [_ABOUT.rstrip("\n")]
-        lines += [f"{field}: {_inline(getattr(self, field))}" for field in ("id", "time", "time_unit", "outcome")]
+        lines = [_ABOUT.rstrip("\n"), *([_REVIEW] if self.inferred else [])]
+        lines += [
+            f"{name}: {_inline(getattr(self, name))}"
+            for name in ("id", "unit", "subject", "time", "time_unit", "outcome")
+        ]
         for part, columns in (("static", self.static), ("temporal", self.temporal)):
             lines.append(f"{part}:" if columns else f"{part}: []")
             lines += [f"- {_inline(_facts(column))}" for column in columns]
@@ -228,19 +273,18 @@ class Schema:
             content = yaml.safe_load(text)
         except yaml.YAMLError as error:
             raise InputError(f"the schema is not YAML: {' '.join(str(error).split())[:300]}") from None
-        facts = _fields("the schema", content, {"id", "time", "time_unit", "static", "temporal"}, {"outcome"})
+        facts = _fields("the schema", content, {"id", "time", "time_unit", "static", "temporal"}, set(_OPTIONAL))
         parts = {}
         for part in ("static", "temporal"):
             listed = facts[part] or []
             if not isinstance(listed, list):
                 raise InputError(f"{part} in the schema must be a list of columns, got {type(listed).__name__}")
             parts[part] = tuple(_column(part, each) for each in listed)
-        for field in ("id", "time", "time_unit", *(["outcome"] if facts.get("outcome") is not None else [])):
-            if not isinstance(facts[field], str):
-                raise InputError(f"{field} in the schema must be text, got {facts[field]!r}; put it in quotes")
-        return cls(
-            id=facts["id"], time=facts["time"], time_unit=facts["time_unit"], outcome=facts.get("outcome"), **parts
-        )
+        given = {name: facts[name] for name in _OPTIONAL if facts.get(name) is not None}
+        for name in ("id", "time", "time_unit", *given):
+            if not isinstance(facts[name], str):
+                raise InputError(f"{name} in the schema must be text, got {facts[name]!r}; put it in quotes")
+        return cls(id=facts["id"], time=facts["time"], time_unit=facts["time_unit"], **given, **parts)
 
     def save(self, path: Path | str) -> None:
         """Write the schema to a file of YAML."""

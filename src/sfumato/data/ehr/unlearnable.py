@@ -1,9 +1,12 @@
-"""Records that can be read but from which nothing can be learned; a fit refuses them before its first step."""
+"""Records that can be read but of which a column is of no use: nothing can be learned from it, or it names people."""
 
 import numpy as np
 
 from sfumato._check import InputError
 from sfumato.data.ehr.dataset import EHRDataset
+
+FEW = 20
+"""Categories, up to which a column is not taken for one of names, ids or free text."""
 
 
 def refuse_unlearnable(records: EHRDataset) -> None:
@@ -40,4 +43,29 @@ def refuse_unlearnable(records: EHRDataset) -> None:
                 raise InputError(
                     f"{column.name!r} is {told!r} in all {len(cells):,} {part}, of which there is nothing to learn; "
                     "leave the column out"
+                )
+
+
+def refuse_nearly_unique(records: EHRDataset) -> None:
+    """Refuse a column of names, ids or free text: one in which most categories are of one patient each.
+
+    Raises:
+        InputError: with the column and the remedy.
+    """
+    names = records.ids if records.subjects is None else records.subjects
+    number = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    whose = np.array([number[name] for name in names], np.int64)
+    schema = records.schema
+    for columns, codes, people in (
+        (schema.static_categorical, records.static_codes, whose),
+        (schema.temporal_categorical, records.codes, whose[records.owners]),
+    ):
+        for place, column in enumerate(columns):
+            there = codes[:, place] >= 0
+            pairs = np.unique(np.stack([codes[there, place], people[there]]), axis=1)
+            single = int((np.bincount(pairs[0]) == 1).sum()) if pairs.size else 0
+            if len(column.categories) > FEW and 2 * single > len(column.categories):
+                raise InputError(
+                    f"{column.name!r} has {len(column.categories):,} different texts, of which {single:,} are of one "
+                    "patient each, as names, ids and free text are; name it in drop=, or group the texts"
                 )

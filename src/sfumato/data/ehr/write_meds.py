@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sfumato._check import InputError
 from sfumato._files import whole_folder, write_json
-from sfumato.data.ehr.assemble import ORIGIN
+from sfumato.data.ehr.assemble import ORIGIN, SUBJECT
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.meds_files import (
     CODES,
@@ -149,7 +149,7 @@ def _singles(part: EHRDataset, name: str, whose: np.ndarray, cells: pa.Array) ->
 
 
 def _codes(schema: Schema, codes: set[str]) -> pa.Table:
-    described = {ORIGIN: "when the patient's time is 0"}
+    described = {ORIGIN: "when the patient's time is 0", SUBJECT: f"the {schema.subject} of the {schema.unit}"}
     described |= {column.name: f"{column.kind}, static" for column in schema.static}
     described |= {column.name: column.kind for column in schema.temporal}
     names = sorted(codes)

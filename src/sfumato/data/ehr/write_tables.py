@@ -4,6 +4,7 @@ Records come as one data set or as several of one schema, which are written one 
 with their number.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain
@@ -15,9 +16,10 @@ import pyarrow as pa
 
 from sfumato._check import InputError
 from sfumato._files import write_atomic
-from sfumato.data.ehr.assemble import VISIT
+from sfumato.data.ehr.assemble import SUBJECT, VISIT
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Column, Schema
+from sfumato.data.safeguards import refuse_twice
 
 Records = EHRDataset | Iterable[EHRDataset]
 
@@ -79,7 +81,7 @@ def parts_of(records: Records) -> tuple[Schema, Iterator[EHRDataset]]:
             if part.schema != first.schema:
                 raise InputError("records of one file must have one schema; write the others to another file")
             if again := seen.intersection(part.ids):
-                raise InputError(f"the id {min(again)!r} is there twice; one patient has one id")
+                refuse_twice([min(again)] * 2, "patient")
             seen.update(part.ids)
             yield part
 
@@ -140,7 +142,8 @@ def _visits_of(schema: Schema) -> pa.Schema:
 
 def _static_of(schema: Schema) -> pa.Schema:
     kinds = [(column.name, _kind(column)) for column in schema.static]
-    return pa.schema([(schema.id, pa.large_string()), *kinds])
+    whose = [(name, pa.large_string()) for name in (schema.id, schema.subject) if name is not None]
+    return pa.schema([*whose, *kinds])
 
 
 def columns_of(records: EHRDataset) -> Iterator[tuple[Column, np.ndarray]]:
@@ -171,7 +174,8 @@ def _two_tables(part: EHRDataset, kinds: list[pa.Schema]) -> list[pa.Table]:
     held = {column.name: cells_of(column, values) for column, values in columns_of(part)}
     ids = pa.array(part.ids, pa.large_string())
     visits = [ids.take(pa.array(part.owners)), pa.array(part.times), *(held[c.name] for c in part.schema.temporal)]
-    static = [ids, *(held[column.name] for column in part.schema.static)]
+    subjects = [] if part.subjects is None else [pa.array(part.subjects, pa.large_string())]
+    static = [ids, *subjects, *(held[column.name] for column in part.schema.static)]
     return [pa.Table.from_arrays(arrays, schema=kind) for arrays, kind in zip((visits, static), kinds, strict=True)]
 
 
@@ -189,9 +193,14 @@ def _events(part: EHRDataset, kind: pa.Schema) -> pa.Table:
 
 
 def observed(part: EHRDataset) -> Iterator[tuple[str, np.ndarray, np.ndarray, pa.Array]]:
-    """What was observed, by code: its name, whose, when (NaN: static), and the values; at last the empty visits."""
+    """What was observed, by code: its name, whose, when (NaN: static), and the values. First subjects, then columns,
+    at last the empty visits.
+    """
     owners, empty = part.owners, np.ones(len(part.times), bool)
     static = {column.name for column in part.schema.static}
+    if part.subjects is not None:
+        named = pa.array([json.dumps(name, ensure_ascii=False) for name in part.subjects], pa.large_string())
+        yield SUBJECT, np.arange(len(part)), np.full(len(part), np.nan), named
     for column, values in columns_of(part):
         cells = cells_of(column, values)
         there = np.flatnonzero(cells.is_valid().to_numpy(zero_copy_only=False))

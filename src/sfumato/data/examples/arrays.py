@@ -1,11 +1,11 @@
-"""Examples from arrays in memory or mapped, and what it assumes to take their classes from the records.
+"""Examples from arrays in memory or mapped, and whether their classes were found in the records.
 
 >>> import numpy as np
 >>> data = examples_from_arrays(np.zeros((4, 28, 28), np.uint8), ["cat", "dog", "cat", "eel"])
 >>> data
 ExampleDataset(4 examples of (28, 28, 1) uint8, 3 classes)
->>> data.assumptions
-('The names of the 3 classes were taken from the records and are assumed to be public.',)
+>>> data.found, data.with_classes(["cat", "dog", "eel", "fox"])
+(('the names of the classes were',), ExampleDataset(4 examples of (28, 28, 1) uint8, 4 classes))
 >>> examples_from_arrays(np.zeros((2, 3)), [3.5, 1e30]).targets.dtype, examples_from_arrays(np.zeros((2, 3)))
 (dtype('float32'), ExampleDataset(2 examples of (3,) float64, no targets))
 >>> examples_from_arrays({"input_ids": [[5, 7], [2, 0]], "attention_mask": [[1, 1], [1, 0]]}, [0, 1], num_classes=2)
@@ -35,6 +35,7 @@ def examples_from_arrays(
     vocabulary_sizes: Sequence[int] = (),
     columns: Sequence[Sequence[str]] = (),
     assumptions: Sequence[str] = (),
+    found: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> ExampleDataset:
     """A data set from arrays with one row an example. Nothing is copied; mapped arrays stay on the disk.
@@ -47,11 +48,12 @@ def examples_from_arrays(
             order; floats [N] or [N, k], finite: numbers; whole numbers [N, k]: several of them; or None.
         classes: whether whole numbers [N] are classes; False takes them as numbers, counts for example.
         num_classes: number of classes; it follows from `label_names`. Without either it is taken from the targets, and
-            an assumption says so.
+            a run with a guarantee refuses to build a model by it.
         label_names: a name for each class.
         vocabulary_sizes: how many ids there are, see `ExampleDataset`.
         columns: names of the columns of each array.
         assumptions: more sentences on what is public.
+        found: what more of the domain was found in the records.
         notes: lines that `summary` shows.
 
     Raises:
@@ -67,19 +69,20 @@ def examples_from_arrays(
         raise InputError("the data has no examples: inputs or targets are empty")
     if targets is None and (num_classes is not None or label_names is not None):
         raise InputError("num_classes and label_names are for classes, got no targets; give them, or leave these out")
-    found = (
+    read = (
         None
         if targets is None
         else checked_targets(targets, classes=classes, num_classes=num_classes, label_names=label_names)
     )
     return ExampleDataset(
         inputs=rows,
-        targets=found and found.values,
-        num_classes=found and found.num_classes,
-        label_names=found and found.label_names,
+        targets=read and read.values,
+        num_classes=read and read.num_classes,
+        label_names=read and read.label_names,
         vocabulary_sizes=tuple(vocabulary_sizes),
         columns=tuple(tuple(names) for names in columns),
         input_names=tuple(map(str, inputs)) if named else (),
-        assumptions=(*assumptions, *(found.assumptions if found else ())),
-        notes=(*notes, *(found.notes if found else ())),
+        assumptions=tuple(assumptions),
+        found=(*found, *(read.found if read else ())),
+        notes=(*notes, *(read.notes if read else ())),
     )

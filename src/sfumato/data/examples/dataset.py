@@ -25,7 +25,9 @@ import numpy as np
 
 from sfumato._check import InputError, whole
 from sfumato.data.digest import digest_of
+from sfumato.data.domain import COUNT, DECLARED_PUBLIC, NAMES, renumbered
 from sfumato.data.inputs import Shaped
+from sfumato.data.spellings import odd_values
 from sfumato.data.strings import Chosen
 
 _BLOCK = 1 << 16  # targets looked at in one go
@@ -80,6 +82,7 @@ class ExampleDataset:
         columns: the names of the columns of each of the inputs, or ().
         input_names: the keyword by which a model gets each of the inputs (input_ids, attention_mask); () for positions.
         assumptions: sentences on what is taken to be public about the records, for the statement.
+        found: what of the domain was found in the records (`data.domain`), for a run with a guarantee to refuse.
         notes: lines about what was skipped, clipped or converted while reading; they depend on the records and are
             not private.
     """
@@ -92,6 +95,7 @@ class ExampleDataset:
     columns: tuple[tuple[str, ...], ...] = ()
     input_names: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
+    found: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -233,6 +237,26 @@ class ExampleDataset:
         inputs = tuple(TakenRows(rows, places) for rows in self.inputs)
         return replace(self, inputs=inputs, targets=self._targets_at(places))
 
+    def with_classes(self, classes: int | Sequence[str] | None) -> "ExampleDataset":
+        """The same examples with classes that are declared, and not found in the records.
+
+        Args:
+            classes: how many there are, or their names in the order of their numbers; None declares that those of the
+                records are public, which a statement then says.
+
+        Raises:
+            InputError: targets are no classes, or an example has one that is not declared.
+        """
+        if self.num_classes is None or self.targets is None:
+            raise InputError(f"classes are declared for targets that are classes, got {self}; leave them out")
+        left = tuple(each for each in self.found if each not in (COUNT, NAMES))
+        if classes is None:
+            said = () if left == self.found else (DECLARED_PUBLIC,)
+            return replace(self, found=left, assumptions=(*self.assumptions, *said))
+        numbers, count, names = renumbered(classes, self.num_classes, self.label_names, self.class_counts() > 0)
+        targets = self.targets if (numbers == np.arange(len(numbers))).all() else numbers[self.targets]
+        return replace(self, targets=targets, num_classes=count, label_names=names, found=left)
+
     def class_counts(self) -> np.ndarray:
         """Examples of each class, int64 [num_classes]. Not private.
 
@@ -257,7 +281,11 @@ class ExampleDataset:
 
     def summary(self) -> list[str]:
         """Lines for people: the size of the data and what reading noticed. Not private."""
-        return [repr(self)[len("ExampleDataset(") : -1], *self.notes]
+        return [
+            repr(self)[len("ExampleDataset(") : -1],
+            *odd_values("the classes", self.label_names or ()),
+            *self.notes,
+        ]
 
 
 def read_only(rows: Any) -> Any:

@@ -18,7 +18,6 @@ import numpy as np
 
 from sfumato.data.chunked import ChunkedRows
 from sfumato.data.examples.dataset import ExampleDataset
-from sfumato.data.examples.targets import class_assumption, name_assumption
 from sfumato.data.users.dataset import UserDataset
 
 
@@ -40,20 +39,16 @@ def examples_from_users(users: UserDataset) -> ExampleDataset:
     whole_data = users.chosen is None and len(rows) == len(labels)
     said = ["One example is one unit: the promise is for each example, not for a person who has several."]
     classes = not (users.of_values or users.of_attributes)
-    if users.of_values:
-        said = [*users.assumptions, *said]
-    elif users.of_attributes:
+    said = [*users.assumptions, *said]
+    if users.of_attributes:
         said.insert(0, f"What the {users.num_classes:,} attributes are is public.")
-    elif users.label_names is None:
-        said.insert(0, class_assumption(users.num_classes))
-    else:
-        said.insert(0, name_assumption(users.num_classes))
     dataset = ExampleDataset(
         inputs=(users.inputs if isinstance(users.inputs, np.ndarray | ChunkedRows) else GatheredRows(users.inputs),),
         targets=_targets(users, labels),
         num_classes=users.num_classes if classes else None,
         label_names=users.label_names if classes else None,
         assumptions=tuple(said),
+        found=users.found,
         notes=users.notes,
     )
     return dataset if whole_data else dataset.subset(rows)

@@ -1,11 +1,11 @@
-"""Numbers for labels that come as text: the declared values, or those that are found, which an assumption then says."""
+"""Numbers for labels that come as text: the declared values, or those that are found in the records."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 from sfumato._check import InputError
-from sfumato.data.examples.targets import name_assumption
+from sfumato.data.domain import NAMES
 
 
 class LabelCodes:
@@ -54,7 +54,7 @@ class LabelCodes:
         return numbers
 
     def order(self) -> tuple[np.ndarray, list[str], tuple[str, ...]]:
-        """The final number of each code so far, int64 [classes]; the names in order; and what that assumes.
+        """The final number of each code so far, int64 [classes]; the names in order; and what was found.
 
         Found names are ordered as numbers where all of them are whole numbers, else as text.
         """
@@ -64,4 +64,4 @@ class LabelCodes:
         numeric = all(name.lstrip("+-").isdecimal() for name in names)
         ordered = sorted(names, key=(lambda name: (int(name), name)) if numeric else (lambda name: (0, name)))
         place = {name: i for i, name in enumerate(ordered)}
-        return np.array([place[name] for name in names]), ordered, (name_assumption(len(names)),)
+        return np.array([place[name] for name in names]), ordered, (NAMES,)

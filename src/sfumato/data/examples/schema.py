@@ -41,9 +41,7 @@ import yaml
 from sfumato._check import InputError
 from sfumato.data.examples.repairs import CLIPPED, FILLED, UNDECLARED, Repairs
 from sfumato.data.examples.tokens import hashed_id
-
-MISSING = frozenset({"", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"})
-"""What a missing value looks like in a file of text."""
+from sfumato.data.spellings import MISSING
 
 KINDS = "numeric (low, high, log, fill), category (buckets or values), label (values), target, count, drop"
 _LARGEST_COUNT = 2.0**53  # beyond it doubles skip whole numbers

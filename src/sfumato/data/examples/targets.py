@@ -1,4 +1,4 @@
-"""Targets from arrays: classes, or numbers, with what it assumes to take classes from the records.
+"""Targets from arrays: classes, or numbers, and whether classes were found in the records.
 
 | given                       | becomes                     | is                                    |
 | --------------------------- | --------------------------- | ------------------------------------- |
@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 
 from sfumato._check import InputError, whole
+from sfumato.data.domain import COUNT, NAMES
+from sfumato.data.safeguards import name_notes
 from sfumato.data.singles import as_singles
 from sfumato.data.strings import Strings
 
@@ -35,14 +37,14 @@ class Targets:
         values: int64 or float32, [N] or [N, k].
         num_classes: None for numbers.
         label_names: a name for each class, or None.
-        assumptions: sentences on what was taken from the records.
+        found: what was taken from the records (`data.domain`).
         notes: lines for people, which depend on the records.
     """
 
     values: np.ndarray
     num_classes: int | None = None
     label_names: Sequence[str] | None = None
-    assumptions: tuple[str, ...] = ()
+    found: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -90,6 +92,7 @@ def _classes(labels: np.ndarray, num_classes: int | None, label_names: Sequence[
     if labels.dtype.kind in "US":
         labels, label_names, taken = _numbered(labels.astype(str), label_names)
         said += taken
+        notes = tuple(name_notes(label_names, "class")) if taken else ()
     if label_names is not None:
         num_classes = len(label_names) if num_classes is None else num_classes
     if num_classes is None:
@@ -104,23 +107,13 @@ def _classes(labels: np.ndarray, num_classes: int | None, label_names: Sequence[
         values=labels if labels.dtype == np.int64 else labels.astype(np.int64),
         num_classes=num_classes,
         label_names=label_names,
-        assumptions=tuple(said),
+        found=tuple(said),
         notes=notes,
     )
 
 
-def class_assumption(num_classes: int) -> str:
-    """The sentence for a number of classes that nobody declared."""
-    return f"The number of classes ({num_classes:,}) was taken from the records and is assumed to be public."
-
-
-def name_assumption(num_classes: int, source: str = "the records") -> str:
-    """The sentence for names of classes that nobody declared."""
-    return f"The names of the {num_classes:,} classes were taken from {source} and are assumed to be public."
-
-
 def classes_of(*parts: np.ndarray | None) -> tuple[int | None, Sequence[str] | None, tuple[str, ...]]:
-    """The classes that the labels of all parts hold: their number, their names, and the sentence that says so.
+    """The classes that the labels of all parts hold: their number, their names, and what of it was found.
 
     Args:
         parts: labels [N] of each part, or None for a part that is not there.
@@ -131,19 +124,19 @@ def classes_of(*parts: np.ndarray | None) -> tuple[int | None, Sequence[str] | N
     given = [labels for labels in parts if labels is not None and labels.ndim == 1 and labels.size]
     if given and all(labels.dtype.kind in "US" for labels in given):
         names = np.unique(np.concatenate([np.unique(labels).astype(str) for labels in given])).tolist()
-        return None, Strings.from_list(names), (name_assumption(len(names)),)
+        return None, Strings.from_list(names), (NAMES,)
     if given and all(labels.dtype.kind in "iu" for labels in given):
         top = max(int(labels[i : i + _BLOCK].max()) for labels in given for i in range(0, len(labels), _BLOCK))
         count = max(1, top + 1)  # negative labels are refused with their position
-        return count, None, (class_assumption(count),)
+        return count, None, (COUNT,)
     return None, None, ()
 
 
 def _numbered(labels: np.ndarray, names: Sequence[str] | None) -> tuple[np.ndarray, Sequence[str], list[str]]:
-    """Labels that are text as numbers, with the names and what that assumes."""
+    """Labels that are text as numbers, with the names and what of them was found."""
     found, codes = np.unique(labels, return_inverse=True)
     if names is None:
-        return codes.astype(np.int64), Strings.from_list(found.tolist()), [name_assumption(len(found))]
+        return codes.astype(np.int64), Strings.from_list(found.tolist()), [NAMES]
     number: Mapping[str, int] = {name: i for i, name in enumerate(names)}
     unknown = [name for name in found.tolist() if name not in number]
     if unknown:

@@ -28,12 +28,12 @@ class Catalogue:
     Attributes:
         told: what messages call it.
         names: of the items, in the order of their numbers.
-        assumption: the sentence for the statement.
+        assumption: the sentence for the statement; None where the items were found in the records.
     """
 
     told: str
     names: tuple[str, ...]
-    assumption: str
+    assumption: str | None
 
 
 def catalogue_of(items: Path | str | Sequence[object]) -> Catalogue:
@@ -61,13 +61,8 @@ def catalogue_beside(place: Place | None) -> Catalogue | None:
 
 
 def catalogue_of_records(names: Sequence[str]) -> Catalogue:
-    """The items that were rated, in the order that was chosen, with the sentence that says what that assumes."""
-    return Catalogue(
-        "the records",
-        tuple(names),
-        f"Which items can be rated ({len(names):,}) was taken from the records and is assumed to be public; a "
-        "catalogue (items) that was chosen without looking at them assumes nothing.",
-    )
+    """The items that were rated, in the order that was chosen."""
+    return Catalogue("the records", tuple(names), None)
 
 
 def _of_file(place: Place, told: str) -> Catalogue:

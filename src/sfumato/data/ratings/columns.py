@@ -1,7 +1,7 @@
 """Columns of ratings as numbers: names as codes, values, times; a row that is wrong is named by its place.
 
 >>> codes = Codes("user")
->>> codes.add(pa.array(["bo", "al", " bo"]), str).tolist(), codes.names
+>>> codes.add(pa.array(["bo", "al", "bo"]), str).tolist(), codes.names
 ([0, 1, 0], ['bo', 'al'])
 >>> sorted_names(["10", "9", "2"]), sorted_names(["10", "9", "007"])
 ([2, 1, 0], [2, 0, 1])
@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sfumato._check import InputError
-from sfumato.data.tables.cells import is_number, is_text
+from sfumato.data.safeguards import names_in
+from sfumato.data.tables.kinds import is_date, is_number, is_text, remedy_of
+from sfumato.data.tables.times import DATES, microseconds_of, parsed
 
 Where = Callable[[int], str]
 """What messages call a row of a block."""
@@ -25,10 +27,11 @@ class Codes:
 
     Args:
         role: what they are of, for messages.
+        people: whether they are of users, whose names are taken as they are; else blanks around a name do not count.
     """
 
-    def __init__(self, role: str) -> None:
-        self._role = role
+    def __init__(self, role: str, *, people: bool = False) -> None:
+        self._role, self._people = role, people
         self._numbers: dict[str, int] = {}
 
     @property
@@ -40,26 +43,15 @@ class Codes:
         """The numbers of a block's names, int32 [rows].
 
         Args:
-            array: texts or whole numbers; blanks around a text do not count.
+            array: texts or whole numbers.
             where: tells of a row.
 
         Raises:
             InputError: a name is missing, or they are neither.
         """
-        if not (is_text(array.type) or pa.types.is_integer(array.type)):
-            raise InputError(f"the {self._role} must be whole numbers or text, got {array.type}; cast it to text")
-        coded = array.dictionary_encode()
-        found = coded.dictionary.to_pylist()
-        places = coded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
-        own = np.empty(len(found) + 1, np.int32)
-        own[-1] = -1
-        for place, name in enumerate(found):
-            text = str(name).strip()
-            own[place] = self._numbers.setdefault(text, len(self._numbers)) if text else -1
-        codes = own[places]
-        if (wrong := codes < 0).any():
-            raise InputError(f"the {self._role} is missing at {where(int(wrong.argmax()))}; fill it in or drop the row")
-        return codes
+        found, rows = names_in(array, f"the {self._role}", where)
+        texts = [str(name) if self._people else str(name).strip() for name in found]
+        return np.array([self._numbers.setdefault(text, len(self._numbers)) for text in texts], np.int32)[rows]
 
 
 def values_of(array: pa.Array, where: Where, low: float | None, high: float | None) -> np.ndarray:
@@ -78,7 +70,7 @@ def values_of(array: pa.Array, where: Where, low: float | None, high: float | No
     elif is_number(array.type):
         values = array.cast(pa.float64()).to_numpy(zero_copy_only=False)
     else:
-        raise InputError(f"the values must be numbers, got {array.type}; convert them")
+        raise InputError(f"the values must be numbers, got {array.type}; {remedy_of(array.type)}")
     with np.errstate(over="ignore"):
         single = values.astype(np.float32)
     wrong = ~np.isfinite(single)
@@ -102,31 +94,24 @@ def times_of(array: pa.Array, where: Where) -> tuple[np.ndarray, bool]:
     """A block of times, int64 where they are whole numbers or dates, else float64, [rows]; and whether they are dates.
 
     Raises:
-        InputError: one is missing, or neither a number nor a date.
+        InputError: one is missing, neither a number nor a date, or a date that is not from 1900 to 2249.
     """
     if is_text(array.type):
-        array = pc.utf8_trim_whitespace(array)  # pyright: ignore[reportAttributeAccessIssue]
-        for kind in (pa.int64(), pa.float64(), pa.timestamp("us")):
-            try:
-                array = array.cast(kind)
-                break
-            except pa.ArrowInvalid:
-                continue
-        else:
-            row = next((row for row, text in enumerate(array.to_pylist()) if not _is_time(text)), 0)
+        texts = pc.utf8_trim_whitespace(array)  # pyright: ignore[reportAttributeAccessIssue]
+        array = parsed(texts, _KINDS)
+        if array is None:
+            row = next((row for row, text in enumerate(texts.to_pylist()) if not _is_time(text)), 0)
             raise InputError(
-                f"the time {array[row].as_py()!r} at {where(row)} is neither a number nor a date as 2026-01-31; "
-                "correct or drop the row"
+                f"the time {texts[row].as_py()!r} at {where(row)} is neither a number nor a date as 2026-01-31, all "
+                "with a time zone or all without; correct or drop the row"
             )
-    dates = pa.types.is_temporal(array.type)
-    if dates:
-        array = array.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
-    if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
-        raise InputError(f"the times must be numbers or dates, got {array.type}; convert them")
+    dates = is_date(array.type)
+    if not (dates or is_number(array.type) or pa.types.is_null(array.type)):
+        raise InputError(f"the times must be numbers or dates, got {array.type}; {remedy_of(array.type)}")
     if array.null_count:
         row = array.is_null().to_pylist().index(True)
         raise InputError(f"the time is missing at {where(row)}; fill it in or drop the row")
-    times = array.to_numpy(zero_copy_only=False)
+    times = microseconds_of(array, "the time", where) if dates else array.to_numpy(zero_copy_only=False)
     if times.dtype.kind == "f" and (wrong := np.isnan(times)).any():
         raise InputError(f"the time is missing (NaN) at {where(int(wrong.argmax()))}; fill it in or drop the row")
     return times if times.dtype.kind == "f" else times.astype(np.int64), dates
@@ -154,14 +139,11 @@ def _number(text: str) -> float:
         return np.nan
 
 
+_KINDS = (pa.int64(), pa.float64(), *DATES)
+
+
 def _is_time(text: str | None) -> bool:
-    for kind in (pa.float64(), pa.timestamp("us")):
-        try:
-            pa.scalar(text, pa.string()).cast(kind)
-            return True
-        except pa.ArrowInvalid:
-            continue
-    return False
+    return parsed(pa.array([text], pa.string()), _KINDS) is not None
 
 
 def _interval(low: float | None, high: float | None) -> str:

@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from sfumato._check import InputError
+from sfumato.data.domain import ITEMS
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.from_users import examples_from_users
 from sfumato.data.ratings.user_column import with_user_column
@@ -47,6 +48,7 @@ def examples_from_ratings(ratings: UserDataset, *, classes: Sequence[object] | N
         vocabulary_sizes=(items, len(ratings.offsets) - 1),
         columns=(("item", "user"),),
         assumptions=(*found.assumptions, public),
+        found=tuple(each for each in found.found if each != ITEMS),  # who rated what is public here
     )
     return data if classes is None else _of_classes(data, classes)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from sfumato._check import InputError
 from sfumato.data.ratings.places import Place
+from sfumato.data.readers.csv_rows import refuse_divider
 
 COLUMNS = ("userId", "movieId", "rating", "timestamp")
 """The names of MovieLens' columns, also where a file has no header."""
@@ -53,7 +54,7 @@ def layout_of(place: Place, *, headed: bool = False) -> Layout:
     """
     try:
         with place.open() as file:
-            raw = file.readline(_LINE)
+            raw, second = file.readline(_LINE), file.readline(_LINE)
     except (OSError, EOFError) as error:
         raise InputError(f"{place.told} cannot be read: {' '.join(str(error).split())}") from None
     line = raw.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")
@@ -73,6 +74,8 @@ def layout_of(place: Place, *, headed: bool = False) -> Layout:
     names = [name.strip() for name in next(csv.reader([text], delimiter=delimiter, skipinitialspace=True), [])]
     if not names or "\0" in text:
         raise InputError(f"{place.told} has no names of columns in its first line; write them there")
+    if len(names) == 1 and second.strip():
+        refuse_divider(place.told, names, [second.decode("utf-8", "replace")], delimiter)
     if not headed and any(_NUMBER.fullmatch(name) for name in names):
         raise InputError(
             f"{place.told} has no header: its first line is {text[:60]!r}; write the names of the columns there, as "

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from sfumato._check import InputError
+from sfumato.data.safeguards import refuse_same_files
 
 MOVIELENS = ("ratings.csv", "ratings.dat", "u.data")
 """Names of the files of ratings in MovieLens' releases."""
@@ -44,6 +45,7 @@ def places_of(given: Path | str | Sequence[Path | str]) -> list[Place]:
     """
     if isinstance(given, str | Path):
         return _found(Path(given))
+    refuse_same_files(map(Path, given))
     places = [place for each in given for place in _found(Path(each))]
     if not places:
         raise InputError("no file of ratings was given; name at least one")
@@ -80,6 +82,7 @@ def _found(path: Path) -> list[Place]:
     files = sorted(map(Path, glob(str(path))))
     if not files:
         raise InputError(f"there is nothing at {path}; give a file of ratings, a zip file or folder of MovieLens")
+    refuse_same_files(files)
     return [place for file in files for place in _found(file)]
 
 

@@ -18,12 +18,13 @@ from typing import Any, Literal
 import numpy as np
 
 from sfumato._check import InputError, one_of
+from sfumato.data.domain import ITEMS
 from sfumato.data.ratings.catalogue import Catalogue, catalogue_beside, catalogue_of, catalogue_of_records
 from sfumato.data.ratings.columns import Codes, sorted_names, times_of, values_of
 from sfumato.data.ratings.duplicates import Duplicates, merged, repeated
 from sfumato.data.ratings.records import Records, columns_of, parts_of
+from sfumato.data.safeguards import name_notes
 from sfumato.data.strings import Strings
-from sfumato.data.tables.look_alikes import look_alikes
 from sfumato.data.users.dataset import UserDataset
 
 
@@ -43,6 +44,11 @@ def ratings(
 ) -> UserDataset:
     """Read ratings, in memory of some 60 bytes a rating.
 
+    Refused: a row without a name (null, NaN, empty or blank) or with one that is no valid UTF-8, one file twice by a
+    link, and a key twice in an object. Counted in `notes`: names that differ only in case, blanks, zeros or Unicode
+    form, and names such as `NA` that often stand for a missing one. The rule is that of all readers,
+    `sfumato.data.safeguards`.
+
     Args:
         source: a release of MovieLens: its folder, zip file or ratings.csv, ratings.dat or u.data; a delimited file
             with a header (also .gz), Parquet or JSON lines; a pattern, or several files; or a table of pandas, polars
@@ -51,7 +57,7 @@ def ratings(
         time: the column of times, numbers or dates; MovieLens' is taken. Without it a user's records keep the order of
             the file.
         items: the public catalogue: a file with one id a line, a file of films of MovieLens, or the ids. None takes
-            MovieLens' films beside the ratings, else the items of the records, which the statement then says.
+            MovieLens' films next to the ratings, else the items of the records, which a guarantee refuses.
         low, high: the public range of values; those outside are refused. None checks nothing.
         duplicates: what becomes of several values of one user for one item: they are refused, or the last, or their
             mean stands for all.
@@ -126,8 +132,9 @@ def ratings(
         names=Strings.from_list(names),
         num_classes=0,
         item_names=Strings.from_list(catalogue.names),
-        assumptions=(catalogue.assumption,),
-        notes=(*look_alikes(names), *notes),
+        assumptions=() if catalogue.assumption is None else (catalogue.assumption,),
+        found=(ITEMS,) if catalogue.assumption is None else (),
+        notes=(*name_notes(names), *notes),
     )
 
 
@@ -162,7 +169,7 @@ def _read(
     progress: Callable[[int, int], None] | None,
 ) -> _Rows:
     """The rows of all files, with every name as a number."""
-    users, items = Codes("user"), Codes("item")
+    users, items = Codes("user", people=True), Codes("item")
     blocks: tuple[list[np.ndarray], ...] = ([], [], [], [])
     ends, dates, users_of_part = [], set[bool](), []
     done = 0

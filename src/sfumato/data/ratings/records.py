@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sfumato._check import InputError
 from sfumato.data.ratings.layout import COLUMNS, Layout, layout_of
 from sfumato.data.ratings.places import MOVIELENS, Place, is_movielens_folder, place_of, places_of
 from sfumato.data.readers.csv_rows import is_delimited
-from sfumato.data.tables.open import LINES, PARQUET, open_source
+from sfumato.data.readers.parquet_folder import PARQUET, is_parquet_folder
+from sfumato.data.tables.open import LINES, open_source
 from sfumato.data.tables.source import listed, refuse_absent
 
 _BYTES = 1 << 23  # of a delimited file, read in one go
@@ -95,7 +97,7 @@ def records_of_table(source: Any) -> Records:
 def parts_of(source: Any) -> list[Records]:
     """The rows of everything that is meant: files, folders, patterns, or a table."""
     if isinstance(source, str | Path):
-        if Path(source).is_dir() and any(Path(source).glob("*.parquet")):
+        if is_parquet_folder(Path(source)):
             return [records_of_table(source)]
         return [records_of(place) for place in places_of(source)]
     if isinstance(source, list | tuple):
@@ -160,7 +162,10 @@ def _read(place: Place, layout: Layout, columns: Sequence[str]) -> Iterator[dict
                             f"{place.told} line {_line(place, layout, row)} is not divided by '::' as the first line "
                             "is; correct or drop it"
                         )
-                yield {name: batch.column(name) for name in columns}
+                yield {
+                    name: pc.utf8_trim_whitespace(batch.column(name))  # pyright: ignore[reportAttributeAccessIssue]
+                    for name in columns
+                }
                 start += len(batch)
     except (OSError, EOFError, pa.ArrowException) as error:
         said = " ".join(str(error).split())[:200]

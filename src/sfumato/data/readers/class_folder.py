@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from sfumato._check import InputError, non_negative, one_of
+from sfumato.data.domain import NAMES
 from sfumato.data.examples.dataset import ExampleDataset
-from sfumato.data.examples.targets import name_assumption
 from sfumato.data.image_files import OnError, image_size, is_folder, user_folder
 from sfumato.data.readers.image_folder import CACHE_BYTES
 from sfumato.data.readers.part import MissingPart, Part
 from sfumato.data.readers.pictures import checked_pictures
+from sfumato.data.safeguards import file_notes, name_notes
 from sfumato.data.store.pack import refusal
 from sfumato.data.strings import Strings
 
@@ -37,6 +38,10 @@ def class_folder(
     progress: Callable[[int, int], None] | None = None,
 ) -> ExampleDataset:
     """Open `path/<class>/<picture>`.
+
+    Refused: a class's name that is blank or no valid UTF-8. Counted in `notes`: classes that differ only in case,
+    blanks, zeros or Unicode form, and a file that is two examples by a link. The rule is that of all readers,
+    `sfumato.data.safeguards`.
 
     Args:
         path: the folder, or one with the folders train and test, of which `part` is opened.
@@ -66,6 +71,7 @@ def class_folder(
     found = _folders(root)
     names = list(label_names) if label_names is not None else _folders(part_of(Path(path), "train"))
     number = {name: i for i, name in enumerate(names)}
+    notes = name_notes(names, "class")
     files: list[tuple[int, str]] = []
     bad: list[str] = []
     for name in found:
@@ -79,6 +85,7 @@ def class_folder(
             raise InputError(refusal(root / listed.strays[0][0], listed.strays[0][1]))
         bad += [f"{place} ({reason})" for place, reason in listed.strays]
         files += [(number[name], file) for _, file in listed.files]
+    notes += file_notes(root, lambda: ((found[0], file) for _, file in files), of_users=False)
     pictures = checked_pictures(
         root,
         [file for _, file in files],
@@ -95,8 +102,8 @@ def class_folder(
         targets=np.array([files[place][0] for place in pictures.places], np.int64),
         num_classes=len(names),
         label_names=Strings.from_list(names),
-        assumptions=() if label_names is not None else (name_assumption(len(names), "the folders' names"),),
-        notes=(f"{len(bad):,} files were skipped, for example {bad[0]}",) if bad else (),
+        found=() if label_names is not None else (NAMES,),
+        notes=(*notes, *([f"{len(bad):,} files were skipped, for example {bad[0]}"] if bad else [])),
     )
 
 

@@ -4,7 +4,7 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,6 +14,10 @@ from sfumato._check import InputError
 
 BLOCK = 4096  # rows read in one go
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+DIVIDERS = ",;\t|"
+"""Marks that columns may be divided by; the comma and the tab are read."""
+_DECIMAL = ", with decimal=',' where numbers have a comma"
+_LOOKED_AT = 100  # lines of a file of one column, of which one can show that it has several
 _FIELD = 1 << 24  # characters of one field; the csv module stops at 131,072 unless told
 
 
@@ -53,7 +57,7 @@ def read_rows(path: Path | str, delimiter: str | None = None, *, keep_blanks: bo
     if len(delimiter) != 1:
         raise InputError(f"delimiter must be one character, got {delimiter!r}")
     before = csv.field_size_limit()
-    width = 0
+    first: list[str] = []
     at = 0
     try:
         with _opened(path) as file:
@@ -68,10 +72,12 @@ def read_rows(path: Path | str, delimiter: str | None = None, *, keep_blanks: bo
                         at = reader.line_num
                         if not row:
                             continue
-                        width = width or len(row)
-                        if len(row) != width:
+                        first = first or row
+                        if len(row) != len(first) or (len(first) == 1 and at <= _LOOKED_AT):
+                            refuse_divider(path, first, row, delimiter)
+                        if len(row) != len(first):
                             raise InputError(
-                                f"{path} line {at} has {len(row)} columns, the first row has {width}; "
+                                f"{path} line {at} has {len(row)} columns, the first row has {len(first)}; "
                                 "complete the row, quote fields with a delimiter in them, or remove it"
                             )
                         rows.append(row)
@@ -91,6 +97,28 @@ def read_rows(path: Path | str, delimiter: str | None = None, *, keep_blanks: bo
         raise InputError(f"{path} line {at + 1} cannot be read as CSV: {error}") from None
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+
+
+def refuse_divider(told: object, header: Sequence[str], row: Sequence[str], delimiter: str) -> None:
+    """Refuse a file whose columns are divided by another mark than the one that its fields were read by.
+
+    Args:
+        told: what messages call the file.
+        header: the fields of its first row.
+        row: those of another one, which should be as many, and more than one.
+        delimiter: they were read by.
+
+    Raises:
+        InputError: another mark divides both into as many fields.
+    """
+    names, cells = delimiter.join(header), delimiter.join(row)
+    for mark in DIVIDERS.replace(delimiter, ""):
+        if row != header and 0 < names.count(mark) == cells.count(mark) and all(map(str.strip, names.split(mark))):
+            raise InputError(
+                f"{told} has columns that are divided by {mark!r}, as {names!r:.200}, and is read by {delimiter!r}; "
+                f"write it anew: pandas.read_csv(FILE, sep={mark!r}).to_csv('new.csv', index=False)"
+                f"{_DECIMAL * (mark == ';')}"
+            )
 
 
 def _opened(path: Path, errors: str = "strict") -> TextIO:

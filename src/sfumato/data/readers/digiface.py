@@ -19,6 +19,10 @@ def digiface(
 ) -> UserDataset:
     """DigiFace-1M: `path/<identity>/<n>.png`; user = class = identity.
 
+    Refused: a name that is blank or no valid UTF-8, and one file under two users by any link. Counted in `notes`: names
+    that differ only in case, blanks, zeros or Unicode form, and names such as `NA` that often stand for a missing one,
+    and a file twice for one user. The rule is that of all readers, `sfumato.data.safeguards`.
+
     Args:
         path: the folder of identities; a part of the data set is enough.
         size: side or (height, width) to scale to; None keeps 112×112.

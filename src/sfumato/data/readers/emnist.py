@@ -13,7 +13,6 @@ The 62 classes are 0–9, A–Z, a–z. The authors' run of DP-FedEmb trains on 
 """
 
 import itertools
-import json
 import string
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,6 +21,8 @@ from typing import Any
 import numpy as np
 
 from sfumato._check import InputError
+from sfumato._files import read_json
+from sfumato.data.safeguards import name_notes, refuse_same_files, refuse_shared, refuse_twice
 from sfumato.data.store.save import write_users
 from sfumato.data.strings import Strings
 from sfumato.data.unpacked import refuse_bomb
@@ -43,6 +44,10 @@ def emnist_tff(
     progress: Callable[[int, int], None] | None = None,
 ) -> UserDataset:
     """TensorFlow Federated's HDF5 files. Needs h5py.
+
+    Refused: a name that is blank or no valid UTF-8, and one file twice by a link. Counted in `notes`: names that differ
+    only in case, blanks, zeros or Unicode form, and names such as `NA` that often stand for a missing one. The rule is
+    that of all readers, `sfumato.data.safeguards`.
 
     Args:
         path: the folder that holds `fed_emnist*_train.h5` and `fed_emnist*_test.h5`, or the files themselves.
@@ -73,6 +78,9 @@ def emnist_tff(
             except Exception:  # h5py raises whatever a damaged file leads it to
                 raise InputError(f"{file} is not a federated EMNIST file: it has no readable examples group") from None
         names = sorted(set().union(*known))
+        name_notes(names)
+        for file, group, inside in zip(files, opened, known, strict=True):
+            _refuse_links(file, group, sorted(inside))
 
         def writers() -> Writers:
             for name in names:
@@ -94,6 +102,21 @@ def emnist_tff(
             group.file.close()
 
 
+def _refuse_links(file: Path, group: Any, names: Sequence[str]) -> None:
+    """Refuse pictures that two writers have by a link within a file."""
+    from h5py import h5o  # pyright: ignore[reportAttributeAccessIssue]
+
+    owners: dict[tuple[int, int], str] = {}
+    for name in names:
+        try:
+            facts = h5o.get_info(group[name]["pixels"].id)
+        except Exception:  # reading reports it
+            continue
+        other = owners.setdefault((facts.fileno, facts.addr), name)
+        if other != name:
+            refuse_shared(f"{file} {other} (user {other!r})", f"{file} {name} (user {name!r})")
+
+
 def emnist_leaf(
     path: Path | str | Sequence[Path | str],
     classes: Sequence[int] | None = None,
@@ -103,6 +126,10 @@ def emnist_leaf(
     progress: Callable[[int, int], None] | None = None,
 ) -> UserDataset:
     """LEAF's FEMNIST.
+
+    Refused: a name that is blank or no valid UTF-8, a writer who is listed twice, a key twice in an object, and one
+    file twice by a link. Counted in `notes`: names that differ only in case, blanks, zeros or Unicode form, and names
+    such as `NA` that often stand for a missing one. The rule is that of all readers, `sfumato.data.safeguards`.
 
     Args:
         path: the folder that holds `train/*.json` and `test/*.json` (or `*.json`), or the files themselves.
@@ -179,6 +206,7 @@ def _in_memory(writers: Writers, names: str, file: Path) -> UserDataset:
         names=Strings.from_list(users),
         num_classes=len(names),
         label_names=list(names),
+        notes=tuple(name_notes(users)),
     )
 
 
@@ -203,14 +231,18 @@ def _labels(labels: np.ndarray, writer: str) -> np.ndarray:
 
 def _leaf(file: Path) -> dict[str, Any]:
     try:
-        data = json.loads(file.read_text())
-        users = data["user_data"]
+        data = read_json(file)
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        users = None
+    except ValueError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{file} is not a LEAF file: it cannot be read as JSON: {reason}") from None
+    users = data.get("user_data") if isinstance(data, dict) else None
     if not isinstance(users, dict):
         raise InputError(f'{file} is not a LEAF file: it has no "user_data"')
+    listed = data.get("users")
+    if isinstance(listed, list):
+        refuse_twice(map(str, listed), "user", lambda place: f'{file} "users" {place}')
     return users
 
 
@@ -225,4 +257,5 @@ def _files(path: Path | str | Sequence[Path | str], *patterns: str) -> list[Path
     missing = next((file for file in files if not file.is_file()), None)
     if missing is not None or not files:
         raise InputError(f"there is no file {missing or Path(str(path)) / patterns[0]}; give the folder or the files")
+    refuse_same_files(files)
     return files

@@ -140,5 +140,5 @@ def _part_of_two(
         num_classes=num_classes,
         label_names=label_names,
         vocabulary_sizes=vocabulary_sizes,
-        assumptions=said,
+        found=said,
     )

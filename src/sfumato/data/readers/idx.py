@@ -46,7 +46,7 @@ def idx_images(path: Path | str, part: Part = "train", *, num_classes: int | Non
     if num_classes is None:
         other = next(folder.glob(f"{_PREFIX['test' if part == 'train' else 'train']}-labels*idx*"), None)
         num_classes, _, said = classes_of(labels, None if other is None else read_idx(other))
-    return examples_from_arrays(images, labels, num_classes=num_classes, assumptions=said)
+    return examples_from_arrays(images, labels, num_classes=num_classes, found=said)
 
 
 def is_idx_folder(path: Path) -> bool:

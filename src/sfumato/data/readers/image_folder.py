@@ -16,6 +16,7 @@ import numpy as np
 
 from sfumato._check import InputError, non_negative, one_of
 from sfumato.data.digest import row_digest
+from sfumato.data.domain import NAMES
 from sfumato.data.image_files import (
     LAYOUTS,
     BadImage,
@@ -28,6 +29,7 @@ from sfumato.data.image_files import (
     refuse_difference,
     user_names,
 )
+from sfumato.data.safeguards import file_notes, name_notes
 from sfumato.data.store.pack import convert_notes, refusal, skip_notes
 from sfumato.data.strings import Strings
 from sfumato.data.users.dataset import UserDataset
@@ -134,6 +136,10 @@ def image_folder(
 ) -> UserDataset:
     """Open `path/<user>/<picture>` (the user is the class) or `path/<user>/<class>/<picture>`.
 
+    Refused: a name that is blank or no valid UTF-8, and one file under two users by any link. Counted in `notes`: names
+    that differ only in case, blanks, zeros or Unicode form, and names such as `NA` that often stand for a missing one,
+    and a file twice for one user. The rule is that of all readers, `sfumato.data.safeguards`.
+
     Args:
         path: the folder.
         size: side or (height, width) to bring every picture to; None if all have the same.
@@ -215,9 +221,12 @@ def from_entries(
         one_of((1, 3), channels=channels)
     non_negative(cache_bytes=cache_bytes)
     fit = None if size is None else image_size(size)
+    notes = name_notes(users)
+    notes += name_notes(label_names, "class") if label_names is not None else []
     if strays and on_error == "refuse":
         raise InputError(refusal(root / strays[0][0], strays[0][1]))
     bad = [f"{path} ({reason})" for path, reason in strays]
+    notes += file_notes(root, lambda: ((entry.user, entry.path) for entry in entries))
     numbers = {name: number for number, name in enumerate(label_names or ())}
     kept: list[Entry] = []
     digests = bytearray()
@@ -264,7 +273,10 @@ def from_entries(
         num_classes=len(numbers),
         label_names=Strings.from_list(numbers),
         label_groups=None if group is None else Strings.from_list(map(group, numbers)),
+        found=() if group is not None else (NAMES,),  # of a benchmark, which has groups, they are its own
         notes=tuple(
-            skip_notes(len(bad), bad, len(empty), empty) + convert_notes(resized, converted, (height, width, depth))
+            notes
+            + skip_notes(len(bad), bad, len(empty), empty)
+            + convert_notes(resized, converted, (height, width, depth))
         ),
     )

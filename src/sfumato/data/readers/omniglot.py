@@ -17,6 +17,7 @@ from sfumato._check import InputError, one_of
 from sfumato.data.image_files import OnError, folders, is_folder, user_names
 from sfumato.data.numpy_files import read_npz
 from sfumato.data.readers.image_folder import CACHE_BYTES, Entry, from_entries
+from sfumato.data.safeguards import name_notes
 from sfumato.data.strings import Strings
 from sfumato.data.users.arrays import from_arrays
 from sfumato.data.users.dataset import UserDataset
@@ -39,6 +40,10 @@ def omniglot_folder(
     progress: Callable[[int, int], None] | None = None,
 ) -> UserDataset:
     """Omniglot's folders: `path/<Alphabet>/character01/0001_01.png`, the last number being the drawer.
+
+    Refused: a name that is blank or no valid UTF-8, and one file under two users by any link. Counted in `notes`: names
+    that differ only in case, blanks, zeros or Unicode form, and names such as `NA` that often stand for a missing one,
+    and a file twice for one user. The rule is that of all readers, `sfumato.data.safeguards`.
 
     Args:
         path: `images_background` or `images_evaluation`.
@@ -91,6 +96,10 @@ def omniglot_folder(
 def omniglot_npz(path: Path | str, users: OmniglotUser = "character", *, invert: bool = False) -> UserDataset:
     """Omniglot as arrays: images [n, H, W] uint8, character [n], alphabet [n], drawer [n], alphabet_names.
 
+    Refused: a name that is blank or no valid UTF-8, and an array that is there twice. Counted in `notes`: names that
+    differ only in case, blanks, zeros or Unicode form, and names such as `NA` that often stand for a missing one. The
+    rule is that of all readers, `sfumato.data.safeguards`.
+
     Args:
         path: the npz file.
         users: "character" or "drawer".
@@ -128,6 +137,7 @@ def omniglot_npz(path: Path | str, users: OmniglotUser = "character", *, invert:
         num_classes=len(codes),
         label_names=Strings.from_list(names),
         label_groups=Strings.from_list(groups),
+        notes=tuple(name_notes(names)),
         places=order,
     )
 

@@ -89,7 +89,8 @@ def text_csv(
             num_classes=len(found),
             label_names=found,
             vocabulary_sizes=(tokenizer.size,),
-            assumptions=(*said, *tokenizer.assumptions),
+            assumptions=tokenizer.assumptions,
+            found=said,
         )
 
 

@@ -16,6 +16,10 @@ from sfumato.data.users.dataset import UserDataset
 def array_file(path: Path | str, size: int | Sequence[int] | None = None, channels: int | None = None) -> UserDataset:
     """An npz file of arrays: `images` or `inputs` [n, …], `users` [n], and `labels` [n].
 
+    Refused: a row without a name (null, NaN, empty or blank) or with one that is no valid UTF-8, and an array that is
+    there twice. Counted in `notes`: names that differ only in case, blanks, zeros or Unicode form, and names such as
+    `NA` that often stand for a missing one. The rule is that of all readers, `sfumato.data.safeguards`.
+
     Args:
         path: the file. Without `labels` each user is a class.
         size: side or (height, width) to scale pictures to.

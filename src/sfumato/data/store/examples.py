@@ -15,7 +15,7 @@ from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.from_users import examples_from_users
 from sfumato.data.store.arrow import Column
 from sfumato.data.store.opened import Opened
-from sfumato.data.store.users import INPUTS, open_store
+from sfumato.data.store.users import INPUTS, found_of, open_store
 from sfumato.data.store.writer import TARGET, StoreWriter, refuse_full
 
 _BATCH = 1 << 10  # examples copied in one go
@@ -25,6 +25,7 @@ _FACTS: dict[str, Any] = {
     "columns": (),
     "input_names": (),
     "assumptions": (),
+    "found": (),
     "notes": (),
 }
 
@@ -143,6 +144,7 @@ def write_examples(dataset: ExampleDataset, destination: Path | str) -> ExampleD
             columns=dataset.columns,
             input_names=dataset.input_names,
             assumptions=dataset.assumptions,
+            found=dataset.found,
             notes=dataset.notes,
         )
 
@@ -171,6 +173,7 @@ def open_examples(path: Path | str) -> ExampleDataset:
         columns=tuple(tuple(one) for one in facts["columns"]),
         input_names=tuple(facts.get("input_names", ())),  # stores from before there were names have none
         assumptions=tuple(facts["assumptions"]),
+        found=found_of(store),
         notes=tuple(facts["notes"]),
     )
 

@@ -29,6 +29,7 @@ from sfumato.data.image_files import (
     refuse_difference,
     user_names,
 )
+from sfumato.data.safeguards import file_notes, name_notes
 from sfumato.data.store.users import open_store, user_columns
 from sfumato.data.store.writer import StoreWriter, disk_full, refuse_full
 from sfumato.data.users.dataset import UserDataset
@@ -47,6 +48,10 @@ def pack(
     progress: Callable[[int, int], None] | None = None,
 ) -> UserDataset:
     """Decode and resize a folder of pictures into a store.
+
+    Refused: a name that is blank or no valid UTF-8, and one file under two users by any link. Counted in `notes`: names
+    that differ only in case, blanks, zeros or Unicode form, and names such as `NA` that often stand for a missing one,
+    and a file twice for one user. The rule is that of all readers, `sfumato.data.safeguards`.
 
     Args:
         source: `source/<user>/<picture>` (the user is the class) or `source/<user>/<class>/<picture>`.
@@ -123,15 +128,22 @@ class _Packing:
         self.done = 0
         self.classes: dict[str, int] = {}
         self.committed = time.monotonic()
+        self.found: list[str] = []
 
     def prepare(self, users: Sequence[str], strays: Iterable[tuple[str, str]]) -> None:
         """Look at all names once: the total, the shared classes, one layout."""
         shared: set[str] = set()
+        self.found = name_notes(users)
         for folder in folders(self.source, users):
             self.total += len(folder.files)
             if self.labels == "shared":
                 shared.update(kind for kind, _ in folder.files if kind is not None)
         names = sorted(shared, key=os.fsencode)
+        self.found += name_notes(names, "class")
+        self.found += file_notes(
+            self.source,
+            lambda: ((folder.name, path) for folder in folders(self.source, users) for _, path in folder.files),
+        )
         self.classes = {name: number for number, name in enumerate(names)}
         digest = hashlib.sha256("\0".join(names).encode("utf-8", "surrogateescape")).hexdigest()
         extra = self.writer.extra
@@ -173,9 +185,11 @@ class _Packing:
     def notes(self) -> list[str]:
         """What to tell people about the finished store."""
         extra = self.writer.extra
-        return skip_notes(
-            extra["bad_files"], extra["bad_names"], extra["empty_users"], extra["empty_names"]
-        ) + convert_notes(extra["resized"], extra["converted"], self.shape)
+        return (
+            self.found
+            + skip_notes(extra["bad_files"], extra["bad_names"], extra["empty_users"], extra["empty_names"])
+            + convert_notes(extra["resized"], extra["converted"], self.shape)
+        )
 
     def _user(self, folder: UserFolder) -> None:
         extra = self.writer.extra

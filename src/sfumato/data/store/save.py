@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sfumato.data.safeguards import Listing
 from sfumato.data.store.users import open_store, user_columns
 from sfumato.data.store.writer import StoreWriter, disk_full
 from sfumato.data.users.dataset import UserDataset
@@ -23,9 +24,14 @@ def write_users(
     label_groups: Sequence[str] | None = None,
     item_names: Sequence[str] | None = None,
     assumptions: Sequence[str] = (),
+    found: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> UserDataset:
     """Write users as they come as a store, in constant memory.
+
+    Refused: a name that is blank or no valid UTF-8, and a user who comes twice. Counted in `notes`: names that differ
+    only in case, blanks, zeros or Unicode form, and names such as `NA` that often stand for a missing one. The rule is
+    that of all readers, `sfumato.data.safeguards`. Names take some ten bytes a user.
 
     Args:
         users: (name, inputs [n, *shape], labels [n, *target_shape]) of each user, once; users without examples are left
@@ -40,6 +46,7 @@ def write_users(
         label_groups: the classes' groups.
         item_names: the public names of the numbers in column 0 of the inputs.
         assumptions: sentences that a guarantee for these users rests on.
+        found: what of the domain was found in the records.
         notes: lines that `summary` shows.
 
     Returns:
@@ -56,15 +63,20 @@ def write_users(
         options={},
         resume=False,  # nothing tells whether an earlier run wrote these users
     )
+    listing = Listing()
     try:
         for label in range(num_classes if label_names is None else len(label_names)):
             name = None if label_names is None else label_names[label]
             writer.add_class(name, None if label_groups is None else label_groups[label])
         for name, inputs, labels in users:
             if len(labels):
+                listing.add(name)
                 writer.add(labels, inputs)
                 writer.end_user(name)
-        return open_store(writer.finish({"notes": list(notes), "assumptions": list(assumptions)}, items=item_names))
+        told = list(dict.fromkeys([*listing.notes(), *notes]))
+        return open_store(
+            writer.finish({"notes": told, "assumptions": list(assumptions), "found": list(found)}, items=item_names)
+        )
     except OSError as error:
         raise disk_full(error, writer) or error from None
     finally:
@@ -107,5 +119,6 @@ def write_store(
         label_groups=dataset.label_groups,
         item_names=dataset.item_names,
         assumptions=dataset.assumptions,
+        found=dataset.found,
         notes=dataset.notes,
     )

@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from sfumato._check import InputError
+from sfumato.data.domain import COUNT, NAMES
+from sfumato.data.safeguards import refuse_undecodable
 from sfumato.data.store.arrow import Column
 from sfumato.data.store.opened import Opened
 from sfumato.data.store.writer import TARGET
@@ -34,8 +36,22 @@ def user_columns(
     return Column(TARGET, target_shape, targets), Column(INPUTS, shape, np.dtype(dtype))
 
 
+def found_of(store: Opened) -> tuple[str, ...]:
+    """What of the domain was found in the records; a store that does not say it had its classes from there."""
+    facts = store.facts
+    if "found" in facts:
+        return tuple(facts["found"])
+    shapes = {field["name"]: (field["shape"], field["dtype"]) for field in facts["fields"]}
+    shape, kind = shapes.get(TARGET, ((), "float32"))
+    if len(shape) or np.dtype(kind).kind == "f" or store.groups is not None:
+        return ()
+    return (COUNT,) if store.classes is None else (NAMES,)
+
+
 def open_store(path: Path | str, verify: bool = False) -> UserDataset:
     """Open a packed store of users.
+
+    Refused: a name that is no valid UTF-8. `notes` are those that were counted when the store was written.
 
     Args:
         path: the store's folder.
@@ -50,6 +66,7 @@ def open_store(path: Path | str, verify: bool = False) -> UserDataset:
     if store.facts["users"] is None:
         raise InputError(f"the examples in {path} are not divided by user; open them with load_examples or dpsgd")
     names, offsets = store.users()
+    refuse_undecodable(names)
     if verify:
         store.digest(anew=True)
     return UserDataset(
@@ -61,6 +78,7 @@ def open_store(path: Path | str, verify: bool = False) -> UserDataset:
         label_names=store.classes,
         label_groups=store.groups,
         assumptions=tuple(store.facts.get("assumptions", ())),
+        found=found_of(store),
         notes=tuple(store.facts["notes"]),
         contents=store.digest,
         item_names=store.items,

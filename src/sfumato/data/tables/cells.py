@@ -19,26 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError
+from sfumato.data.safeguards import names_in
+from sfumato.data.tables.cell_texts import is_comma_number, is_missing, is_number_text
+from sfumato.data.tables.kinds import flags_as_texts, is_list, is_number, is_text, plain, remedy_of
 from sfumato.data.tables.source import Source, position
 
 _ROWS = 1 << 16  # rows of numbers and names read in one go
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Whether a column has a list in each row."""
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Whether a column has a text in each row, written out or by its number in a list of texts."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or str(kind) == "string_view"
-
-
-def is_number(kind: pa.DataType) -> bool:
-    """Whether a column has a number in each row."""
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
 
 
 def numbers(array: pa.Array, told: str, start: int = 0, place: Callable[[int], str] = position) -> np.ndarray:
@@ -71,11 +57,12 @@ def numbers(array: pa.Array, told: str, start: int = 0, place: Callable[[int], s
         if size == 0 and len(array):
             raise InputError(f"{told} at {place(start)} is an empty list; give numbers, or drop the column")
         shape.append(size)
-        array = array.flatten()
-    if not is_number(array.type):
-        raise InputError(f"{told} must be numbers or lists of them, got {array.type}; convert it")
+        array = plain(array.flatten())
     refuse_missing(array, told, start, math.prod(shape[1:]), place)
-    return array.to_numpy(zero_copy_only=False).reshape(shape)
+    if not is_number(array.type):
+        raise InputError(f"{told} must be numbers or lists of them, got {array.type}; {remedy_of(array.type)}")
+    rows = array.to_numpy(zero_copy_only=False)
+    return (rows.astype(np.float32) if rows.dtype == np.float16 else rows).reshape(shape)
 
 
 def refuse_missing(
@@ -95,15 +82,78 @@ def refuse_missing(
         raise InputError(f"{told} is missing (null) at {place(row)}; fill it in or drop the row")
 
 
-def labels_of(source: Source, column: str) -> np.ndarray:
-    """The labels of all rows: text, or numbers [rows] or [rows, k].
+def refuse_stray_text(source: Source, role: str, column: str, *, names: bool = False) -> None:
+    """Refuse a column of texts most of which are numbers: one that is none is a mistake, and makes the column texts.
+
+    Args:
+        source: the table.
+        role: what the column is named for.
+        column: of texts.
+        names: whether the texts may be names, of which some are whole numbers, as those of houses, 3 and 3a.
 
     Raises:
-        InputError: one is missing, or they are neither.
+        InputError: with the first cell that is no number. A column that has more texts than numbers at the end of a
+            block of rows is one of texts.
     """
+    usual = odd = 0
+    word = missing = ""  # the first of either kind
+    commas = whole = True
+    for block in source.blocks([column], _ROWS):
+        coded = block[column].dictionary_encode()
+        present = coded.indices.drop_null().to_numpy()
+        often = np.bincount(present, minlength=len(coded.dictionary)).tolist()
+        for text, count in zip(map(str.strip, coded.dictionary.to_pylist()), often, strict=True):
+            if is_number_text(text):
+                usual += count
+                whole &= text.lstrip("+-").isdigit()
+                continue
+            if is_missing(text):
+                missing = missing or text
+                continue
+            word = word or text
+            odd += count
+            commas &= is_comma_number(text)
+        if odd > usual and not commas:
+            return
+    cell = (missing if names and whole else "") or word or missing
+    commas &= odd > 0
+    if not cell or not (commas or usual) or (names and whole and not commas and not missing):
+        return
+    told = f"{source.told}: {role}={column!r} is {cell!r} at {source.place(_first_row(source, column, cell))}"
+    if commas:
+        raise InputError(f"{told}, a number with a comma; write numbers with a point and without commas")
+    raise InputError(f"{told}, but a number in {usual:,} rows; correct it or drop the row")
+
+
+def _first_row(source: Source, column: str, text: str) -> int:
+    """The first row of a column of texts that is this one, blanks around it aside."""
+    start = 0
+    for block in source.blocks([column], _ROWS):
+        for row, cell in enumerate(block[column].to_pylist()):
+            if cell is not None and cell.strip() == text:
+                return start + row
+        start += len(block[column])
+    return 0
+
+
+def labels_of(source: Source, column: str, *, declared: bool) -> np.ndarray:
+    """The labels of all rows: text, or numbers [rows] or [rows, k].
+
+    Args:
+        source: the table.
+        column: of labels.
+        declared: whether the classes have names that were given, so that no text is a mistake that goes unseen.
+
+    Raises:
+        InputError: one is missing, they are neither, or texts among numbers.
+    """
+    if is_text(source.kind(column)) and not declared:
+        refuse_stray_text(source, "label", column, names=True)
     told, blocks, start = f"{source.told}: the label {column!r}", [], 0
     for block in source.blocks([column], _ROWS):
         array = block[column]
+        if pa.types.is_boolean(array.type):  # the classes that a text file of the same table has
+            array = flags_as_texts(array)
         if is_text(array.type):
             refuse_missing(array, told, start, place=source.place)
             blocks.append(np.asarray(array.to_pylist(), str))
@@ -124,24 +174,15 @@ def users_of(source: Source, column: str) -> tuple[list[str], np.ndarray]:
     """
     told, start, codes = f"{source.told}: the user {column!r}", 0, []
     found: dict[str | int, int] = {}
-    for block in source.blocks([column], _ROWS):
-        array = block[column]
-        if pa.types.is_floating(array.type):  # as pandas keeps whole numbers of which one is missing
-            missing = array.is_nan().fill_null(True).to_numpy(zero_copy_only=False)
-            if missing.any():
-                row = source.place(start + int(missing.argmax()))
-                raise InputError(f"{told} is missing (NaN) at {row}; fill it in or drop the row")
-        refuse_missing(array, told, start, place=source.place)
-        if not (is_text(array.type) or pa.types.is_integer(array.type)):
-            raise InputError(f"{told} must be whole numbers or text, got {array.type}; cast it to text")
-        coded = array.dictionary_encode()
-        names = coded.dictionary.to_pylist()
-        if blank := [i for i, name in enumerate(names) if isinstance(name, str) and not name.strip()]:
-            row = start + int((coded.indices.to_numpy(zero_copy_only=False) == blank[0]).argmax())
-            raise InputError(f"{told} is empty at {source.place(row)}; say whose the row is, or drop it")
+    for array in source.names_of(column, _ROWS):
+        names, rows = names_in(
+            array, told, lambda row, first=start: source.place(first + row), kind=source.kind(column)
+        )
         own = [found.setdefault(name, len(found)) for name in names]
-        codes.append(np.array(own, np.int64)[coded.indices.to_numpy(zero_copy_only=False)])
+        codes.append(np.array(own, np.int64)[rows])
         start += len(array)
+    if source.texts is not None and all(_is_whole(str(name)) for name in found):
+        found = {int(name): number for name, number in found.items()}
     people = source.classes.get(column)
     if people is not None and all(isinstance(one, int) for one in found):
         if wrong := [one for one in found if not 0 <= int(one) < len(people)]:
@@ -154,3 +195,11 @@ def users_of(source: Source, column: str) -> tuple[list[str], np.ndarray]:
     held = sorted(set(told_by))  # type: ignore[type-var]  # of one column: all are numbers, or all are texts
     number = {name: i for i, name in enumerate(held)}
     return list(map(str, held)), np.array([number[name] for name in told_by])[np.concatenate(codes)]
+
+
+def _is_whole(name: str) -> bool:
+    """Whether a text is a whole number as it is written down, so that no other text is the same number."""
+    try:
+        return str(int(name)) == name
+    except ValueError:
+        return False

@@ -18,7 +18,8 @@ from sfumato.data.image_files import OnError
 from sfumato.data.readers.image_folder import CACHE_BYTES, LazyImages
 from sfumato.data.store.writer import refuse_full
 from sfumato.data.strings import Strings
-from sfumato.data.tables.cells import is_list, is_number, is_text, numbers
+from sfumato.data.tables.cells import numbers, refuse_stray_text
+from sfumato.data.tables.kinds import is_list, is_number, is_text, remedy_of
 from sfumato.data.tables.paths import Looked, look_at_files, names_addresses, names_files, refuse_folder
 from sfumato.data.tables.pictures import Pictures, is_picture
 from sfumato.data.tables.source import Source, listed
@@ -88,15 +89,16 @@ def input_columns(
         if is_text(kind) and tokenize is None and not names_files(source, name):
             if names_addresses(source, name):
                 raise InputError(_no_addresses(source, name))
+            refuse_stray_text(source, "input", name)
             raise InputError(
                 f"{source.told}: input={name!r} is text; say in Python how it becomes ids: tokenize=data.Tokenizer("
                 "vocabulary=32768, length=128), or a function from texts to lists of ids; of paths of pictures that do "
                 "not end like some, name the folder: --folder FOLDER or folder="
             )
-        if not (is_text(kind) or is_picture(kind) or is_list(_storage(kind)) or is_number(kind)):
+        if not (is_text(kind) or is_picture(kind) or is_list(kind) or is_number(kind)):
             raise InputError(
                 f"{source.told}: input={name!r} is {kind}; inputs are pictures, numbers or lists of as many numbers "
-                "in each row"
+                f"in each row: {remedy_of(kind)}"
             )
     if tokenize is not None and not any(is_tokenized(source, name) for name in names):
         raise InputError(f"tokenize is for texts; {source.told} has none in {', '.join(names)}")
@@ -258,10 +260,6 @@ def _no_addresses(source: Source, name: str) -> str:
         f"{source.told}: {name!r} holds addresses, and pictures are read from files; download them, and name a column "
         "of their paths"
     )
-
-
-def _storage(kind: object) -> object:
-    return getattr(kind, "storage_type", kind)
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype, store: Path | str | None) -> np.ndarray:

@@ -20,20 +20,21 @@ from typing import Any
 import numpy as np
 
 from sfumato._check import InputError
+from sfumato.data.domain import NAMES
 from sfumato.data.examples.arrays import examples_from_arrays
 from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.examples.from_users import GatheredRows
 from sfumato.data.examples.tokens import Tokenizer
 from sfumato.data.image_files import OnError
 from sfumato.data.readers.image_folder import LazyImages
+from sfumato.data.safeguards import name_notes
 from sfumato.data.singles import as_singles
 from sfumato.data.store.examples import write_examples
 from sfumato.data.store.pack import skip_notes
 from sfumato.data.store.save import write_store
 from sfumato.data.strings import Strings
-from sfumato.data.tables.cells import labels_of, users_of
+from sfumato.data.tables.cells import labels_of, refuse_stray_text, users_of
 from sfumato.data.tables.inputs import input_columns, is_tokenized, read_inputs
-from sfumato.data.tables.look_alikes import look_alikes
 from sfumato.data.tables.open import open_source
 from sfumato.data.tables.source import Source
 from sfumato.data.tables.texts import Tokenize, assumptions
@@ -57,6 +58,12 @@ def from_table(
     progress: Callable[[int, int], None] | None = None,
 ) -> UserDataset:
     """A data set divided by user, from a table in which a column says whose each row is.
+
+    Refused: a row without a name (null, NaN, empty or blank) or with one that is no valid UTF-8, one picture's file
+    under two users, one part of the table twice by a link, and a key twice in an object. Counted in `notes`: names that
+    differ only in case, blanks, zeros or Unicode form, and names such as `NA` that often stand for a missing one, and a
+    picture's file twice for one user. The rule is that of all readers, `sfumato.data.safeguards`. Users in a file of
+    text are texts: `7` and `007` are two.
 
     Args:
         source: a `datasets.Dataset`, a pandas or polars DataFrame, a pyarrow Table, or a path to .parquet (or a folder
@@ -97,7 +104,7 @@ def from_table(
         named = ", ".join(name for names in columns for name in names)
         raise InputError(f"a user's examples have one input, got {named}; give one, or several columns of numbers")
     users, owner = users_of(opened, user)
-    labels = None if label is None else labels_of(opened, label)
+    labels = None if label is None else labels_of(opened, label, declared=label_names is not None)
     if labels is not None and labels.dtype.kind == "f":
         labels = as_singles(labels, f"{opened.told}: the label {label!r}")
     order = np.argsort(owner, kind="stable")
@@ -120,7 +127,8 @@ def from_table(
     present = [users[i] for i in held.tolist()]
     names = Strings.from_list(present)
     lost = [users[i] for i in np.setdiff1d(np.arange(len(users)), held).tolist()]
-    notes = (*look_alikes(present), *read.notes, *skip_notes(0, (), len(lost), lost))
+    notes = (*name_notes(present), *read.notes, *skip_notes(0, (), len(lost), lost))
+    declared = label_names is not None
     if labels is None:
         labels, label_names = owner, names if label_names is None else label_names
     else:
@@ -132,6 +140,7 @@ def from_table(
         names=names,
         places=order,
         assumptions=assumptions(tokenize) if tokenize is not None else (),
+        found=(NAMES,) if label is None and not declared else dataset.found,
     )
     return dataset if store is None else write_store(dataset, store)
 
@@ -179,7 +188,7 @@ def examples_from_table(
             f"named=True needs a column for each input, got {', '.join(columns[0])}, columns of single numbers, which "
             "are one input together; leave it out"
         )
-    targets = None if label is None else labels_of(opened, label)
+    targets = None if label is None else labels_of(opened, label, declared=label_names is not None)
     read = read_inputs(
         opened,
         columns,
@@ -225,7 +234,10 @@ def opens_texts(source: Any, input: str | Sequence[str] | None, folder: Path | s
         return False
     opened = open_source(source)
     names = [input] if isinstance(input, str) else input or ()
-    return any(name in opened.names and is_tokenized(opened, name) for name in names)
+    texts = [name for name in names if name in opened.names and is_tokenized(opened, name)]
+    for name in texts:
+        refuse_stray_text(opened, "input", name)
+    return bool(texts)
 
 
 def _shaped(rows: np.ndarray | LazyImages) -> np.ndarray:

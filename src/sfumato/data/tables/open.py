@@ -21,15 +21,17 @@ import pyarrow as pa
 
 from sfumato._check import InputError
 from sfumato.data.readers.csv_rows import is_delimited, read_rows
-from sfumato.data.tables.source import Source, plain
+from sfumato.data.readers.parquet_folder import PARQUET, is_parquet_folder, parquet_files
+from sfumato.data.safeguards import key_twice, refuse_same_files
+from sfumato.data.tables.source import Source, position
 from sfumato.data.tables.tars import open_tars
-from sfumato.data.tars.shards import is_tars, refuse_twice
+from sfumato.data.tars.shards import is_tars
 
-PARQUET = (".parquet", ".pq")
 LINES = (".jsonl", ".ndjson")
 _ZEROS_IN_FRONT = re.compile(r"[+-]?0\d")
 UNDERSTOOD = (
-    "a datasets.Dataset, a pandas or polars DataFrame, a pyarrow Table, or a path to .parquet (or a folder of them), "
+    "a datasets.Dataset, a pandas or polars DataFrame, a pyarrow Table, or a path to .parquet (or a folder of them, "
+    "also in folders column=value), "
     ".csv, .tsv, .jsonl, .ndjson or .tar (WebDataset: also a folder of them, or a pattern)"
 )
 
@@ -58,8 +60,8 @@ def open_source(source: Any) -> Source:
 
 
 def is_table_file(path: Path) -> bool:
-    """Whether a file's name is that of a table, tars aside."""
-    return path.suffix.lower() in (*PARQUET, *LINES) or is_delimited(path)
+    """Whether a file's name is that of a table, tars aside, or a folder holds one in files of Parquet."""
+    return path.suffix.lower() in (*PARQUET, *LINES) or is_delimited(path) or is_parquet_folder(path)
 
 
 def _arrow(table: pa.Table, told: str = "the table") -> Source:
@@ -94,17 +96,17 @@ def _hugging_face(dataset: Any) -> Source:
 
 
 def _pandas(frame: Any) -> Source:
-    held: dict[str, pa.Array] = {}
+    held: dict[str, pa.Array | pa.ChunkedArray] = {}
     labels = {str(name): name for name in frame.columns}
 
-    def column(name: str) -> pa.Array:
+    def column(name: str) -> pa.Array | pa.ChunkedArray:
         if name not in held:
             try:
                 held[name] = _series(frame[labels[name]])
             except (pa.ArrowException, TypeError, ValueError) as error:
-                said = " ".join(str(error).split())[:200]
-                raise InputError(f"the column {name!r} of the table is not of one kind: {said}; convert it") from None
-        return plain(held[name])
+                said = _mixed(frame[labels[name]]) or f"cannot be read: {' '.join(str(error).split())[:200]}"
+                raise InputError(f"the column {name!r} of the table {said}; make them one kind") from None
+        return held[name]
 
     def read(columns: list[str], rows: int) -> Iterable[pa.RecordBatch]:
         return pa.Table.from_arrays([column(name) for name in columns], names=columns).to_batches(rows)
@@ -116,6 +118,20 @@ def _pandas(frame: Any) -> Source:
         kind=lambda name: column(name).type,
         read=read,
     )
+
+
+def _mixed(values: Any) -> str:
+    """The first two cells of a column that are of different kinds; "" where there are none."""
+    import pandas  # late: whoever gives a column of pandas has it
+
+    first: tuple[int, Any] | None = None
+    for row, cell in enumerate(values):
+        if pandas.api.types.is_scalar(cell) and pandas.isna(cell):
+            continue
+        first = first or (row, cell)
+        if isinstance(cell, str | bytes) != isinstance(first[1], str | bytes):
+            return f"is {first[1]!r} at {position(first[0])} and {cell!r} at {position(row)}"
+    return ""
 
 
 def _series(values: Any) -> pa.Array:
@@ -134,18 +150,18 @@ def _series(values: Any) -> pa.Array:
 
 def _file(path: Path) -> Source:
     if is_tars(path):
-        if path.is_dir() and any(file.suffix.lower() in PARQUET for file in path.iterdir()):
+        if is_parquet_folder(path):
             raise InputError(f"{path} has both Parquet and tar files; give one kind, the tars by {path}/*.tar")
         return replace(open_tars(path), beside=path if path.is_dir() else path.parent)
     if not path.exists():
         raise InputError(f"there is nothing at {path}; give {UNDERSTOOD}")
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix.lower() in PARQUET)
+        files = parquet_files(path)
         if not files:
             raise InputError(f"{path} is a folder without Parquet files; give {UNDERSTOOD}")
         return replace(_parquet(path, files), beside=path)
     if path.suffix.lower() in PARQUET:
-        return replace(_parquet(path, [path]), beside=path.parent)
+        return replace(_parquet(path, [(path, {})]), beside=path.parent)
     if path.suffix.lower() in LINES:
         return replace(_lines(path), beside=path.parent)
     if is_delimited(path):
@@ -153,30 +169,56 @@ def _file(path: Path) -> Source:
     raise InputError(f"{path} is no table; give {UNDERSTOOD}")
 
 
-def _parquet(path: Path, files: Sequence[Path]) -> Source:
+def _parquet(path: Path, found: Sequence[tuple[Path, Mapping[str, str | None]]]) -> Source:
+    """Files of Parquet with equal columns, each with values of further columns that its folders name."""
     import pyarrow.parquet  # late: arrays and pictures need none of it
 
-    refuse_twice(files)
+    files = [file for file, _ in found]
+    refuse_same_files(files)
     opened = list(_told_by_file(files[0], "Parquet", lambda: _facts(files)))
     schema = opened[0][0]
     for file, (other, _) in zip(files, opened, strict=True):
         if not other.equals(schema):
             raise InputError(f"{file} has other columns or types than {files[0]}; make them the same")
+    # A column that stands in the files, too, as polars writes it, is read from there: it has its type.
+    written = {
+        name: pa.chunked_array([[own[name] for _, own in found]], pa.large_string())
+        for name in found[0][1]
+        if name not in schema.names
+    }
+    keys = {name: _as_numbers(column) for name, column in written.items()}
 
-    def read(columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
-        for file in files:
+    def read(columns: list[str], rows: int, keys: Mapping[str, pa.ChunkedArray] = keys) -> Iterator[pa.RecordBatch]:
+        for place, file in enumerate(files):
             with pyarrow.parquet.ParquetFile(file) as content:
-                yield from _told_by_file(file, "Parquet", lambda c=content: c.iter_batches(rows, columns=columns))
+                own = [name for name in columns if name not in keys]
+                for batch in _told_by_file(file, "Parquet", lambda c=content, o=own: _batches(c, o, rows)):
+                    arrays = [
+                        pa.repeat(keys[name][place], len(batch)) if name in keys else batch.column(name)
+                        for name in columns
+                    ]
+                    yield pa.RecordBatch.from_arrays(arrays, columns)
 
     return Source(
         told=str(path),
-        names=tuple(schema.names),
+        names=(*schema.names, *keys),
         count=sum(count for _, count in opened),
-        kind=lambda name: schema.field(name).type,
+        kind=lambda name: keys[name].type if name in keys else schema.field(name).type,
         read=read,
+        texts=(lambda columns, rows: read(columns, rows, written)) if keys else None,
         classes=_classes(schema),
         metadata=schema.metadata or {} if all(each.metadata == schema.metadata for each, _ in opened) else {},
     )
+
+
+def _batches(content: Any, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """Some rows at a time; without columns, batches that only have a length."""
+    if columns:
+        yield from content.iter_batches(rows, columns=columns)
+        return
+    count = content.metadata.num_rows
+    for start in range(0, count, rows):
+        yield pa.RecordBatch.from_struct_array(pa.array([{}] * min(rows, count - start), pa.struct([])))
 
 
 def _facts(files: Sequence[Path]) -> Iterator[tuple[pa.Schema, int]]:
@@ -212,7 +254,11 @@ def _delimited(path: Path) -> Source:
         raise InputError(f"{path} is empty; needed are a header and a row an example")
     table = pa.Table.from_batches(held, pa.schema([(name, pa.large_string()) for name in names]))
     whole = pa.Table.from_arrays([_as_numbers(column) for column in table.columns], names=names)
-    return replace(_arrow(whole, told=str(path)), place=lambda row: f"line {lines[row]}")
+    return replace(
+        _arrow(whole, told=str(path)),
+        place=lambda row: f"line {lines[row]}",
+        texts=lambda columns, rows: table.select(columns).to_batches(rows),
+    )
 
 
 def _as_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -235,7 +281,7 @@ def _told_by_file(path: Path, what: str, read: Callable[[], Iterable[Any]]) -> I
     try:
         yield from read()
     except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{path} cannot be read as {what}: {' '.join(str(error).split())[:300]}") from None
+        raise InputError(f"{path} cannot be read as {what}: {key_twice(error)[:300]}") from None
 
 
 def _classes(schema: pa.Schema) -> dict[str, list[str]]:

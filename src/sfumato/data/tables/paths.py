@@ -17,15 +17,17 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sfumato._check import InputError
-from sfumato.data.image_files import SUFFIXES, BadImage, regular_file
+from sfumato.data.image_files import BadImage, picture_endings, regular_file
+from sfumato.data.safeguards import Files, refuse_shared, repeat_note
 from sfumato.data.store.pack import refusal
-from sfumato.data.tables.cells import is_text
+from sfumato.data.tables.kinds import is_text
 from sfumato.data.tables.source import Source
 
 _ROWS = 256  # read in one go
@@ -34,7 +36,6 @@ _SHOWN = 200  # characters of a path in a message
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]")
 _MISSING = os.strerror(errno.ENOENT)
-_ENDINGS = sorted({each for suffix in SUFFIXES for each in (suffix, suffix.upper())})
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,16 @@ class Found:
 
     Attributes:
         name: its path from the folder, or an absolute one.
-        key: what it has in common with itself under another name: its device and number there.
+        facts: of the file, links followed: its device and number there are the same under any name.
     """
 
     name: str
-    key: tuple[int, int]
+    facts: os.stat_result
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Its device and number there."""
+        return self.facts.st_dev, self.facts.st_ino
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +92,7 @@ def find(folder: Path, cell: str) -> Found:
             refused.append(error)
     if not _ends_like_a_picture(cell):
         meant: dict[tuple[int, int], Found] = {}
-        for name in (spelling + ending for spelling in spellings for ending in _ENDINGS):
+        for name in (spelling + ending for spelling in spellings for ending in _endings_of(folder / spelling)):
             if os.path.isfile(folder / name):
                 one = _found(folder, name)
                 meant.setdefault(one.key, one)
@@ -98,6 +104,25 @@ def find(folder: Path, cell: str) -> Found:
     if _WINDOWS.match(cell):
         raise BadImage("is a path of Windows, not of this machine; write it from the folder of the pictures")
     raise refused[-1]
+
+
+def _endings_of(path: Path) -> list[str]:
+    """The endings with which there is a picture of this name, in sorted order."""
+    try:
+        return _pictures_in(path.parent, os.stat(path.parent).st_mtime_ns).get(path.name, [])
+    except (OSError, ValueError):
+        return []
+
+
+@lru_cache(maxsize=8)
+def _pictures_in(folder: Path, changed: int) -> dict[str, list[str]]:
+    """The endings of the pictures in a folder, by what stands in front of them; listed anew once it has changed."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(os.listdir(folder)):
+        stem, ending = os.path.splitext(name)
+        if ending.lower() in picture_endings():
+            found.setdefault(stem, []).append(ending)
+    return found
 
 
 def shown(folder: Path, cell: str) -> str:
@@ -157,9 +182,8 @@ def look_at_files(
             would make what is known of a user depend on another one.
     """
     told = f"{source.told}: {column}"
-    keys = np.zeros((source.count, 2), np.uint64)
-    there = np.zeros(source.count, bool)
-    only_files = True
+    files, rows, only_files = Files(), list[int](), True
+    owners = None if people is None else people[1]
     for row, (content, path) in _cells(source, column):
         if content is not None:
             only_files = False
@@ -167,30 +191,21 @@ def look_at_files(
         try:
             if path is None:
                 raise BadImage("is missing (null)")
-            keys[row], there[row] = find(source.pictures, path).key, True
+            files.add(find(source.pictures, path).facts, 0 if owners is None else int(owners[row]))
+            rows.append(row)
         except BadImage as error:
             if not skip:
                 raise InputError(_no_file(source, told, row, path, str(error))) from None
-    rows = np.flatnonzero(there)
-    order = rows[np.lexsort(keys[rows].T)]  # the rows of one file lie side by side, in their order
-    again = (keys[order[1:]] == keys[order[:-1]]).all(1)
-    first, second = order[:-1][again], order[1:][again]
-    if not len(first):
+    repeats = files.repeats()
+    if repeats is None:
         return Looked(only_files=only_files, notes=())
-    if people is not None:
+    if repeats.shared is not None and people is not None:
         users, owner = people
-        if (two := owner[first] != owner[second]).any():
-            pair = np.array([first[two], second[two]])[:, second[two].argmin()]
-            raise InputError(_of_two(source, told, column, pair, [str(users[i]) for i in owner[pair].tolist()]))
-    pair = [source.place(int(row)) for row in (first[second.argmin()], second.min())]
-    whose = "each counts as a picture of that user" if people is not None else "each is an example of its own"
-    return Looked(
-        only_files=only_files,
-        notes=(
-            f"{len(second):,} row{'s' * (len(second) > 1)} name{'s' * (len(second) == 1)} a file that a row before "
-            f"names, {pair[1]} that of {pair[0]} for example: {whose}",
-        ),
-    )
+        pair = [rows[place] for place in repeats.shared]
+        _refuse_shared(source, told, column, pair, [str(users[owner[row]]) for row in pair])
+    one, other = (source.place(rows[place]) for place in repeats.example)
+    note = repeat_note(repeats.count, one, other, of_users=people is not None, what="row")
+    return Looked(only_files=only_files, notes=(note,))
 
 
 def _first_path(source: Source, column: str) -> str | None:
@@ -206,11 +221,11 @@ def _first_path(source: Source, column: str) -> str | None:
 
 def _found(folder: Path, name: str) -> Found:
     facts = regular_file(folder / name)
-    return Found(name, (facts.st_dev, facts.st_ino))
+    return Found(name, facts)
 
 
 def _ends_like_a_picture(path: str) -> bool:
-    return os.path.splitext(path)[1].lower() in SUFFIXES
+    return os.path.splitext(path)[1].lower() in picture_endings()
 
 
 def _cells(source: Source, column: str) -> Iterator[tuple[int, tuple[bytes | None, str | None]]]:
@@ -234,15 +249,12 @@ def _no_file(source: Source, told: str, row: int, path: str | None, reason: str)
     return f"{line}; where the pictures lie elsewhere, name their folder: --folder FOLDER or folder="
 
 
-def _of_two(source: Source, told: str, column: str, pair: np.ndarray, users: list[str]) -> str:
-    """The line for a file that two users' rows name."""
-    wanted = set(pair.tolist())
+def _refuse_shared(source: Source, told: str, column: str, pair: Sequence[int], users: Sequence[str]) -> None:
+    """Refuse a file that two users' rows name."""
+    wanted = set(pair)
     paths = {row: path for row, (_, path) in _cells(source, column) if row in wanted}
     one, other = (
         f"{source.place(row)} ({shown(source.pictures, str(paths[row]))}, user {user!r})"
-        for row, user in zip(pair.tolist(), users, strict=True)
+        for row, user in zip(pair, users, strict=True)
     )
-    return (
-        f"{told} at {other} names the same file as {one}: a picture of two users is hidden with neither; keep "
-        "it for one of them, or for none"
-    )
+    refuse_shared(one, f"{told} at {other}")

@@ -8,7 +8,7 @@ import pyarrow as pa
 from sfumato._check import InputError, one_of
 from sfumato.data.image_files import BadImage, OnError, Picture, decode, image_size, refuse_difference
 from sfumato.data.store.pack import convert_notes, refusal, skip_notes
-from sfumato.data.tables.cells import is_text
+from sfumato.data.tables.kinds import is_text, plain_kind
 from sfumato.data.tables.paths import find, parts, shown
 from sfumato.data.tables.source import Source
 
@@ -109,4 +109,5 @@ class Pictures:
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or str(kind) == "binary_view"
+    kind = plain_kind(kind)
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError, guess
+from sfumato.data.tables.kinds import plain, plain_kind
 
 _LOOKED_AT = 20  # columns named in a message
 
@@ -29,6 +29,9 @@ class Source:
         read: gives some columns in blocks of at most so many rows.
         classes: names of the classes of columns that have some, as Hugging Face's do.
         place: what messages call a row.
+        texts: the same as `read`, with every cell as the file has it, where that is a file of text or the name of a
+            folder; None where all columns have types. Names are read so: a column of 7 and NA is one of two names, and
+            no column of numbers.
         metadata: what the file says beside its columns; empty where several files say different things.
         beside: the folder that the table lies in; the working directory for one in memory.
         folder: where somebody says that its pictures are; None for beside it.
@@ -41,14 +44,33 @@ class Source:
     read: Callable[[list[str], int], Iterable[pa.RecordBatch | pa.Table]]
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     place: Callable[[int], str] = position
+    texts: Callable[[list[str], int], Iterable[pa.RecordBatch | pa.Table]] | None = None
     metadata: Mapping[bytes, bytes] = field(default_factory=dict)
     beside: Path = Path()
     folder: Path | None = None
 
     def blocks(self, columns: Sequence[str], rows: int) -> Iterator[dict[str, pa.Array]]:
-        """Some columns, in blocks of at most `rows` rows."""
+        """Some columns, in blocks of at most `rows` rows, each of the type that `plain_kind` gives.
+
+        Raises:
+            InputError: a decimal number is too large.
+        """
         for block in self.read(list(dict.fromkeys(columns)), rows):
-            yield {name: plain(block.column(name)) for name in dict.fromkeys(columns)}
+            yield {name: self._plain(name, block.column(name)) for name in dict.fromkeys(columns)}
+
+    def _plain(self, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array:
+        try:
+            return plain(column)
+        except pa.ArrowInvalid:
+            raise InputError(
+                f"{self.told}: the column {name!r} is {column.type} and has a number that {plain_kind(column.type)} "
+                "cannot hold; write it as text, or as a floating-point number"
+            ) from None
+
+    def names_of(self, column: str, rows: int) -> Iterator[pa.Array]:
+        """A column of names, in blocks of at most `rows` rows, as `blocks` gives them."""
+        for block in (self.texts or self.read)([column], rows):
+            yield self._plain(column, block.column(column))
 
     def refuse_absent(self, role: str, column: str) -> None:
         """Refuse a column that is not there, or is there twice."""
@@ -78,11 +100,6 @@ def refuse_absent(told: str, names: Sequence[str], role: str, column: str) -> No
         return
     if column in names:
         raise InputError(f"{told} has the column {column!r} twice; rename one")
-    if len(names) == 1 and (mark := next((mark for mark in ";|\t" if mark in names[0]), None)):
-        raise InputError(
-            f"{told} has one column, {names[0]!r:.200}: are its columns divided by {mark!r}? Write them with commas, "
-            "or with tabs into a file named .tsv"
-        )
     raise InputError(
         f"{told} has no column {column!r} for {role}={column!r}{guess(column, names)}; it has {listed(names)}"
     )
@@ -92,23 +109,3 @@ def listed(names: Sequence[str]) -> str:
     """The names of columns, for a message."""
     more = f" and {len(names) - _LOOKED_AT} more" if len(names) > _LOOKED_AT else ""
     return (", ".join(names[:_LOOKED_AT]) or "none") + more
-
-
-def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column in one piece, without the wrappings that tell a program how to show it."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.FixedShapeTensorArray) and not array.null_count + array.storage.flatten().null_count:
-        return lists(array.to_numpy_ndarray())
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    if str(array.type) == "string_view":  # as polars has texts; few functions of Arrow take it
-        array = array.cast(pa.large_string())
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-
-
-def lists(rows: np.ndarray) -> pa.Array:
-    """Rows [n, …] as lists within lists, whose lengths Arrow then knows."""
-    array = pa.array(rows.reshape(-1))
-    for side in reversed(rows.shape[1:]):
-        array = pa.FixedSizeListArray.from_arrays(array, side)
-    return array

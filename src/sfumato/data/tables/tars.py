@@ -8,7 +8,7 @@ for users does not read pictures. Memory holds the index and a block of rows.
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -19,10 +19,11 @@ import pyarrow as pa
 
 from sfumato._check import InputError
 from sfumato._files import parse_json
-from sfumato.data.image_files import SUFFIXES
+from sfumato.data.image_files import picture_endings
 from sfumato.data.numpy_files import array_in
-from sfumato.data.tables.cells import is_list
-from sfumato.data.tables.source import Source, lists
+from sfumato.data.safeguards import refuse_undecodable_name
+from sfumato.data.tables.kinds import is_list, lists
+from sfumato.data.tables.source import Source
 from sfumato.data.tars.index import TarIndex, index_tar
 from sfumato.data.tars.shards import shards_of
 
@@ -97,8 +98,12 @@ def open_tars(path: Path | str) -> Source:
         kind, inner = fields[name]
         return _with_kind(shards, name, kind, lambda content: _field(content, inner))
 
-    def read(chosen: list[str], rows: int) -> Iterator[pa.Table]:
-        columns = {name: column(name) for name in chosen}
+    def as_text(name: str) -> _Column:
+        found = column(name)
+        return replace(found, value=_text, kind=pa.large_string()) if found.value is _whole else found
+
+    def read(chosen: list[str], rows: int, of: Callable[[str], _Column] = column) -> Iterator[pa.Table]:
+        columns = {name: of(name) for name in chosen}
         values: dict[str, list] = {name: [] for name in chosen}
         held: list[_Sample] = []
         for sample, size in _samples(shards, {one.extension for one in columns.values()} - {""}, rows):
@@ -121,6 +126,7 @@ def open_tars(path: Path | str) -> Source:
         count=int(starts[-1]),
         kind=lambda name: column(name).kind,
         read=read,
+        texts=lambda chosen, rows: read(chosen, rows, as_text),
         place=place,
     )
 
@@ -152,6 +158,7 @@ def _samples(shards: Sequence[TarIndex], extensions: set[str], rows: int) -> Ite
 
 def _cell(sample: _Sample, name: str, column: _Column) -> Any:
     if not column.extension:
+        refuse_undecodable_name(sample.key, "sample", str(sample.shard))
         return sample.key if name == "__key__" else str(sample.shard)
     content = sample.parts[column.extension]
     try:
@@ -240,7 +247,7 @@ def _field(content: bytes, names: Sequence[str]) -> Any:
 
 def _by_extension(shards: Sequence[TarIndex], extension: str) -> _Column:
     last = extension.split(".")[-1]
-    if f".{last}" in SUFFIXES:
+    if f".{last}" in picture_endings():
         return _Column(extension=extension, value=bytes, kind=pa.large_binary())
     if last == "npy":
         return _with_kind(shards, extension, extension, array_in)

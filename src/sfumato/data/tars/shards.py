@@ -8,10 +8,10 @@
 
 import glob
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 from sfumato._check import InputError
+from sfumato.data.safeguards import refuse_same_files
 
 SUFFIX = ".tar"
 PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
@@ -55,27 +55,12 @@ def shards_of(source: Path | str) -> list[Path]:
     return _each_once(list(found))
 
 
-def refuse_twice(paths: Iterable[Path]) -> None:
-    """Refuse a file that is there under two names, by a link.
-
-    Raises:
-        InputError: names both.
-    """
-    found: dict[tuple[int, int], Path] = {}
-    for path in paths:
-        if path.exists():
-            told = path.stat()
-            other = found.setdefault((told.st_dev, told.st_ino), path)
-            if other is not path:
-                raise InputError(f"{path} and {other} are the same file, and its records would count twice; keep one")
-
-
 def _named(path: Path, suffixes: tuple[str, ...]) -> bool:
     return path.name.lower().endswith(suffixes)
 
 
 def _each_once(shards: list[Path]) -> list[Path]:
-    refuse_twice(shards)
+    refuse_same_files(shards)
     return shards
 
 

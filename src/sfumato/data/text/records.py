@@ -4,11 +4,12 @@ Nothing is kept: a file of any size is read line by line.
 """
 
 import gzip
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from sfumato._check import InputError
+from sfumato._files import parse_json
+from sfumato.data.safeguards import refuse_blank, refuse_undecodable_name
 
 LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 PLAYS = (".txt", ".txt.gz", "")
@@ -49,9 +50,10 @@ def json_lines(path: Path, user: str, text: str) -> Iterator[tuple[str, str]]:
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            raise InputError(f"{path} line {number} is not JSON; needed is an object a line") from None
+            record = parse_json(line.encode())
+        except ValueError as error:
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(f"{path} line {number} is not JSON: {reason}; needed is an object a line") from None
         if not isinstance(record, dict):
             raise InputError(f"{path} line {number} is a {type(record).__name__}, not an object with {user} and {text}")
         for role, field in (("user", user), ("input", text)):
@@ -66,11 +68,8 @@ def json_lines(path: Path, user: str, text: str) -> Iterator[tuple[str, str]]:
         if not isinstance(said, str):
             raise InputError(f"{path} line {number}: {text} must be a text, got {_shown(said)}")
         name = str(whose)
-        if any("\ud800" <= each <= "\udfff" for each in name):  # stored, it could be read back as somebody else
-            raise InputError(
-                f"{path} line {number}: {user} must be a text or a whole number, got {_shown(whose)}; it has half a "
-                "character (a surrogate), write it anew"
-            )
+        refuse_undecodable_name(name, "user", f"{path} line {number}")
+        refuse_blank(name, f"the user {user!r}", f"{path} line {number}")
         yield name, said
 
 
@@ -88,6 +87,7 @@ def play(path: Path) -> Iterator[tuple[str, str]]:
             if role is not None and speech:
                 yield role, "\n".join(speech)
             role, speech = line[:-1].strip(), []
+            refuse_blank(role, "the role", f"{path} line {number}")
         elif role is None:
             raise InputError(
                 f"{path} line {number} is spoken by nobody: a play begins with a role, 'Role:' on a line of its own "

@@ -28,8 +28,8 @@ import numpy as np
 from sfumato._check import InputError
 from sfumato.data.digest import digest_of
 from sfumato.data.examples.tokens import tokens_of
+from sfumato.data.safeguards import name_notes
 from sfumato.data.strings import Strings
-from sfumato.data.tables.look_alikes import look_alikes
 from sfumato.data.text.encoding import PADDING, Encoding, cut
 from sfumato.data.text.records import records
 from sfumato.data.text.rows import Gathered, Rows, gather, length_of
@@ -64,7 +64,7 @@ class UncountedTexts:
             names=Strings.from_list(found.names),
             num_classes=_BLANK.size,
             label_names=_BLANK.names,
-            notes=tuple(look_alikes(found.names)),
+            notes=tuple(name_notes(found.names)),
         )
 
     def words_of(self, names: Iterable[str]) -> dict[str, set[str]]:
@@ -136,6 +136,10 @@ def uncounted_texts(
     progress: Callable[[int, int], None] | None = None,
 ) -> UncountedTexts:
     """Read texts of users in words, for a run that counts their vocabulary under noise before it trains on them.
+
+    Refused: a record without a name (empty or blank) or with one that is no valid UTF-8, and a key twice in an object.
+    Counted in the notes of `blank`: names that differ only in case, blanks, zeros or Unicode form, and names such as
+    `NA` that often stand for a missing one. The rule is that of all readers, `sfumato.data.safeguards`.
 
     Args:
         path: as for `text_users`, like the others.

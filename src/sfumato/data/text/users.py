@@ -17,10 +17,10 @@ from typing import Literal
 
 import numpy as np
 
+from sfumato.data.safeguards import name_notes
 from sfumato.data.store.save import write_users
 from sfumato.data.store.writer import refuse_full
 from sfumato.data.strings import Strings
-from sfumato.data.tables.look_alikes import look_alikes
 from sfumato.data.text.encoding import Encoding, encoding
 from sfumato.data.text.records import records
 from sfumato.data.text.rows import Gathered, Rows, gather, length_of
@@ -46,6 +46,10 @@ def text_users(
     Each record is divided into tokens, gets a beginning and an end, and is cut into sequences of `length` inputs; its
     targets are the tokens behind each of them, so the last of one sequence is the first of the next. What is missing to
     the length is padding, id 0.
+
+    Refused: a record without a name (empty or blank) or with one that is no valid UTF-8, and a key twice in an object.
+    Counted in `notes`: names that differ only in case, blanks, zeros or Unicode form, and names such as `NA` that often
+    stand for a missing one. The rule is that of all readers, `sfumato.data.safeguards`.
 
     Args:
         path: JSON lines of objects with a user and a text (.jsonl, .ndjson, also .gz), records in any order; or a play
@@ -79,7 +83,7 @@ def text_users(
     with Rows(steps + 1, store) as rows:
         texts = records(source, user=user, text=input)
         found = gather(rows, texts, lambda said: rule.sequences(said, steps), source, progress)
-        notes = look_alikes(found.names)
+        notes = name_notes(found.names)
         if store is not None:
             return write_users(
                 _users(found, rule),

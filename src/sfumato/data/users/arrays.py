@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from sfumato._check import InputError
+from sfumato.data.domain import COUNT, NAMES
 from sfumato.data.inputs import as_array, checked_inputs
+from sfumato.data.safeguards import missing_name, name_notes
 from sfumato.data.singles import as_singles
 from sfumato.data.strings import Strings, as_text
 from sfumato.data.users.dataset import UserDataset
@@ -28,6 +30,10 @@ def from_arrays(
 ) -> UserDataset:
     """A data set from three arrays of the same length, in any order.
 
+    Refused: a row without a name (null, NaN, empty or blank) or with one that is no valid UTF-8. Counted in `notes`:
+    names that differ only in case, blanks, zeros or Unicode form, and names such as `NA` that often stand for a missing
+    one. The rule is that of all readers, `sfumato.data.safeguards`.
+
     Args:
         inputs: [n, …]. Images are uint8 [n, H, W, C] with C = 1 or 3, or uint8 [n, H, W], which gets C = 1.
             Anything else (float features, token ids) passes as it is. Rows that are sorted by user are not
@@ -38,7 +44,8 @@ def from_arrays(
             which several may be true.
         users: [n], the user of each row, integers or strings. Users are numbered in sorted order; the rows of
             one user keep their order.
-        label_names: a name for each class or attribute; without it there are max(labels) + 1 classes.
+        label_names: a name for each class or attribute; without it there are max(labels) + 1 classes, found in the
+            records (declare them by `with_classes`).
         label_groups: the group of each class.
         notes: lines that `summary` shows.
 
@@ -57,23 +64,31 @@ def from_arrays(
         raise InputError(f"inputs, labels and users must have one row an example, got {shapes}{remedy}")
     if len(inputs) == 0:
         raise InputError("the data has no users: inputs, labels and users are empty")
+    domain = (COUNT,) if label_names is None else ()
     if labels.dtype.kind in "US":
+        domain = (NAMES,) if label_names is None else ()
         found, labels = np.unique(as_text(labels, "labels"), return_inverse=True)
         label_names = label_names if label_names is not None else Strings.from_list(found.tolist())
     if labels.dtype.kind == "f":
         if label_names is not None or label_groups is not None:
             raise InputError(f"labels of {labels.dtype} are values, which have no names; cast classes to int64")
-        labels, num_classes = as_singles(labels, "labels"), 0
+        labels, num_classes, domain = as_singles(labels, "labels"), 0, ()
     elif attributes:
-        num_classes = labels.shape[1]
+        num_classes, domain = labels.shape[1], ()
         _refuse_other_counts(num_classes, label_names, label_groups)
     else:
         num_classes = _class_count(inputs, labels, label_names, label_groups, tokens=tokens)
         labels = labels.astype(np.int64)
+    absent = np.array([each is None or each != each for each in users.tolist()]) if users.dtype.kind in "fO" else None
+    if absent is not None and absent.any():
+        raise missing_name("the user", f"position {int(absent.argmax())}")
     if users.dtype.kind not in "iuUS":
         raise InputError(f"users must be whole numbers or strings, got {users.dtype}")
     if users.dtype.kind in "US":
         users = as_text(users, "users")
+        blank = np.char.strip(users) == ""
+        if blank.any():
+            raise missing_name("the user", f"position {int(blank.argmax())}")
     names, owner, counts = np.unique(users, return_inverse=True, return_counts=True)
     order = None
     if (np.diff(owner) < 0).any():
@@ -87,7 +102,8 @@ def from_arrays(
         num_classes=num_classes,
         label_names=label_names,
         label_groups=label_groups,
-        notes=tuple(notes),
+        found=domain,
+        notes=(*(name_notes(names.tolist()) if names.dtype.kind == "U" else ()), *notes),
         places=order,
     )
 

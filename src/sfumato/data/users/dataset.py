@@ -38,7 +38,9 @@ import numpy as np
 from sfumato._check import InputError
 from sfumato.data.chunked import ChunkedRows
 from sfumato.data.digest import digest_of
+from sfumato.data.domain import COUNT, DECLARED_PUBLIC, NAMES, renumbered
 from sfumato.data.inputs import Shaped
+from sfumato.data.spellings import odd_values
 from sfumato.data.strings import Chosen, Strings
 
 _BLOCK = 1 << 16  # users looked at in one go while labels are counted; bounds the memory of a scan
@@ -71,6 +73,8 @@ class UserDataset:
         class_map: int64 [base classes], the class of this view or −1 for one that is left out; None = all as
             is.
         assumptions: sentences that a guarantee for these users rests on, for the statement.
+        found: what of the domain was found in the records (`data.domain`), for a run with a guarantee to refuse.
+        fixed_classes: the classes were declared (`with_classes`), so a part keeps all of them, whatever its users hold.
         notes: lines about what was skipped or converted while reading, for people.
         contents: gives a digest of inputs, labels and names of the whole without reading all of them, as a store can;
             None: they are read.
@@ -89,6 +93,8 @@ class UserDataset:
     chosen: np.ndarray | None = None
     class_map: np.ndarray | None = None
     assumptions: tuple[str, ...] = ()
+    found: tuple[str, ...] = ()
+    fixed_classes: bool = False
     notes: tuple[str, ...] = ()
     contents: Callable[[], str] | None = None
     item_names: Sequence[str] | None = None
@@ -169,6 +175,30 @@ class UserDataset:
     def groups(self) -> tuple[str, ...]:
         """The distinct groups of the classes, in the order of the classes; () without groups."""
         return tuple(dict.fromkeys(self.label_groups or ()))
+
+    def with_classes(self, classes: int | Sequence[str] | None) -> "UserDataset":
+        """The same records with classes that are declared, and not found in the records.
+
+        Args:
+            classes: how many there are, or their names in the order of their numbers; None declares that those of the
+                records are public, which a statement then says.
+
+        Raises:
+            InputError: labels are no classes, or a record has one that is not declared.
+        """
+        if self.of_values or self.of_sequences or self.of_attributes:
+            raise InputError(f"classes are declared for labels that are classes, got {self}; leave them out")
+        left = tuple(each for each in self.found if each not in (COUNT, NAMES))
+        if classes is None:
+            said = () if left == self.found else (DECLARED_PUBLIC,)
+            return replace(self, found=left, assumptions=(*self.assumptions, *said))
+        numbers, count, names = renumbered(classes, self.num_classes, self.label_names, self.classes_present())
+        same = count == self.num_classes and (numbers == np.arange(count)).all()
+        if self.label_groups is not None and not same:
+            raise InputError("classes of groups (alphabets) come from a public file; leave the declaration out")
+        old = np.arange(self.num_classes) if self.class_map is None else self.class_map
+        step = None if self.class_map is None and same else np.where(old >= 0, numbers[np.maximum(old, 0)], -1)
+        return replace(self, num_classes=count, label_names=names, class_map=step, found=left, fixed_classes=True)
 
     def size(self, user: int) -> int:
         """Number of examples of one user."""
@@ -303,10 +333,10 @@ class UserDataset:
     def compact_labels(self) -> "UserDataset":
         """The same users and examples, with classes that nobody here holds removed from the numbering.
 
-        A vocabulary and attributes stay as they are: they are public, and no count of the records. Values have no
-        classes.
+        Declared classes, a vocabulary and attributes stay as they are: they are public, and no count of the records.
+        Values have no classes.
         """
-        if self.of_sequences or self.of_values or self.of_attributes:
+        if self.of_sequences or self.of_values or self.of_attributes or self.fixed_classes:
             return self
         present = self.classes_present()
         return self if present.all() or not present.any() else self.select_classes(np.flatnonzero(present))
@@ -391,13 +421,15 @@ class UserDataset:
         return digest_of("users", self.inputs, self.labels, self.offsets, *Strings.packed(self.names).arrays)
 
     def summary(self) -> list[str]:
-        """Lines for people: the size of the data, users that can form no pair, and what reading skipped."""
+        """Lines for people: the size of the data, users that form no pair, odd classes, and what was skipped."""
         single = int((self.sizes == 1).sum())
         lines = [repr(self)[len("UserDataset(") : -1]]
         if len(self) == 1:
             lines.append("only one user: no other user can hide this one's contribution")
         if single and len(self) > 1:
             lines.append(f"{single:,} of {len(self):,} users have a single example")
+        if self.label_names is not None and not self.of_sequences and list(self.label_names) != list(self.names):
+            lines += odd_values("the classes", self.label_names)
         return lines + list(self.notes)
 
     @property

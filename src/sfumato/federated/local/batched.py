@@ -29,7 +29,7 @@ from sfumato.federated.local.phases import Phase
 from sfumato.federated.local.row_tables import OTHER_ROWS, PartDeltas, RowCopies, row_tables_of
 from sfumato.federated.local.steps import Steps, class_widths
 from sfumato.federated.local.work import ClientData, LocalTraining, head_generator
-from sfumato.per_example.same_values import same_values
+from sfumato.guard.state import same_values
 from sfumato.per_example.workspace import Workspace
 from sfumato.training.trainable import Trainable
 

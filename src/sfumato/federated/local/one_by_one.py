@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from sfumato.federated.local.heads import Means, glorot_head
 from sfumato.federated.local.phases import Phase, orders_of_examples
 from sfumato.federated.local.work import ClientData, LocalTraining, head_generator, pieces
-from sfumato.training.dropout import seed_dropout
+from sfumato.guard.draws import seed_dropout
 from sfumato.training.trainable import Trainable
 
 

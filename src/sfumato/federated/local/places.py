@@ -40,7 +40,8 @@ from sfumato.federated.local.phases import counts_of_examples
 from sfumato.federated.local.row_tables import PartDeltas, RowDeltas
 from sfumato.federated.local.steps import class_widths, widths
 from sfumato.federated.local.work import ClientData, LocalTraining
-from sfumato.training.behaviour import made_up_rows, made_up_weights
+from sfumato.guard.placeholders import placeholder_rows
+from sfumato.training.behaviour import placeholder_weights
 
 _NOWHERE = -1
 _UNIT = 32
@@ -130,7 +131,7 @@ class Places:
             return np.arange(width)
         digests, period = [b""] * width, self._period
         try:
-            clients, theta = _made_up(shape, width, like, local), made_up_weights(trained)
+            clients, theta = _placeholder_clients(shape, width, like, local), placeholder_weights(trained)
             with torch.random.fork_rng(devices=[]), NumberByNumber() as computed:
                 deltas, _, _ = self._trainer.deltas(theta, clients, [0] * width)
             digests = list(_digests(deltas, width))
@@ -180,13 +181,13 @@ def _filled(offered: np.ndarray, wanted: np.ndarray, who: np.ndarray) -> np.ndar
     return standing
 
 
-def _made_up(shape: Shape, width: int, like: ClientData, local: LocalTraining) -> ClientData:
+def _placeholder_clients(shape: Shape, width: int, like: ClientData, local: LocalTraining) -> ClientData:
     """One client of this shape, so many times."""
     sizes = np.arange(1, int(np.diff(like.offsets)[0]) + 1)
     count = int(sizes[(_padded(local, sizes) == shape[:-1]).all(axis=1)][0])  # the smallest: nobody's own
     numbers = np.arange(1, shape[-1] + 1)
     classes = int(numbers[class_widths(numbers) == shape[-1]][0])
-    inputs = made_up_rows(like.inputs, count)
+    inputs = placeholder_rows(like.inputs, count)
     if isinstance(local.loss, OutputLoss):
         labels = local.loss.labels_like(torch.from_numpy(inputs)).numpy().astype(like.labels.dtype)
     else:

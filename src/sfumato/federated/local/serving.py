@@ -25,8 +25,8 @@ from sfumato.federated.local.batched import BatchedTrainer
 from sfumato.federated.local.one_by_one import ClientTrainer
 from sfumato.federated.local.phases import Phase, orders_of_examples
 from sfumato.federated.local.work import ClientData, LocalTraining, gather
+from sfumato.guard.draws import draws_random
 from sfumato.sampling import Cohort
-from sfumato.training.dropout import draws
 from sfumato.training.trainable import Trainable
 
 T = TypeVar("T")
@@ -163,7 +163,7 @@ class Serving:
         inputs, _ = data.examples(int(np.argmax(data.sizes > 0)))
         server = self._servers.get()
         try:
-            return draws(server.model, to_tensor(inputs[:1]).to(self._device))
+            return draws_random(server.model, to_tensor(inputs[:1]).to(self._device))
         finally:
             server.forget()
             self._servers.put(server)

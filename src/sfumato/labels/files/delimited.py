@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError
@@ -44,8 +45,14 @@ class DelimitedLabels:
         for rows in self._rows():
             yield self._cells(rows, columns)
 
-    def copy(self, out: Path, columns: list[str], label: str, exchange: Exchange) -> None:
+    def flat(self) -> Iterator[Cells]:
+        return self.cells(self._names)
+
+    def copy(
+        self, out: Path, columns: list[str], label: str, exchange: Exchange, *, order: np.ndarray | None = None
+    ) -> None:
         place = self._names.index(label)
+        held: list[list[str]] = []
         with _opened(out) as file:
             writer = csv.writer(file, delimiter="\t" if ".tsv" in out.name.lower() else ",", lineterminator="\n")
             writer.writerow(self._header)
@@ -53,7 +60,12 @@ class DelimitedLabels:
                 reports = exchange(self._cells(rows, columns)).to_pylist()
                 for row, report in zip(rows, reports, strict=True):
                     row[place] = report  # a number is written as Python shows it
-                writer.writerows(rows)
+                held.extend(rows)
+                if order is None:
+                    writer.writerows(held)
+                    held.clear()
+            if order is not None:
+                writer.writerows(held[place] for place in order.tolist())
 
     def _rows(self) -> Iterator[list[list[str]]]:
         blocks = self._blocks()

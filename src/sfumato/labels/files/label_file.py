@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError
+from sfumato.data.tables.kinds import is_number, is_text, remedy_of
 
 Cells = dict[str, pa.Array]
 """Some columns of some rows, by name."""
@@ -42,14 +44,21 @@ class LabelFile(Protocol):
         """Some columns, some rows at a time; what is missing is null."""
         ...
 
-    def copy(self, out: Path, columns: list[str], label: str, exchange: Exchange) -> None:
+    def flat(self) -> Iterator[Cells]:
+        """All columns of single values, some rows at a time; as texts where the format has no types."""
+        ...
+
+    def copy(
+        self, out: Path, columns: list[str], label: str, exchange: Exchange, *, order: np.ndarray | None = None
+    ) -> None:
         """Write all rows to another file, with another label.
 
         Args:
             out: the file to write.
             columns: that `exchange` gets.
             label: the column that it gives.
-            exchange: called with the rows in order.
+            exchange: called with the rows in the order of this file.
+            order: int64 [rows], which row is written first, and so on; all are in memory then. None keeps the order.
         """
         ...
 
@@ -60,6 +69,5 @@ def refuse_nested(path: Path, column: str, kind: pa.DataType) -> None:
     Raises:
         InputError: they are lists, pictures or times.
     """
-    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    if not (number or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise InputError(f"{path}: the column {column!r} must hold texts or numbers, got {kind}; convert it")
+    if not (is_number(kind) or is_text(kind)):
+        raise InputError(f"{path}: the column {column!r} must hold texts or numbers, got {kind}; {remedy_of(kind)}")

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError
@@ -73,14 +74,27 @@ class LineLabels:
         for rows in self._blocks():
             yield self._cells(rows, kinds)
 
-    def copy(self, out: Path, columns: list[str], label: str, exchange: Exchange) -> None:
+    def flat(self) -> Iterator[Cells]:
+        for rows in self._blocks():
+            names = dict.fromkeys(name for *_, found in rows for name in found)
+            yield {name: pa.array([_text(found.get(name)) for *_, found in rows], pa.string()) for name in names}
+
+    def copy(
+        self, out: Path, columns: list[str], label: str, exchange: Exchange, *, order: np.ndarray | None = None
+    ) -> None:
         kinds = {name: self.kind(name) for name in columns}
+        held: list[str] = []
         with open(out, "w", encoding="utf-8", newline="") as file:
             for rows in self._blocks():
                 reports = exchange(self._cells(rows, kinds)).to_pylist()
                 for (_, line, found), report in zip(rows, reports, strict=True):
                     _, start, end = found[label]
-                    file.write(f"{line[:start]}{json.dumps(report, ensure_ascii=False)}{line[end:]}")
+                    held.append(f"{line[:start]}{json.dumps(report, ensure_ascii=False)}{line[end:]}")
+                if order is None:
+                    file.writelines(held)
+                    held.clear()
+            if order is not None:  # the last line of a file may be without an end
+                file.writelines(held[place].rstrip("\r\n") + "\n" for place in order.tolist())
 
     def _cells(self, rows: list[tuple[int, str, dict[str, Value]]], kinds: dict[str, pa.DataType]) -> Cells:
         try:
@@ -142,6 +156,12 @@ def values(line: str) -> dict[str, Value]:
     if line[place : place + 1] != "}" or _skip(line, place + 1) != len(line):
         raise ValueError(f"the object ends at character {place + 1}")
     return found
+
+
+def _text(value: Value | None) -> str | None:
+    if value is None or value.value is None:
+        return None
+    return value.value if isinstance(value.value, str) else json.dumps(value.value)
 
 
 def _skip(line: str, place: int) -> int:

@@ -59,7 +59,7 @@ class Course:
         """The whole of it."""
         if run.team.size > 1:
             raise InputError("records are learned from in one process, got several (torchrun)")
-        run.between(self.settings.facts(len(self.data)).adjacency)
+        run.between(self.settings.facts(len(self.data), self.data.schema.unit).adjacency)
         told = json.dumps(self.settings.to_json(), sort_keys=True) + self.data.fingerprint()
         fingerprint = hashlib.sha256(told.encode()).hexdigest()
         saved = run.saved(fingerprint) if resume else None
@@ -104,7 +104,7 @@ class Course:
         tensors, facts = ({}, {}) if made is None else made.state()
         statement = run.finish(
             tensors,
-            self.settings.facts(len(self.data)),
+            self.settings.facts(len(self.data), self.data.schema.unit),
             metadata={**self.about, **facts},
             complete=made is not None,
         )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sfumato import _check
 from sfumato._random import RandomSource
-from sfumato._types import Unit
+from sfumato._types import RecordUnit
 from sfumato.accounting import Event, NonPrivate
 from sfumato.accounting.statement.delta import default_delta
 from sfumato.runs import Facts
@@ -47,7 +47,6 @@ class BaselineSettings(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
-    unit: ClassVar[Unit] = "patient"
 
     def __post_init__(self) -> None:
         _check.whole(**{name: getattr(self, name) for name in ("hidden", "layers", "noise", "steps", "batch_size")})
@@ -83,10 +82,10 @@ class BaselineSettings(ABC):
         """What the records' owner pays: there is no bound."""
         return NonPrivate()
 
-    def facts(self, population: int) -> Facts:
+    def facts(self, population: int, unit: RecordUnit) -> Facts:
         """What the statement tells beside the ledger."""
         return Facts(
-            unit=self.unit,
+            unit=unit,
             adjacency="add_remove",
             population=population,
             delta=default_delta(population),

@@ -69,7 +69,7 @@ class Course:
         """The whole of it."""
         if run.team.size > 1:
             raise InputError("records are learned from in one process, got several (torchrun)")
-        run.between(self.settings.facts(len(self.data)).adjacency)
+        run.between(self.settings.facts(len(self.data), self.data.schema.unit).adjacency)
         fingerprint = self._fingerprint()
         saved = run.saved(fingerprint) if resume else None
         run.start(fingerprint)
@@ -80,7 +80,7 @@ class Course:
             run.save({}, {"stage": None})
         made = self._learned(run, saved if saved is not None and saved.state.get("stage") else None)
         if made is None:
-            statement = run.finish({}, self.settings.facts(len(self.data)), complete=False)
+            statement = run.finish({}, self.settings.facts(len(self.data), self.data.schema.unit), complete=False)
             return self._result(run, None, statement)
         tensors, facts = made.state()
         run.save(tensors, {"stage": None, "facts": facts}, complete=True)
@@ -140,7 +140,7 @@ class Course:
     def _finish(self, run: Run, made: Synthesizer) -> EHRSafeResult:
         tensors, facts = made.state()
         metadata = {**self.about, **facts}
-        statement = run.finish(tensors, self.settings.facts(len(self.data)), metadata=metadata)
+        statement = run.finish(tensors, self.settings.facts(len(self.data), self.data.schema.unit), metadata=metadata)
         return self._result(run, made, statement)
 
     def _result(self, run: Run, made: Synthesizer | None, statement: Statement) -> EHRSafeResult:

@@ -83,7 +83,7 @@ class EHRSafe(EHRSafeSettings):
         """
         source = "os" if self.seed is None else "seeded"
         if self.epsilon is None:
-            return make_statement(self.event(), self.facts(len(data)), noise_source=source)
+            return make_statement(self.event(), self.facts(len(data), data.schema.unit), noise_source=source)
         spending = Spending.of(self, data.schema, len(data))
         return make_statement(spending.event(), private_facts(self, spending, data), noise_source=source)
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato._types import Unit
+from sfumato._types import RecordUnit
 from sfumato.accounting import Event, NonPrivate
 from sfumato.accounting.statement.delta import default_delta
 from sfumato.runs import Facts
@@ -107,7 +107,6 @@ class EHRSafeSettings:
     seed: int | None = None
 
     name: ClassVar[str] = "ehr_safe"
-    unit: ClassVar[Unit] = "patient"
 
     def __post_init__(self) -> None:
         whole = "min_count static_embedding embedding category_steps hidden layers latent epochs batch_size noise"
@@ -180,10 +179,10 @@ class EHRSafeSettings:
             )
         return NonPrivate()
 
-    def facts(self, population: int) -> Facts:
+    def facts(self, population: int, unit: RecordUnit) -> Facts:
         """What the statement of a run without epsilon tells beside the ledger."""
         return Facts(
-            unit=self.unit,
+            unit=unit,
             adjacency="add_remove",
             population=population,
             delta=default_delta(population),

@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -21,6 +21,7 @@ from sfumato.clipping import (
     PerLayerClipNorm,
     QuantileRule,
 )
+from sfumato.data.domain import refuse_found
 from sfumato.mechanisms.gaussian import CorrelatedGaussian, IndependentGaussian, Mechanism, in_words
 from sfumato.runs.searched import alike, as_begun, is_number
 from sfumato.sampling import OwnClients, Sampler, VirtualClients
@@ -327,6 +328,15 @@ class PrivatePlan(NoiseChoice, Participants, TrainingPlan):
             reason="",
             plan=plan,
         )
+
+    def refuse_found(self, found: Sequence[str]) -> None:
+        """Refuse to build by what was found in records, unless there is no noise and no guarantee.
+
+        Raises:
+            InputError: with the option that declares it.
+        """
+        if self.noise_multiplier != 0:
+            refuse_found(found)
 
     def refuse_budget(self, epsilon: float) -> None:
         """Refuse a budget that no population mends: none above 0, or for a sum without a bound."""

@@ -28,7 +28,7 @@ from sfumato._files import write_atomic
 from sfumato.data import ExampleDataset, UserDataset, to_tensor
 from sfumato.data.digest import digest_of
 from sfumato.data.store.rows import StoredRows, stored_rows
-from sfumato.training.behaviour import made_up
+from sfumato.guard.placeholders import placeholder
 from sfumato.training.prefix.split import Split, split
 
 _BLOCK = 32  # records between two looks at the weights
@@ -171,7 +171,7 @@ def _some(rows: Any, device: str) -> Tensor:
     if not rows.shape[0]:
         raise InputError("there are no records to put through the frozen layers")
     real = to_tensor(np.concatenate([np.asarray(rows[place : place + 1]) for place in _places(int(rows.shape[0]))]))
-    return torch.cat([real, made_up(real[:1].expand(2, *real.shape[1:]))]).to(device)
+    return torch.cat([real, placeholder(real[:1].expand(2, *real.shape[1:]))]).to(device)
 
 
 def _places(count: int) -> list[int]:

@@ -21,15 +21,19 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._check import InputError
+from sfumato.guard import try_out
+from sfumato.guard.draws import draws_random
+from sfumato.guard.fresh import at
+from sfumato.guard.placeholders import placeholder_batch
+from sfumato.guard.state import Attributes, same_values
+from sfumato.guard.trial import SAME_SHAPE, Tolerance
 from sfumato.models import Part, Stage, refuse_batch_norm, refuse_no_values, stages_of, trainable_parameters
 from sfumato.models.check import tried_on
 from sfumato.models.layers.public_batch_norm import public_inputs_of
-from sfumato.per_example.same_values import same_values
-from sfumato.training.attributes import Attributes
-from sfumato.training.dropout import draws
 from sfumato.training.prefix.reached import holds_more
 from sfumato.training.trainable import copied
 
+_ORDERED = 6  # records that go through in two orders
 _ROUND_OFF = 1e-4  # of the length of an output
 _PLAIN = (int, float, complex, str, bytes, tuple)
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
@@ -138,6 +142,7 @@ def split(model: nn.Module, trainable: str, inputs: Tensor) -> Split:
             f"{_WITHOUT}, or use group norm"
         )
     whole = copied(model).to(inputs.device)
+    try_out(_Frozen(whole, inputs), range(min(len(inputs), _ORDERED))).refuse()
     stages = stages_of(whole)
     _refuse_undeclared(whole, stages)
     trained = {id(parameter): name for name, parameter in trainable_parameters(whole, trainable)}
@@ -166,6 +171,40 @@ def split(model: nn.Module, trainable: str, inputs: Tensor) -> Split:
     tensors = {name: tensor.clone() for name, tensor in _held(whole).items()}
     found = Split(whole, prefix, rest, (), tensors, Attributes(whole))
     return replace(found, shape=_tried(found, inputs))
+
+
+class _Frozen:
+    """The guard's `Subject` of a model whose frozen layers are computed once: what it gives for a record.
+
+    Args:
+        model: a copy of the user's module; another copy of it is tried.
+        inputs: records.
+    """
+
+    kept = (
+        "what the model gives for a record depends on those that went through before: it keeps something of what "
+        "it has seen, so what its frozen layers make of a record cannot be kept; let forward depend on its inputs and "
+        f"the weights alone, or {_WITHOUT}"
+    )
+    tolerance: Tolerance | None = SAME_SHAPE
+
+    def __init__(self, model: nn.Module, inputs: Tensor) -> None:
+        self._model, self._inputs = model, inputs
+
+    def placeholders(self) -> None:
+        """Some rows at once, and one."""
+        model = copied(self._model).eval()
+        for rows in (1, 4):
+            tried_on(model, placeholder_batch(self._inputs, rows))
+
+    def outcomes(self, units: Sequence[int]) -> Tensor:
+        """The outputs [n, k] of records in turn."""
+        model, found = copied(self._model).eval(), []
+        for unit in units:
+            at(unit)
+            found.append(tried_on(model, self._inputs[unit : unit + 1].clone()).double().reshape(-1))
+        at(None)
+        return torch.stack(found)
 
 
 def _frozen(whole: nn.Module, stages: Sequence[Stage], trained: dict[int, str], trainable: str) -> int:
@@ -215,7 +254,7 @@ def _fixed(tried: nn.Module, stages: Sequence[Stage], x: Tensor) -> int:
     for place, stage in enumerate(stages):
         part = Part(tried, [stage])
         tried.train()
-        if draws(part, x.clone()):
+        if draws_random(part, x.clone()):
             return place
         training = part(x.clone())
         tried.eval()

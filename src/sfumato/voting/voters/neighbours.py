@@ -35,10 +35,13 @@ from torch import nn
 from sfumato._check import InputError, one_of, whole
 from sfumato.data import ExampleDataset, UserDataset, to_tensor
 from sfumato.data.digest import digest_of
+from sfumato.guard.placeholders import placeholder_rows
 from sfumato.metrics.similarities import Progress
 from sfumato.models import feature_extractor, features_of
 from sfumato.training.trainable import copied
 from sfumato.voting.voters.nearest import Distance, NearestRecords
+
+_TRIAL_ROWS = 8  # of a brief trial
 
 FewRecords = Literal["refuse", "share"]
 
@@ -123,6 +126,14 @@ class NeighbourVoter:
             return self._nearest.votes(self._features(inputs), labels, progress)
         except InputError as error:
             raise InputError(f"agent {self._agents.user_ids[agent]}: {error}") from None
+
+    def trial(self, agent: int | None) -> np.ndarray:
+        """Features [k] of some of an agent's records, zeros where it has fewer; of no agent, of placeholders."""
+        inputs = self._agents.examples(0 if agent is None else agent)[0][:_TRIAL_ROWS]
+        if agent is None:
+            inputs = placeholder_rows(inputs, _TRIAL_ROWS)
+        found = self._features(inputs).reshape(len(inputs), -1)
+        return np.concatenate([found, np.zeros((_TRIAL_ROWS - len(found), found.shape[1]))]).reshape(-1)
 
     def fingerprint(self) -> str:
         """SHA-256 of what decides the votes beside the agents' records and the queries."""

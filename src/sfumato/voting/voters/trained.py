@@ -19,6 +19,8 @@ References:
 ([0, 1], [1, 1])
 """
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import nn
@@ -31,6 +33,7 @@ from sfumato.runs.checkpoint import digest
 from sfumato.training.supervised import Supervised, outputs
 from sfumato.voting.voters.dann import DANN
 
+_TRIAL_STEPS, _TRIAL_ROWS = 3, 16  # of a brief trial
 _STEPS = 1 << 20  # soft votes are whole numbers of such parts, so that single precision adds them up to 1 at most
 
 
@@ -102,6 +105,21 @@ class TrainedVoter:
             return self._vote(found)
         except InputError as error:
             raise InputError(f"agent {self._agents.user_ids[agent]}: {error}") from None
+
+    def trial(self, agent: int | None) -> np.ndarray:
+        """Outputs [k] for some queries after a few steps; of no agent, after steps on the pool's first rows."""
+        if agent is None:
+            inputs = self._queries[:_TRIAL_ROWS]
+            classes = np.arange(len(inputs)) % self._agents.num_classes
+            labels = np.eye(self._agents.num_classes, dtype=bool)[classes] if self._agents.of_attributes else classes
+        else:
+            inputs, labels = self._agents.examples(agent)
+            inputs, labels = inputs[:_TRIAL_ROWS], labels[:_TRIAL_ROWS]
+        settings = replace(self._settings, steps=_TRIAL_STEPS)
+        source = RandomSource.from_seed(0)
+        with one_thread_each():
+            model = settings.fit(self._model, inputs, labels, source=source, device=self._device, added=self._added)
+            return outputs(model, self._queries[:_TRIAL_ROWS], device=self._device).reshape(-1)
 
     def fingerprint(self) -> str:
         """SHA-256 of what decides the votes beside the agents' records, the queries and the pool."""

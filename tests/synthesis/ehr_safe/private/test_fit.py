@@ -68,15 +68,31 @@ def test_the_statement_is_for_a_patient_and_within_what_was_asked(run):
         assert words in told.lower() or words in told
 
 
-def test_a_schema_that_was_taken_from_the_records_is_not_said_to_be_made_without_them(private):
+def test_a_schema_that_was_taken_from_the_records_is_refused_until_it_is_declared(private):
     visits = pd.DataFrame(
         [(i, t, "ab"[(i + t) % 2]) for i in range(20) for t in (0, 5)], columns=["id", "day", "stage"]
     )
     data = ehr_from_tables(visits, id="id", time="day", time_unit="days")
-    told = " ".join(private().try_out(data).assumptions)
-    assert "was taken from the records" in told
-    assert "decided without looking" not in told
+    with pytest.raises(InputError, match="must be declared, and these 1 columns were taken from the records"):
+        private().try_out(data)
+    with pytest.raises(InputError, match="must be declared"):
+        private().fit(data)
+    declared = replace(data, schema=Schema.from_yaml(data.schema.to_yaml()))
+    told = " ".join(private().try_out(declared).assumptions)
+    assert "declared without looking at the records" in told
     assert "in no epsilon" in told
+
+
+def test_a_column_with_nearly_a_category_for_each_patient_is_refused(private, ranged):
+    data = ranged(COUNT)
+    names = categorical("name", [f"person {i}" for i in range(COUNT)])
+    told = replace(
+        data,
+        schema=replace(data.schema, static=(*data.schema.static, names)),
+        static_codes=np.column_stack([data.static_codes, np.arange(COUNT)]),
+    )
+    with pytest.raises(InputError, match="'name' must have far fewer categories than the"):
+        private().try_out(told)
 
 
 def test_a_delta_that_could_publish_whole_patients_is_warned_of(ranged, private):

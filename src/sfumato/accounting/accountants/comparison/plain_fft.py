@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from sfumato.accounting.doubles import EPS
+from sfumato.accounting.doubles import EPS, dot
 
 _MOST_POINTS = 1 << 21  # of a transform; bounds the memory to about 150 MB
 _BINS = 500  # of a sketch on each side of the bulk
@@ -53,7 +53,7 @@ class Masses:
         """log of the moment generating function."""
         exponents = tilt * self.losses
         top = float(exponents.max())
-        return top + math.log(max(float(self.values @ np.exp(exponents - top)), 1e-300))
+        return top + math.log(max(dot(self.values, np.exp(exponents - top)), 1e-300))
 
 
 @dataclass(frozen=True)
@@ -113,13 +113,13 @@ def _round_off(
     for spectrum, (_, count) in zip(spectra, parts):
         lost = np.log(np.maximum(np.abs(spectrum), unit))
         growth += count * np.exp(np.clip(magnitude - lost, -300.0, 0.0))
-    return unit * (math.sqrt(2 * float(growth @ growth)) + math.sqrt(size * float(weights @ weights)))
+    return unit * (math.sqrt(2 * dot(growth, growth)) + math.sqrt(size * dot(weights, weights)))
 
 
 def _window(parts: Sequence[tuple[Masses, int]], outside: float) -> tuple[float, float]:
     """Losses beyond which at most `outside` of the composition lies, on each side."""
     sketches = [(*_sketch(masses), count) for masses, count in parts]
-    mean = math.fsum(count * float(weights @ losses) / float(weights.sum()) for losses, weights, count in sketches)
+    mean = math.fsum(count * dot(weights, losses) / float(weights.sum()) for losses, weights, count in sketches)
     low = math.fsum(count * (masses.offset + masses.gap * masses.first) for masses, count in parts)
     high = low + math.fsum(count * masses.gap * (len(masses.values) - 1) for masses, count in parts)
 
@@ -137,7 +137,7 @@ def _window(parts: Sequence[tuple[Masses, int]], outside: float) -> tuple[float,
 
 def _log_mean_exp(exponents: np.ndarray, weights: np.ndarray) -> float:
     top = float(exponents.max())
-    return top + math.log(float(weights @ np.exp(exponents - top)))
+    return top + math.log(dot(weights, np.exp(exponents - top)))
 
 
 def _sketch(masses: Masses) -> tuple[np.ndarray, np.ndarray]:

@@ -26,7 +26,7 @@ from sfumato._check import InputError, between, non_negative, positive
 from sfumato._types import Adjacency
 from sfumato.accounting.accountants.comparison.plain_fft import Masses, Sums, TooLong, compose_plainly
 from sfumato.accounting.accountants.pld import Parts, directions
-from sfumato.accounting.doubles import EPS
+from sfumato.accounting.doubles import EPS, dot
 from sfumato.accounting.events import Event, Unknown
 from sfumato.accounting.pairs import Pair
 
@@ -256,7 +256,7 @@ def _nearest(pair: Pair, gap: float, outside: float, tolerance: float) -> _Round
     edges = gap * (np.arange(first, last + 2) - 0.5)
     masses = pair.cells(edges)[0].copy()
     mean, mean_error = _mean(pair, float(edges[0]), float(edges[-1]), tolerance)
-    shift = (mean - float(masses @ points)) / max(float(masses.sum()) + pair.atom(), 1e-300)
+    shift = (mean - dot(masses, points)) / max(float(masses.sum()) + pair.atom(), 1e-300)
     if pair.atom():
         masses[min(max(-first, 0), len(masses) - 1)] += pair.atom()
     round_off = 8 * EPS * (max(abs(low), abs(high)) + 1.0)

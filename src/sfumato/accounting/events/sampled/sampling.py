@@ -33,7 +33,7 @@ from sfumato.accounting.events.event import Composition, Event, Unknown, derivat
 from sfumato.accounting.events.gaussian import Gaussian, combined_shift
 from sfumato.accounting.events.mixture import MixtureOfGaussians
 from sfumato.accounting.events.rank import Rank
-from sfumato.accounting.moments.bounded_pair import renyi_from_log_excess, rho_of_pure
+from sfumato.accounting.moments.bounded_pair import renyi_from_log_excess
 from sfumato.accounting.moments.integers import log_excess_sampled_integers
 from sfumato.accounting.moments.sampled_gaussian import log_excess_replace, log_excess_sampled_gaussian
 from sfumato.accounting.pairs.pair import Pair
@@ -55,6 +55,7 @@ class Poisson(Event):
     sampling_rate: float
 
     unsampled = "it is sampled already; multiply the sampling rates if the samples are nested"
+    sampled = True
 
     def __post_init__(self) -> None:
         between(0, 1, ends="()", sampling_rate=self.sampling_rate, remedy="use event.poisson(rate)")
@@ -90,7 +91,8 @@ class Poisson(Event):
         return np.minimum(Event.renyi(self, orders, adjacency), self.event.renyi(orders, adjacency))
 
     def rho(self, adjacency: Adjacency) -> float:
-        return min(self.event.rho(adjacency), rho_of_pure(self.largest_loss(adjacency)))
+        unsampled = self.event.rho(adjacency)
+        return min(unsampled, Event.rho(self, adjacency)) if math.isfinite(self.largest_loss(adjacency)) else unsampled
 
     def largest_loss(self, adjacency: Adjacency) -> float:
         loss = self.event.largest_loss(adjacency)
@@ -157,6 +159,7 @@ class WithoutReplacement(Event):
     population: int
 
     unsampled = "it is sampled already"
+    sampled = True
 
     def __post_init__(self) -> None:
         whole(sample_size=self.sample_size)
@@ -201,7 +204,8 @@ class WithoutReplacement(Event):
         return np.minimum(renyi_from_log_excess(log_excess, orders, shift), unsampled)
 
     def rho(self, adjacency: Adjacency) -> float:
-        return min(self.event.rho("replace"), rho_of_pure(self.largest_loss(adjacency)))
+        unsampled = self.event.rho("replace")
+        return min(unsampled, Event.rho(self, adjacency)) if math.isfinite(self.largest_loss(adjacency)) else unsampled
 
     def largest_loss(self, adjacency: Adjacency) -> float:
         if adjacency == "zero_out":

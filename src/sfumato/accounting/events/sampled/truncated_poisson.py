@@ -56,6 +56,7 @@ class TruncatedPoisson(Event):
     population: int
 
     unsampled = "it is sampled already"
+    sampled = True
 
     def __post_init__(self) -> None:
         between(0, 1, ends="()", sampling_rate=self.sampling_rate, remedy="use event.truncated_poisson(...)")

@@ -1,9 +1,21 @@
 """What the statement of a private run of EHR-Safe tells beside the ledger."""
 
+from sfumato.data.ehr.arrange import assumption
 from sfumato.data.ehr.dataset import EHRDataset
+from sfumato.data.ehr.schema import Schema
 from sfumato.runs import Facts
 from sfumato.synthesis.ehr_safe.private.spending import Spending
 from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
+
+
+def _whose(schema: Schema) -> str:
+    """What one id is of, and whom that leaves out."""
+    if schema.unit == "patient":
+        return "A patient is one id of the records; whoever has several ids is covered for each of them alone."
+    return (
+        f"The unit is one {schema.unit} ({schema.id}): a patient with several is covered for each of them alone, and "
+        f"what all {schema.unit}s of one patient have in common is covered less."
+    )
 
 
 def private_facts(settings: EHRSafeSettings, spending: Spending, data: EHRDataset, *, finished: bool = True) -> Facts:
@@ -15,13 +27,14 @@ def private_facts(settings: EHRSafeSettings, spending: Spending, data: EHRDatase
         data: the records.
         finished: all that was planned was released.
     """
-    first, gan = spending.sequences, spending.gan
+    first, gan, unit = spending.sequences, spending.gan, data.schema.unit
     assumptions = [
-        "A patient is one id of the records; whoever has several ids is covered for each of them alone.",
-        f"The number of patients ({len(data):,}), the settings of the plan and the schema with its categories and "
+        _whose(data.schema),
+        f"The number of {unit}s ({len(data):,}), the settings of the plan and the schema with its categories and "
         "ranges are taken to be public. What of them was decided by looking at the records is in no epsilon.",
+        assumption(data.schema),
         *data.assumptions,
-        f"Of each patient the first {settings.max_visits} visits were learned from, until {settings.horizon:g} "
+        f"Of each {unit} the first {settings.max_visits} visits were learned from, until {settings.horizon:g} "
         f"{data.schema.time_unit}; what comes later was not looked at.",
         "Random numbers within a record (where a number lies in its interval, what is added to latent vectors) are not "
         "released.",
@@ -31,7 +44,7 @@ def private_facts(settings: EHRSafeSettings, spending: Spending, data: EHRDatase
             "The run was stopped before its end, and that was decided without looking at anything private."
         )
     return Facts(
-        unit="patient",
+        unit=unit,
         adjacency="add_remove",
         population=len(data),
         delta=spending.delta,
@@ -52,8 +65,8 @@ def private_facts(settings: EHRSafeSettings, spending: Spending, data: EHRDatase
         ),
         assumptions=tuple(assumptions),
         disclosure={
-            "contribution": "Each patient's counts are cut to a norm once, and each gradient in every round that draws "
-            "the patient; one that is not finite counts as zero.",
+            "contribution": f"Each {unit}'s counts are cut to a norm once, and each gradient in every round that draws "
+            f"the {unit}; one that is not finite counts as zero.",
             "sampling_as_run": "Yes: the samplers that ran are the objects that the cost was derived from.",
         },
     )

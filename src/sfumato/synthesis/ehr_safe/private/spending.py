@@ -14,6 +14,7 @@ from sfumato._check import InputError
 from sfumato.accounting.statement.delta import default_delta, warn_if_too_large
 from sfumato.clipping import ConstantClipNorm
 from sfumato.data.ehr.schema import Schema
+from sfumato.data.ehr.unlearnable import FEW
 from sfumato.mechanisms.gaussian import IndependentGaussian
 from sfumato.runs.searched import alike
 from sfumato.sampling import OwnClients, PoissonSampling
@@ -57,10 +58,12 @@ class Spending:
                 ends in other digits today.
 
         Raises:
-            InputError: a column has no range, or a batch is larger than the population.
+            InputError: the schema was taken from the records, a column has no range or nearly a category for each, or a
+                batch is larger than the population.
         """
         assert settings.epsilon is not None
         assert settings.horizon is not None
+        _refuse_private(schema, population)
         for name in ("batch_size", "gan_batch_size"):
             if getattr(settings, name) > population:
                 raise InputError(
@@ -98,6 +101,22 @@ class Spending:
     def event(self) -> acc.Event:
         """All of it, for one patient."""
         return self.tables.event() + self.sequences.event(self.sequences.rounds) + self.gan.event(self.gan.rounds)
+
+
+def _refuse_private(schema: Schema, population: int) -> None:
+    """Refuse columns and categories that tell of records; the refusal follows from what is public alone."""
+    if schema.inferred:
+        raise InputError(
+            f"with epsilon, columns and categories must be declared, and these {len(schema.columns)} columns were "
+            "taken from the records; write them to a file (data.schema.save(FILE), --write-schema FILE), review it, "
+            "and read the records with it (schema=FILE, --schema FILE)"
+        )
+    for column in schema.columns:
+        if len(column.categories) > FEW and 2 * len(column.categories) > population:
+            raise InputError(
+                f"with epsilon, {column.name!r} must have far fewer categories than the {population:,} {schema.unit}s, "
+                f"got {len(column.categories):,}, as names, ids and free text have; group them, or leave the column out"
+            )
 
 
 def _shares(epsilon: float, tables: float, gan: float) -> tuple[float, float, float]:

@@ -1,0 +1,157 @@
+"""A table with numbers and categories, in CSV or Parquet, as the two arrays that a click model reads.
+
+Every row is turned into numbers by the schema alone (`read_schema`), which is public; nothing is counted, averaged or
+ranked over the records, so reading costs no privacy. A value outside of the declared bounds or categories is clipped
+or becomes "another one": it is never an error, which would tell something about the record. How often that was done is
+in the data set's notes, which are not private.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sfumato._check import InputError
+from sfumato.data.examples.dataset import ExampleDataset
+from sfumato.data.examples.labels import LabelCodes
+from sfumato.data.examples.repairs import Repairs, told_repairs
+from sfumato.data.examples.schema import Schema, TargetColumn, as_text, read_schema
+from sfumato.data.readers.csv_rows import is_delimited, read_rows
+from sfumato.data.readers.parquet_folder import PARQUET, is_parquet_folder
+from sfumato.data.store.examples import ExampleWriter
+from sfumato.data.tables.kinds import is_nested, remedy_of
+from sfumato.data.tables.open import open_source
+
+_BLOCK = 4096
+_SHOWN = 20  # columns that a refusal names
+
+Columns = Mapping[str, Sequence[str]]
+"""Some rows of a table: the values of each column, as text."""
+
+
+def table(
+    path: Path | str,
+    schema: Schema | Mapping[str, Any] | Path | str,
+    *,
+    delimiter: str | None = None,
+    store: Path | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ExampleDataset:
+    """Read a table.
+
+    Args:
+        path: .csv or .tsv with a header, also .gz; or .parquet, or a folder of them.
+        schema: what is public about each column, see `sfumato.data.examples.schema`: a dictionary, or a YAML or JSON
+            file. Every column of the table must be declared, be it as "drop".
+        delimiter: None takes the tab for .tsv, else the comma.
+        store: a new folder to write the numbers to, so that memory does not grow with the data; None keeps them in
+            memory.
+        progress: called with (rows read, 0): how many there are is not known before the end.
+
+    Returns:
+        inputs: float32 [N, a] in [−1, 1] and, where the schema has categories, ids int64 [N, b]; the columns in the
+        schema's order; vocabulary_sizes has the number of ids of each column of categories.
+
+    Raises:
+        InputError: the file is missing or unreadable, columns and schema differ, a row has too few columns, a number
+            is missing without a fill or no number, a label is missing or not declared, or a target is no number.
+    """
+    path = Path(path)
+    schema = schema if isinstance(schema, Schema) else read_schema(schema)
+    label = schema.label
+    codes = label and LabelCodes(label.values, f"add it to the values of {label.name!r}, or remove the row")
+    sizes = tuple(one.size for one in schema.categories)
+    names = tuple(name for one in schema.numeric for name in one.names)
+    shapes: list[tuple[int, ...]] = [(len(names),)]
+    dtypes: list[type] = [np.float32]
+    if sizes:
+        shapes.append((len(sizes),))
+        dtypes.append(np.int64)
+    reading = _csv(path, schema, delimiter) if is_delimited(path) else _typed(path, schema)
+    seen: dict[str, dict[str, int]] = {one.name: {} for one in schema.categories}
+    repairs = Repairs()
+    with ExampleWriter(shapes, dtypes, store) as writer:
+        for columns, where in reading:
+            rows = len(where)
+            numbers = [one.numbers(columns[one.name], where, repairs) for one in schema.numeric]
+            inputs = [np.concatenate(numbers, 1) if numbers else np.empty((rows, 0), np.float32)]
+            if sizes:
+                ids = [one.ids(columns[one.name], seen[one.name], repairs) for one in schema.categories]
+                inputs.append(np.stack(ids, 1))
+            if label and codes:
+                writer.add(inputs, codes.codes(columns[label.name], where))
+            else:
+                writer.add(inputs, _targets(schema.targets, columns, where))
+            if progress is not None:
+                progress(writer.count, 0)
+        order, found, said = codes.order() if codes else (None, [], ())
+        categories = tuple(one.name for one in schema.categories)
+        return writer.finish(
+            order,
+            num_classes=max(len(found), 1) if codes else None,
+            label_names=found or None,
+            vocabulary_sizes=sizes,
+            columns=(names, categories) if sizes else (names,),
+            assumptions=schema.assumptions(),
+            found=said,
+            notes=told_repairs(repairs, writer.count),
+        )
+
+
+def _targets(targets: Sequence[TargetColumn], columns: Columns, where: Sequence[str]) -> np.ndarray:
+    """The numbers to predict, [n], or [n, k] where there are several."""
+    numbers = [one.numbers(columns[one.name], where) for one in targets]
+    return numbers[0] if len(numbers) == 1 else np.stack(numbers, 1)
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file's name is that of a table, or a folder holds one in files of Parquet."""
+    return is_delimited(path) or path.suffix.lower() in PARQUET or is_parquet_folder(path)
+
+
+def _csv(path: Path, schema: Schema, delimiter: str | None) -> Iterator[tuple[Columns, list[str]]]:
+    header: list[str] | None = None
+    for block in read_rows(path, delimiter):
+        rows, lines = block.rows, block.lines
+        if header is None:
+            header = [name.strip() for name in rows[0]]
+            _refuse_columns(path, header, schema)
+            rows, lines = rows[1:], lines[1:]
+        if rows:
+            columns = zip(*rows, strict=True)
+            stripped = {name: [value.strip() for value in values] for name, values in zip(header, columns, strict=True)}
+            yield stripped, [f"{path} line {line}" for line in lines]
+    if header is None:
+        raise InputError(f"{path} is empty; needed are a header and a row an example")
+
+
+def _typed(path: Path, schema: Schema) -> Iterator[tuple[Columns, list[str]]]:
+    source = open_source(path)
+    _refuse_columns(path, source.names, schema)
+    wanted = [name for name in schema.names if name not in schema.dropped]
+    for name in wanted:
+        if is_nested(kind := source.kind(name)):
+            raise InputError(f"{path}: the column {name!r} must hold texts or numbers, got {kind}; {remedy_of(kind)}")
+    done = 0
+    for block in source.blocks(wanted, _BLOCK):
+        columns = {name: [as_text(value) for value in block[name].to_pylist()] for name in wanted}
+        count = len(block[wanted[0]])
+        yield columns, [f"{path} row {done + i}" for i in range(1, count + 1)]
+        done += count
+
+
+def _refuse_columns(path: Path, found: Sequence[str], schema: Schema) -> None:
+    """Refuse a table whose columns are not those of the schema."""
+    twice = [name for i, name in enumerate(found) if name in found[:i]]
+    if twice:
+        raise InputError(f"{path} has the column {twice[0]!r} twice; rename one")
+    if lacking := [name for name in schema.names if name not in found]:
+        raise InputError(f"{path} has no column {lacking[0]!r} of the schema; it has {', '.join(found)}")
+    declared = set(schema.names)
+    if undeclared := [name for name in found if name not in declared]:
+        some = ", ".join(map(repr, undeclared[:_SHOWN])) + (" …" if len(undeclared) > _SHOWN else "")
+        columns = "the column" if len(undeclared) == 1 else f"{len(undeclared)} columns"
+        raise InputError(
+            f"{path} has {columns} {some}, which the schema does not declare; declare each, if only as drop"
+        )

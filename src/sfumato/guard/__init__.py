@@ -1,0 +1,20 @@
+"""The one check of users' code: what runs for one unit must give what it gives without the others."""
+
+from sfumato.guard.examples import SelfCheck, examples_first, self_check
+from sfumato.guard.guard import Findings, Subject, due, refuse_memory, try_out
+from sfumato.guard.recheck import Recheck, not_seen
+from sfumato.guard.trial import Coupled
+
+__all__ = [
+    "Coupled",
+    "Findings",
+    "Recheck",
+    "SelfCheck",
+    "Subject",
+    "due",
+    "examples_first",
+    "not_seen",
+    "refuse_memory",
+    "self_check",
+    "try_out",
+]

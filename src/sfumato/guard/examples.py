@@ -1,0 +1,513 @@
+"""A check at the start: that each example's gradient is its own, and the engine against autograd.
+
+Before anything else the model and its loss see examples in two orders in fresh processes, and placeholders here (see
+`sfumato.guard.guard`). Then these things are held, in this order, and a model that breaks one is refused with the name
+of the place:
+
+1. No random number is drawn for several examples at once; see `shared_draws`.
+2. An example's loss is the same whoever else is in the batch; see `neighbours`.
+3. No trained parameter is used outside its layer's forward pass (exactly: no path of the graph leads to one).
+4. The gradient of one example's loss is zero at the other example, in every layer (exactly).
+5. Each parameter's per-example gradients, in a batch of two and of one, are those of autograd: |engine - autograd| <=
+   0.1 % of |autograd|, plus 1e-5 of the length of all gradients together (5 % and 1 % in half precision).
+6. An example's gradient is the same whoever else is in the batch; see `neighbours`.
+7. No parameter and no buffer changes while examples go through.
+
+2 and 6 are in double precision wherever the model can be run in it, without autocast and half precision (see `double`).
+All of it is at weights that are shaken a little, since a layer that starts at zero would hide what is before it; where
+the loss is not finite at such weights, at the weights as they are.
+
+Random parts such as dropout stay at work: all passes meet the same numbers (`SameNoise`); the inner dropout of
+recurrent layers and of attention is set to zero for the check. Weights, buffers and attributes are restored.
+
+>>> model = nn.Linear(2, 1)
+>>> check = self_check(model, lambda values: model(values).square().squeeze(1), torch.ones(2, 2))
+>>> [layer.name for layer in check.layers], check.unused
+([''], [])
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from sfumato._check import InputError
+from sfumato.guard.double import in_double
+from sfumato.guard.draws import Losses, is_draw, shape_drawn
+from sfumato.guard.fresh import at, histories
+from sfumato.guard.guard import Findings, try_out
+from sfumato.guard.neighbours import Neighbours
+from sfumato.guard.placeholders import placeholder_batch
+from sfumato.guard.rows import probe_rows, rows_at, tensors_of
+from sfumato.guard.state import as_it_was, shaken, unchanged
+from sfumato.guard.trial import COUPLED, DOUBLE, HALF, SAME_SHAPE, SINGLE, Coupled, Tolerance, Trial
+from sfumato.per_example.coverage import covered, name_of, place_of
+from sfumato.per_example.engine import Recording
+from sfumato.per_example.expand import ExpandRule
+from sfumato.per_example.full_precision import full_precision
+from sfumato.per_example.rule import Layer
+
+_LARGEST = 1 << 26  # numbers of a model that is tried out in double precision (512 MiB)
+_PIECE = 1 << 16  # numbers of which squares are added up in the gradient's own precision
+_ORDERED = 8  # rows that go through in two orders
+_TOGETHER = 3  # of them in a batch
+_NORMS = 4  # of every so many rows the gradient is measured, too
+_LOOKED_AT = 16  # rows of which the first two with a finite loss are compared with autograd
+
+
+@dataclass(frozen=True)
+class SelfCheck:
+    """What was found.
+
+    Attributes:
+        layers: how the model is covered, for `Recording`.
+        unused: names of trained parameters that the losses do not depend on; their gradients are zero.
+        largest_difference: between the engine and autograd, relative to a parameter's gradient.
+        axes: of each random draw in turn, the dimension of the examples.
+        draws: whether the model or the loss draws random numbers.
+        double: whether the model can be run in double precision.
+        half: whether the user's own run is in half precision.
+        findings: what could be tried of what the first example leaves behind.
+    """
+
+    layers: list[Layer[nn.Module]]
+    unused: list[str]
+    largest_difference: float
+    axes: Sequence[int | None] = ()
+    draws: bool = True
+    double: bool = False
+    half: bool = False
+    findings: Findings = field(default_factory=lambda: Findings(fresh=False, placeholders=False))
+
+
+class Examples:
+    """The `Subject` of a model and its loss: the loss of each row of a pool, and the gradient norms of some.
+
+    Args:
+        model: the user's module, in the mode in which it is trained.
+        losses: gives float [B], one loss for each example of a batch; calls the model.
+        pool: rows of the user's data, as `self_check` takes them.
+        placeholders: batches that hold no record; None makes them from the pool's shapes and types.
+        catchable: False where a failure of the user's code cannot be caught: then placeholders go through here only if
+            they went through in a fresh process.
+    """
+
+    kept = (
+        "the examples are coupled: the loss of one depends on those that went through before. The model, the loss or "
+        "the code around them keeps something of what it has seen (a first batch, a mean, a cache, a count), and no "
+        "bound on one example would hold; compute it from the example alone, or from public inputs before the run"
+    )
+    tolerance: Tolerance | None = SAME_SHAPE
+
+    def __init__(
+        self,
+        model: nn.Module,
+        losses: Losses,
+        pool: Any,
+        *,
+        placeholders: Sequence[Any] | None = None,
+        catchable: bool = True,
+    ) -> None:
+        self._trial = Trial(model, losses, covered(model), SINGLE)
+        self._pool, self._catchable = pool, catchable
+        made = [placeholder_batch(pool, rows, zeros=zeros) for zeros in (False, True) for rows in (1, 2, 8)]
+        self._placeholders = made if placeholders is None else placeholders
+
+    def placeholders(self) -> None:
+        """Without gradients and with them, in the mode of the model and, where that can be caught, in the other one."""
+        taken, error = False, RuntimeError("the user's code does not take placeholders")
+        safe = self._catchable or histories([self._through_all]) is not None
+        for batch in self._placeholders:
+            if not safe and histories([partial(self._through, batch)]) is None:
+                continue
+            try:
+                self._through(batch)
+                taken = True
+            except Exception as found:  # whatever the user's own forward raises where it is given what no record is
+                error = RuntimeError(str(found))
+        if not taken:
+            raise error
+
+    def _through_all(self) -> None:
+        for batch in self._placeholders:
+            self._through(batch)
+
+    def _through(self, batch: Any) -> None:
+        model = self._trial.model
+        modes = [(part, part.training) for part in model.modules()]
+        try:
+            with as_it_was(model):
+                _without_gradient(self._trial, batch)
+                with self._trial.recorded(batch):
+                    pass
+                if self._catchable:
+                    model.train(not model.training)
+                    _without_gradient(self._trial, batch)
+        finally:
+            for part, training in modes:
+                part.training = training
+
+    def outcomes(self, units: Sequence[int]) -> Tensor:
+        """Losses and norms [n, 2] of rows, float64; the norm is 0 where it is not measured."""
+        trial, pool = self._trial, self._pool
+        measured = sorted(units)[::_NORMS]
+        found = []
+        with as_it_was(trial.model), shaken(Recording(trial.layers).parameters):
+            for unit in units:  # alone first: what a rare one switches on is off for those before it
+                at(unit)
+                row = rows_at(pool, [unit])
+                loss = _without_gradient(trial, row).double().cpu()[0]
+                norm = trial.norms(row).norm() if unit in measured else torch.zeros(())
+                found.append(torch.stack([loss, norm.double()]))
+            for start in range(0, len(units), _TOGETHER):
+                at(units[start])
+                _without_gradient(trial, rows_at(pool, units[start : start + _TOGETHER]))
+        at(None)
+        return torch.stack(found)
+
+
+def examples_first(
+    model: nn.Module,
+    losses: Losses,
+    pool: Any,
+    *,
+    placeholders: Sequence[Any] | None = None,
+    catchable: bool = True,
+) -> Findings:
+    """Compare examples in two orders, and let placeholders be the first; see `Examples` for the arguments."""
+    subject = Examples(model, losses, pool, placeholders=placeholders, catchable=catchable)
+    return try_out(subject, probe_rows(pool, _ORDERED))
+
+
+def self_check(
+    model: nn.Module, losses: Losses, batch: Any, *, double: bool = True, findings: Findings | None = None
+) -> SelfCheck:
+    """Check the model, the loss and the engine on rows of the user's data.
+
+    Args:
+        model: the user's module, in the mode in which it is trained.
+        losses: gives float [B], one loss for each example of a batch; calls the model.
+        batch: tensors with the examples in dimension 0, in any tuples, lists and dictionaries; what is no tensor is
+            shared. The more rows from all over the data, the more is seen: 128 are plenty, one is enough.
+        double: try whether the model can be run in double precision; False where a failure could not be caught.
+        findings: of `examples_first`, where that ran before; None runs it.
+
+    Raises:
+        InputError: the model cannot be covered, couples examples, or uses a parameter where it cannot be seen.
+    """
+    if not tensors_of(batch) or not len(tensors_of(batch)[0]):
+        raise InputError("the self-check needs an example, got an empty batch; give it training examples")
+    layers = covered(model)
+    if findings is None:
+        findings = examples_first(model, losses, batch, catchable=double)
+    with as_it_was(model), unchanged(model, buffers=False) as kept:
+        trial = Trial(model, losses, layers, SINGLE)
+        pair = _finite_pair(trial, batch)
+        if pair is None:
+            raise InputError("the loss of the first examples is not finite; look at the inputs and the initial weights")
+        with shaken(Recording(layers).parameters, kept):
+            if bool(_without_gradient(trial, pair).isfinite().all()):
+                with unchanged(model):
+                    return _checked(trial, batch, pair, double, findings)
+        with unchanged(model):
+            return _checked(trial, batch, pair, double, findings)
+
+
+def _finite_pair(trial: Trial, batch: Any) -> Any:
+    """Two rows with finite losses, the same one twice where there is only one; None if there is none."""
+    finite = (
+        place
+        for place in probe_rows(batch, _LOOKED_AT)
+        if bool(_without_gradient(trial, rows_at(batch, [place])).isfinite())
+    )
+    found = list(islice(finite, 2))
+    return rows_at(batch, [found[0], found[-1]]) if found else None
+
+
+def _without_gradient(trial: Trial, batch: Any) -> Tensor:
+    with torch.no_grad():
+        return trial.forward(batch)
+
+
+def _checked(trial: Trial, batch: Any, pair: Any, double: bool, findings: Findings) -> SelfCheck:
+    """The checks at the weights as they are."""
+    model = trial.model
+    axes = refuse_shared_draws(trial, rows_at(pair, [0]))
+    trial.axes, trial.draws = axes or (), axes is not None
+    half, wide = _in_half(trial, pair), {}
+    double = double and _runs_in_double(trial, pair, wide)
+    trial.tolerance = HALF if half else SINGLE
+    precise = replace(trial, tolerance=DOUBLE) if double else trial
+    with _precisely(model, double, wide):
+        neighbours = Neighbours(precise, batch)
+        neighbours.refuse_losses()
+    _outside_uses(trial, pair)
+    try:
+        unused, difference = _compared(trial, pair)
+    except (InputError, RuntimeError):
+        if not any(isinstance(layer.rule, ExpandRule) for layer in trial.layers):
+            raise
+        trial.layers = precise.layers = covered(model, expand=False)
+        unused, difference = _compared(trial, pair)
+    with _precisely(model, double, wide):
+        neighbours.refuse_gradients()
+    findings.refuse()  # behind the checks that name a layer
+    return SelfCheck(list(trial.layers), unused, difference, tuple(trial.axes), trial.draws, double, half, findings)
+
+
+@contextmanager
+def _precisely(model: nn.Module, double: bool, wide: dict[int, Tensor]) -> Iterator[None]:
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    with full_precision(device), in_double(model, wide) if double else nullcontext():
+        yield
+
+
+def _in_half(trial: Trial, pair: Any) -> bool:
+    """Whether a module gives half precision in the user's own run."""
+    seen: list[torch.dtype] = []
+
+    def watch(module: nn.Module, inputs: Any, output: Any) -> None:
+        seen.extend(leaf.dtype for leaf in tree_leaves(output) if isinstance(leaf, Tensor))
+
+    handles = [module.register_forward_hook(watch) for module in trial.model.modules()]
+    try:
+        _without_gradient(trial, pair)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return torch.float16 in seen or torch.bfloat16 in seen
+
+
+def _runs_in_double(trial: Trial, pair: Any, copies: dict[int, Tensor]) -> bool:
+    """Whether the model and its loss can be run and differentiated in double precision, and give it."""
+    if sum(tensor.numel() for tensor in (*trial.model.parameters(), *trial.model.buffers())) > _LARGEST:
+        return False
+    layers = covered(trial.model, expand=False)  # copies of parameters may not work, as is found out later
+    wide = Trial(trial.model, trial.losses, layers, DOUBLE, trial.axes, trial.draws)
+    try:
+        with in_double(trial.model, copies):
+            if _without_gradient(wide, pair).dtype != torch.float64:
+                return False
+            wide.norms(pair)
+    except Exception:  # whatever the user's own forward raises
+        return False
+    return True
+
+
+def _outside_uses(trial: Trial, pair: Any) -> None:
+    """Refuse parameters that the losses reach past their layers: each is switched off within its layer's forward."""
+    layers = trial.layers
+    names = {id(layer.module.get_parameter(name)): (layer, name) for layer in layers for name in sorted(layer.wanted)}
+    parameters = [layer.module.get_parameter(name) for layer, name in names.values()]
+    depth = dict.fromkeys(names, 0)
+    handles = []
+    for layer in layers:
+        own = [layer.module.get_parameter(name) for name in layer.wanted]
+
+        def switch(step: int, own: Sequence[nn.Parameter] = own) -> Callable[..., None]:
+            def turn(*_: Any) -> None:
+                for parameter in own:
+                    depth[id(parameter)] += step
+                    parameter.requires_grad_(depth[id(parameter)] == 0)
+
+            return turn
+
+        handles.append(layer.module.register_forward_pre_hook(switch(1)))
+        handles.append(layer.module.register_forward_hook(switch(-1), always_call=True))
+    try:
+        found = trial.forward(pair)
+        if not found.requires_grad:
+            return
+        gradients = torch.autograd.grad(found.sum(), parameters, allow_unused=True)
+    finally:
+        for handle in handles:
+            handle.remove()
+        for parameter in parameters:
+            parameter.requires_grad_(True)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if gradient is not None:
+            raise Coupled(
+                f"parameter {name_of(layers, parameter)!r} is used outside the forward pass of its layer, in the loss "
+                "or by a function that takes the weight itself, where no example's share can be seen; call the layer, "
+                "or take the term out of the loss (weight decay belongs to the optimiser)"
+            )
+
+
+def _compared(trial: Trial, pair: Any) -> tuple[list[str], float]:
+    """The engine's gradients of each example against autograd's, and nothing of one at the other.
+
+    Returns:
+        the parameters without a gradient, and the largest difference.
+    """
+    layers = trial.layers
+    other_norms = []
+    for index in range(2):
+        with Recording(layers, examples=2) as recording:
+            both = trial.forward(pair)
+            recording.backward(both * torch.eye(2, dtype=both.dtype, device=both.device)[index])
+        other_norms.append([recording.squared_norms([parameter])[1 - index] for parameter in recording.parameters])
+    for parameter, *norms in zip(recording.parameters, *other_norms, strict=True):
+        if any(norm != 0 for norm in norms):
+            raise Coupled(
+                f"parameter {name_of(layers, parameter)!r}: the loss of one example has a gradient at another one's "
+                f"input; something behind this layer mixes them, or it meets them in another order: {COUPLED}"
+            )
+    relative, floor = trial.tolerance.relative, trial.tolerance.floor
+    largest = 0.0
+    # the second of two, and one in a batch of its own: sampling may leave one, and so may micro-batches
+    for places, index in (([0, 1], 1), ([0], 0)):
+        rows = rows_at(pair, places)
+        wanted = _by_autograd(trial.forward(rows)[index], recording)
+        lengths = [0.0 if gradient is None else _length(gradient) for gradient in wanted]
+        differences = [
+            torch.zeros_like(parameter) if gradient is None else gradient.neg()
+            for parameter, gradient in zip(recording.parameters, wanted, strict=True)
+        ]
+        del wanted
+        with Recording(layers, examples=len(places)) as recording:
+            losses = trial.forward(rows)
+            recording.backward(losses * (torch.arange(len(places), device=losses.device) == index))
+        recording.add_to(differences, losses.new_ones(len(places)).detach())  # of an embedding the rows that occur
+        whole = torch.tensor(lengths).norm().item()
+        for parameter, difference, length in zip(recording.parameters, map(_length, differences), lengths, strict=True):
+            if not difference <= relative * length + floor * whole:
+                layer, _ = place_of(layers, parameter)
+                raise InputError(
+                    f"parameter {name_of(layers, parameter)!r}: its per-example gradient differs from autograd's by "
+                    f"{difference:.3g} of {length:.3g}; the layer {type(layer.module).__name__} does not do what its "
+                    f"rule takes for granted ({layer.rule.path}); freeze it, or use a layer of torch.nn as it is"
+                )
+            if length > floor * whole:
+                largest = max(largest, difference / length)
+    return recording.unused(), largest
+
+
+def _by_autograd(loss: Tensor, recording: Recording) -> list[Tensor | None]:
+    """The gradient in each of a recording's parameters; None where there is none."""
+    parameters = recording.parameters
+    if not recording.without_gradients:
+        return list(torch.autograd.grad(loss, parameters, allow_unused=True))
+    before = [parameter.grad for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    try:
+        loss.backward()
+        return [parameter.grad for parameter in parameters]
+    finally:
+        for parameter, gradient in zip(parameters, before, strict=True):
+            parameter.grad = gradient
+
+
+def _length(values: Tensor) -> float:
+    """The norm; a long sum of squares in single precision falls short by parts in a thousand."""
+    pieces = values.reshape(-1).split(_PIECE)
+    return float(torch.stack([torch.linalg.vector_norm(piece) for piece in pieces]).double().norm())
+
+
+SHARED = (
+    "who shares it changes when an example comes or goes, and other examples' gradients with it; draw one number for "
+    "each example (torch.rand(len(inputs), 1), dropout on a tensor that has the examples as a dimension)"
+)
+
+_SEED = 0x5EED_0F_DA7A  # nobody else's
+
+
+class _Draws(TorchDispatchMode):
+    """Notes each draw: the module in which it is made, and its shape."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.found: list[tuple[str, tuple[int, ...] | None]] = []
+        self.of_its_own = False  # a generator that the model brings
+        self._inside: list[str] = []
+        self._handles: list[Any] = []
+        for name, module in model.named_modules():
+            self._handles.append(module.register_forward_pre_hook(lambda *_, at=name: self._inside.append(at)))
+            self._handles.append(module.register_forward_hook(lambda *_: _none(self._inside.pop()), always_call=True))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        self.of_its_own |= kwargs.get("generator") is not None
+        if is_draw(func, kwargs):
+            self.found.append((self._inside[-1] if self._inside else "", shape_drawn(func, args)))
+        return func(*args, **kwargs)
+
+    def detach(self) -> None:
+        """Take the hooks away."""
+        for handle in self._handles:
+            handle.remove()
+
+
+def refuse_shared_draws(trial: Trial, row: Any) -> list[int | None] | None:
+    """Refuse a model or loss that draws for several examples at once.
+
+    Args:
+        trial: the model and its loss.
+        row: a batch of one example.
+
+    Returns:
+        for each draw in turn, the dimension of the examples; an empty list where the draws differ in number from pass
+        to pass, and None where there are none.
+
+    Raises:
+        InputError: names the module in which a shared number is drawn.
+    """
+    alone, together = (_noted(trial, rows_at(row, [0] * copies)) for copies in (1, 2))
+    if not alone and not together:
+        return None
+    if len(alone) != len(together):
+        return []
+    axes: list[int | None] = []
+    for (name, one), (_, two) in zip(alone, together, strict=True):
+        grown = zip(one, two) if one is not None and two is not None and len(one) == len(two) else ()
+        axis = next((at for at, (size, twice) in enumerate(grown) if size and twice == 2 * size), None)
+        if axis is None:
+            where = f"layer {name!r}" if name else "the model's own forward or the loss"
+            what = "an order or a choice over the batch" if two is None else f"a random draw of shape {list(two)}"
+            raise Coupled(f"{where}: {what} is shared by the examples of a batch: {SHARED}")
+        axes.append(axis)
+    return axes
+
+
+def _noted(trial: Trial, batch: Any) -> list[tuple[str, tuple[int, ...] | None]]:
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    noted = _Draws(trial.model)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(), noted:
+            torch.manual_seed(_SEED)
+            trial.losses(batch)
+            seeded = torch.initial_seed() != _SEED
+        drawn = random.getstate() != of_python or _differs(np.random.get_state(), of_numpy)  # noqa: NPY002
+    finally:
+        noted.detach()
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
+    if seeded:
+        raise Coupled(
+            "the model or the loss seeds torch's generator: then each place in a batch has its numbers, and one more "
+            "example moves the others to other places; leave torch.manual_seed out, the run seeds the draws"
+        )
+    if drawn or noted.of_its_own:
+        raise Coupled(
+            "the model or the loss draws from a generator of its own, Python's random or numpy.random, which the run "
+            "does not seed and which belongs to no example; use torch's own. A number for all examples is not allowed: "
+            f"{SHARED}"
+        )
+    return noted.found
+
+
+def _differs(one: Any, other: Any) -> bool:
+    return one[2:] != other[2:] or not np.array_equal(one[1], other[1])
+
+
+def _none(_: Any) -> None:
+    return None

@@ -1,1 +1,0 @@
-"""What per-example clipping rests on, tried out on the user's own model."""

@@ -1,0 +1,49 @@
+"""What the first call leaves behind, and what couples at some steps only, moves no sum by more than the plan accounts.
+
+Each specimen is trained by every public way that it is for, with and without one unit: `first_call/ways.py`. Either it
+is refused, and has no statement, or what it releases keeps the bound; what no look can be counted on to meet stands in
+the statement. Its sound sibling, code of the same shape, trains.
+"""
+
+import pytest
+
+from adversarial.first_call.table import SPECIMENS
+from adversarial.first_call.ways import CASES, WAYS, outcome
+from sfumato.guard import not_seen
+
+_QUICK = CASES[::4]  # all of them are 7 % of the whole suite
+
+
+@pytest.mark.parametrize(
+    ("name", "way"), [pytest.param(*case, marks=() if case in _QUICK else pytest.mark.slow) for case in CASES]
+)
+def test_it_is_refused_or_keeps_the_bound(name: str, way: str) -> None:
+    specimen = SPECIMENS[name]
+    found = outcome(specimen, way)
+    assert found.error is None
+    if specimen.expected == "harmless":
+        assert found.refusal is None
+    if specimen.expected == "stated":  # no look can be counted on to meet it, and the statement says so
+        assert "coupling that begins only with data, with a batch or at a step that was not tried" in not_seen(
+            found.steps
+        )
+        return
+    if found.refusal is None:
+        assert found.kept, f"moved {found.moved:.2f} times the sensitivity, by {specimen.couples}"
+
+
+def test_what_is_compared_moves_by_the_whole_sensitivity_of_a_sound_model() -> None:
+    """So the measurement sees the unit: clipped gradients of an example are of the length of the bound."""
+    for way in ("fit", "loop", "lightning"):
+        assert outcome(SPECIMENS["forward: lru_cache on shapes"], way).moved == pytest.approx(1, rel=1e-3)
+
+
+def test_every_way_has_a_coupled_specimen_and_a_sound_one() -> None:
+    for way in WAYS:
+        assert {SPECIMENS[name].expected for name, its_way in CASES if its_way == way} >= {"refused", "harmless"}
+
+
+def test_most_kinds_have_a_sound_sibling() -> None:
+    """A check that refuses everything would pass otherwise."""
+    sound = sum(specimen.expected == "harmless" for specimen in SPECIMENS.values())
+    assert sound >= 0.4 * len(SPECIMENS)
