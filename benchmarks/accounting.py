@@ -10,6 +10,9 @@ skipped; dp-accounting is then taken from this environment, if it is there.
 `ratio` = ours / other, of medians. Where there is nothing to compare with, other is the limit that was set, and the
 goal 1. The intervals of ours are certified on both sides; dp-accounting has an upper bound, prv-accountant an estimate
 with an error of 0.1.
+
+A last table, of numbers without a goal, has the accountants of other papers as `comparison_accountants.py` writes them
+down: their bounds, and milliseconds in this process.
 """
 
 from __future__ import annotations
@@ -21,12 +24,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import rows
+from comparison_accountants import BucketsAccountant, PrvAccountant
 from rows import Row
+
+from sfumato import accounting as acc
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / "benchmarks" / "peers"
@@ -168,6 +175,25 @@ def alone(rounds: int) -> list[Row]:
     return rows
 
 
+def other_papers() -> None:
+    """Print the bounds of the accountants that are there for comparison."""
+    print("\nother papers")
+    for run in (*RUNS, Run("DP-SGD, q=2·10⁻⁵ z=.5 T=10⁴, δ=10⁻⁸", 0.5, 2e-5, 10_000, 1e-8)):
+        event = acc.Gaussian(run.z).poisson(run.q) * run.steps
+        for make in (acc.guarantee, PrvAccountant, BucketsAccountant):
+            begun = time.perf_counter()
+            try:
+                account = make(event)
+                low, high = account.epsilon_interval(run.delta)
+                found = f"epsilon {low:.6f} … {high:.6f}"
+            except acc.InputError as error:
+                account, found = None, str(error)
+            name = {acc.guarantee: OURS, PrvAccountant: "PRV", BucketsAccountant: "buckets"}[make]
+            ms = 1000 * (time.perf_counter() - begun)
+            estimate = f"   estimate {account.estimate(run.delta):.6f}" if isinstance(account, PrvAccountant) else ""
+            print(f"{run.name:38}{name:10}{ms:10.1f} ms   {found}{estimate}")
+
+
 def start() -> dict[str, Worker]:
     """The accountants that are installed."""
     workers = {OURS: Worker(OURS, sys.executable)}
@@ -197,6 +223,7 @@ def main() -> int:
         for worker in workers.values():
             worker.end()
     rows += alone(1 if arguments.quick else 5)
+    other_papers()
     print()
     for each in rows:
         met = {None: "", True: "yes", False: "NO"}[each["met"]]

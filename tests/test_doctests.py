@@ -9,7 +9,7 @@ import pytest
 import sfumato
 
 INSIDE = (m.name for m in pkgutil.walk_packages(sfumato.__path__, "sfumato.") if not m.name.endswith("__main__"))
-MODULES = ["sfumato", *sorted(INSIDE)]
+MODULES = ["sfumato", *sorted(INSIDE), "comparison_accountants"]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -12,34 +12,52 @@ import gc
 import json
 import os
 import statistics
+import sys
 import time
-from functools import _lru_cache_wrapper
+from collections.abc import Callable
+from functools import _lru_cache_wrapper, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+from comparison_accountants import BucketsAccountant, PrvAccountant
 
 from sfumato import accounting as acc
-from sfumato.accounting.accountants.comparison.prv import PrvAccountant
-from sfumato.accounting.guarantee import Method
 from sfumato.cli.accounting import figure as account_figure
+from sfumato.cli.accounting.figure import LOOKS, Look
 from sfumato.cli.console import number, table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 IMAGES = Path(__file__).resolve().parents[1] / "images"
 NOISE, RATE, DELTA = 0.5, 2e-5, 1e-8
-METHODS: tuple[Method, ...] = account_figure.DRAWN
+ACCOUNTANTS: dict[str, Callable[[acc.Event], Any]] = {
+    "pld": partial(acc.guarantee, method="pld"),
+    "prv": PrvAccountant,
+    "buckets": BucketsAccountant,
+    "rdp": partial(acc.guarantee, method="rdp"),
+}
+METHODS: dict[str, Look] = {
+    "pld": LOOKS["pld"],
+    "prv": Look("PRV", "#85378a", "--"),
+    "buckets": Look("privacy buckets", "#b4540a", "-."),
+    "rdp": LOOKS["rdp"],
+}
 
 
-def measure(event: acc.Event, method: Method) -> dict[str, Any]:
+def measure(event: acc.Event, method: str) -> dict[str, Any]:
     """Bounds on epsilon, seconds, and the reason if there are no bounds."""
     forget()
     start = time.perf_counter()
     found: dict[str, Any] = {}
     try:
-        promise = acc.guarantee(event, method=method)
-        found = {"upper": promise.epsilon(DELTA)}
+        accountant = ACCOUNTANTS[method](event)
+        found = {"upper": accountant.epsilon(DELTA)}
         if method in ("pld", "prv"):
-            found["lower"] = promise.epsilon_interval(DELTA)[0]
+            found["lower"] = accountant.epsilon_interval(DELTA)[0]
     except acc.InputError as error:
         found = {"reason": str(error)}
     found["seconds"] = time.perf_counter() - start
@@ -81,14 +99,25 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
     def fill(figure: Any) -> None:
         left, right = figure.subplots(1, 2)
-        account_figure.lines(left, points)
+        account_figure.lines(left, points, METHODS)
         left.set_title("ε, the smaller the better", loc="left", fontsize=10)
         left.legend(frameon=False)
         answered = {m: [(row["steps"], row[m]["seconds"]) for row in rows if "upper" in row[m]] for m in METHODS}
-        account_figure.times(right, answered)
+        times(right, answered)
         right.set_title("seconds for a first answer, one core", loc="left", fontsize=10)
 
     account_figure.save(path, (9.6, 4.2), fill)
+
+
+def times(axes: "Axes", seconds: dict[str, list[tuple[int, float]]]) -> None:
+    """Draw what the accountants took, by number of steps, in the looks of their bounds."""
+    for name, measured in seconds.items():
+        look = METHODS[name]
+        axes.plot(
+            *zip(*measured, strict=True), color=look.colour, linestyle=look.dashes, linewidth=1.7, label=look.name
+        )
+    account_figure.plain(axes)
+    axes.set_ylabel("seconds")
 
 
 def show(rows: list[dict[str, Any]]) -> None:

@@ -1,15 +1,14 @@
-"""Published figures of the two accountants that are kept for comparison."""
+"""Published figures of the two accountants that are there for comparison."""
 
 import json
 import math
 from pathlib import Path
 
 import pytest
+from comparison_accountants import BucketsAccountant, PrvAccountant
 from scipy.optimize import brentq
 
 from sfumato.accounting import Gaussian, guarantee
-from sfumato.accounting.accountants.comparison.buckets import BucketsAccountant
-from sfumato.accounting.accountants.comparison.prv import PrvAccountant
 from sfumato.accounting.accountants.pld import PldAccountant
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from comparison_accountants import BucketsAccountant, PrvAccountant
 
 from sfumato import accounting as acc
 from sfumato.accounting import (
@@ -27,8 +28,6 @@ from sfumato.accounting import (
     calibrate,
     guarantee,
 )
-from sfumato.accounting.accountants.comparison.buckets import BucketsAccountant
-from sfumato.accounting.accountants.comparison.prv import PrvAccountant
 from sfumato.accounting.accountants.rdp import RdpAccountant, rdp
 from sfumato.accounting.votes.bounds import theorem6
 from sfumato.accounting.votes.outcome import log_union

@@ -2,7 +2,6 @@
 
 from sfumato._check import InputError
 from sfumato.accounting.calibration.calibrate import calibrate
-from sfumato.accounting.convert import from_dp_event, to_dp_event
 from sfumato.accounting.events import (
     ZCDP,
     ApproximateDP,
@@ -125,7 +124,6 @@ __all__ = [
     "epsilon_curve",
     "event_from_json",
     "extrapolate",
-    "from_dp_event",
     "guarantee",
     "honest_noise_std",
     "joint",
@@ -137,6 +135,5 @@ __all__ = [
     "square_root",
     "terms",
     "threshold_cost",
-    "to_dp_event",
     "vote_cost",
 ]

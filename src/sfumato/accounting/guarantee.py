@@ -18,8 +18,6 @@ import numpy as np
 
 from sfumato._check import InputError, between, non_negative, one_of
 from sfumato._types import Adjacency
-from sfumato.accounting.accountants.comparison.buckets import BucketsAccountant
-from sfumato.accounting.accountants.comparison.prv import PrvAccountant
 from sfumato.accounting.accountants.exact_gaussian import GaussianAccountant
 from sfumato.accounting.accountants.pld import PldAccountant
 from sfumato.accounting.accountants.pure import PureAccountant
@@ -29,11 +27,10 @@ from sfumato.accounting.accountants.zcdp import ZcdpAccountant
 from sfumato.accounting.events import Event, MinSeparation, NonPrivate, Unknown, combined_shift, compose, terms
 from sfumato.accounting.tradeoff import GaussianEquivalent, GaussianTradeoff, Tradeoff, TradeoffCurve
 
-Method = Literal["auto", "pld", "prv", "buckets", "rdp", "rdp_usual_orders", "zcdp", "gaussian", "pure"]
+Method = Literal["auto", "pld", "rdp", "rdp_usual_orders", "zcdp", "gaussian", "pure"]
 
-_COMPOSED = PldAccountant | ScheduleAccountant | PrvAccountant | BucketsAccountant
+_COMPOSED = PldAccountant | ScheduleAccountant
 _TWO_SIDED = _COMPOSED | GaussianAccountant
-_TWO_SIDED_IN_DELTA = PldAccountant | ScheduleAccountant | GaussianAccountant
 _SAMPLES = 500  # of a curve that is asked for point by point
 _FURTHEST = 1e100  # a shift from which on a double cannot tell Gaussian curves apart
 
@@ -128,7 +125,7 @@ class Guarantee:
         low = 0.0
         if all(single.attained(self.adjacency) for single, _ in terms(self.event)):
             for accountant in self.accountants:
-                if isinstance(accountant, _TWO_SIDED_IN_DELTA):
+                if isinstance(accountant, _TWO_SIDED):
                     low = max(low, accountant.delta_interval(float(epsilon))[0])
         return min(low, high), high
 
@@ -219,10 +216,10 @@ def guarantee(event: Event, adjacency: Adjacency = "add_remove", method: Method 
         event: what was released.
         adjacency: "add_remove" (a unit is there or not), "replace" (a unit is exchanged for another one) or
             "zero_out" (a unit's contribution is set to zero).
-        method: "auto" for the tightest valid accountant, or one by name to compare: "pld", "prv", "buckets"
-            (docs/explanation/accountants.md compares these), "rdp", "rdp_usual_orders" (the orders of published
-            figures, see docs/explanation/renyi-figures.md), "zcdp", "gaussian" (exact, for plain Gaussian events),
-            "pure" (the largest loss).
+        method: "auto" for the tightest valid accountant, or one by name: "pld", "rdp" (docs/explanation/accountants.md
+            compares these), "rdp_usual_orders" (the orders of published figures, see
+            docs/explanation/renyi-figures.md), "zcdp", "gaussian" (exact, for plain Gaussian events), "pure" (the
+            largest loss).
 
     Raises:
         InputError: the method does not know the event.
@@ -272,10 +269,6 @@ def _accountants(event: Event, adjacency: Adjacency, method: Method) -> tuple[Ac
     match method:
         case "pld":
             return (_pld(event, adjacency),)
-        case "prv":
-            return (PrvAccountant(event, adjacency),)
-        case "buckets":
-            return (BucketsAccountant(event, adjacency),)
         case "rdp":
             return (RdpAccountant(event, adjacency),)
         case "rdp_usual_orders":

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
+from comparison_accountants import BucketsAccountant, _rounded
 
 from sfumato.accounting import Gaussian, InputError
-from sfumato.accounting.accountants.comparison.buckets import BucketsAccountant, _rounded
 from sfumato.accounting.accountants.pld import PldAccountant
 from sfumato.accounting.pairs import SampledGaussian
 
@@ -45,6 +45,7 @@ def test_a_finer_grid_is_tighter_and_dots_are_tighter_still() -> None:
     assert high - low < 0.05 * widths[2]
 
 
+@pytest.mark.slow
 def test_the_bounds_stay_within_one_percent_until_memory_ends() -> None:
     low, high = BucketsAccountant(Gaussian(1.0).poisson(0.01) * 1000).epsilon_interval(1e-5)
     assert high - low <= 0.0105 * high

@@ -11,6 +11,7 @@ from dp_accounting.rdp import RdpAccountant as TheirAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dp_accounting_events import to_dp_event
 from sfumato.accounting import (
     ZCDP,
     Composition,
@@ -21,7 +22,6 @@ from sfumato.accounting import (
     Unknown,
     event_from_json,
     guarantee,
-    to_dp_event,
 )
 from sfumato.accounting.accountants.rdp import RdpAccountant
 

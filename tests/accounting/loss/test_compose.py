@@ -141,17 +141,6 @@ def test_too_many_points_are_refused_before_they_are_made(monkeypatch) -> None:
         compose(parts, Sketch(parts), 0.0)
 
 
-@pytest.mark.parametrize("infinity", [0.0, 0.1])
-def test_a_whole_curve_is_that_of_the_convolution(infinity) -> None:
-    parts = [(atoms([0.2, 0.5, 0.3, 0.1], 0.25, -1, infinity=infinity), 6), (atoms([1.0, 2.0], 0.25, 0), 3)]
-    epsilons, deltas = compose(parts, Sketch(parts), 0.0, 0.0, math.log(1e-11)).curve()
-    assert epsilons[0] <= 0.25
-    for epsilon, delta in zip(epsilons, deltas):
-        truth = exact_delta(parts, epsilon)
-        assert truth <= delta + 1e-16
-        assert delta <= truth + 1e-11
-
-
 def test_a_step_that_always_loses_the_same_only_moves_the_rest() -> None:
     spread = atoms(np.exp(-(np.linspace(-4, 4, 81) ** 2)).tolist(), 0.1, -40)
     alone = [(spread, 300)]

@@ -48,17 +48,15 @@ def test_cohorts_of_a_fixed_size_are_not_accounted_as_poisson(sfumato):
 
 
 RUN = ("--noise-multiplier", 1, "--sampling-rate", 0.02, "--steps", 60)
-ALL = "--compare"
 
 
 def test_account_shows_the_accountants_side_by_side(sfumato):
-    told = json.loads(sfumato("account", *RUN, ALL, "--json").out)
+    told = json.loads(sfumato("account", *RUN, "--compare", "--json").out)
     event = acc.Gaussian(1.0).poisson(0.02) * 60
-    for name in ("pld", "prv", "buckets", "rdp", "rdp_usual_orders", "zcdp", "pure"):
+    for name in ("pld", "rdp", "rdp_usual_orders", "zcdp", "pure"):
         cost = acc.guarantee(event, method=name).epsilon(1e-5)
         assert told["methods"][name] == ("inf" if math.isinf(cost) else cost)
     assert (told["lower"]["pld"], told["methods"]["pld"]) == acc.guarantee(event).epsilon_interval(1e-5)
-    assert told["lower"]["prv"] < told["estimate"]["prv"] < told["methods"]["prv"]
     assert list(told["unknown"]) == ["gaussian"]
     assert "plain Gaussian" in told["unknown"]["gaussian"]
     shown = {line.split()[0]: line.split() for line in sfumato("account", *RUN).out.splitlines() if line}
@@ -256,22 +254,15 @@ def test_a_sampling_rate_of_one_is_no_sampling(sfumato):
 
 
 def test_ten_million_steps_have_an_answer(sfumato):
-    words = ("account", "--noise-multiplier", 2, "--sampling-rate", 1e-4, "--steps", 10_000_000, "--delta", 1e-6, ALL)
+    words = ("account", "--noise-multiplier", 2, "--sampling-rate", 1e-4, "--steps", 10_000_000, "--delta", 1e-6)
     told = json.loads(sfumato(*words, "--json").out)
     assert 0 < told["lower"]["pld"] <= told["epsilon"] <= told["methods"]["pld"] <= told["methods"]["rdp"]
-    assert told["lower"]["pld"] <= told["methods"]["buckets"]
-    assert told["lower"]["pld"] <= told["methods"]["prv"]
 
 
 def test_a_tiny_delta_has_an_answer_from_those_who_know_it(sfumato):
-    told = json.loads(sfumato("account", *RUN, ALL, "--delta", 1e-300, "--json").out)
+    told = json.loads(sfumato("account", *RUN, "--delta", 1e-300, "--json").out)
     assert told["epsilon"] <= told["methods"]["rdp"]
     assert 30 < told["epsilon"] < math.inf
-    for name in ("prv", "buckets"):
-        assert 'use "pld"' in told["unknown"][name]
-    small = json.loads(sfumato("account", *RUN, ALL, "--delta", 1e-12, "--json").out)
-    assert small["lower"]["pld"] <= small["methods"]["buckets"]
-    assert "cannot certify" in small["unknown"]["prv"]
 
 
 def test_plot_draws_bounds_against_steps(sfumato, tmp_path):
@@ -287,11 +278,9 @@ def test_plot_draws_bounds_against_steps(sfumato, tmp_path):
     for point in told["curve"]:
         low, high = point["pld"]
         assert low <= high <= point["rdp"][1]
-        assert low <= point["buckets"][1]
-        assert low <= point["prv"][1]
-    assert told["curve"][-1]["buckets"][1] == told["methods"]["buckets"]
+    assert told["curve"][-1]["rdp"][1] == told["methods"]["rdp"]
     drawn = file.read_text()
-    for name in ("connecting the dots", "PRV", "privacy buckets", "Rényi", "steps"):
+    for name in ("connecting the dots", "Rényi", "steps"):
         assert name in drawn
     assert f"plot: {file}" in sfumato(*words, "--plot", file).out
     assert file.read_text() == drawn  # the same run gives the same bytes

@@ -61,16 +61,6 @@ class Composed:
     slack: float
 
     @property
-    def error(self) -> float:
-        """Bound on the tilted mass that is missing, surplus or misplaced, all weights together."""
-        return (
-            self.wrapped
-            + 2 * math.exp(self.tail.log_mass(self.end))
-            + self._noise(np.ones(len(self.weights)))
-            + self.relative
-        )
-
-    @property
     def end(self) -> float:
         """The loss at which the window ends."""
         return self.start + self.gap * len(self.weights)
@@ -137,37 +127,6 @@ class Composed:
         """Bound on the sum of the weights' errors times a kernel >= 0, by both of Hoelder's inequalities."""
         each, root = self.noise
         return min(each * float(kernel.sum()), root * math.sqrt(dot(kernel, kernel)))
-
-    def curve(self) -> tuple[np.ndarray, np.ndarray]:
-        """Upper bounds on delta at the grid's losses in [0, 600]; without a tilt.
-
-        Returns:
-            epsilons, float [k], rising; deltas, float [k].
-        """
-        first = max(0, math.ceil(-self.start / self.gap))
-        end = max(first, min(len(self.weights), math.floor((600.0 - self.start) / self.gap) + 1))
-        losses = self.start + self.gap * np.arange(first, end)
-        if len(losses) == 0:
-            return losses, np.zeros(0)
-        # what lies beyond 600 counts in full, as if its loss were infinite; sums run from the right, in place
-        beyond = float(self.weights[end:].sum())
-        discounted = np.exp(-losses)
-        discounted *= self.weights[first:end]
-        np.cumsum(discounted[::-1], out=discounted[::-1])
-        discounted *= np.exp(losses)
-        deltas = self.weights[first:end].copy()
-        deltas[-1] += beyond
-        np.cumsum(deltas[::-1], out=deltas[::-1])
-        deltas *= 1.0 + self.relative + 4 * EPS * len(self.weights)  # round-off of the two sums
-        deltas -= discounted
-        deltas *= math.exp(self.log_scale)  # without the infinite losses the masses do not add up to one
-        each, root = self.noise
-        points = len(self.weights) - np.arange(first, end)
-        deltas += (
-            math.exp(self.tail.log_mass(self.end)) + np.minimum(each * points, root * np.sqrt(points)) + self.infinity
-        )
-        np.maximum(losses + self.slack, 0.0, out=losses)
-        return losses, np.clip(deltas, 0.0, 1.0, out=deltas)
 
 
 def compose(

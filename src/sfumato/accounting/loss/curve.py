@@ -189,17 +189,6 @@ class Curve:
         low, high = math.exp(logs[0]), math.exp(logs[1])
         return min(low, high), high
 
-    def curve(self, gap: float, least_delta: float = 1e-11) -> tuple[np.ndarray, np.ndarray]:
-        """Epsilons in [0, 600] with upper bounds on delta, good for deltas from the least one on.
-
-        Raises:
-            TooFine: the composition has too many points.
-        """
-        atoms = self._atoms(gap, True)
-        if at_least_once([(own.infinity, count) for own, count in atoms]) >= 1.0:
-            return np.zeros(0), np.zeros(0)
-        return compose(atoms, Sketch(atoms), 0.0, 0.0, math.log(least_delta)).curve()
-
     def _atoms(self, gap: float, above: bool) -> list[tuple[Atoms, int]]:
         return [(grid(pair, gap, self.tail, above), count) for pair, count in self.parts]
 

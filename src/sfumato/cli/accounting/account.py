@@ -31,7 +31,7 @@ class AccountOptions(BatchOptions):
         population: units that such cohorts are drawn from.
         adjacency: how two neighbouring data sets differ: one unit more (add_remove), one exchanged (replace), or one
             blanked (zero_out).
-        compare: show the accountants that are there for comparison, too: prv, buckets, rdp_usual_orders.
+        compare: show the accountant of published figures, too: rdp_usual_orders.
         plot: draw epsilon against the number of steps, from 1 up, into this .svg, .png or .pdf file.
     """
 
@@ -56,8 +56,7 @@ def account(argv: Sequence[str]) -> int:
     best = acc.guarantee(event, adjacency=options.adjacency)
     if options.plot is not None:
         figure.check(options.plot, steps)
-    all_methods = options.compare or options.plot is not None
-    asked = METHODS + COMPARED if all_methods else METHODS
+    asked = METHODS + COMPARED if options.compare else METHODS
     costs = [cost_by(event, options.adjacency, delta.value, method) for method in asked]
     told = attack(best)
     shuffled = _shuffled(options, steps, delta.value)

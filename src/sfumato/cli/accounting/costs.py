@@ -8,7 +8,6 @@ from typing import Any
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._types import Adjacency
-from sfumato.accounting.accountants.comparison.prv import PrvAccountant
 from sfumato.accounting.guarantee import Guarantee, Method
 from sfumato.accounting.statement.verdict import percent
 from sfumato.cli.accounting.batches import ChosenDelta
@@ -17,10 +16,10 @@ from sfumato.cli.console import number, say, table
 METHODS: tuple[Method, ...] = ("pld", "rdp", "zcdp", "gaussian", "pure")
 """The accountants by name."""
 
-COMPARED: tuple[Method, ...] = ("prv", "buckets", "rdp_usual_orders")
+COMPARED: tuple[Method, ...] = ("rdp_usual_orders",)
 """Those that are there for comparison, and are never the tightest."""
 
-_TWO_SIDED: tuple[Method, ...] = ("pld", "prv", "gaussian")  # whose lower bound costs next to nothing
+_TWO_SIDED: tuple[Method, ...] = ("pld", "gaussian")  # whose lower bound costs next to nothing
 _FPR = 0.01
 
 
@@ -31,14 +30,12 @@ class Cost:
     Attributes:
         method: its name.
         lower, upper: bounds on epsilon; lower is None where it gives none, both are None where it does not know.
-        estimate: between the two and no bound; None as a rule.
         reason: why it does not know; empty where it does.
     """
 
     method: Method
     lower: float | None = None
     upper: float | None = None
-    estimate: float | None = None
     reason: str = ""
 
 
@@ -49,11 +46,7 @@ def cost_by(event: acc.Event, adjacency: Adjacency, delta: float, method: Method
         low = promise.epsilon_interval(delta)[0] if method in _TWO_SIDED else 0.0
     except InputError as error:
         return Cost(method, reason=str(error))
-    estimate = None
-    for each in promise.accountants:
-        if isinstance(each, PrvAccountant):
-            estimate = each.estimate(delta)
-    return Cost(method, low if low > 0 or high == 0 else None, high, estimate)
+    return Cost(method, low if low > 0 or high == 0 else None, high)
 
 
 def attack(best: Guarantee) -> dict[str, float]:
@@ -75,7 +68,6 @@ def by_method(costs: Sequence[Cost]) -> dict[str, Any]:
     return {
         "methods": {cost.method: cost.upper for cost in costs if not cost.reason},
         "lower": {cost.method: cost.lower for cost in costs if cost.lower is not None},
-        "estimate": {cost.method: cost.estimate for cost in costs if cost.estimate is not None},
         "unknown": {cost.method: cost.reason for cost in costs if cost.reason},
     }
 

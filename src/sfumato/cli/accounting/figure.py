@@ -19,19 +19,31 @@ from sfumato.accounting.guarantee import Method
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DRAWN: tuple[Method, ...] = ("pld", "prv", "buckets", "rdp")
-"""The accountants that are drawn, in the order of the legend."""
-
 _KINDS = (".svg", ".png", ".pdf")
 _PER_DECADE = 2
-_NAMES = {"pld": "connecting the dots", "prv": "PRV", "buckets": "privacy buckets", "rdp": "Rényi"}
-_LOOKS: dict[str, tuple[str, str]] = {
-    "pld": ("#1f5a7a", "-"),
-    "prv": ("#85378a", "--"),
-    "buckets": ("#b4540a", "-."),
-    "rdp": ("#2f7048", ":"),
-}
 _INK, _RULE = "#1d2329", "#dcd8cf"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How an accountant is drawn.
+
+    Attributes:
+        name: in the legend.
+        colour: of the line.
+        dashes: of the line, in matplotlib's notation.
+    """
+
+    name: str
+    colour: str
+    dashes: str
+
+
+LOOKS: dict[Method, Look] = {
+    "pld": Look("connecting the dots", "#1f5a7a", "-"),
+    "rdp": Look("Rényi", "#2f7048", ":"),
+}
+"""The accountants that are drawn, in the order of the legend."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +81,7 @@ def points(one: acc.Event, delta: float, adjacency: Adjacency, last: Point) -> l
 def bounds(event: acc.Event, delta: float, adjacency: Adjacency) -> dict[str, tuple[float, float]]:
     """Bounds on epsilon by the accountants that know the event at this delta."""
     found: dict[str, tuple[float, float]] = {}
-    for method in DRAWN:
+    for method in LOOKS:
         try:
             promise = acc.guarantee(event, adjacency, method)
             found[method] = promise.epsilon_interval(delta) if method == "pld" else (0.0, promise.epsilon(delta))
@@ -101,45 +113,41 @@ def draw(curve: Sequence[Point], path: Path, title: str) -> None:
     Raises:
         InputError: there is no finite epsilon to draw.
     """
-    if not any(_finite(point, name) for point in curve for name in DRAWN):
+    if not any(_finite(point, name) for point in curve for name in LOOKS):
         raise InputError("nothing to draw: no accountant gives an epsilon between 0 and infinity for this event")
 
     def fill(figure: Any) -> None:
         axes = figure.subplots()
-        lines(axes, curve)
+        lines(axes, curve, LOOKS)
         axes.set_title(title, loc="left", fontsize=10)
         axes.legend(frameon=False)
 
     save(path, (7.0, 4.4), fill)
 
 
-def lines(axes: "Axes", curve: Sequence[Point]) -> None:
-    """Draw the upper bounds, and the room down to the lower one where connecting the dots gives it."""
-    for name in DRAWN:
+def lines(axes: "Axes", curve: Sequence[Point], looks: Mapping[Any, Look]) -> None:
+    """Draw the upper bounds, and the room down to the lower one where connecting the dots gives it.
+
+    Args:
+        axes: where to draw.
+        curve: the points.
+        looks: of the accountants to draw, in the order of the legend.
+    """
+    for name, look in looks.items():
         known = [point for point in curve if _finite(point, name)]
         if not known:
             continue
         steps = [point.steps for point in known]
         lower, upper = zip(*(point.bounds[name] for point in known), strict=True)
-        colour, dashes = _LOOKS[name]
-        label = f"{_NAMES[name]}, lower to upper" if name == "pld" else f"{_NAMES[name]}, upper"
-        axes.plot(steps, upper, color=colour, linestyle=dashes, linewidth=1.7, label=label, gid=name)
+        label = f"{look.name}, lower to upper" if name == "pld" else f"{look.name}, upper"
+        axes.plot(steps, upper, color=look.colour, linestyle=look.dashes, linewidth=1.7, label=label, gid=name)
         if name == "pld":
-            axes.fill_between(steps, lower, upper, color=colour, alpha=0.3, linewidth=0, gid="pld interval")
-    _plain(axes)
+            axes.fill_between(steps, lower, upper, color=look.colour, alpha=0.3, linewidth=0, gid="pld interval")
+    plain(axes)
     axes.set_ylabel("ε")
 
 
-def times(axes: "Axes", seconds: Mapping[str, Sequence[tuple[int, float]]]) -> None:
-    """Draw what the accountants took, by number of steps, in the looks of their bounds."""
-    for name, measured in seconds.items():
-        colour, dashes = _LOOKS[name]
-        axes.plot(*zip(*measured, strict=True), color=colour, linestyle=dashes, linewidth=1.7, label=_NAMES[name])
-    _plain(axes)
-    axes.set_ylabel("seconds")
-
-
-def _plain(axes: "Axes") -> None:
+def plain(axes: "Axes") -> None:
     """Logarithmic axes with short numbers, a light grid, no frame."""
     axes.set_xscale("log")
     axes.set_yscale("log")

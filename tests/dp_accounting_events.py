@@ -1,14 +1,11 @@
-"""Events from and to those of Google's dp-accounting, for code that speaks both.
+"""Events from and to those of Google's dp-accounting, so that tests can compare the two.
 
-dp-accounting is imported when a function is called and only then; it is not a dependency. What one side cannot say
-exactly is refused by name, so a converted event never costs less than the original.
-
->>> from sfumato.accounting.events import Gaussian
->>> from_dp_event(to_dp_event(Gaussian(1.1).poisson(0.01) * 1000)) == Gaussian(1.1).poisson(0.01) * 1000
-True
+What one side cannot say exactly is refused by name, so a converted event never costs less than the original.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from dp_accounting import dp_event as dp
 
 from sfumato._check import InputError
 from sfumato.accounting.events import (
@@ -29,9 +26,6 @@ from sfumato.accounting.events import (
     terms,
 )
 
-if TYPE_CHECKING:
-    from types import ModuleType
-
 
 def from_dp_event(event: Any) -> Event:
     """The event of a `dp_accounting.DpEvent`.
@@ -40,10 +34,9 @@ def from_dp_event(event: Any) -> Event:
         event: any DpEvent. Noise of zero becomes NonPrivate, as it is there.
 
     Raises:
-        InputError: not a DpEvent, or dp-accounting is not installed.
+        InputError: not a DpEvent.
         Unknown: an event that has no counterpart here.
     """
-    dp = _library()
     if not isinstance(event, dp.DpEvent):
         raise InputError(f"expected a dp_accounting.DpEvent, got {event!r}")
     match event:
@@ -85,23 +78,22 @@ def to_dp_event(event: Event) -> Any:
     """The `dp_accounting.DpEvent` of an event.
 
     Raises:
-        InputError: not an event, or dp-accounting is not installed.
+        InputError: not an event.
         Unknown: an event that has no counterpart there.
     """
-    dp = _library()
     if not isinstance(event, Event):
         raise InputError(f"expected an accounting event such as Gaussian(1.0), got {event!r}")
-    parts = [_repeated(dp, _single(dp, single), count) for single, count in terms(event)]
+    parts = [_repeated(_single(single), count) for single, count in terms(event)]
     if not parts:
         return dp.NoOpDpEvent()
     return parts[0] if len(parts) == 1 else dp.ComposedDpEvent(parts)
 
 
-def _repeated(dp: "ModuleType", event: Any, count: int) -> Any:
+def _repeated(event: Any, count: int) -> Any:
     return event if count == 1 else dp.SelfComposedDpEvent(event, count)
 
 
-def _single(dp: "ModuleType", event: Event) -> Any:
+def _single(event: Event) -> Any:
     match event:
         case NonPrivate():
             return dp.NonPrivateDpEvent()
@@ -137,11 +129,3 @@ def _steps_of_one_epoch(event: TreeAggregation) -> int:
         steps = 1 << (steps - 1).bit_length()  # filled up with empty rounds
     assert event.squared_sensitivity == steps.bit_length(), "the depth of the deepest tree"
     return steps
-
-
-def _library() -> "ModuleType":
-    try:
-        from dp_accounting import dp_event
-    except ImportError:
-        raise InputError("dp-accounting is not installed; pip install dp-accounting") from None
-    return dp_event

@@ -1,1 +1,0 @@
-"""Accountants of other papers, to compare with; nothing is stated by them."""
