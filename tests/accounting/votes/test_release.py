@@ -13,11 +13,19 @@ from sfumato.accounting.events.vote import NoisyVote
 from sfumato.accounting.events.vote_cost import gnss_renyi
 from sfumato.accounting.statement.statement import Statement
 from sfumato.accounting.votes import VoteSensitivity, release_cost, release_renyi
-from sfumato.accounting.votes.release import printed_gnss_renyi
 
 VOTES = np.tile([230.0, 15.0, 5.0], (40, 1))
 SENSITIVITY = VoteSensitivity(NoisyVote(25.0), "replace", classes=3, order=12.0)
 SETTINGS = {"beta": 0.02, "cost_noise": 15.0, "sensitivity_noise": 15.0}
+
+
+def printed_gnss_renyi(order: float, beta: float, cost_noise: float) -> float:
+    """The bound that Papernot et al. 2018 print (Theorem 23), for a < 1 / (2 beta); too low for some beta.
+
+    a e^(2 beta) / sigma^2 + (beta a - log(1 - 2 a beta) / 2) / (a - 1)
+    """
+    first = order * math.exp(2 * beta) / cost_noise**2
+    return first + (beta * order - 0.5 * math.log(1 - 2 * order * beta)) / (order - 1)
 
 
 def integral(order, ratio, shift, noise):

@@ -68,13 +68,15 @@ class GaussianAccountant:
         return low if self._attained else 0.0, high
 
 
-def gaussian_delta(mu: float, epsilon: float) -> float:
-    """Hockey-stick divergence of N(mu, 1) from N(0, 1) at e^epsilon, without cancellation in the tail."""
-    return _delta(mu, epsilon)[0]
-
-
 def gaussian_deltas(mu: float, epsilons: np.ndarray) -> np.ndarray:
-    """The same at many epsilons >= 0, float [k]; to about 12 digits of the larger one of its two terms."""
+    """Hockey-stick divergence of N(mu, 1) from N(0, 1) at each e^epsilon, float [k].
+
+    To about 12 digits of the larger one of its two terms.
+
+    Args:
+        mu: >= 0.
+        epsilons: float [k], >= 0.
+    """
     if mu == 0.0:
         return np.zeros(len(epsilons))
     a, b = mu / 2 - epsilons / mu, -mu / 2 - epsilons / mu
@@ -88,7 +90,10 @@ def gaussian_deltas(mu: float, epsilons: np.ndarray) -> np.ndarray:
 
 
 def gaussian_delta_interval(mu: float, epsilon: float) -> tuple[float, float]:
-    """(lower, upper): the same with everything that rounding may have added or taken, also to mu."""
+    """(lower, upper) bounds on it at one epsilon, without cancellation in the tail.
+
+    They are apart by what rounding may have added or taken, also to mu.
+    """
     value, error = _delta(mu, epsilon)
     return max(0.0, value - error), min(1.0, value + error)
 

@@ -63,18 +63,6 @@ def log_union(votes: np.ndarray, noise_std: float, step: float = 0.0) -> np.ndar
     return np.asarray(scipy.special.logsumexp(scipy.special.log_ndtr(-gaps / (np.sqrt(2.0) * noise_std)), axis=1))
 
 
-def log_wrong_by_margin(votes: np.ndarray, noise_std: float) -> np.ndarray:
-    """log of classes exp(-margin^2 / (8 noise_std^2)): the weaker bound of Zhu et al. 2021, for comparison.
-
-    They ask of every count that its noise stay below half the margin (N gamma in the paper, in votes). Not below
-    `log_wrong`, and cut off at log(1 - 1/classes) too; float [queries].
-    """
-    ordered = np.sort(votes, axis=1)
-    margin = ordered[:, -1] - ordered[:, -2]
-    log_q = np.log(votes.shape[1]) - 0.125 * np.square(margin / noise_std)
-    return np.minimum(log_q, np.log1p(-1.0 / votes.shape[1]))
-
-
 def margin_score(log_union: np.ndarray, classes: int) -> np.ndarray:
     """The z at which classes - 1 equally strong rivals would give this union bound: (classes - 1) Phi(-z); >= 0.
 

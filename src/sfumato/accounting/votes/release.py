@@ -12,7 +12,7 @@ epsilon that holds for all votes. Order, beta, both noises and the confidence mu
 votes.
 
 The cost of the first number is the exact divergence, which is sharper than the printed Theorem 23 for small beta. For
-beta near 1/(2 order) the printed value is too low (see `printed_gnss_renyi` and docs/explanation/votes.md).
+beta near 1/(2 order) the printed value is too low (see docs/explanation/votes.md).
 
 >>> from sfumato._random import RandomSource
 >>> from sfumato.accounting.events.vote import NoisyVote
@@ -150,19 +150,3 @@ def release_renyi(order: float, *, beta: float, cost_noise: float, sensitivity_n
     gnss_renyi(order, beta, cost_noise)  # refuses an order at which it has no bound
     event = VoteCostRelease(beta, cost_noise, sensitivity_noise)
     return float(event.renyi(np.array([order]), event.adjacency)[0])
-
-
-def printed_gnss_renyi(order: float, beta: float, cost_noise: float) -> float:
-    """The same as Papernot et al. 2018 print it (Theorem 23), for comparison only: too low for some beta.
-
-    a e^(2 beta) / sigma^2 + (beta a - log(1 - 2 a beta) / 2) / (a - 1), for a < 1 / (2 beta).
-
-    >>> round(printed_gnss_renyi(10.0, 0.02, 20.0), 6)
-    0.076622
-
-    Raises:
-        InputError: the order is outside the theorem's range.
-    """
-    between(1, 1 / (2 * beta), ends="()", order=order)
-    first = order * math.exp(2 * beta) / cost_noise**2
-    return first + (beta * order - 0.5 * math.log(1 - 2 * order * beta)) / (order - 1)
