@@ -25,8 +25,7 @@ from sfumato.accounting import (
 )
 from sfumato.accounting.accountants import schedule as module
 from sfumato.accounting.accountants.pld import PldAccountant
-from sfumato.accounting.accountants.schedule import ScheduleAccountant
-from sfumato.accounting.events.rank import mildest, worst
+from sfumato.accounting.accountants.schedule import Rank, ScheduleAccountant, mildest, worst
 
 
 def schedule(steps: int, rate: float = 0.02) -> Event:
@@ -73,7 +72,7 @@ def test_the_worst_of_a_kind_costs_more_than_each_and_the_mildest_less(name, adj
     if (adjacency == "replace" and name == "sampled laplace") or (adjacency == "add_remove" and name == "response"):
         pytest.skip("nothing is known of it")
     events = LISTS[name]
-    ranks = [event.rank() for event in events]
+    ranks = [Rank.of(event) for event in events]
     assert all(rank is not None and rank.kind == ranks[0].kind for rank in ranks)
     curves = {}
     for event in (*events, worst(ranks), mildest(ranks)):
@@ -88,7 +87,7 @@ def test_the_worst_of_a_kind_costs_more_than_each_and_the_mildest_less(name, adj
 def test_a_single_event_of_a_kind_is_its_own_worst() -> None:
     for events in LISTS.values():
         for event in events:
-            rank = event.rank()
+            rank = Rank.of(event)
             assert rank is not None
             again = worst([rank])
             assert again == event or again.gaussian_shift("add_remove") or event == LISTS["joint"][0]

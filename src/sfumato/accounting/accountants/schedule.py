@@ -2,7 +2,7 @@
 
 Guarantees bounds as `pld` does, for the unit that the events were made for. Steps are put into at most 128 groups. With
 each step replaced by the worst of its group the run costs at least as much, with the mildest at most as much
-(`events.rank`). Groups are split where that makes the largest difference, by Renyi costs at one order.
+(`Event.ranked`). Groups are split where that makes the largest difference, by Renyi costs at one order.
 
 >>> from sfumato.accounting.events import Composition, Gaussian
 >>> run = sum((Gaussian(1 + step / 500).poisson(0.01) for step in range(500)), Composition(()))
@@ -12,16 +12,17 @@ True
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from sfumato._check import InputError
 from sfumato._types import Adjacency
 from sfumato.accounting.accountants.pld import PldAccountant
-from sfumato.accounting.events import Event, compose, terms
-from sfumato.accounting.events.rank import Rank, mildest, worst
+from sfumato.accounting.events import Event, Joint, compose, terms
 
 _MOST_EXACT = 64  # different steps that are composed as they are
 _MOST_GROUPS = 128
@@ -60,7 +61,7 @@ class ScheduleAccountant:
         Discrete Gaussians of different sigma do: which of two shows more is not known to follow from sigma. More of
         them than can be composed one by one cost what Renyi divergences say, without a lower bound.
         """
-        unranked = sum(single.rank() is None for single, _ in _different(event, adjacency))
+        unranked = sum(Rank.of(single) is None for single, _ in _different(event, adjacency))
         return unranked <= _MOST_UNRANKED and PldAccountant.suits(event, adjacency)
 
     def epsilon(self, delta: float) -> float:
@@ -104,7 +105,7 @@ def grouped(event: Event, adjacency: Adjacency, most: int = _MOST_GROUPS) -> tup
     ranked: dict[object, list[tuple[Rank, int]]] = {}
     kept = dict(terms(event))
     for single, count in found:
-        rank = single.rank()
+        rank = Rank.of(single)
         if rank is not None:
             ranked.setdefault(rank.kind, []).append((rank, count))
             del kept[single]
@@ -121,6 +122,73 @@ def grouped(event: Event, adjacency: Adjacency, most: int = _MOST_GROUPS) -> tup
         for counts, single in ((worse, group.worst), (milder, group.mildest)):
             counts[single] = counts.get(single, 0) + group.count
     return compose(worse), compose(milder)
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Where an event stands among those that it can be compared with (`Event.ranked`).
+
+    One event costs at least as much as another one of its kind if each of its numbers is at least as large.
+
+    Attributes:
+        event: the event.
+        kind: all that is not compared: events of the same kind can be.
+        numbers: larger ones cost more; as many for all of a kind.
+    """
+
+    event: Event
+    kind: Hashable
+    numbers: tuple[float, ...]
+
+    @classmethod
+    def of(cls, event: Event) -> "Rank | None":
+        """The rank of an event; None where no order is known."""
+        if isinstance(event, Joint):
+            event = event.gaussian
+        if not event.ranked:
+            return None
+        kind: list[Hashable] = [type(event)]
+        numbers = [float(sign * getattr(event, name)) for name, sign in event.ranked.items()]
+        for name in _others(event):
+            value = getattr(event, name)
+            if isinstance(value, Event):
+                inner = cls.of(value)
+                if inner is None:
+                    return None
+                value, numbers = inner.kind, [*numbers, *inner.numbers]
+            kind.append(value)
+        return cls(event, tuple(kind), tuple(numbers))
+
+
+def worst(ranks: Iterable[Rank]) -> Event:
+    """An event that costs at least as much as each of these, all of one kind."""
+    ranks = list(ranks)
+    return _with_numbers(ranks[0].event, map(max, zip(*(rank.numbers for rank in ranks))))
+
+
+def mildest(ranks: Iterable[Rank]) -> Event:
+    """An event that costs at most as much as each of these, all of one kind."""
+    ranks = list(ranks)
+    return _with_numbers(ranks[0].event, map(min, zip(*(rank.numbers for rank in ranks))))
+
+
+def _with_numbers(event: Event, numbers: Iterator[float]) -> Event:
+    """An event of this kind, with other numbers in the order of `Rank.numbers`."""
+    if isinstance(event, Joint):
+        event = event.gaussian
+    changed: dict[str, Any] = {}
+    for name, sign in event.ranked.items():
+        changed[name] = type(getattr(event, name))(sign * next(numbers))
+    for name in _others(event):
+        value = getattr(event, name)
+        if isinstance(value, Event):
+            changed[name] = _with_numbers(value, numbers)
+    return replace(event, **changed)  # pyright: ignore[reportArgumentType]
+
+
+def _others(event: Event) -> list[str]:
+    """Names of the fields that are not compared."""
+    return [field.name for field in fields(event) if field.name not in event.ranked]  # pyright: ignore[reportArgumentType]
 
 
 @dataclass(frozen=True)
@@ -176,7 +244,7 @@ def _different(event: Event, adjacency: Adjacency) -> list[tuple[Event, int]]:
 
 def _order(found: list[tuple[Event, int]], adjacency: Adjacency) -> float:
     """About the order at which the Renyi cost of all steps gives the smallest epsilon; from some of them."""
-    ordered = sorted(found, key=lambda one: rank.numbers if (rank := one[0].rank()) else ())
+    ordered = sorted(found, key=lambda one: rank.numbers if (rank := Rank.of(one[0])) else ())
     shown = [ordered[index] for index in np.unique(np.linspace(0, len(found) - 1, _MOST_ASKED).astype(int))]
     share = sum(count for _, count in found) / sum(count for _, count in shown)
     total = sum((share * count * _renyi(single, _ORDERS, adjacency) for single, count in shown), np.zeros(len(_ORDERS)))

@@ -18,8 +18,9 @@ sfumato.accounting.events.event.Unknown: PureDP is a claim for replace and says 
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import get_args
+from typing import ClassVar, get_args
 
 import numpy as np
 import scipy
@@ -29,7 +30,6 @@ from sfumato._types import Adjacency
 from sfumato.accounting.doubles import EPS, round_up
 from sfumato.accounting.events.bounded import BoundedLoss, require_range
 from sfumato.accounting.events.event import Event, Unknown, event_kind
-from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.pairs.finite import FinitePair
 from sfumato.accounting.pairs.pair import Pair
 
@@ -77,6 +77,8 @@ class PureDP(Claim, BoundedLoss):
     epsilon: float
     adjacency: Adjacency = "add_remove"
 
+    ranked: ClassVar[Mapping[str, int]] = {"epsilon": 1}
+
     def __post_init__(self) -> None:
         positive(epsilon=self.epsilon, remedy="leave out what costs nothing; for no guarantee use NonPrivate()")
         require_adjacency(self.adjacency)
@@ -87,9 +89,6 @@ class PureDP(Claim, BoundedLoss):
 
     def _of_group(self, units: int) -> Event:
         return PureDP(self.epsilon * units, self.adjacency)
-
-    def rank(self) -> "Rank[Event]":
-        return Rank(("pure", self.adjacency), (self.epsilon,), lambda numbers: PureDP(numbers[0], self.adjacency))
 
     def _pair(self, adjacency: Adjacency) -> Pair:
         return _worst(self.largest_loss(adjacency), 0.0)
@@ -112,6 +111,7 @@ class ApproximateDP(Claim):
     adjacency: Adjacency = "add_remove"
 
     unsampled = ""
+    ranked: ClassVar[Mapping[str, int]] = {"epsilon": 1, "delta": 1}
 
     def __post_init__(self) -> None:
         non_negative(epsilon=self.epsilon, remedy="for no guarantee use NonPrivate()")
@@ -142,10 +142,6 @@ class ApproximateDP(Claim):
         """Vadhan 2017, "The Complexity of Differential Privacy", Lemma 2.2: delta grows by the sum of e^(i epsilon)."""
         epsilon, delta = self.epsilon * units, _group_delta(self.epsilon, self.delta, units)
         return ApproximateDP(epsilon, delta, self.adjacency) if delta < 1 else NonPrivate()
-
-    def rank(self) -> "Rank[Event]":
-        kind, numbers = ("approximate", self.adjacency), (self.epsilon, self.delta)
-        return Rank(kind, numbers, lambda numbers: ApproximateDP(numbers[0], numbers[1], self.adjacency))
 
 
 @event_kind("zcdp")

@@ -19,6 +19,8 @@ True
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import FrozenInstanceError, dataclass, fields
+from functools import cache
+from importlib import import_module
 from itertools import islice
 from threading import Lock
 from typing import Any, ClassVar, TypeVar
@@ -27,7 +29,6 @@ import numpy as np
 
 from sfumato._check import InputError, whole
 from sfumato._types import Adjacency
-from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.moments.bounded_pair import renyi_of_pairs, renyi_of_pure, rho_of_pairs, rho_of_pure
 from sfumato.accounting.pairs.pair import Pair
 
@@ -53,6 +54,11 @@ class Event:
 
     sampled: ClassVar[bool] = False
     """Whether it is a release on a sample of the units, whose draw nobody learns."""
+
+    ranked: ClassVar[Mapping[str, int]] = {}
+    """Fields by which events of the kind that are otherwise equal compare: 1 where a larger number costs more, -1 where
+    it costs less. The cheaper one can be made from the other one's output, by more noise or by leaving units out of the
+    sample (docs/explanation/schedules.md). Empty where no order is known."""
 
     def __add__(self, other: "Event") -> "Event":
         """Both, on the same records; the second may depend on what the first released."""
@@ -81,7 +87,7 @@ class Event:
         Raises:
             InputError: no amplification by sampling is known for this event.
         """
-        return _DERIVATIONS["poisson"](self, sampling_rate)
+        return _derived("poisson")(self, sampling_rate)
 
     def without_replacement(self, sample_size: int, population: int) -> "Event":
         """The event on a uniform sample of exactly `sample_size` out of `population` units.
@@ -96,7 +102,7 @@ class Event:
         Raises:
             InputError: the sample is larger than the population, or nothing is known for this event.
         """
-        return _DERIVATIONS["without_replacement"](self, sample_size, population)
+        return _derived("without_replacement")(self, sample_size, population)
 
     def truncated_poisson(self, sampling_rate: float, max_batch: int, population: int) -> "Event":
         """The event on a Poisson sample that is cut to a uniform part of at most `max_batch` units.
@@ -111,7 +117,7 @@ class Event:
         Raises:
             InputError: a number is out of range, or the event is no Gaussian release.
         """
-        return _DERIVATIONS["truncated_poisson"](self, sampling_rate, max_batch, population)
+        return _derived("truncated_poisson")(self, sampling_rate, max_batch, population)
 
     def min_separation(self, rounds: int, separation: int, max_participations: int | None = None) -> "Event":
         """The event in each of `rounds` rounds, of which a unit is in few, far from each other.
@@ -127,7 +133,7 @@ class Event:
         Raises:
             InputError: a number is out of range, or the event is sampled already.
         """
-        return _DERIVATIONS["min_separation"](self, rounds, separation, max_participations)
+        return _derived("min_separation")(self, rounds, separation, max_participations)
 
     def for_group(self, units: int) -> "Event":
         """The same release, seen by a group: neighbours differ in up to `units` units at once.
@@ -218,10 +224,6 @@ class Event:
         """
         return 0.0, self.rho(adjacency)
 
-    def rank(self) -> "Rank[Event] | None":
-        """Where the event stands among its kind; None where no order is known."""
-        return None
-
     def to_json(self) -> dict[str, Any]:
         """A dictionary that `json` can write and `event_from_json` reads back to an equal event."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # pyright: ignore[reportArgumentType]
@@ -233,6 +235,27 @@ class Event:
         known = {_NAMES.get(field.name, field.name): field.name for field in fields(cls)}  # pyright: ignore[reportArgumentType]
         return cls(**{known[name]: _from_json(value) for name, value in values.items()})
 
+
+_MODULES = (
+    "claims",
+    "clip_count",
+    "discrete_gaussian",
+    "exponential",
+    "gaussian",
+    "joint",
+    "laplace",
+    "matrix",
+    "min_separation",
+    "mixture",
+    "randomized_response",
+    "sampled.sampling",
+    "sampled.truncated_poisson",
+    "selection",
+    "tree",
+    "vote",
+    "vote_cost",
+)
+"""All modules with an `event_kind` or a `derivation`: what is known must not depend on what was imported."""
 
 _NAMES = {"event": "of"}  # the key "event" is taken by the kind
 _KINDS: dict[str, type[Event]] = {}
@@ -263,6 +286,19 @@ def derivation(name: str) -> Callable[[_Derivation], _Derivation]:
         return make
 
     return register
+
+
+@cache
+def _register() -> None:
+    """Import every kind of event. They import this module, so it can do so only when it is asked for one by name."""
+    for name in _MODULES:
+        import_module(f"sfumato.accounting.events.{name}")
+
+
+def _derived(name: str) -> Callable[..., Event]:
+    """What the method of `Event` with this name calls."""
+    _register()
+    return _DERIVATIONS[name]
 
 
 def _to_json(value: Any) -> Any:
@@ -418,6 +454,7 @@ def event_from_json(value: Mapping[str, Any]) -> Event:
     Raises:
         InputError: the dictionary is not an event, or holds values that no event can have.
     """
+    _register()
     try:
         kind = value["event"]
         if kind in _KINDS:

@@ -15,7 +15,9 @@ Renyi divergences are the largest over all mechanisms of that range, in closed f
 15.0955
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,7 +27,6 @@ from sfumato.accounting.doubles import EPS
 from sfumato.accounting.events.bounded import BoundedLoss
 from sfumato.accounting.events.claims import Claim, group_size, require_adjacency
 from sfumato.accounting.events.event import Event, event_kind
-from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.pairs.exponential import BoundedRange
 from sfumato.accounting.pairs.pair import Pair
 
@@ -44,6 +45,8 @@ class ExponentialMechanism(Claim, BoundedLoss):
 
     epsilon: float
     adjacency: Adjacency = "add_remove"
+
+    ranked: ClassVar[Mapping[str, int]] = {"epsilon": 1}
 
     def __post_init__(self) -> None:
         positive(epsilon=self.epsilon, remedy="leave out what costs nothing; for no guarantee use NonPrivate()")
@@ -71,13 +74,6 @@ class ExponentialMechanism(Claim, BoundedLoss):
 
     def _of_group(self, units: int) -> Event:
         return ExponentialMechanism(self.epsilon * units, self.adjacency)
-
-    def rank(self) -> "Rank[Event]":
-        return Rank(
-            ("exponential", self.adjacency),
-            (self.epsilon,),
-            lambda numbers: ExponentialMechanism(numbers[0], self.adjacency),
-        )
 
     def _pair(self, adjacency: Adjacency) -> Pair:
         return BoundedRange(self.largest_loss(adjacency))

@@ -8,7 +8,9 @@ sensitivity; replacing it moves the sum by at most two.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,7 +18,6 @@ from sfumato._check import positive
 from sfumato._types import Adjacency
 from sfumato.accounting.doubles import divided, inverse_square
 from sfumato.accounting.events.event import Event, event_kind, terms
-from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.pairs.pair import Pair
 from sfumato.accounting.pairs.sampled_gaussian import SampledGaussian
 
@@ -55,6 +56,7 @@ class Gaussian(GaussianEvent):
     noise_multiplier: float
 
     unsampled = ""
+    ranked: ClassVar[Mapping[str, int]] = {"noise_multiplier": -1}
 
     def __post_init__(self) -> None:
         positive(noise_multiplier=self.noise_multiplier, remedy="for a run without noise use NonPrivate()")
@@ -68,9 +70,6 @@ class Gaussian(GaussianEvent):
 
     def _of_group(self, units: int) -> Event:
         return Gaussian(divided(self.noise_multiplier, units))
-
-    def rank(self) -> "Rank[Event]":
-        return Rank("gaussian", (-self.noise_multiplier,), lambda numbers: Gaussian(-numbers[0]))
 
 
 def combined_shift(event: Event, adjacency: Adjacency) -> float | None:

@@ -23,7 +23,6 @@ from sfumato._types import Adjacency
 from sfumato.accounting.doubles import EPS
 from sfumato.accounting.events.event import Event, Repeated, Unknown, event_kind, terms
 from sfumato.accounting.events.gaussian import Gaussian, GaussianEvent, combined_shift
-from sfumato.accounting.events.rank import Rank
 
 
 @event_kind("joint")
@@ -70,9 +69,10 @@ class Joint(GaussianEvent):
     def _of_group(self, units: int) -> Event:
         return Joint(tuple(event.for_group(units) for event in self.events))
 
-    def rank(self) -> "Rank[Event]":
-        noise = 1.0 / self.gaussian_shift("add_remove") * (1.0 - 3 * EPS)  # the one Gaussian that it equals
-        return Gaussian(noise).rank()
+    @property
+    def gaussian(self) -> Gaussian:
+        """The one Gaussian release that it equals, rounded to less noise."""
+        return Gaussian(1.0 / self.gaussian_shift("add_remove") * (1.0 - 3 * EPS))
 
     def gaussian_shift(self, adjacency: Adjacency) -> float:
         return math.hypot(*(combined_shift(event, adjacency) or 0.0 for event in self.events))

@@ -15,7 +15,9 @@ The Renyi divergence has a closed form (Mironov 2017, Table II); the loss is bou
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,7 +26,6 @@ from sfumato._types import Adjacency
 from sfumato.accounting.doubles import divided, round_up
 from sfumato.accounting.events.bounded import BoundedLoss
 from sfumato.accounting.events.event import Event, Unknown, event_kind
-from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.moments.bounded_pair import renyi_from_log_excess, renyi_of_pure
 from sfumato.accounting.moments.logs import log_expm1
 from sfumato.accounting.pairs.discrete_laplace import DiscreteLaplacePair
@@ -52,6 +53,8 @@ class Laplace(BoundedLoss):
 
     scale: float
 
+    ranked: ClassVar[Mapping[str, int]] = {"scale": -1}
+
     def __post_init__(self) -> None:
         positive(scale=self.scale, remedy="for a run without noise use NonPrivate()")
         between(_LEAST_SCALE, math.inf, scale=self.scale, remedy="for a run without noise use NonPrivate()")
@@ -71,9 +74,6 @@ class Laplace(BoundedLoss):
 
     def _of_group(self, units: int) -> Event:
         return Laplace(divided(self.scale, units))
-
-    def rank(self) -> "Rank[Event]":
-        return Rank("laplace", (-self.scale,), lambda numbers: Laplace(-numbers[0]))
 
     def _pair(self, adjacency: Adjacency) -> Pair:
         return LaplacePair(self.largest_loss(adjacency))

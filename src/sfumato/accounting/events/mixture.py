@@ -14,8 +14,9 @@ of somebody who is told i, without amplification, each v_i moving to another vec
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from sfumato._types import Adjacency
 from sfumato.accounting.doubles import inverse_square
 from sfumato.accounting.events.event import Composition, Event, event_kind
 from sfumato.accounting.events.grid_limits import require_grid
-from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.moments.bounded_pair import renyi_from_log_excess
 from sfumato.accounting.moments.mixture import log_excess_mixture, log_excess_revealed
 from sfumato.accounting.pairs.labelled import Labelled
@@ -54,6 +54,7 @@ class MixtureOfGaussians(Event):
     probabilities: tuple[float, ...]
 
     unsampled = "a Poisson sample of it is a mixture again; use event.poisson(rate)"
+    ranked: ClassVar[Mapping[str, int]] = {"noise_std": -1}
     sampled = True
 
     def __post_init__(self) -> None:
@@ -115,13 +116,6 @@ class MixtureOfGaussians(Event):
     def rho(self, adjacency: Adjacency) -> float:
         shifts, _ = self._cases()
         return (2.0 if adjacency == "replace" else 0.5) * inverse_square(1 / shifts[-1])
-
-    def rank(self) -> "Rank[Event]":
-        return Rank(
-            ("mixture", self.sensitivities, self.probabilities),
-            (-self.noise_std,),
-            lambda numbers: MixtureOfGaussians(-numbers[0], self.sensitivities, self.probabilities),
-        )
 
     def attained(self, adjacency: Adjacency) -> bool:
         return adjacency != "replace" or len(self._cases()[0]) == 1  # its pair for replacing tells which case it was

@@ -13,14 +13,15 @@ other k - 2 tell nothing.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from sfumato._check import between, positive, whole
 from sfumato._types import Adjacency
 from sfumato.accounting.doubles import round_up
 from sfumato.accounting.events.bounded import BoundedLoss
 from sfumato.accounting.events.event import Event, Unknown, event_kind
-from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.pairs.finite import FinitePair
 from sfumato.accounting.pairs.pair import Pair
 
@@ -38,6 +39,8 @@ class RandomizedResponse(BoundedLoss):
 
     noise_parameter: float
     categories: int
+
+    ranked: ClassVar[Mapping[str, int]] = {"noise_parameter": -1}
 
     def __post_init__(self) -> None:
         remedy = "0 is no privacy (NonPrivate()), 1 is no report"
@@ -76,13 +79,6 @@ class RandomizedResponse(BoundedLoss):
 
     def _of_group(self, units: int) -> Event:
         return self * units  # each unit reports by itself
-
-    def rank(self) -> "Rank[Event]":
-        return Rank(
-            ("randomized response", self.categories),
-            (-self.noise_parameter,),
-            lambda numbers: RandomizedResponse(-numbers[0], self.categories),
-        )
 
     def _pair(self, adjacency: Adjacency) -> Pair:
         loss, keep, other = self.largest_loss(adjacency), self.keep_probability, self.noise_parameter / self.categories

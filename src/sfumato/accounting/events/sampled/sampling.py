@@ -18,7 +18,9 @@ Poisson(event=Gaussian(noise_multiplier=0.9999999999999993), sampling_rate=0.01)
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -32,7 +34,6 @@ from sfumato.accounting.events.discrete_gaussian import DiscreteGaussian
 from sfumato.accounting.events.event import Composition, Event, Unknown, derivation, event_kind, terms
 from sfumato.accounting.events.gaussian import Gaussian, combined_shift
 from sfumato.accounting.events.mixture import MixtureOfGaussians
-from sfumato.accounting.events.rank import Rank
 from sfumato.accounting.moments.bounded_pair import renyi_from_log_excess
 from sfumato.accounting.moments.integers import log_excess_sampled_integers
 from sfumato.accounting.moments.sampled_gaussian import log_excess_replace, log_excess_sampled_gaussian
@@ -56,6 +57,7 @@ class Poisson(Event):
 
     unsampled = "it is sampled already; multiply the sampling rates if the samples are nested"
     sampled = True
+    ranked: ClassVar[Mapping[str, int]] = {"sampling_rate": 1}
 
     def __post_init__(self) -> None:
         between(0, 1, ends="()", sampling_rate=self.sampling_rate, remedy="use event.poisson(rate)")
@@ -113,16 +115,6 @@ class Poisson(Event):
             binomial(units, self.sampling_rate),
         )
 
-    def rank(self) -> "Rank[Event] | None":
-        inner = self.event.rank()
-        if inner is None:
-            return None
-        return Rank(
-            ("poisson", inner.kind),
-            (self.sampling_rate, *inner.numbers),
-            lambda numbers: Poisson(inner.make(numbers[1:]), numbers[0]),
-        )
-
     def _require_presence(self, adjacency: Adjacency) -> None:
         """A Poisson sample hides whether a unit is there; more is known for Gaussian releases only."""
         name = type(self.event).__name__
@@ -160,6 +152,7 @@ class WithoutReplacement(Event):
 
     unsampled = "it is sampled already"
     sampled = True
+    ranked: ClassVar[Mapping[str, int]] = {"sample_size": 1}
 
     def __post_init__(self) -> None:
         whole(sample_size=self.sample_size)
@@ -216,16 +209,6 @@ class WithoutReplacement(Event):
     def attained(self, adjacency: Adjacency) -> bool:
         kept = grid_rate(self.sampling_rate) == self.sampling_rate
         return adjacency == "add_remove" and kept and self.event.attained("replace")
-
-    def rank(self) -> "Rank[Event] | None":
-        inner = self.event.rank()
-        if inner is None:
-            return None
-        return Rank(
-            ("fixed size", self.population, inner.kind),
-            (float(self.sample_size), *inner.numbers),
-            lambda numbers: WithoutReplacement(inner.make(numbers[1:]), int(numbers[0]), self.population),
-        )
 
     def _exchanged(self, adjacency: Adjacency) -> Pair:
         """The pair of a unit that enters the sample in another one's place."""
