@@ -36,7 +36,7 @@ from sfumato.data import UserDataset
 from sfumato.data.domain import BUILT
 from sfumato.federated import PrivateVocabulary
 from sfumato.federated.vocabulary import FILE as VOCABULARY_FILE
-from sfumato.logs import Log
+from sfumato.integrations import Log
 from sfumato.models.weights.files import refuse_missing
 from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
