@@ -24,7 +24,7 @@ from sfumato._files import read_json, write_json
 from sfumato.cli.accounting.figure import save
 from sfumato.data import UserDataset
 from sfumato.federated import FedAvg
-from sfumato.report.chart import COLOURS
+from sfumato.report.charts import COLOURS
 from sfumato.training import Cadence, Result
 from sfumato.training.plans.noise_comparison import prefix_error
 

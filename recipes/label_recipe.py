@@ -23,7 +23,7 @@ from sfumato.central import DPSGD
 from sfumato.cli.accounting.figure import save
 from sfumato.data import ExampleDataset
 from sfumato.labels import LPMST
-from sfumato.report.chart import COLOURS
+from sfumato.report.charts import COLOURS
 
 DELTA = 1e-5
 TRIAL_SEED = 100  # not one of the table's

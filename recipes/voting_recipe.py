@@ -21,7 +21,7 @@ from sfumato._files import read_json, write_json
 from sfumato.cli.accounting.figure import save
 from sfumato.data import ExampleDataset, UserDataset
 from sfumato.federated import FedAvg
-from sfumato.report.chart import COLOURS
+from sfumato.report.charts import COLOURS
 from sfumato.training import Cadence
 from sfumato.voting import AEDPFL, VotingResult
 from sfumato.voting.measure import measure

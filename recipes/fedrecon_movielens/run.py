@@ -31,7 +31,7 @@ from sfumato.federated import Centralized, FedAvg, FedRecon
 from sfumato.federated.tasks.personalised import Personalised
 from sfumato.federated.tasks.values import Values
 from sfumato.models import recommender
-from sfumato.report.chart import COLOURS
+from sfumato.report.charts import COLOURS
 from sfumato.training import Cadence, PrivatePlan
 
 FOLDER = Path(__file__).resolve().parent

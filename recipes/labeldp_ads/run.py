@@ -18,7 +18,7 @@ import methods
 
 from sfumato._files import read_json, write_json
 from sfumato.cli.accounting.figure import save
-from sfumato.report.chart import COLOURS, DASHES
+from sfumato.report.charts import COLOURS, DASHES
 from sfumato.training.scores import measure
 
 FOLDER = Path(__file__).resolve().parent

@@ -25,7 +25,7 @@ from sfumato.cli.accounting.figure import save
 from sfumato.data import ExampleDataset, ExampleSplit, load_examples, split_examples
 from sfumato.labels import RROnBins
 from sfumato.models import matrix_factorization
-from sfumato.report.chart import COLOURS
+from sfumato.report.charts import COLOURS
 from sfumato.training.supervised import outputs
 
 FOLDER = Path(__file__).resolve().parent

@@ -20,7 +20,7 @@ from run import AGENTS, VOTE, agents, model, server
 
 from sfumato._files import read_json, write_json
 from sfumato.cli.accounting.figure import save
-from sfumato.report.chart import COLOURS
+from sfumato.report.charts import COLOURS
 
 FOLDER = Path(__file__).resolve().parent
 MANY, FEW_RECORDS = (50, 100, 200, 400, 800), 75
