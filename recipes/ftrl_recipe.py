@@ -21,10 +21,9 @@ import torch
 from torch import nn
 
 from sfumato._files import read_json, write_json
-from sfumato.cli.accounting.figure import save
 from sfumato.data import UserDataset
 from sfumato.federated import FedAvg
-from sfumato.report.chart import COLOURS
+from sfumato.report.plots import COLOURS, save
 from sfumato.training import Cadence, Result
 from sfumato.training.plans.noise_comparison import prefix_error
 

@@ -20,10 +20,9 @@ from torch import nn
 
 from sfumato._files import read_json, write_json
 from sfumato.central import DPSGD
-from sfumato.cli.accounting.figure import save
 from sfumato.data import ExampleDataset
 from sfumato.labels import LPMST
-from sfumato.report.chart import COLOURS
+from sfumato.report.plots import COLOURS, save
 
 DELTA = 1e-5
 TRIAL_SEED = 100  # not one of the table's

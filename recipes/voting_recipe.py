@@ -18,10 +18,9 @@ from torch import nn
 
 from sfumato._check import InputError
 from sfumato._files import read_json, write_json
-from sfumato.cli.accounting.figure import save
 from sfumato.data import ExampleDataset, UserDataset
 from sfumato.federated import FedAvg
-from sfumato.report.chart import COLOURS
+from sfumato.report.plots import COLOURS, save
 from sfumato.training import Cadence
 from sfumato.voting import AEDPFL, VotingResult
 from sfumato.voting.measure import measure

@@ -14,7 +14,7 @@ from sfumato._files import read_json, write_json
 from sfumato.audit.ehr import Evaluation, evaluate
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.physionet2012 import physionet2012
-from sfumato.report.ehr import summary_rows
+from sfumato.report.ehr_page import summary_rows
 from sfumato.synthesis import EHRSafe
 
 FOLDER = Path(__file__).resolve().parent

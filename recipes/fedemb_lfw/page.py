@@ -22,9 +22,9 @@ from safetensors.torch import load_file
 from torch import nn
 
 from sfumato._files import read_json, write_atomic
-from sfumato.cli.accounting.figure import save
 from sfumato.federated.tasks.nearest import nearest_pictures
 from sfumato.metrics import similarity_histogram
+from sfumato.report.plots import save
 
 FOLDER = Path(__file__).resolve().parent
 LOWEST = 1e-5

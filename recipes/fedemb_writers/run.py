@@ -18,9 +18,9 @@ import cells
 
 from sfumato import models
 from sfumato._files import read_json
-from sfumato.cli.accounting.figure import save
 from sfumato.data import UserDataset, writers
 from sfumato.federated import FedAvg, FedEmb, Verification
+from sfumato.report.plots import save
 from sfumato.training import Cadence
 
 FOLDER = Path(__file__).resolve().parent

@@ -17,8 +17,7 @@ import conversions
 import methods
 
 from sfumato._files import read_json, write_json
-from sfumato.cli.accounting.figure import save
-from sfumato.report.chart import COLOURS, DASHES
+from sfumato.report.plots import COLOURS, DASHES, save
 from sfumato.training.scores import measure
 
 FOLDER = Path(__file__).resolve().parent

@@ -21,11 +21,10 @@ import cells
 
 from sfumato._files import read_json, write_json
 from sfumato._random import RandomSource
-from sfumato.cli.accounting.figure import save
 from sfumato.data import ExampleDataset, ExampleSplit, load_examples, split_examples
 from sfumato.labels import RROnBins
 from sfumato.models import matrix_factorization
-from sfumato.report.chart import COLOURS
+from sfumato.report.plots import COLOURS, save
 from sfumato.training.supervised import outputs
 
 FOLDER = Path(__file__).resolve().parent

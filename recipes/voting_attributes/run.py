@@ -20,9 +20,8 @@ from methods import AE, KNN, Method, network
 
 from sfumato._files import read_json, write_json
 from sfumato._random import RandomSource
-from sfumato.cli.accounting.figure import save
 from sfumato.metrics.attributes import attribute_scores
-from sfumato.report.chart import COLOURS
+from sfumato.report.plots import COLOURS, save
 from sfumato.training.supervised import Supervised
 from sfumato.voting.measure import measure
 

@@ -19,8 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from run import AGENTS, VOTE, agents, model, server
 
 from sfumato._files import read_json, write_json
-from sfumato.cli.accounting.figure import save
-from sfumato.report.chart import COLOURS
+from sfumato.report.plots import COLOURS, save
 
 FOLDER = Path(__file__).resolve().parent
 MANY, FEW_RECORDS = (50, 100, 200, 400, 800), 75

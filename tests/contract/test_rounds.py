@@ -22,8 +22,8 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting import Budget, BudgetExceeded, Gaussian, guarantee
 from sfumato.clipping import ClippedSum
-from sfumato.report import in_brief
-from sfumato.report.record import read_run
+from sfumato.report import summary
+from sfumato.report.run_record import read_run
 from sfumato.sampling import VirtualClients
 from sfumato.training import Callback, Stop
 
@@ -178,7 +178,7 @@ def test_a_run_of_shared_noise_that_was_stopped_says_so_and_has_cost_the_whole(t
     result = plan.fit(network(), SPECIMENS["fedavg"].records(), out=out, callbacks=[stopping])
     record = read_run(out)
     assert (record.ledger.rounds, record.rounds_planned, record.finished) == (3, ROUNDS, False)
-    assert in_brief(out)[0].startswith("Stopped after 3 of 5 rounds")
+    assert summary(out)[0].startswith("Stopped after 3 of 5 rounds")
     whole = guarantee(plan.private_sum(UNITS).event(ROUNDS), adjacency="zero_out")
     assert result.statement.epsilon == whole.epsilon(result.statement.delta)
     assert (

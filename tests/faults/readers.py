@@ -19,7 +19,7 @@ from sfumato.cli.accounting.compare import read_source
 from sfumato.data import examples_from_arrays, from_arrays, write_examples, write_store
 from sfumato.data.store.facts import index_digest, write_facts
 from sfumato.data.tars import index as tar_index
-from sfumato.report.record import read_run
+from sfumato.report.run_record import read_run
 from sfumato.runs import RunFolder, checkpoint
 from small_run import work
 

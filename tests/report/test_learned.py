@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.report.learned import trouble
 from sfumato.report.page import render
-from sfumato.report.record import read_run
+from sfumato.report.run_record import read_run, trouble
 
 
 def change(run: Path, first: int, **private) -> Path:

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from sfumato._check import InputError
-from sfumato.report import words
-from sfumato.report.learned import trouble
-from sfumato.report.page import render
-from sfumato.report.record import read_run
+from sfumato.report.page import render, result
+from sfumato.report.run_record import read_run, trouble
 
 REGRESSION = {"rmse": 0.25, "mae": 0.125, "r2": 0.8, "not_finite": 0}
 COUNTS = {"poisson_log_loss": -1.5, "deviance_explained": 0.4, "mean_rate": 3.25, "mean_count": 3.5, "not_finite": 0}
@@ -43,7 +41,7 @@ def test_a_page_shows_the_measures_of_the_task_and_no_others(make_numbers):
     page = render([run])
     expected = [["RMSE", "1.5", "0.25"], ["MAE", "0.125", "0.125"], ["R²", "-3", "0.8"]]
     assert rows_of(page) == expected
-    assert words.result(run) == ("RMSE", "1.5 → 0.25")
+    assert result(run) == ("RMSE", "1.5 → 0.25")
     assert "RMSE against rounds" in page
     assert "Recall at FAR" not in page
     assert "ccuracy" not in page
@@ -111,7 +109,7 @@ def test_a_run_whose_people_have_a_part_of_their_own_is_told_by_what_was_measure
     run = make_numbers("stars", untrained=score, trained=trained)
     told = json.loads((run / "evaluation.json").read_text())
     (run / "evaluation.json").write_text(json.dumps({**told, "users": 9, "values": 20}))
-    assert words.result(read_run(run)) == ("RMSE", "1.5 → 0.75")
+    assert result(read_run(run)) == ("RMSE", "1.5 → 0.75")
     page = render([read_run(run)])
     assert ["within ½", "0.125", "0.125"] in rows_of(page)
     assert "Accuracy" not in page

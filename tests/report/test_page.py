@@ -12,9 +12,9 @@ import pytest
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato.accounting.statement.disclosure import QUESTIONS
-from sfumato.report import in_brief, write_report
+from sfumato.report import summary, write_report
 from sfumato.report.page import render
-from sfumato.report.record import read_run
+from sfumato.report.run_record import read_run
 
 
 class Reader(HTMLParser):
@@ -362,12 +362,12 @@ def test_a_comparison_does_not_replace_the_first_run_s_own_page(make_run):
 
 def test_the_verdict_of_a_stopped_run_says_how_far_it_came_and_what_became_of_its_key(make_run):
     run = make_run(rounds=60, done=11)
-    assert in_brief(run)[0] == "Stopped after 11 of 60 rounds."
+    assert summary(run)[0] == "Stopped after 11 of 60 rounds."
     (run / "checkpoint").mkdir()
     (run / "checkpoint" / "key").write_bytes(bytes(32))
     told = "Stopped after 11 of 60 rounds; its key is still in checkpoint/, and sfumato close deletes it."
-    assert in_brief(run)[0] == told
-    assert not in_brief(make_run("whole", rounds=3))[0].startswith("Stopped")
+    assert summary(run)[0] == told
+    assert not summary(make_run("whole", rounds=3))[0].startswith("Stopped")
 
 
 def test_a_changed_ledger_is_refused(make_run):

@@ -10,8 +10,8 @@ from scipy.stats import norm
 from sfumato import accounting as acc
 from sfumato.accounting.statement.brief import brief
 from sfumato.report import words
-from sfumato.report.page import render
-from sfumato.report.record import RunRecord, read_run
+from sfumato.report.page import render, result
+from sfumato.report.run_record import RunRecord, read_run
 
 
 def statement(epsilon: float, delta: float = 1e-6, **fields) -> acc.Statement:
@@ -98,10 +98,10 @@ def test_every_alternative_keeps_its_numbers():
 
 def test_the_result_is_what_was_measured_before_and_after(make_run):
     run = make_run()
-    assert words.result(read_run(run)) == ("Recall at FAR 0.001", "0.0724 → 0.189")
+    assert result(read_run(run)) == ("Recall at FAR 0.001", "0.0724 → 0.189")
     measured = json.loads((run / "evaluation.json").read_text())
     for name, accuracy in (("untrained", 0.11), ("trained", 0.91234)):
         measured[name]["accuracy"] = accuracy
     (run / "evaluation.json").write_text(json.dumps(measured))
-    assert words.result(read_run(run)) == ("Accuracy", "0.11 → 0.912")
-    assert words.result(read_run(make_run("untested", tested=False))) is None
+    assert result(read_run(run)) == ("Accuracy", "0.11 → 0.912")
+    assert result(read_run(make_run("untested", tested=False))) is None

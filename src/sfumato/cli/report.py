@@ -37,13 +37,13 @@ def report(argv: Sequence[str]) -> int:
     options = parse(ReportOptions, argv, command="report", about=about)
     if not options.runs:
         raise InputError("which run? give its folder: sfumato report RUN")
-    from sfumato.report import in_brief, write_report  # late: --help needs no plots
+    from sfumato.report import summary, write_report  # late: --help needs no plots
 
     page = write_report(options.runs, options.out, public=options.public, public_evaluation=options.public_evaluation)
     if options.json:
         say_json({"report": page, "runs": options.runs})
     elif len(options.runs) == 1:
-        say("\n".join(in_brief(options.runs[0], page)))
+        say("\n".join(summary(options.runs[0], page)))
     else:
         say(f"report: {page}")
     return 0

@@ -36,7 +36,7 @@ from sfumato.data import UserDataset
 from sfumato.data.domain import BUILT
 from sfumato.federated import PrivateVocabulary
 from sfumato.federated.vocabulary import FILE as VOCABULARY_FILE
-from sfumato.logs import Log
+from sfumato.integrations import Log
 from sfumato.models.weights.files import refuse_missing
 from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
@@ -353,7 +353,7 @@ def conclude(statement: Statement, out: Path, task: Task, *, as_json: bool, alre
         return
     file = out / "evaluation.json"
     evaluation = read_json(file) if file.exists() else {}
-    from sfumato.report import in_brief, write_report  # late: plots take a while to load
+    from sfumato.report import summary, write_report  # late: plots take a while to load
 
     try:
         page = write_report([out])
@@ -366,4 +366,4 @@ def conclude(statement: Statement, out: Path, task: Task, *, as_json: bool, alre
     if already:
         say(f"\nthe run was finished before, so these are its measurements; sfumato report {out} says its verdict")
         return
-    say("\n" + "\n".join(in_brief(out, page)) + f"\n\nrun: {out}")
+    say("\n" + "\n".join(summary(out, page)) + f"\n\nrun: {out}")

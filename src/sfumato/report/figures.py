@@ -11,11 +11,9 @@ import numpy as np
 
 from sfumato.accounting.statement.verdict import FPR
 from sfumato.metrics.shown import FIRST, NUMBERS
-from sfumato.report.chart import Axis, Series, line_chart, swatch
-from sfumato.report.evaluation import Score
+from sfumato.report.charts import Axis, Series, line_chart, swatch
 from sfumato.report.numbers import near
-from sfumato.report.record import RunRecord
-from sfumato.report.rounds import Metrics
+from sfumato.report.run_record import Metrics, RunRecord, Score
 
 _STRETCHES = 200
 _LEAST_FPR = 1e-4
@@ -120,8 +118,8 @@ def recall_figure(name: str, runs: Sequence[Named]) -> Figure | None:
             who = f"FAR {float(far):g}" if alone else each.name
             if each.run.metrics and far in each.run.metrics.measured:
                 rounds, recall = each.run.metrics.measured[far]
-                told = f"{who}, validation" if alone else who
-                lines.append(Series(told, rounds, recall, hue, hue, dots=len(rounds) < 40))
+                label = f"{who}, validation" if alone else who
+                lines.append(Series(label, rounds, recall, hue, hue, dots=len(rounds) < 40))
             tested = _tested(each.run, far)
             if tested:
                 label = f"{who}, test" if alone else "" if lines and lines[-1].label == who else who
@@ -168,17 +166,17 @@ def _measured(
         metrics, evaluation = each.run.metrics, each.run.evaluation
         rounds, watched_values = watched(metrics) if metrics else ([], [])
         if rounds:
-            told = f"{each.name}, validation" if len(runs) == 1 else each.name
-            lines.append(Series(told, rounds, watched_values, each.colour, each.colour, dots=len(rounds) < 40))
+            label = f"{each.name}, validation" if len(runs) == 1 else each.name
+            lines.append(Series(label, rounds, watched_values, each.colour, each.colour, dots=len(rounds) < 40))
         if evaluation and each.run.counted != "queries":  # a student is trained after the queries, not by them
             ends = ((0, evaluation.untrained), (each.run.ledger.rounds, evaluation.trained))
             between = tuple(enumerate(evaluation.stages[:-1], start=1))  # the last one's model is the trained one
             tests = (*ends[:1], *between, *ends[1:])
             points = [(at, value) for at, score in tests if score and (value := tested(score)) is not None]
             if points:
-                told = f"{each.name}, test" if len(runs) == 1 or not lines else ""
+                label = f"{each.name}, test" if len(runs) == 1 or not lines else ""
                 at, values = [at for at, _ in points], [value for _, value in points]
-                lines.append(Series(told, at, values, each.colour, each.colour, loose=True))
+                lines.append(Series(label, at, values, each.colour, each.colour, loose=True))
     return lines
 
 

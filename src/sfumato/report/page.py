@@ -1,23 +1,31 @@
 """One self-contained HTML page about one run or several: no scripts, no requests, readable on paper.
 
-The page of a run that has private figures says so at the top and beside each of them. A public page holds only what
+The page of a run that has private figures says so at the top and next to each of them. A public page holds only what
 the statement covers: plan, statement, ledger and what follows from them. Measurements on validation and test data are
-on it only if somebody says that those records are public: nothing in a run can tell.
+on it only if the caller says that those records are public: nothing in a run can tell.
+
+A run is a list of sections, each with an anchor, a title and a body. What they hold is decided here; how it is marked
+up, by the macros of `templates/run.html`.
 """
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from sfumato import __version__
 from sfumato._check import InputError
+from sfumato._files import write_atomic
+from sfumato.accounting.statement.brief import brief
+from sfumato.algorithms import ALGORITHMS, command_of
 from sfumato.metrics.shown import FIRST, NUMBERS
 from sfumato.report import numbers, words
-from sfumato.report.alike import Alike, alike
-from sfumato.report.by_records import ByRecords, by_records
-from sfumato.report.chart import Series, swatch
-from sfumato.report.evaluation import Score
+from sfumato.report.charts import Series, palette, swatch
 from sfumato.report.figures import (
     Figure,
     Named,
@@ -32,49 +40,51 @@ from sfumato.report.figures import (
     recall_text,
     roc_figure,
 )
-from sfumato.report.learned import trouble, unmeasured
-from sfumato.report.record import RunRecord, read_run
-from sfumato.report.reproduce import Reproduction, reproduction
-from sfumato.report.template import fill, refuse_folder, write_page
+from sfumato.report.run_record import (
+    RunRecord,
+    Score,
+    by_records,
+    nearest_images,
+    read_run,
+    trouble,
+    unmeasured,
+)
+from sfumato.runs.checkpoint import KEY
 from sfumato.synthesis.noted import without_figures
 
 _FEW_PAIRS = 10  # a recall that rests on fewer impostor pairs jumps with each of them
+_ADDED = {"lora_rank": "adapters (LoRA) of rank", "projection": "a projection to"}
+_SEVERAL = {"example": "examples", "label": "labels"}
+_PATHS = ("data", "agents", "events", "physionet2012", "mimic_iv")
+"""What a command may keep of where its records are."""
+
+_GIVEN = {
+    "users": "model, users",
+    "examples": "model, examples",
+    "agents": "agents, pool, model, student=student",
+    "labels": "model, examples",
+    "ehr": "records",
+}
+"""What a plan is given, by its kind of records."""
 
 
 @dataclass(frozen=True)
-class View:
-    """What the template shows of one run. `None` and empty lists leave a part out."""
+class Section:
+    """A part of a run on the page.
 
-    name: str
+    Attributes:
+        anchor: end of its anchor.
+        title: in the contents.
+        heading: above it.
+        body: its HTML; None leaves the section out.
+        kind: its class in the style sheet, or "".
+    """
+
     anchor: str
-    run: RunRecord
     title: str
-    trouble: str
-    result: tuple[str, str] | None
-    contents: list[tuple[str, str]]
-    headline: words.Convention
-    paper: words.Convention | None
-    promise: list[str]
-    meaning: list[tuple[str, str]]
-    began: list[tuple[str, str]]
-    found: list[tuple[str, str]]
-    attack: list[Figure]
-    not_covered: list[str]
-    disclosure: list[tuple[str, str]]
-    unanswered: str
-    alternatives: tuple[list[str], list[list[str]]]
-    cost: list[Figure]
-    reached: list[Figure]
-    recall: list[tuple[str, str, str, str]]
-    by_records: ByRecords | None
-    alike: Alike | None
-    unmeasured: str
-    attacks: list[tuple[str, str, str, str]]
-    evaluated: list[tuple[str, str]]
-    private: list[Figure]
-    private_facts: list[tuple[str, str]]
-    reproduction: Reproduction
-    statement: str
+    heading: str
+    body: str | None
+    kind: str = ""
 
 
 def write_report(
@@ -115,28 +125,71 @@ def write_report(
 
 def render(records: Sequence[RunRecord], *, public: bool = False, public_evaluation: bool = False) -> str:
     """The page's HTML; arguments as for `write_report`."""
-    show_evaluation = public_evaluation or not public
+    measured = public_evaluation or not public
     if public:
         records = [replace(run, statement=without_figures(run.statement)) for run in records]
     runs = [Named(name, run, i) for i, (name, run) in enumerate(zip(_names(records), records, strict=True))]
-    views = [_view(each, f"r{i}", private=not public, measured=show_evaluation) for i, each in enumerate(runs)]
     several = len(runs) > 1
-    charts = _charts("all", runs, measured=show_evaluation) if several else []
+    level = 2 if several else 1
+    parts = [
+        _sections(each.name, each.run, f"r{i}", level + 2, private=not public, measured=measured)
+        for i, each in enumerate(runs)
+    ]
     return fill(
         "page.html",
-        scale=words.SCALE,
-        views=views,
-        title=f"{len(views)} runs compared" if several else f"{views[0].name}: {views[0].title}",
+        articles=[
+            _part(
+                "article",
+                run=each.run,
+                name=each.name,
+                title=plan_title(each.run),
+                at=f"r{i}",
+                level=level,
+                headline=words.headline(each.run.statement),
+                trouble=trouble(each.run, private=not public, measured=measured),
+                result=result(each.run) if measured else None,
+                measured=measured,
+                sections=sections,
+            )
+            for i, (each, sections) in enumerate(zip(runs, parts, strict=True))
+        ],
+        title=f"{len(runs)} runs compared" if several else f"{runs[0].name}: {plan_title(runs[0].run)}",
         public=public,
-        show_evaluation=show_evaluation,
+        show_evaluation=measured,
         has_evaluation=any(_measured(run) for run in records),
-        has_private=any(view.private or view.private_facts for view in views),
-        comparison=_comparison(runs, private=not public, measured=show_evaluation) if several else None,
+        has_private=any(s.body is not None for part in parts for s in part if s.kind == "private"),
+        comparison=_comparison(runs, private=not public, measured=measured) if several else None,
         caution=_caution(records) if several else "",
-        charts=charts,
+        charts=_charts("all", runs, measured=measured) if several else [],
         private_charts=private_figures("all", runs) if several and not public else [],
-        up=numbers.up,
     )
+
+
+def summary(run: Path | str, page: Path | str | None = None) -> list[str]:
+    """A run in at most eight lines, nine if it was stopped: the verdict of its page, and where the whole text is.
+
+    Args:
+        run: the folder of a run.
+        page: its page, if there is one, to be named with statement.json.
+
+    Raises:
+        InputError: it is not the folder of a run, the run has not ended, or a file is damaged; names the file.
+    """
+    record = read_run(run)
+    where = ", ".join(str(path) for path in (record.path / "statement.json", page) if path)
+    return brief(record.statement, record.ledger.event, stopped=_stopped(record), trouble=trouble(record), where=where)
+
+
+def _stopped(record: RunRecord) -> str:
+    """How far a run came that was stopped, and what became of its key; "" for one that is finished."""
+    if record.finished:
+        return ""
+    said = f"Stopped after {record.ledger.rounds:,} of {record.rounds_planned:,} {record.counted}"
+    if record.makes_records:
+        said = "Stopped before it could make records"
+    if (record.path / "checkpoint" / KEY).exists():
+        return f"{said}; its key is still in checkpoint/, and sfumato close deletes it."
+    return f"{said}."
 
 
 def _charts(name: str, runs: Sequence[Named], *, measured: bool) -> list[Figure]:
@@ -153,75 +206,118 @@ def _charts(name: str, runs: Sequence[Named], *, measured: bool) -> list[Figure]
     return [chart for chart in charts if chart]
 
 
-def _view(named: Named, anchor: str, *, private: bool, measured: bool) -> View:
-    run = named.run
+def _sections(name: str, run: RunRecord, at: str, below: int, *, private: bool, measured: bool) -> list[Section]:
+    """What the page shows of a run; `below` is the level of headings within a section."""
     alone = [Named("this run", run, 0)]
-    cost = [epsilon_figure(f"{anchor}-epsilon", alone), clip_norm_figure(f"{anchor}-clip", alone)]
-    figures = (
-        (
-            accuracy_figure(f"{anchor}-accuracy", alone),
-            error_figure(f"{anchor}-error", alone),
-            recall_figure(f"{anchor}-recall", alone),
-            roc_figure(f"{anchor}-roc", alone),
-        )
-        if measured
-        else ()
-    )
-    reached = [figure for figure in figures if figure]
-    attack = found_figure(f"{anchor}-found", alone)
-    shown = private_figures(anchor, alone) if private else []
-    facts = _private_facts(run) if private else []
-    cost = [figure for figure in cost if figure]
-    return View(
-        name=named.name,
-        anchor=anchor,
-        run=run,
-        title=words.plan_title(run),
-        trouble=trouble(run, private=private, measured=measured),
-        result=words.result(run) if measured else None,
-        contents=_contents(run, cost=bool(cost), private=bool(shown or facts)),
-        headline=words.headline(run.statement),
-        paper=words.papers_convention(run.statement) if run.guaranteed else None,
-        promise=words.promise(run),
-        meaning=words.meaning(run),
-        began=words.began(run),
-        found=words.found(run),
-        attack=[attack] if attack else [],
-        not_covered=words.not_covered(run),
-        disclosure=words.disclosure(run.statement),
-        unanswered=words.unanswered(run.statement),
-        alternatives=words.alternatives(run.statement),
-        cost=cost,
-        reached=reached,
-        recall=_recall(run) if measured else [],
-        by_records=by_records(run, private=private) if measured else None,
-        alike=alike(run) if measured else None,
-        unmeasured=unmeasured(run) if measured else "",
-        attacks=_attacks(run) if measured else [],
-        evaluated=_evaluated(run) if measured else [],
-        private=shown,
-        private_facts=facts,
-        reproduction=reproduction(run, named.name),
-        statement=json.dumps(run.statement.to_json(), indent=2, sort_keys=True, ensure_ascii=False),
-    )
-
-
-def _contents(run: RunRecord, *, cost: bool, private: bool) -> list[tuple[str, str]]:
-    """(end of the anchor, title) of the sections that this run has, in their order."""
-    several = run.guaranteed and bool(run.statement.alternatives)
-    sections = [
-        ("promise", "The promise", True),
-        ("reached", "What it reached", True),
-        ("not-covered", "What is not covered", True),
-        ("rests", "What it rests on" if run.guaranteed else "Remarks", bool(run.statement.assumptions)),
-        ("questions", "Questions of a disclosure", True),
-        ("cost", "Round by round", cost),
-        ("private", "Not private", private),
-        ("ledger", "The ledger", True),
-        ("conventions", "Other conventions", several),
-        ("reproduce", "How to reproduce", True),
+    statement = run.statement
+    header, conventions = words.alternatives(statement)
+    return [
+        Section(
+            "promise",
+            "The promise",
+            "What would be promised" if run.seeded and run.guaranteed else "What is promised",
+            _part(
+                "promise",
+                run=run,
+                below=below,
+                paragraphs=words.promise(run),
+                found=words.found(run),
+                charts=_drawn(found_figure(f"{at}-found", alone)),
+                meaning=words.meaning(run),
+                began=_began(run),
+            ),
+        ),
+        Section("reached", "What it reached", "What it reached", _reached(run, at, below, private, measured)),
+        Section(
+            "not-covered",
+            "What is not covered",
+            "What is not covered",
+            _part("lines", items=words.not_covered(run)),
+        ),
+        Section(
+            "rests",
+            resting := "What it rests on" if run.guaranteed else "Remarks",
+            resting,
+            _part("lines", items=statement.assumptions) if statement.assumptions else None,
+        ),
+        Section(
+            "questions",
+            "Questions of a disclosure",
+            "Questions of a disclosure",
+            _part("questions", unanswered=words.unanswered(statement), answers=words.disclosure(statement)),
+        ),
+        Section("cost", "Round by round", "What it cost, round by round", _cost(at, alone)),
+        Section(
+            "private",
+            "Not private",
+            "Not private: do not publish",
+            _private(run, at, alone) if private else None,
+            "private",
+        ),
+        Section("ledger", "The ledger", "The ledger", _part("ledger", run=run)),
+        Section(
+            "conventions",
+            "Other conventions",
+            "The same run under other conventions",
+            _part("conventions", paper=words.papers_convention(statement), header=header, rows=conventions)
+            if run.guaranteed and statement.alternatives
+            else None,
+            "second",
+        ),
+        Section(
+            "reproduce",
+            "How to reproduce",
+            "How to reproduce",
+            _part(
+                "reproduce",
+                run=run,
+                below=below,
+                reproduction=_reproduction(run, name),
+                statement=json.dumps(statement.to_json(), indent=2, sort_keys=True, ensure_ascii=False),
+            ),
+        ),
     ]
-    return [(anchor, title) for anchor, title, there in sections if there]
+
+
+def _reached(run: RunRecord, at: str, below: int, private: bool, measured: bool) -> str:
+    """What was measured on validation and test data; that it is left out, where it may not be shown."""
+    if not measured:
+        return _part("left_out")
+    alone = [Named("this run", run, 0)]
+    figures = (
+        accuracy_figure(f"{at}-accuracy", alone),
+        error_figure(f"{at}-error", alone),
+        recall_figure(f"{at}-recall", alone),
+        roc_figure(f"{at}-roc", alone),
+    )
+    return _part(
+        "reached",
+        run=run,
+        below=below,
+        attacks=_attacks(run),
+        scores=_scores(run),
+        evaluated=_evaluated(run),
+        unmeasured=unmeasured(run),
+        by_records=by_records(run, private=private),
+        nearest_images=nearest_images(run),
+        charts=_drawn(*figures),
+    )
+
+
+def _cost(at: str, alone: Sequence[Named]) -> str | None:
+    """What the rounds cost, and the clip norm; None where there is nothing to draw."""
+    charts = _drawn(epsilon_figure(f"{at}-epsilon", alone), clip_norm_figure(f"{at}-clip", alone))
+    return _part("figures", charts=charts) if charts else None
+
+
+def _private(run: RunRecord, at: str, alone: Sequence[Named]) -> str | None:
+    """What was computed without noise; None where nothing was kept."""
+    charts, facts = private_figures(at, alone), _private_facts(run)
+    return _part("private", charts=charts, facts=facts) if charts or facts else None
+
+
+def _drawn(*figures: Figure | None) -> list[Figure]:
+    return [figure for figure in figures if figure]
 
 
 def _names(records: Sequence[RunRecord]) -> list[str]:
@@ -239,7 +335,65 @@ def _measured(run: RunRecord) -> bool:
     )
 
 
-def _recall(run: RunRecord) -> list[tuple[str, str, str, str]]:
+def plan_title(run: RunRecord) -> str:
+    """The method, with DP in front where there is a guarantee."""
+    if run.plan_name not in ALGORITHMS:
+        return run.plan_name
+    title = ALGORITHMS[run.plan_name].title
+    return f"DP-{title}" if run.guaranteed and "DP" not in title else title
+
+
+def result(run: RunRecord) -> tuple[str, str] | None:
+    """(what was measured on test data, before and after); None where nothing was."""
+    if run.evaluation is None:
+        return None
+    if attacks := run.evaluation.attacks:
+        return "Attacks above their ideal", f"{sum(attack.above for attack in attacks)} of {len(attacks)}"
+    before, after = run.evaluation.untrained, run.evaluation.trained
+    fars = sorted({far for score in (before, after) if score for far in score.recall}, key=float)
+    scores = (before, after)
+    if first := next((name for name in FIRST if any(score and name in score.numbers for score in scores)), None):
+        name, values = measure_title(first), [score.numbers.get(first) if score else None for score in scores]
+    elif any(score and score.accuracy is not None for score in scores):
+        name, values = "Accuracy", [score.accuracy if score else None for score in scores]
+    elif fars:
+        name, values = (
+            f"Recall at FAR {float(fars[0]):g}",
+            [score.recall.get(fars[0]) if score else None for score in scores],
+        )
+    else:
+        return None
+    return name, " → ".join("–" if value is None else numbers.near(value, 3) for value in values)
+
+
+def measure_title(name: str) -> str:
+    """A measure of `sfumato.metrics.shown` at the beginning of a line."""
+    return NUMBERS[name][:1].upper() + NUMBERS[name][1:]
+
+
+def _began(run: RunRecord) -> list[tuple[str, str]]:
+    """(what, value) pairs of the model, of what it began with that no guarantee covers, and of what was trained."""
+    about = run.about
+    pairs: list[tuple[str, str]] = []
+    if isinstance(model := about.get("model"), str):
+        more = [f"{what} {about[name]}" for name, what in _ADDED.items() if about.get(name) is not None]
+        pairs.append(("Model", ", ".join([model, *more])))
+    if weights := about.get("weights") or about.get("pretrained"):
+        pairs.append(("First weights", f"{_file(weights)}; those whose records they come from are not covered"))
+    trained = run.plan.get("trainable")
+    if isinstance(trained, str) and trained != "all":
+        pairs.append(("What was trained", f"{trained}; the rest stayed as it was, and is part of the model"))
+    if about.get("negatives"):
+        pairs.append(("Public negatives", f"{_file(about['negatives'])}: not covered"))
+    return pairs
+
+
+def _file(path: Any) -> str:
+    """A path by its last name: a page says nothing of somebody's folders here."""
+    return str(path).replace("\\", "/").rstrip("/").rpartition("/")[2]
+
+
+def _scores(run: RunRecord) -> list[tuple[str, str, str, str]]:
     """Rows of (false accept rate, untrained, trained, remark)."""
     if run.evaluation is None:
         return []
@@ -250,8 +404,8 @@ def _recall(run: RunRecord) -> list[tuple[str, str, str, str]]:
     for what, name in (("accuracy", "accuracy"), ("log loss", "log_loss")):
         values = [getattr(score, name, None) for score in (untrained, trained)]
         if any(value is not None for value in values):
-            told = [numbers.near(value, 4) if value is not None else "–" for value in values]
-            rows.append((what, told[0], told[1], ""))
+            shown = [numbers.near(value, 4) if value is not None else "–" for value in values]
+            rows.append((what, shown[0], shown[1], ""))
     for name, what in NUMBERS.items():
         values = [score.numbers.get(name) if score else None for score in (untrained, trained)]
         if any(value is not None for value in values):
@@ -275,12 +429,12 @@ def _evaluated(run: RunRecord) -> list[tuple[str, str]]:
 def _attacks(run: RunRecord) -> list[tuple[str, str, str, str]]:
     """Rows of (attack, found, ideal, remark)."""
 
-    def told(value: float, low: float, high: float) -> str:
+    def written(value: float, low: float, high: float) -> str:
         ends = [numbers.near(each, 3) for each in (value, low, high)]
         return ends[0] if low == high else f"{ends[0]} ({ends[1]} to {ends[2]})"
 
     return [
-        (attack.name, told(*attack.found), told(*attack.ideal), "above the ideal" if attack.above else "")
+        (attack.name, written(*attack.found), written(*attack.ideal), "above the ideal" if attack.above else "")
         for attack in (run.evaluation.attacks if run.evaluation else ())
     ]
 
@@ -313,15 +467,15 @@ def _comparison(runs: Sequence[Named], *, private: bool, measured: bool) -> dict
     """Header and rows of the table that comes first."""
     far = next(iter(common_fars([each.run for each in runs])), None) if measured else None
     recall = [f"Recall at FAR {float(far):g}"] if far else []
-    told = {title: [_ends(each.run, value) for each in runs] for title, value in _COMPARED.items() if measured}
-    columns = {title: column for title, column in told.items() if any(cell != "–" for cell in column)}
+    shown = {title: [_ends(each.run, value) for each in runs] for title, value in _COMPARED.items() if measured}
+    columns = {title: column for title, column in shown.items() if any(cell != "–" for cell in column)}
     recall += columns
     header = ["Run", "Method", "Protection", "ε", "for", "δ", *recall, "Noise", "Rounds", "In the data"]
     rows = []
     for i, each in enumerate(runs):
         run, statement = each.run, each.run.statement
         cells = [
-            words.plan_title(run),
+            plan_title(run),
             run.verdict.word,
             numbers.up(statement.epsilon),
             _whom(run),
@@ -356,9 +510,6 @@ def _whom(run: RunRecord) -> str:
     return "nobody: simulation only" if run.seeded else words.unit_name(run.statement.unit)
 
 
-_SEVERAL = {"example": "examples", "label": "labels"}
-
-
 def _population(run: RunRecord) -> str:
     if not run.statement.population:
         return "–"
@@ -377,15 +528,15 @@ def _ends(run: RunRecord, measure: Callable[[Score], float | None]) -> str:
     if run.evaluation is None:
         return "–"
     ends = [measure(score) if score else None for score in (run.evaluation.untrained, run.evaluation.trained)]
-    told = ["–" if value is None else numbers.near(value, 4) for value in ends]
-    return "–" if told == ["–", "–"] else " → ".join(told)
+    written = ["–" if value is None else numbers.near(value, 4) for value in ends]
+    return "–" if written == ["–", "–"] else " → ".join(written)
 
 
 _COMPARED: dict[str, Callable[[Score], float | None]] = {
     "Accuracy": lambda score: score.accuracy,
-    **{words.measure_title(name): lambda score, name=name: score.numbers.get(name) for name in FIRST},
+    **{measure_title(name): lambda score, name=name: score.numbers.get(name) for name in FIRST},
 }
-"""Columns of the comparison that some runs have beside recall."""
+"""Columns of the comparison that some runs have next to recall."""
 
 
 def _caution(records: Sequence[RunRecord]) -> str:
@@ -399,3 +550,151 @@ def _caution(records: Sequence[RunRecord]) -> str:
     if len(private) > 1:
         said.append("Where these runs used the same records and more than one is released, their costs add up.")
     return " ".join(said)
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What to type, and what to expect.
+
+    Attributes:
+        sentence: whether a repetition is equal.
+        code: a command, or Python where the run was started from Python; "" for a plan of another kind.
+        language: "shell" or "Python".
+        fields: names and values of the plan.
+        about: names and values of what the plan says of the data and the model.
+        version: sfumato's version that ran, if it was kept.
+    """
+
+    sentence: str
+    code: str
+    language: str
+    fields: list[tuple[str, str]]
+    about: list[tuple[str, str]]
+    version: str | None
+
+
+def _reproduction(run: RunRecord, name: str) -> Reproduction:
+    """For one run; `name` is that of its folder."""
+    # The command line keeps the data's path under "about", which is all that --config needs to go on.
+    by_command = any(run.about.get(name) for name in _PATHS)
+    if run.plan_name not in ALGORITHMS:
+        code = ""
+    elif by_command:
+        code = f"sfumato {command_of(run.plan_name)} --config {_quoted(name)}/plan.json --out {_quoted(name)}-again"
+    else:
+        code = _python(run, name)
+    if run.seeded:
+        sentence = "Seeded, for simulation only: the same data, plan and version give the same bytes."
+    elif run.guaranteed:
+        sentence = (
+            "Not seeded: a repetition draws other people and other noise. It makes the same promise and reaches "
+            "similar figures, not the same ones. On the same records it costs as much again."
+        )
+    else:
+        sentence = "Not seeded: a repetition draws other samples, and reaches similar figures, not the same ones."
+    if code:
+        sentence += f" What is below runs in the folder that holds {name}."
+    version = run.about.get("version")
+    return Reproduction(
+        sentence=sentence,
+        code=code,
+        language="shell" if by_command else "Python",
+        fields=_flat(run.plan),
+        about=_flat(run.about),
+        version=str(version) if version else None,
+    )
+
+
+def _python(run: RunRecord, name: str) -> str:
+    algorithm = ALGORITHMS[run.plan_name]
+    return "\n".join(
+        [
+            "import json",
+            "from pathlib import Path",
+            "",
+            f"from {algorithm.package} import {algorithm.plan}",
+            "",
+            f"fields = json.loads(Path({name + '/plan.json'!r}).read_text())",
+            'del fields["plan"], fields["about"]',
+            f"plan = {algorithm.plan}(**fields)",
+            f"plan.fit({_GIVEN[algorithm.records]}, out={name + '-again'!r})",
+        ]
+    )
+
+
+def _flat(items: dict[str, Any], before: str = "") -> list[tuple[str, str]]:
+    """Names with dots for what is nested."""
+    rows: list[tuple[str, str]] = []
+    for name, item in sorted(items.items()):
+        if isinstance(item, dict):
+            rows += _flat(item, f"{before}{name}.")
+        else:
+            rows.append((before + name, numbers.value(item)))
+    return rows
+
+
+def _quoted(name: str) -> str:
+    return name if all(c.isalnum() or c in "-_./" for c in name) else "'" + name.replace("'", "'\\''") + "'"
+
+
+def fill(template: str, **values: Any) -> str:
+    """A page's HTML.
+
+    Args:
+        template: its file's name.
+        values: what it shows, besides the globals of all pages.
+    """
+    return _environment().get_template(template).render(**values)
+
+
+def _part(macro: str, **values: Any) -> str:
+    """The HTML of a part of a page, by a macro of run.html."""
+    return getattr(_environment().get_template("run.html").module, macro)(**values)
+
+
+@cache
+def _environment() -> Environment:
+    """Templates, each compiled once in a process, and what all of them show."""
+    loader = PackageLoader("sfumato.report")
+    environment = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_unbroken,
+    )
+    environment.filters["drawing"] = Markup  # charts escape their own text
+    style = loader.get_source(environment, "style.css")[0]
+    environment.globals |= {
+        "style": Markup(f"{style}{palette()}"),
+        "version": __version__,
+        "scale": words.SCALE,
+        "count": numbers.count,
+        "up": numbers.up,
+    }
+    return environment
+
+
+def write_page(out: Path, text: str, *, private: bool) -> None:
+    """Write a page, for its owner's eyes alone if it is private.
+
+    Raises:
+        InputError: it cannot be written there.
+    """
+    try:
+        write_atomic(out, text.encode(), private=private)
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error.strerror}; choose another place") from None
+
+
+def refuse_folder(out: Path, name: str) -> None:
+    """Refuse a folder where a page is to be written, before any work is done for it."""
+    if out.is_dir():
+        raise InputError(f"{out} is a folder; give a file name, {out / name} for example")
+
+
+def _unbroken(item: Any) -> Any:
+    """No line ends between a number and its percent sign."""
+    return item.replace(" %", "\N{NO-BREAK SPACE}%") if isinstance(item, str) else item

@@ -17,12 +17,9 @@ from sfumato.accounting.statement.delta import is_too_large, published
 from sfumato.accounting.statement.disclosure import NOT_STATED, QUESTIONS
 from sfumato.accounting.statement.verdict import FPR, percent
 from sfumato.accounting.statement.verdict import SCALE as _SCALE
-from sfumato.algorithms import ALGORITHMS
-from sfumato.metrics.shown import FIRST, NUMBERS
 from sfumato.report.numbers import down, near, odds_factor, up
-from sfumato.report.record import RunRecord
+from sfumato.report.run_record import RunRecord
 
-_ADDED = {"lora_rank": "adapters (LoRA) of rank", "projection": "a projection to"}
 _UNITS = {
     "example": ("one example", "A person with many examples has a weaker promise."),
     "user": ("one user", "A user is a person with all of their examples, as long as they are one user of the data."),
@@ -67,14 +64,6 @@ class Convention:
 def unit_name(unit: object) -> str:
     """As in "one user"."""
     return _UNITS[unit][0] if isinstance(unit, str) and unit in _UNITS else str(unit)
-
-
-def plan_title(run: RunRecord) -> str:
-    """The method, with DP in front where there is a guarantee."""
-    if run.plan_name not in ALGORITHMS:
-        return run.plan_name
-    title = ALGORITHMS[run.plan_name].title
-    return f"DP-{title}" if run.guaranteed and "DP" not in title else title
 
 
 def headline(statement: Statement) -> Convention:
@@ -149,34 +138,6 @@ def found(run: RunRecord) -> list[tuple[str, str]]:
     return [(percent(fpr), percent(float(run.ledger.cost.tpr(fpr)))) for fpr in _FPRS]
 
 
-def result(run: RunRecord) -> tuple[str, str] | None:
-    """(what was measured on test data, before and after); None where nothing was."""
-    if run.evaluation is None:
-        return None
-    if attacks := run.evaluation.attacks:
-        return "Attacks above their ideal", f"{sum(attack.above for attack in attacks)} of {len(attacks)}"
-    before, after = run.evaluation.untrained, run.evaluation.trained
-    fars = sorted({far for score in (before, after) if score for far in score.recall}, key=float)
-    scores = (before, after)
-    if first := next((name for name in FIRST if any(score and name in score.numbers for score in scores)), None):
-        name, values = measure_title(first), [score.numbers.get(first) if score else None for score in scores]
-    elif any(score and score.accuracy is not None for score in scores):
-        name, values = "Accuracy", [score.accuracy if score else None for score in scores]
-    elif fars:
-        name, values = (
-            f"Recall at FAR {float(fars[0]):g}",
-            [score.recall.get(fars[0]) if score else None for score in scores],
-        )
-    else:
-        return None
-    return name, " → ".join("–" if value is None else near(value, 3) for value in values)
-
-
-def measure_title(name: str) -> str:
-    """A measure of `sfumato.metrics.shown` at the beginning of a line."""
-    return NUMBERS[name][:1].upper() + NUMBERS[name][1:]
-
-
 def not_covered(run: RunRecord) -> list[str]:
     """What the statement says nothing about."""
     if not run.guaranteed:
@@ -199,28 +160,6 @@ def not_covered(run: RunRecord) -> list[str]:
     if run.evaluation or (run.metrics and run.metrics.measured):
         lines.append("The people in the validation and test data. The measurements on them have no noise.")
     return lines
-
-
-def began(run: RunRecord) -> list[tuple[str, str]]:
-    """(what, value) pairs of the model, of what it began with that no guarantee covers, and of what was trained."""
-    told = run.about
-    pairs: list[tuple[str, str]] = []
-    if isinstance(model := told.get("model"), str):
-        more = [f"{what} {told[name]}" for name, what in _ADDED.items() if told.get(name) is not None]
-        pairs.append(("Model", ", ".join([model, *more])))
-    if weights := told.get("weights") or told.get("pretrained"):
-        pairs.append(("First weights", f"{_file(weights)}; those whose records they come from are not covered"))
-    trained = run.plan.get("trainable")
-    if isinstance(trained, str) and trained != "all":
-        pairs.append(("What was trained", f"{trained}; the rest stayed as it was, and is part of the model"))
-    if told.get("negatives"):
-        pairs.append(("Public negatives", f"{_file(told['negatives'])}: not covered"))
-    return pairs
-
-
-def _file(path: Any) -> str:
-    """A path by its last name: a page says nothing of somebody's folders here."""
-    return str(path).replace("\\", "/").rstrip("/").rpartition("/")[2]
 
 
 def disclosure(statement: Statement) -> list[tuple[str, str]]:

@@ -171,7 +171,7 @@ def loop(specimen: Specimen, code: Code, setting: Setting) -> nn.Module:
 def lightning(specimen: Specimen, code: Code, setting: Setting) -> nn.Module:
     from lightning.pytorch import Trainer
 
-    from sfumato.trainers import PrivateModule
+    from sfumato.integrations import PrivateModule
 
     class Module(PrivateModule):
         def __init__(self) -> None:

@@ -5,16 +5,16 @@ the Dots was presented (Doroshenko et al. 2022): there, steps of noise 0.5 at sa
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
-from sfumato._files import write_atomic
 from sfumato._types import Adjacency
 from sfumato.accounting.guarantee import Method
+from sfumato.report.plots import save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -162,20 +162,6 @@ def _short(steps: float) -> str:
     """1, 10, 100, then powers: long numbers would run into each other."""
     power = round(math.log10(steps))
     return f"{steps:g}" if power < 3 else "10" + "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(power))
-
-
-def save(path: Path, size: tuple[float, float], fill: Callable[[Any], None]) -> None:
-    """Write a figure that equal numbers give equal bytes; text stays text, so that it can be read and found."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    kind = path.suffix.lower().lstrip(".")
-    settings: Any = {"svg.hashsalt": "sfumato", "svg.fonttype": "none", "font.size": 9.5, "text.color": _INK}
-    metadata: Any = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}[kind]
-    with matplotlib.rc_context(settings):
-        figure = Figure(figsize=size, layout="constrained")
-        fill(figure)
-        write_atomic(path, lambda temporary: figure.savefig(temporary, format=kind, dpi=160, metadata=metadata))
 
 
 def _finite(point: Point, name: str) -> bool:

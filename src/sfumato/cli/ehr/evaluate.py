@@ -48,8 +48,8 @@ def ehr_evaluate(argv: Sequence[str]) -> int:
     out = _page(options)
     from sfumato.audit.ehr import evaluate  # late: --help needs neither scikit-learn nor torch
     from sfumato.cli.ehr.folder import read_folder
-    from sfumato.report.ehr import summary_rows, write_ehr_page
-    from sfumato.report.template import refuse_folder
+    from sfumato.report.ehr_page import summary_rows, write_ehr_page
+    from sfumato.report.page import refuse_folder
 
     refuse_folder(out, _PAGE)
     if not out.absolute().parent.is_dir():

@@ -211,14 +211,14 @@ def _conclude(
     already: bool,
 ) -> None:
     """What the run brought: its statement, where all is, and what comes next."""
-    from sfumato.report import in_brief, write_report  # late: plots take a while to load
+    from sfumato.report import summary, write_report  # late: plots take a while to load
 
     page = write_report([out])
     if as_json:
         told = {"run": out, "report": page, "statement": statement.to_json(), "already": already}
         say_json({**told, "patients": _counts(learned, held_out), "held_out": beside})
         return
-    lines = [*in_brief(out, page), "", f"run: {out}"]
+    lines = [*summary(out, page), "", f"run: {out}"]
     lines += [] if beside is None else [f"held out: {beside}"]
     lines += [f"next: sfumato ehr sample --model {out} --count {len(learned)} --to made"]
     say("\n" + "\n".join(lines))

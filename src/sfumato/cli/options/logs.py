@@ -7,7 +7,7 @@ from typing import Any
 
 from sfumato._check import InputError, guess
 from sfumato.cli.parse import shortened
-from sfumato.logs import Log, MLflow, TensorBoard, WandB
+from sfumato.integrations import Log, MLflow, TensorBoard, WandB
 
 _URI = re.compile(r"[a-z][a-z0-9+-]*:")
 

@@ -193,7 +193,7 @@ def _conclude(result: VotingResult, out: Path, plan: VotingSettings, options: An
         return
     file = out / "evaluation.json"
     evaluation = read_json(file) if file.exists() else {}
-    from sfumato.report import in_brief, write_report  # late: plots take a while to load
+    from sfumato.report import summary, write_report  # late: plots take a while to load
 
     page = write_report([out])
     if options.run.json:
@@ -203,7 +203,7 @@ def _conclude(result: VotingResult, out: Path, plan: VotingSettings, options: An
     _tell_published(result)
     if options.run.owner:
         _tell_owner(result)
-    say("\n" + "\n".join(in_brief(out, page)) + f"\n\nrun: {out}")
+    say("\n" + "\n".join(summary(out, page)) + f"\n\nrun: {out}")
 
 
 def _tell(result: VotingResult, evaluation: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from sfumato.data import ehr_from_tables
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema, categorical, numeric
 from sfumato.report import write_report
-from sfumato.report.record import read_run
+from sfumato.report.run_record import read_run
 from sfumato.synthesis import Synthesizer
 from sfumato.synthesis.ehr_safe.private import spending
 from sfumato.synthesis.ehr_safe.private.autoencoder import SequenceGradients

@@ -5,7 +5,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from central.own.loops import losses_of, net, records, sgd
-from sfumato.trainers import PrivateModule
+from sfumato.integrations import PrivateModule
 
 
 class Module(PrivateModule):

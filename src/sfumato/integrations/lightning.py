@@ -24,13 +24,32 @@ from sfumato.central.own import PrivateLoop
 
 try:
     from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch.callbacks import (
+        BatchSizeFinder,
+        GradientAccumulationScheduler,
+        LearningRateFinder,
+        StochasticWeightAveraging,
+    )
+    from lightning.pytorch.strategies import SingleDeviceStrategy
     from lightning.pytorch.utilities.model_helpers import is_overridden
     from torchmetrics import Metric
 except ImportError as error:  # pragma: no cover
     raise ImportError("PrivateModule needs Lightning; install it with: pip install 'sfumato[lightning]'") from error
 
-from sfumato.trainers.settings import refuse_settings
-
+_PRECISIONS = ("32-true", "bf16-mixed")
+_LEFT_OUT = {
+    "gradient_clip_val": ((None,), "the plan clips that of each example: set its clip_norm"),
+    "accumulate_grad_batches": ((1,), "a step goes through in micro-batches by itself"),
+    "overfit_batches": ((0,), "who takes part is drawn; give a smaller data set"),
+    "min_epochs": ((None, 0), "the plan says how many steps there are"),
+    "min_steps": ((None,), "the plan says how many steps there are"),
+}
+_CALLBACKS = {
+    LearningRateFinder: "takes steps that are undone, and each would cost privacy; choose the rate on public data",
+    BatchSizeFinder: "takes steps that are undone, and the plan says how many are in a batch; set its micro_batch",
+    GradientAccumulationScheduler: "changes what a step adds up, which the plan decides",
+    StochasticWeightAveraging: "changes weights and schedule while the run goes on; keep an AveragedModel",
+}
 _TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 
 
@@ -93,7 +112,7 @@ class PrivateModule(LightningModule):
             raise InputError(
                 f"plan must be a DPSGD, got {type(plan).__name__}; the order is fit(trainer, plan, dataset)"
             )
-        refuse_settings(trainer)
+        _refuse_settings(trainer)
         if is_overridden("training_step", self, parent=PrivateModule):
             raise InputError(
                 "training_step would be called without a batch, and its loss would have no noise; rename it to "
@@ -211,6 +230,32 @@ class _Turns:
             every = config.frequency * (1 if config.interval == "step" else self._per_epoch)
             if done % every == 0:
                 config.scheduler.step()  # pyright: ignore[reportCallIssue]  # none needs a number: see _open
+
+
+def _refuse_settings(trainer: Trainer) -> None:
+    """Refuse settings of the Trainer that would come between a plan and its guarantee.
+
+    Raises:
+        InputError: names it, with what to do.
+    """
+    if trainer.world_size > 1 or not isinstance(trainer.strategy, SingleDeviceStrategy):
+        raise InputError(
+            f"the Trainer has {trainer.world_size} processes by {type(trainer.strategy).__name__}, and each would draw "
+            "batches and noise; give it devices=1, or run several processes by DPSGD.open and torchrun"
+        )
+    if trainer.precision not in _PRECISIONS:
+        raise InputError(
+            f"precision={trainer.precision!r} changes or scales gradients before they are clipped; use one of "
+            f"{', '.join(_PRECISIONS)}"
+        )
+    for name, (usual, why) in _LEFT_OUT.items():
+        given = getattr(trainer, name)
+        if given not in usual:
+            raise InputError(f"{name}={given!r} of the Trainer has to be left out: {why}")
+    for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
+        for kind, why in _CALLBACKS.items():
+            if isinstance(callback, kind):
+                raise InputError(f"the callback {kind.__name__} {why}")
 
 
 def _networks(module: LightningModule) -> nn.Module:

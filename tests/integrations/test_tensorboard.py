@@ -3,7 +3,7 @@
 import pytest
 
 from sfumato._check import InputError
-from sfumato.logs import TensorBoard
+from sfumato.integrations import TensorBoard
 from sfumato.training import Callback
 
 pytest.importorskip("tensorboard", reason="needs the tensorboard extra")

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.report.chart import COLOURS, DARK_COLOURS, Axis, Series, line_chart, palette, swatch
+from sfumato.report.charts import Axis, Series, line_chart, palette, swatch
+from sfumato.report.plots import COLOURS, DARK_COLOURS
 
 numbers = st.one_of(st.none(), st.floats(-1e12, 1e12), st.just(math.nan), st.just(math.inf), st.floats(0, 1e-9))
 points = st.lists(st.tuples(st.floats(-1e6, 1e6), numbers), max_size=12)

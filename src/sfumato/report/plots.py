@@ -1,22 +1,26 @@
-"""The figure of privacy against computation: ε against the users of a round, a curve for each population.
+"""Figures in files: how all of them are written, the colours of lines, and privacy against computation.
 
-Shows what `sfumato.accounting.extrapolate` found, for one user on the left and under the paper's convention (one
-virtual client) on the right. Guarantees nothing of its own. After Xu et al. 2022 (arXiv 2211.10844), Figure 3.
+A figure shows numbers that others found and guarantees nothing of its own; equal numbers give equal bytes.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato.accounting import ExtrapolationRow
-from sfumato.report.chart import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+COLOURS = ("#1f5a7a", "#b4540a", "#2f7048", "#85378a", "#7a6000", "#a8233b", "#4b5563", "#0d6f75")
+"""Dark enough for text on a light ground; told apart by people who are colour-blind with the dashes below."""
+DARK_COLOURS = ("#7fb8dc", "#f0a35e", "#86c79b", "#d29ad6", "#d8bf55", "#f08a9b", "#a9b4c2", "#6cc7cd")
+"""The same on a dark ground."""
+DASHES = ("", "7 3", "2 3", "9 3 2 3")
 
 _METHODS = {"pld": ("PLD", "-"), "rdp": ("RDP", "--"), "zcdp": ("zCDP (no gain from sampling)", ":")}
 _NOISES = {"tree": (0, (1, 3)), "banded": (0, (6, 2, 1, 2)), "blt": (0, (3, 1, 1, 1)), "bisr": (0, (8, 2))}
@@ -24,8 +28,31 @@ _MOST_TICKS = 8
 _INK, _RULE = "#1d2329", "#dcd8cf"
 
 
+def save(path: Path, size: tuple[float, float], fill: "Callable[[Figure], None]") -> None:
+    """Write a figure; text stays text, so that it can be read and found.
+
+    Args:
+        path: an .svg, .png or .pdf file.
+        size: width and height in inches.
+        fill: draws it.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    kind = path.suffix.lower().lstrip(".")
+    settings: Any = {"svg.hashsalt": "sfumato", "svg.fonttype": "none", "font.size": 9.5, "text.color": _INK}
+    metadata: Any = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}[kind]
+    with matplotlib.rc_context(settings):
+        figure = Figure(figsize=size, layout="constrained")
+        fill(figure)
+        write_atomic(path, lambda temporary: figure.savefig(temporary, format=kind, dpi=160, metadata=metadata))
+
+
 def extrapolation_figure(rows: Sequence[ExtrapolationRow], path: Path) -> None:
-    """Draw the rows of `extrapolate` into a PNG or SVG file.
+    """Draw the rows of `extrapolate` into a PNG or SVG file: ε against the users of a round, by population.
+
+    For one user on the left, under the paper's convention (one virtual client) on the right. After Xu et al. 2022
+    (arXiv 2211.10844), Figure 3.
 
     Args:
         rows: points of all populations; infinite ε are left out.
@@ -42,24 +69,15 @@ def extrapolation_figure(rows: Sequence[ExtrapolationRow], path: Path) -> None:
         raise InputError(f"{path}: there is no folder {path.parent}; make it first")
     if not any(0 < value < math.inf for row in rows for value in (*row.epsilon.values(), *row.epsilon_user.values())):
         raise InputError("nothing to draw: no row has a finite epsilon; give populations and multipliers")
-    # A fixed salt and no date: equal rows give equal bytes. Text stays text in SVG, so that it can be read and found.
-    settings: Any = {"svg.hashsalt": "sfumato", "svg.fonttype": "none", "font.size": 9.5, "text.color": _INK}
-    import matplotlib
-
-    with matplotlib.rc_context(settings):
-        figure = _draw(rows)
-        metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        write_atomic(path, lambda temporary: figure.savefig(temporary, format=kind, dpi=160, metadata=metadata))
+    save(path, (9, 4.4), lambda figure: _draw(figure, rows))
 
 
-def _draw(rows: Sequence[ExtrapolationRow]) -> "Figure":
-    from matplotlib.figure import Figure
+def _draw(figure: "Figure", rows: Sequence[ExtrapolationRow]) -> None:
     from matplotlib.lines import Line2D
 
     populations = sorted({row.population for row in rows})
     methods = [name for name in _METHODS if any(name in row.epsilon for row in rows)]
     methods += sorted({name for row in rows for name in row.epsilon} - set(methods))
-    figure = Figure(figsize=(9, 4.4), layout="constrained")
     left, right = figure.subplots(1, 2, sharex=True, sharey=True)
     _panel(left, rows, populations, methods, user=True)
     _panel(right, rows, populations, methods, user=False)
@@ -81,7 +99,6 @@ def _draw(rows: Sequence[ExtrapolationRow]) -> "Figure":
     handles += [Line2D([], [], color=_INK, linestyle=_NOISES[name], marker="s", markersize=3) for name in noises]
     labels += [f"{name} noise, no sampling (DP-FTRL)" for name in noises]
     figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False)
-    return figure
 
 
 def _panel(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sfumato._check import InputError
-from sfumato.logs import MLflow
+from sfumato.integrations import MLflow
 from sfumato.training import Callback
 
 mlflow = pytest.importorskip("mlflow", reason="needs the mlflow extra")

@@ -15,10 +15,10 @@ from torch.optim import lr_scheduler
 from torchmetrics import MeanMetric, SumMetric
 
 from central.own.loops import STEPS, losses_of, net, plan, records, same, sgd, train
+from integrations.modules import Module, held_out, trainer
 from sfumato._check import InputError
-from sfumato.trainers import PrivateModule
+from sfumato.integrations import PrivateModule
 from sfumato.training import Cadence
-from trainers.modules import Module, held_out, trainer
 
 PER_EPOCH = 5  # 300 examples, 64 in a batch
 
@@ -243,7 +243,7 @@ def test_a_run_that_is_torn_down_within_a_step_goes_on_to_the_same_bits(tmp_path
 
 
 def test_importing_sfumato_imports_no_lightning():
-    code = "import sys, sfumato, sfumato.algorithms; sys.exit('lightning' in sys.modules)"
+    code = "import sys, sfumato.algorithms, sfumato.integrations; sys.exit('lightning' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -12,9 +12,14 @@ from page_checks import assert_silent_and_readable
 from sfumato._check import InputError
 from sfumato.audit.ehr import evaluate
 from sfumato.metrics.tabular.bootstrap import Interval
-from sfumato.report.ehr.bars import Group, bar_chart
-from sfumato.report.ehr.page import render, write_ehr_page
-from sfumato.report.ehr.words import attacks_verdict, fidelity_verdict, utility_verdict
+from sfumato.report.charts import BarGroup, bar_chart
+from sfumato.report.ehr_page import (
+    attacks_verdict,
+    fidelity_verdict,
+    render,
+    utility_verdict,
+    write_ehr_page,
+)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +114,7 @@ def test_the_three_verdicts_are_on_the_first_screen(chromium, memorised, tmp_pat
 
 
 def test_a_bar_ends_at_its_value_and_its_interval_at_its_ends():
-    chart = bar_chart("b", "AUC", [Group("GRU", (Interval(0.75, 0.5, 1.0), None))], ("real", "made"), (0.5, 1.0))
+    chart = bar_chart("b", "AUC", [BarGroup("GRU", (Interval(0.75, 0.5, 1.0), None))], ("real", "made"), (0.5, 1.0))
     assert 'width="157.0"' in chart  # half of the room between 2 and 316
     assert "M2.0 25.0H316.0" in chart
     assert "not measured" in chart

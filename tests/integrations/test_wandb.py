@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sfumato.logs import WandB
+from sfumato.integrations import WandB
 from sfumato.training import Callback
 
 wandb = pytest.importorskip("wandb", reason="needs the wandb extra")

@@ -1,5 +1,5 @@
-"""Line charts as inline SVG, drawn by matplotlib: no scripts, no fonts, a title and a description for those who cannot
-see them.
+"""Charts of lines and of bars as inline SVG: no scripts, no fonts, a title and a description for those who cannot see
+them.
 
 Guarantees equal bytes for equal numbers, ids that are unique on a page whose charts have different names, and colours
 that follow the page: they are variables of its style sheet, so that a chart is legible in the light, in the dark and on
@@ -8,6 +8,14 @@ paper. Drawn small (400 units wide), so that the text stays readable when a tele
 >>> chart = line_chart("c", "Loss", Axis("round"), Axis("loss"), [Series("a", [1, 2], [3.0, 1.5])])
 >>> chart.startswith('<svg viewBox="0 0 400 250"'), "a: 3 at 1, 1.5 at 2." in chart
 (True, True)
+
+Bars are drawn by hand and not by matplotlib, so that long names have the whole width.
+
+>>> from sfumato.metrics.tabular import Interval
+>>> groups = [BarGroup("GRU", (Interval(0.9, 0.85, 0.95), None))]
+>>> chart = bar_chart("b", "AUC", groups, ("real", "synthetic"), (0.5, 1.0))
+>>> chart.startswith('<svg viewBox="0 0 400 93"'), "GRU: real 0.9 (0.85 to 0.95), synthetic not measured." in chart
+(True, True)
 """
 
 import io
@@ -15,7 +23,8 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from html import escape
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
@@ -26,15 +35,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from sfumato.report.numbers import near, power_of_ten
+from sfumato.report.plots import COLOURS, DARK_COLOURS, DASHES
 
-COLOURS = ("#1f5a7a", "#b4540a", "#2f7048", "#85378a", "#7a6000", "#a8233b", "#4b5563", "#0d6f75")
-"""Dark enough for text on a light ground; told apart by people who are colour-blind with the dashes below."""
-DARK_COLOURS = ("#7fb8dc", "#f0a35e", "#86c79b", "#d29ad6", "#d8bf55", "#f08a9b", "#a9b4c2", "#6cc7cd")
-"""The same on a dark ground."""
-DASHES = ("", "7 3", "2 3", "9 3 2 3")
+if TYPE_CHECKING:
+    from sfumato.metrics.tabular.bootstrap import Interval
 
 _WIDTH, _HEIGHT, _FONT = 400, 250, 13
 _RIGHT, _TOP, _BOTTOM, _PAD, _LETTER = 18, 26, 44, 9, 8.3  # room around the lines; a digit is _LETTER wide
+_BARS_LEFT, _BARS_RIGHT = 2, 316
+_NAME, _BAR, _STEP, _GAP, _AXIS = 19, 12, 18, 8, 30  # heights of a group's name, a bar, … of the bar chart
 _MOST_POINTS = 400
 _TINY = 1e-200
 _DECIMALS = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
@@ -312,15 +321,15 @@ def _rounded(number: re.Match[str]) -> str:
 
 
 def _description(x_axis: Axis, y_axis: Axis, series: Sequence[Series]) -> str:
-    told = [f"{y_axis.label} against {x_axis.label}."]
+    said = [f"{y_axis.label} against {x_axis.label}."]
     for line in series:
         points = [(a, b) for a, b in zip(line.x, line.y, strict=True) if b is not None and math.isfinite(b)]
         ends = points[:1] + points[-1:] if len(points) > 1 else points
         if ends:
-            told.append(
+            said.append(
                 f"{line.label or 'points'}: " + ", ".join(f"{near(b, 3)} at {near(a, 3)}" for a, b in ends) + "."
             )
-    return " ".join(told)
+    return " ".join(said)
 
 
 def _thinned(line: Series) -> Series:
@@ -330,3 +339,101 @@ def _thinned(line: Series) -> Series:
     stride = math.ceil(len(line.x) / _MOST_POINTS)
     kept = sorted({0, *range(len(line.x) - 1, -1, -stride)})
     return replace(line, x=[line.x[i] for i in kept], y=[line.y[i] for i in kept])
+
+
+@dataclass(frozen=True)
+class BarGroup:
+    """Bars that belong together.
+
+    Attributes:
+        name: of the group.
+        values: one of each series, None where there is none.
+    """
+
+    name: str
+    values: "tuple[Interval | None, ...]"
+
+
+def bar_chart(
+    name: str, title: str, groups: Sequence[BarGroup], series: Sequence[str], limits: tuple[float, float]
+) -> str:
+    """An SVG element.
+
+    Args:
+        name: unique on the page; all ids begin with it.
+        title: what it shows.
+        groups: from top to bottom, at least one.
+        series: names of the bars of a group, for the description; a legend has their colours.
+        limits: values at the left and the right end.
+    """
+    drawn, top = [], 0
+    for group in groups:
+        drawn.append(_text(_BARS_LEFT, top + 13, escape(group.name)))
+        top += _NAME
+        for place, value in enumerate(group.values):
+            drawn += _bar(top, value, place, limits)
+            top += _STEP
+        top += _GAP
+    drawn = [*_axis(top, limits), *drawn]
+    height = top + _AXIS
+    about = " ".join(_bars_in_words(group, series) for group in groups)
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-labelledby="{name}-title {name}-about">'
+        f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-about">{escape(about)}</desc>'
+        f"{''.join(drawn)}</svg>"
+    )
+
+
+def square(place: int) -> str:
+    """The colour of a series for the legend, for the eye only."""
+    colour = f"var(--line-{place})"
+    shape = f'<rect x="1" y="0" width="26" height="12" style="fill: {colour}; fill-opacity: 0.45"/>'
+    return f'<svg class="swatch" viewBox="0 0 28 12" aria-hidden="true">{shape}</svg>'
+
+
+def _bar(top: int, value: "Interval | None", place: int, limits: tuple[float, float]) -> list[str]:
+    if value is None:
+        return [_text(_BARS_LEFT, top + 11, "not measured")]
+    colour, middle = f"var(--line-{place})", top + _BAR / 2
+    width = _at(value.value, limits) - _BARS_LEFT
+    parts = [
+        f'<rect class="line" x="{_BARS_LEFT}" y="{top}" width="{width:.1f}" height="{_BAR}" '
+        f'style="fill: {colour}; fill-opacity: 0.45"/>'
+    ]
+    if value.low < value.high:
+        low, high = (_at(end, limits) for end in (value.low, value.high))
+        path = f"M{low:.1f} {middle}H{high:.1f}M{low:.1f} {top + 2}v{_BAR - 4}M{high:.1f} {top + 2}v{_BAR - 4}"
+        parts.append(f'<path d="{path}" style="fill: none; stroke: {colour}; stroke-width: 2"/>')
+    return [*parts, _text(_WIDTH - 4, top + 11, near(value.value, 3), "end")]
+
+
+def _axis(bottom: int, limits: tuple[float, float]) -> list[str]:
+    """Faint lines at the ends and in the middle, with their values below."""
+    ticks = (limits[0], (limits[0] + limits[1]) / 2, limits[1])
+    parts = []
+    for tick, anchor in zip(ticks, ("start", "middle", "end"), strict=True):
+        x = _at(tick, limits)
+        parts.append(f'<path d="M{x:.1f} 0V{bottom}" style="stroke: var(--rule); stroke-width: 0.8"/>')
+        parts.append(_text(x, bottom + 16, near(tick, 3), anchor))
+    return parts
+
+
+def _at(value: float, limits: tuple[float, float]) -> float:
+    share = (value - limits[0]) / (limits[1] - limits[0])
+    return _BARS_LEFT + (_BARS_RIGHT - _BARS_LEFT) * min(max(share, 0.0), 1.0)
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
+    style = f"font-size: {_FONT}px; fill: var(--muted); text-anchor: {anchor}"
+    return f'<text x="{x:.4g}" y="{y}" style="{style}">{text}</text>'
+
+
+def _bars_in_words(group: BarGroup, series: Sequence[str]) -> str:
+    values = [
+        f"{name} not measured"
+        if value is None
+        else f"{name} {near(value.value, 3)}"
+        + (f" ({near(value.low, 3)} to {near(value.high, 3)})" if value.low < value.high else "")
+        for name, value in zip(series, group.values, strict=True)
+    ]
+    return f"{group.name}: {', '.join(values)}."

@@ -11,8 +11,8 @@ from torch import nn
 from forked import team
 from sfumato._check import InputError
 from sfumato.central import DPSGD
-from sfumato.logs import Log, MLflow, TensorBoard, WandB
-from sfumato.logs.log import package
+from sfumato.integrations import Log, MLflow, TensorBoard, WandB
+from sfumato.integrations.loggers import package
 
 
 class Kept(Log):
@@ -139,13 +139,15 @@ def test_a_missing_package_is_one_line_that_names_the_extra(monkeypatch, make, m
 
 
 def test_nothing_is_imported_before_a_log_is_made():
-    code = "import sys, sfumato.logs; print([m for m in ('tensorboard', 'wandb', 'mlflow') if m in sys.modules])"
+    code = (
+        "import sys, sfumato.integrations; print([m for m in ('tensorboard', 'wandb', 'mlflow') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_a_package_that_is_there_is_given():
-    assert package("json", module="json", extra="none") is json
+    assert package("json") is json
 
 
 def test_of_several_processes_one_logs(tmp_path: Path):

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from sfumato._check import InputError
-from sfumato.logs import MLflow, WandB
-from sfumato.logs.place import Place
+from sfumato.integrations import MLflow, WandB
+from sfumato.integrations.loggers import Place
 
 
 @pytest.mark.parametrize("project", ["", "a/b/c", "faces?", "a" * 129, "team/"])
