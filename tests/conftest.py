@@ -11,6 +11,8 @@ from torch import nn
 
 from sfumato import data
 
+pytest_plugins = ("processor_time",)
+
 SHARED = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
 
 
