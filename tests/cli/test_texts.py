@@ -55,6 +55,7 @@ def posts(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "posts.jsonl", tmp_path / "words.txt"
 
 
+@pytest.mark.page
 def test_a_play_becomes_a_private_model_of_characters(sfumato, play: Path, tmp_path: Path):
     out = tmp_path / "run"
     words = ("--data", play, "--text", "characters", *TINY, *BRIEF, "--epsilon", 8, "--test-share", 0.3, "--seed", 1)

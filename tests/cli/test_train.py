@@ -32,6 +32,7 @@ FILES = (
 )
 
 
+@pytest.mark.page
 def test_a_run_leaves_every_file_and_tells_recall_and_statement(sfumato, people: Path, small, tmp_path: Path):
     out = tmp_path / "run"
     shown = sfumato("fedemb", "--data", people, *small, "--noise-multiplier", 1, "--seed", 1, "--out", out)

@@ -18,6 +18,7 @@ from central.own.loops import STEPS, losses_of, net, plan, records, same, sgd, t
 from sfumato._check import InputError
 from sfumato.trainers import PrivateModule
 from sfumato.training import Cadence
+from slow import slow_but
 from trainers.modules import Module, held_out, trainer
 
 PER_EPOCH = 5  # 300 examples, 64 in a batch
@@ -49,7 +50,7 @@ def fit(module=None, *, of=plan, data=None, val=None, **settings):
     return module, private
 
 
-@pytest.mark.parametrize("fields", [{}, {"clipping": "per_layer"}, {"micro_batch": 64}])
+@pytest.mark.parametrize("fields", slow_but([{}, {"clipping": "per_layer"}, {"micro_batch": 64}], {}))
 def test_a_module_and_a_loop_give_the_same_bits(fields):
     module, private = fit(of=lambda: plan(**fields), val=held_out())
     model, loop = train(of=lambda: plan(**fields))
@@ -98,13 +99,16 @@ def test_an_empty_draw_is_a_step_too():
 
 @pytest.mark.parametrize(
     ("settings", "done"),
-    [
+    slow_but(
+        [
+            ({"max_steps": 2}, 2),
+            ({"max_epochs": 1}, PER_EPOCH),
+            ({"limit_train_batches": 2, "max_epochs": 2}, 4),
+            ({"fast_dev_run": True}, 1),
+            ({"callbacks": [At(3, lambda module: setattr(module.trainer, "should_stop", True))]}, 3),
+        ],
         ({"max_steps": 2}, 2),
-        ({"max_epochs": 1}, PER_EPOCH),
-        ({"limit_train_batches": 2, "max_epochs": 2}, 4),
-        ({"fast_dev_run": True}, 1),
-        ({"callbacks": [At(3, lambda module: setattr(module.trainer, "should_stop", True))]}, 3),
-    ],
+    ),
 )
 def test_lightning_may_end_the_run_behind_any_step_and_it_goes_on_to_the_same_bits(tmp_path, settings, done):
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
@@ -229,7 +233,10 @@ class Failing(Module):
 
 @pytest.mark.parametrize(
     ("error", "told"),
-    [(ZeroDivisionError, ZeroDivisionError), (KeyboardInterrupt, SystemExit), (StopIteration, InputError)],
+    slow_but(
+        [(ZeroDivisionError, ZeroDivisionError), (KeyboardInterrupt, SystemExit), (StopIteration, InputError)],
+        (KeyboardInterrupt, SystemExit),
+    ),
 )
 def test_a_run_that_is_torn_down_within_a_step_goes_on_to_the_same_bits(tmp_path, error, told):
     before = signal.getsignal(signal.SIGINT)

@@ -14,6 +14,7 @@ from sfumato.accounting.accountants.comparison.buckets import BucketsAccountant
 from sfumato.accounting.accountants.comparison.prv import PrvAccountant
 from sfumato.accounting.accountants.exact_gaussian import gaussian_epsilon
 from sfumato.accounting.accountants.pld import PldAccountant
+from slow import by_profile
 
 BOTH = pytest.mark.parametrize("kind", [BucketsAccountant, PrvAccountant])
 
@@ -123,7 +124,7 @@ def test_the_exact_gaussian_is_inside(kind, z: float, delta: float, adjacency) -
 
 
 @BOTH
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=by_profile(12), deadline=None)
 @given(
     st.floats(0.4, 8),
     st.floats(1e-4, 0.5),

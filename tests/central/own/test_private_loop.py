@@ -22,10 +22,12 @@ from sfumato._check import InputError
 from sfumato.data import examples_from_arrays
 from sfumato.runs.statement import prepared_alone
 from sfumato.training import Cadence, Callback, Stop
+from slow import slow_but
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"clipping": "per_layer"}, {"sampling": "fixed"}, {"clipping": "adaptive"}, {"micro_batch": 64}]
+    "fields",
+    slow_but([{}, {"clipping": "per_layer"}, {"sampling": "fixed"}, {"clipping": "adaptive"}, {"micro_batch": 64}], {}),
 )
 def test_a_plan_gives_the_same_bits_through_fit_and_through_a_loop(fields):
     model, private = train(of=lambda: plan(**fields))
@@ -330,6 +332,7 @@ def test_a_callback_of_fit_sees_measurements():
     assert seen == [(0, "validation", True), (3, "validation", True), (6, "validation", True)]
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_result_of_one(tmp_path):
     team(Path(__file__).with_name("team_worker.py"), [str(tmp_path)], tmp_path / "told", 2)
     alone, _ = train(net(dropout=0.0), of=lambda: plan(steps=3))

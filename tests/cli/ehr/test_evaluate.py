@@ -92,6 +92,7 @@ def evaluated(learned, tmp_path_factory):
     return root
 
 
+@pytest.mark.page
 def test_a_run_is_measured_with_its_own_records_and_its_statement_tells_the_attacks(sfumato, evaluated):
     run = evaluated / "run"
     found = json.loads((run / "evaluation.json").read_text())["synthetic"]

@@ -18,6 +18,7 @@ from sfumato import data
 from sfumato.algorithms import SYNTHETIC
 from sfumato.cli.ehr.folder import read_folder, write_folder
 from sfumato.synthesis import EHRSafe, Synthesizer
+from slow import slow_but
 
 SAVED = ("model.safetensors", "statement.json", "ledger.jsonl", "metrics.jsonl")
 SETTINGS: dict[str, Any] = {
@@ -46,7 +47,7 @@ def test_help_tells_every_field_of_each_plan_once(sfumato):
         assert sfumato("ehr", "fit", "--model", name, "--help").code == 0
 
 
-@pytest.mark.parametrize("name", SYNTHETIC)
+@pytest.mark.parametrize("name", slow_but(SYNTHETIC, "ehr_safe", "rcgan"))
 def test_every_plan_learns_makes_records_and_goes_on(sfumato, patients, tmp_path, name):
     known = {field.name for field in dataclasses.fields(SYNTHETIC[name].load())}
     quick = {field: value for field, value in {**SETTINGS, "steps": 5}.items() if field in known}
@@ -88,7 +89,7 @@ def test_those_who_are_held_out_are_written_for_their_owner_alone(sfumato, patie
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("stop", slow_but([signal.SIGINT, signal.SIGKILL], signal.SIGINT))
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(sfumato, process, patients, small, tmp_path, stop):
     words = ("ehr", "fit", "--data", patients, *small, "--gan-steps", 300, "--seed", 5, "--checkpoint-minutes", 0)
     out = tmp_path / "stopped"

@@ -233,6 +233,7 @@ def test_texts_and_numbers_of_a_table_are_read_too(sfumato, tmp_path):
     assert shown.code == 0, shown.err
 
 
+@pytest.mark.page
 def test_the_page_counts_stages_and_speaks_of_labels(sfumato, ended, tmp_path):
     page = (ended / "report.html").read_text()
     assert "2 stages." in page

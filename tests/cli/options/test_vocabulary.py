@@ -32,6 +32,7 @@ def statement(out: Path) -> dict:
     return json.loads((out / "statement.json").read_text())
 
 
+@pytest.mark.page
 def test_one_command_goes_from_texts_to_a_model_and_one_statement(sfumato, posts: Path, tmp_path: Path):
     out = tmp_path / "run"
     shown = sfumato("fedavg", *given(posts, "--epsilon", 8, "--seed", 1, "--out", out))
