@@ -123,6 +123,7 @@ def test_a_packed_store_trains_the_same_model_as_its_file(sfumato, posts: tuple[
     assert all((ours[name] == theirs[name]).all() for name in ours)
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_a_run_leaves_the_same_bytes(process, play: Path, tmp_path: Path):
     def start(out: Path, *more: object):
         words = ("--data", play, "--text", "characters", *TINY, "--rounds", 40, "--clients-per-round", 3)

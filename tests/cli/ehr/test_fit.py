@@ -89,7 +89,8 @@ def test_those_who_are_held_out_are_written_for_their_owner_alone(sfumato, patie
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize("stop", slow_but([signal.SIGINT, signal.SIGKILL], signal.SIGINT))
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(sfumato, process, patients, small, tmp_path, stop):
     words = ("ehr", "fit", "--data", patients, *small, "--gan-steps", 300, "--seed", 5, "--checkpoint-minutes", 0)
     out = tmp_path / "stopped"
