@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 from torchmetrics import MeanMetric, SumMetric
 
-from central.own.loops import STEPS, losses_of, net, plan, records, same, sgd, train
+from central.own.loops import STEPS, losses_of, net, plan, records, same, sgd, train, usual
 from sfumato._check import InputError
 from sfumato.trainers import PrivateModule
 from sfumato.training import Cadence
@@ -70,7 +70,7 @@ def test_lightning_s_precision_holds_for_the_losses_and_for_nothing_else():
                 losses = losses_of(model, batch)
             private.backward(losses)
     assert same(module.net, model)
-    assert not same(module.net, train()[0])
+    assert not same(module.net, usual()[0])
 
 
 def test_lightning_counts_steps_and_epochs_and_measures_behind_each():
@@ -122,7 +122,7 @@ def test_lightning_may_end_the_run_behind_any_step_and_it_goes_on_to_the_same_bi
     assert private.statement.epsilon == loop.statement.epsilon
     again, private = fit(options={**out["options"], "resume": True})
     assert private.result.finished
-    assert same(again.net, train()[0])
+    assert same(again.net, usual()[0])
 
 
 class Scheduled(Module):
@@ -215,7 +215,7 @@ def test_ctrl_c_ends_the_run_behind_the_step_in_hand_with_a_statement(tmp_path):
     assert not private.result.finished
     assert private.statement.epsilon == train(of=lambda: plan(steps=private.done))[1].statement.epsilon
     again, _ = fit(options={"out": tmp_path / "run", "resume": True})
-    assert same(again.net, train()[0])
+    assert same(again.net, usual()[0])
 
 
 class Failing(Module):
@@ -246,7 +246,7 @@ def test_a_run_that_is_torn_down_within_a_step_goes_on_to_the_same_bits(tmp_path
     assert signal.getsignal(signal.SIGINT) is before
     again, private = fit(options={**options, "resume": True})
     assert private.result.finished
-    assert same(again.net, train()[0])
+    assert same(again.net, usual()[0])
 
 
 def test_importing_sfumato_imports_no_lightning():

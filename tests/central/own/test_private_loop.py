@@ -16,7 +16,7 @@ from torch.optim import swa_utils
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Dataset, TensorDataset
 
-from central.own.loops import STEPS, by_steps, inputs, labels, losses_of, net, plan, records, same, sgd, train
+from central.own.loops import STEPS, by_steps, inputs, labels, losses_of, net, plan, records, same, sgd, train, usual
 from forked import team
 from sfumato._check import InputError
 from sfumato.data import examples_from_arrays
@@ -100,7 +100,7 @@ def test_leaving_the_loop_stops_the_run_with_a_statement_of_what_was_done(tmp_pa
     with plan().open(model, sgd(model), records(), out=tmp_path / "run") as private:
         by_steps(private, model, lambda: private.done == 2)
     assert not private.result.finished
-    whole, whole_loop = train()
+    whole, whole_loop = usual()
     assert 0 < private.statement.epsilon < whole_loop.statement.epsilon
     again, private = train(out=tmp_path / "run", resume=True)
     assert same(again, whole)
@@ -154,7 +154,7 @@ def test_a_run_that_goes_on_begins_with_the_weights_that_it_had(tmp_path):
 
 
 def test_workers_read_the_same_batches():
-    alone, _ = train()
+    alone, _ = usual()
     fed, _ = train(workers=2)
     assert same(alone, fed)
 
@@ -218,7 +218,7 @@ def test_an_optimiser_that_assigns_its_result_trains_as_any_other():
                     parameter.data = parameter.data - group["lr"] * parameter.grad
 
     assigning, _ = train(optimizer=lambda model: Assigning(model.parameters(), lr=0.5))
-    assert same(assigning, train()[0])
+    assert same(assigning, usual()[0])
 
 
 def test_nothing_of_a_record_stays_in_the_user_s_own_model():
@@ -291,7 +291,7 @@ def test_a_compiled_model_trains_as_it_is_written():
     with plan().open(model, sgd(model), records()) as private:
         for batch in private:
             private.backward(losses_of(compiled, batch))
-    assert same(model, train()[0])
+    assert same(model, usual()[0])
 
 
 def test_callbacks_are_told_and_may_stop(tmp_path):
@@ -351,5 +351,5 @@ def test_a_copy_of_the_model_may_be_taken_at_any_time():
 
 
 def test_the_statement_says_once_that_examples_follow_from_no_others():
-    statement = train()[1].statement
+    statement = usual()[1].statement
     assert statement.assumptions.count(prepared_alone("example")) == 1

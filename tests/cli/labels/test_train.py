@@ -20,7 +20,6 @@ from sfumato.cli.options.examples import ExampleDataOptions, read_example_parts
 from sfumato.cli.record_kinds import RECORD_KINDS
 from sfumato.labels import LPMST
 from sfumato.models import classifier
-from slow import slow_but
 
 CENTRES = np.array([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0]])
 FILES = ("plan.json", "statement.json", "ledger.jsonl", "evaluation.json", "report.html", "model.safetensors")
@@ -133,7 +132,8 @@ def test_the_settings_of_a_run_start_another(sfumato, ended, tmp_path):
         assert (tmp_path / "again" / name).read_bytes() == (ended / name).read_bytes()
 
 
-@pytest.mark.parametrize("stop", slow_but([signal.SIGINT, signal.SIGKILL], signal.SIGKILL))
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(sfumato, process, files, tmp_path, stop):
     words = ("labeldp", "train", "--data", files / "points.npz", *SMALL, *CLUSTERS, "--epochs", 60, "--seed", 5)
     out = tmp_path / "stopped"
