@@ -20,7 +20,7 @@ from contract.battery import (
 from contract.specimens import NAMES, PRIVATE, SPECIMENS, UNITS, fit, network, plan_of
 from sfumato.algorithms import TRAINED
 from sfumato.training import PrivatePlan
-from slow import one_in
+from slow import one_in, slow_but
 
 HINTS = typing.get_type_hints(PrivatePlan)
 CLIPPINGS = typing.get_args(HINTS["clipping"])
@@ -93,15 +93,17 @@ def _norms_by_layer(layout, total) -> dict[str, float]:
     return {layer: math.sqrt(square) for layer, square in squares.items()}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_absent_unit_leaves_no_trace(name):
+VARIANTS = [(name, variant) for name in NAMES for variant in SPECIMENS[name].variants]
+
+
+@pytest.mark.parametrize(("name", "variant"), slow_but(VARIANTS, *((name, {}) for name in NAMES)), ids=str)
+def test_an_absent_unit_leaves_no_trace(name, variant):
     specimen = SPECIMENS[name]
-    for variant in specimen.variants:
-        plan, records = plan_of(name, **variant), specimen.records(wild=3.0)
-        present = contribution_of(name, plan, records)
-        parts, last = plan.private_sum(present.population), present.population - 1
-        for others in (records.subset(range(UNITS - 1)), specimen.records(wild=50.0, last=1)):
-            assert_leaves_no_trace(present, contribution_of(name, plan, others), parts, last)
+    plan, records = plan_of(name, **variant), specimen.records(wild=3.0)
+    present = contribution_of(name, plan, records)
+    parts, last = plan.private_sum(present.population), present.population - 1
+    for others in (records.subset(range(UNITS - 1)), specimen.records(wild=50.0, last=1)):
+        assert_leaves_no_trace(present, contribution_of(name, plan, others), parts, last)
 
 
 @pytest.mark.parametrize(("name", "wild"), one_in(2, PRIVATE, [math.nan, math.inf]))

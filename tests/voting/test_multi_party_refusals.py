@@ -157,6 +157,7 @@ def test_a_tallier_that_is_killed_opens_nothing_anywhere(tmp_path, moment):
         assert large == bool(list(talliers.folder.glob("*/questions/*.json")))  # killed in mid-count, indeed
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_one_and_the_others_say_so(tmp_path):
     with group(tmp_path) as talliers:
         talliers.start()

@@ -170,6 +170,7 @@ class Augmented(Dataset):
         return inputs()[place] + 0.1 * noise, int(labels()[place])
 
 
+@pytest.mark.slow
 def test_random_augmentation_is_repeated_by_a_run_that_goes_on(tmp_path):
     one, _ = train(data=Augmented(), out=tmp_path / "one")
     other, _ = train(data=Augmented(), workers=2)
@@ -263,7 +264,7 @@ def test_a_loop_with_autocast_several_losses_and_an_evaluation_in_between():
     assert all(parameter.requires_grad for parameter in both.parameters())
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("reentrant", slow_but([False, True], True))
 def test_gradient_checkpointing_gives_the_same_bits(reentrant):
     class Saving(nn.Module):
         def __init__(self, on: bool) -> None:

@@ -139,6 +139,7 @@ def test_a_fit_that_diverges_says_so_and_keeps_its_last_good_checkpoint(sfumato,
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_its_relative_paths_begin_and_says_so_elsewhere(
     sfumato, patients, small, tmp_path, monkeypatch
 ):
@@ -304,6 +305,7 @@ def test_a_patient_without_visits_is_one_line(sfumato, small, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_nan_and_an_empty_cell_are_one_missing_value(sfumato, small, tmp_path):
     fits = []
     for missing in ("NaN", ""):
