@@ -25,9 +25,9 @@ test: .venv/develop  ## before each push: all tests but the slow ones, with a br
 	sh tests/install_chromium.sh
 	$(PYTEST) -m "not slow"
 
-test-slow: .venv/develop  ## the slow ones: recipes, the site, notebooks, sizes and training until quality shows
+test-slow: .venv/develop  ## the slow ones: recipes, the site, sizes, training until quality shows; all examples of properties
 	sh tests/install_chromium.sh
-	$(PYTEST) -m slow
+	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile full
 
 lint: .venv/develop  ## style, types, layers, no circles
 	$(BIN)/ruff check .

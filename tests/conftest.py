@@ -7,9 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 from torch import nn
 
 from sfumato import data
+
+pytest_plugins = ("processor_time",)
+
+settings.register_profile("full", max_examples=100)
+settings.register_profile("quick", max_examples=33)
+settings.load_profile("quick")  # `--hypothesis-profile full` comes later, and wins
 
 SHARED = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
 

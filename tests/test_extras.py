@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sfumato._extras import TRAIN
+from slow import one_in, slow_but
 
 _ALONE = f"""
 import sys
@@ -36,13 +37,16 @@ def test_the_list_of_modules_is_that_of_the_extra() -> None:
     assert {name.lower() for module in TRAIN for name in held[module]} == named
 
 
-@pytest.mark.parametrize("words", [("account", *_RUN), ("calibrate", "--epsilon", "2", *_RUN[2:]), ("--help",)])
+@pytest.mark.parametrize(
+    "words", one_in(3, [("account", *_RUN), ("calibrate", "--epsilon", "2", *_RUN[2:]), ("--help",)])
+)
 def test_accounting_runs_without_it(words: tuple[str, ...]) -> None:
     shown = _alone(_MAIN, *words)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout
 
 
+@pytest.mark.slow
 def test_a_ledger_is_verified_and_compared_without_it(tmp_path: Path) -> None:
     write = f"""{_ALONE}
 from sfumato import Gaussian, accounting as acc
@@ -54,17 +58,17 @@ with acc.Ledger.open(sys.argv[1]) as ledger:
     assert (shown.returncode, shown.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("dpsgd", "--epsilon", "2"), "training needs PyTorch: pip install 'sfumato[train]'"),
-        (("fedemb", "--help"), "training needs PyTorch: pip install 'sfumato[train]'"),
-        (("embed", "run", "data"), "pip install 'sfumato[train]'"),
-        (("data", "pack", "a", "b"), "pip install 'sfumato[train]'"),
-        (("report", "x"), "this needs matplotlib, which comes with training: pip install 'sfumato[train]'"),
-        (("account", *_RUN, "--plot", "x.svg"), "this needs matplotlib, which comes with training"),
-    ],
-)
+_TOLD = [
+    (("dpsgd", "--epsilon", "2"), "training needs PyTorch: pip install 'sfumato[train]'"),
+    (("fedemb", "--help"), "training needs PyTorch: pip install 'sfumato[train]'"),
+    (("embed", "run", "data"), "pip install 'sfumato[train]'"),
+    (("data", "pack", "a", "b"), "pip install 'sfumato[train]'"),
+    (("report", "x"), "this needs matplotlib, which comes with training: pip install 'sfumato[train]'"),
+    (("account", *_RUN, "--plot", "x.svg"), "this needs matplotlib, which comes with training"),
+]
+
+
+@pytest.mark.parametrize(("words", "told"), slow_but(_TOLD, _TOLD[0]))
 def test_a_command_says_in_one_line_what_it_needs(words: tuple[str, ...], told: str) -> None:
     shown = _alone(_MAIN, *words)
     assert shown.returncode == 2

@@ -17,6 +17,7 @@ from sfumato.accounting import (
 )
 from sfumato.accounting.accountants.pld import PldAccountant
 from sfumato.accounting.accountants.rdp import RdpAccountant
+from slow import by_profile
 
 ADJACENCIES = ("add_remove", "replace", "zero_out")
 METHODS = ("rdp", "zcdp")
@@ -27,7 +28,7 @@ deltas = st.floats(1e-12, 0.1)
 
 
 @pytest.mark.parametrize(("method", "slack"), [("rdp", 1 + 1e-6), ("pld", 1.01)])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=by_profile(8), deadline=None)
 @given(z=st.floats(0.4, 10), q=st.floats(1e-3, 0.5), n=steps, delta=deltas, factor=st.floats(1.05, 4), data=st.data())
 def test_epsilon_is_monotone_in_every_argument(method, slack, z, q, n, delta, factor, data) -> None:
     adjacency = data.draw(st.sampled_from(ADJACENCIES))
@@ -42,7 +43,7 @@ def test_epsilon_is_monotone_in_every_argument(method, slack, z, q, n, delta, fa
     assert cost(z, q, n, delta * factor) <= here * slack
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=by_profile(25), deadline=None)
 @given(multipliers, rates, steps, deltas, st.sampled_from(ADJACENCIES), st.sampled_from(METHODS))
 def test_delta_of_epsilon_is_delta(z, q, n, delta, adjacency, method) -> None:
     promise = guarantee(Gaussian(z).poisson(q) * n, adjacency, method)
@@ -54,7 +55,7 @@ def test_delta_of_epsilon_is_delta(z, q, n, delta, adjacency, method) -> None:
         assert promise.delta(epsilon) == pytest.approx(delta, rel=1e-4)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=by_profile(12), deadline=None)
 @given(st.floats(0.3, 20), st.floats(1e-4, 0.9), steps, st.floats(1e-10, 0.01), st.sampled_from(ADJACENCIES))
 def test_the_automatic_choice_is_never_worse_than_any_method(z, q, n, delta, adjacency) -> None:
     event = Gaussian(z).poisson(q) * n

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from slow import slow_but
+
 _CODE = """
 import json, sys, time
 import numpy as np
@@ -26,7 +28,7 @@ print(json.dumps([answer, used, own]))
 """
 
 
-@pytest.mark.parametrize("asked", ["epsilon", "tradeoff"])
+@pytest.mark.parametrize("asked", slow_but(["epsilon", "tradeoff"], "epsilon"))
 def test_no_other_thread_works_and_no_bit_depends_on_their_number(asked):
     answers = []
     for threads in (None, "1"):

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from sfumato.accounting import Composition, Event, Gaussian, Guarantee, guarantee
 from sfumato.accounting.guarantee import Method
+from slow import by_profile
 
 ADJACENCIES = ("add_remove", "replace", "zero_out")
-few = settings(max_examples=12, deadline=None, derandomize=True, database=None)
+few = settings(max_examples=by_profile(12), deadline=None, derandomize=True, database=None)
 
 
 def log_floats(low: float, high: float) -> st.SearchStrategy[float]:

@@ -13,6 +13,7 @@ from scipy.special import ndtr, ndtri
 from sfumato.accounting import Composition, Gaussian, InputError, guarantee
 from sfumato.accounting.accountants.exact_gaussian import gaussian_delta_interval, gaussian_deltas
 from sfumato.accounting.tradeoff import GaussianTradeoff, TradeoffCurve
+from slow import by_profile
 
 RATES = np.array([0.0, 1e-12, 1e-6, 0.01, 0.1, 0.5, 0.9, 1 - 1e-9, 1.0])
 SAMPLED = guarantee(Gaussian(1.0).poisson(0.05) * 300)
@@ -35,7 +36,7 @@ def concave_hull(points: np.ndarray, at: np.ndarray) -> np.ndarray:
     return result
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=by_profile(20), deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)), min_size=2, max_size=5))
 def test_the_curve_is_the_convex_closure_of_the_best_tests_in_both_directions(masses) -> None:
     p, q = (np.array(side) / sum(side) for side in zip(*masses))
@@ -56,7 +57,7 @@ def test_the_curve_is_the_convex_closure_of_the_best_tests_in_both_directions(ma
     assert curve.false_negative_rate(at) == pytest.approx(1 - truth, abs=1e-12)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=by_profile(30), deadline=None, derandomize=True)
 @given(st.data())
 def test_the_search_finds_the_best_of_all_lines(data) -> None:
     steps = data.draw(st.lists(st.floats(1e-3, 2.0), min_size=2, max_size=30))

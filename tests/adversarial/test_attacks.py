@@ -86,6 +86,7 @@ def between(build: Callable[[], nn.Module], loss: Loss, worlds: tuple[Batch, Bat
 ATTACKED = ["trimmed to the longest", "trimmed to the longest, recurrent", "a branch on an extreme example"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ATTACKED)
 def test_coupling_gives_an_example_away(kind: str, unchecked: None) -> None:
     build, loss, data = COUPLED[kind]
@@ -102,6 +103,7 @@ def test_so_such_a_run_is_refused(kind: str) -> None:
             moved(plan_for(batch, 0), build, loss, batch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["masked mean", "packed", "weights of classes"])
 def test_of_what_is_accepted_the_attacker_learns_no_more_than_the_statement_allows(
     kind: str, request: pytest.FixtureRequest

@@ -10,13 +10,10 @@ import pytest
 from adversarial.first_call.table import SPECIMENS
 from adversarial.first_call.ways import CASES, WAYS, outcome
 from sfumato.guard import not_seen
+from slow import slow_but
 
-_QUICK = CASES[::4]  # all of them are 7 % of the whole suite
 
-
-@pytest.mark.parametrize(
-    ("name", "way"), [pytest.param(*case, marks=() if case in _QUICK else pytest.mark.slow) for case in CASES]
-)
+@pytest.mark.parametrize(("name", "way"), slow_but(CASES, *CASES[::8]))
 def test_it_is_refused_or_keeps_the_bound(name: str, way: str) -> None:
     specimen = SPECIMENS[name]
     found = outcome(specimen, way)

@@ -20,6 +20,7 @@ from sfumato.central import DPSGD
 from sfumato.central.examples import ExampleContribution
 from sfumato.data import examples_from_arrays
 from sfumato.training import Callback, Trainable
+from slow import slow_but
 
 OCCASION = SimpleNamespace(now=False)
 """No attribute of a model, so that nobody puts it back."""
@@ -120,24 +121,24 @@ def moved(remember: Callable[[Keeps, Tensor], Any], *, at_once: bool = False) ->
     return max(float((whole - each).norm()) for each in rest)
 
 
-@pytest.mark.parametrize("remember", MEMORIES)
+@pytest.mark.parametrize("remember", slow_but(MEMORIES, *MEMORIES[::3]))
 def test_a_memory_from_the_first_pass_on_moves_the_sum_by_no_more_than_the_clip_norm(remember) -> None:
     assert moved(remember, at_once=True) <= 1 + 1e-4
 
 
-@pytest.mark.parametrize("remember", MEMORIES)
+@pytest.mark.parametrize("remember", slow_but(MEMORIES, *MEMORIES[::3]))
 def test_a_memory_that_begins_later_moves_the_sum_by_no_more_than_the_clip_norm(remember) -> None:
     assert moved(remember) <= 1 + 1e-4
 
 
-@pytest.mark.parametrize("remember", MEMORIES)
+@pytest.mark.parametrize("remember", slow_but(MEMORIES, *MEMORIES[::3]))
 def test_without_forgetting_it_moves_by_more(remember, monkeypatch: pytest.MonkeyPatch) -> None:
     """So the one before is no empty test."""
     monkeypatch.setattr(Trainable, "forget", lambda _: None)
     assert moved(remember) > 1.5
 
 
-@pytest.mark.parametrize("remember", MEMORIES)
+@pytest.mark.parametrize("remember", slow_but(MEMORIES, *MEMORIES[::3]))
 def test_a_step_does_not_depend_on_whom_another_one_drew(remember) -> None:
     contribution = late(remember)
     total(contribution, np.arange(5, 12), step=5)

@@ -15,6 +15,7 @@ from adversarial.random_specimens import MIXED, OWN, SHARED
 from adversarial.specimens import CLASSES, PLAN, WORDS, Dense, as_data, each, largest_move, losses_of, numbers, texts
 from sfumato._check import InputError
 from sfumato.guard import self_check
+from slow import one_in
 
 
 @pytest.mark.parametrize("kind", ["a gate", "a mask of the units", "a block that the batch skips", "a direction"])
@@ -39,9 +40,8 @@ def test_a_shared_draw_in_the_loss_is_refused() -> None:
         self_check(model, lambda batch: each(model(batch[0]), batch[1]) * torch.rand(1), numbers())
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("kind", [*SHARED, *MIXED])
-def test_it_is_refused_before_the_first_step(kind: str, precision: Any) -> None:
+@pytest.mark.parametrize(("precision", "kind"), one_in(4, ["float32", "bfloat16"], [*SHARED, *MIXED]))
+def test_it_is_refused_before_the_first_step(precision: Any, kind: str) -> None:
     plan = dataclasses.replace(PLAN, precision=precision)
     with pytest.raises(InputError, match=r"shared|Python's random|seeds torch's generator|reach others"):
         plan.fit({**SHARED, **MIXED}[kind](), as_data(numbers()))
@@ -52,9 +52,8 @@ def test_mixing_the_draws_of_examples_moves_the_sum_by_more_than_the_clip_norm(k
     assert largest_move(MIXED[kind], each, numbers()) > 1.005
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("kind", OWN)
-def test_a_draw_for_each_example_trains(kind: str, precision: Any) -> None:
+@pytest.mark.parametrize(("precision", "kind"), one_in(4, ["float32", "bfloat16"], OWN))
+def test_a_draw_for_each_example_trains(precision: Any, kind: str) -> None:
     dataclasses.replace(PLAN, precision=precision).fit(OWN[kind](), as_data(numbers()))
 
 

@@ -68,6 +68,7 @@ def test_the_micro_batch_of_a_run_is_kept_for_its_resumption(undisturbed):
     assert saved.state["contribution"]["micro_batch"] == 16
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_result_of_one_with_one_draw_of_noise(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     assert run(one, "--dropout", "0") == 0  # masks are drawn by micro-batch, which processes divide in their own way

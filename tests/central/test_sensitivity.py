@@ -10,6 +10,7 @@ from torch import nn
 from sfumato._random import RandomSource
 from sfumato.central import DPSGD
 from sfumato.data import ExampleDataset
+from slow import by_profile
 
 CLIPPINGS = ("flat", "per_layer", "automatic", "adaptive")
 
@@ -43,7 +44,7 @@ def sums(plan: DPSGD, data: ExampleDataset, *cohorts: np.ndarray) -> list[torch.
 
 
 @pytest.mark.parametrize("clipping", CLIPPINGS)
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=by_profile(25))
 @given(
     seed=st.integers(0, 10**6),
     scale=st.sampled_from([0.0, 1.0, 1e3, 1e20, float("inf"), float("nan")]),

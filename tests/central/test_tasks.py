@@ -16,6 +16,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central import DPSGD, Counts, OwnLoss, Regression, poisson_loss, squared_error
 from sfumato.data import ExampleDataset, examples_from_arrays
+from slow import by_profile
 
 COUNT, WIDTH = 7, 3
 
@@ -46,7 +47,7 @@ def wild(seed: int, target: float, scale: float, outputs: int, task: str) -> Exa
 
 
 @pytest.mark.parametrize("task", ["regression", "counts"])
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=by_profile(40))
 @given(
     seed=st.integers(0, 10**6),
     target=st.sampled_from([0.0, -3.0, 1e6, 1e15, 1e19, -1e30, 1e30]),
@@ -81,7 +82,7 @@ def test_one_example_moves_the_sum_by_at_most_the_sensitivity_whatever_its_targe
         assert moved <= COUNT * clip * 2.0**-20
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=by_profile(50))
 @given(st.lists(st.tuples(st.floats(-6, 6), st.integers(0, 60)), min_size=1, max_size=20))
 def test_the_poisson_loss_is_scipys_negative_log_likelihood_without_its_constant(pairs) -> None:
     logs, counts = (np.array(column, float) for column in zip(*pairs))
@@ -135,6 +136,7 @@ def test_regression_learns_and_its_measures_are_in_the_files(tmp_path: Path) -> 
     assert Regression().headline(kept["trained"]) == f"RMSE {rmse:.4g}"
 
 
+@pytest.mark.slow
 def test_counts_are_learned_beyond_the_constant_rate() -> None:
     rng = np.random.default_rng(3)
     inputs = rng.normal(size=(800, WIDTH)).astype(np.float32)
@@ -146,6 +148,7 @@ def test_counts_are_learned_beyond_the_constant_rate() -> None:
     assert row["mean_rate"] == pytest.approx(row["mean_count"], rel=0.3)
 
 
+@pytest.mark.slow
 def test_a_loss_of_ones_own_needs_no_targets_and_reads_any_output() -> None:
     """Each example is drawn to the same point: the mean squared distance from it is the loss, and falls."""
 

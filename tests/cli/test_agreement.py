@@ -6,7 +6,46 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from slow import one_in, slow_but
+
 RUN = ("--public-classes", "--steps", 1, "--batch-size", 4, "--noise-multiplier", 1, "--threads", 1)
+
+CLASSIFIERS = [
+    ("pictures", "lenet5", ()),
+    ("colours", "lenet5", ()),
+    ("tiny", "lenet5", ()),
+    ("floats", "lenet5", ()),
+    ("floats", "lenet300_100", ()),
+    ("numbers", "lenet300_100", ()),
+    ("whole", "lenet300_100", ()),
+    ("numbers", "lenet5", ()),
+    ("numbers", "ctr", ()),
+    ("pictures", "lenet5", ("--num-classes", 2)),
+    ("pictures", "lenet5", ("--num-classes", 5)),
+    ("pictures", "lenet5", ("--normalisation", "group")),
+    ("pictures", "lenet5", ("--normalisation", "public_batch")),
+    ("pictures", "lenet5", ("--model-options", "nothing=3")),
+    ("pictures", "lenet5", ("--trainable", "norm")),
+    ("pictures", "lenet5", ("--size", 9)),
+    ("pictures", "lenet5", ("--pretrained", "none.safetensors")),
+    ("few", "lenet5", ("--test-share", 0)),
+    ("texts", "bilstm", ("--vocabulary", 50, "--length", 6, "--model-options", "hidden=4")),
+    ("texts", "lenet5", ("--vocabulary", 50, "--length", 6)),
+    ("pictures", "bilstm", ()),
+]
+BACKBONES = [
+    (),
+    ("--model", "resnet20"),
+    ("--model", "resnet2"),
+    ("--embedding-dim", 0),
+    ("--trainable", "nothing"),
+    ("--size", 2),
+    ("--weights", "none.safetensors"),
+    ("--clipping", "per_layer", "--layer-shares", 1, 2),
+    ("--test-share", 1),
+    ("--validation-share", 0.1),
+    ("--server-optimizer", "rmsprop"),
+]
 
 
 @pytest.fixture
@@ -36,33 +75,7 @@ def records(tmp_path: Path):
     return make
 
 
-@pytest.mark.parametrize(
-    ("kind", "model", "more"),
-    [
-        ("pictures", "lenet5", ()),
-        ("colours", "lenet5", ()),
-        ("tiny", "lenet5", ()),
-        ("floats", "lenet5", ()),
-        ("floats", "lenet300_100", ()),
-        ("numbers", "lenet300_100", ()),
-        ("whole", "lenet300_100", ()),
-        ("numbers", "lenet5", ()),
-        ("numbers", "ctr", ()),
-        ("pictures", "lenet5", ("--num-classes", 2)),
-        ("pictures", "lenet5", ("--num-classes", 5)),
-        ("pictures", "lenet5", ("--normalisation", "group")),
-        ("pictures", "lenet5", ("--normalisation", "public_batch")),
-        ("pictures", "lenet5", ("--model-options", "nothing=3")),
-        ("pictures", "lenet5", ("--trainable", "norm")),
-        ("pictures", "lenet5", ("--size", 9)),
-        ("pictures", "lenet5", ("--pretrained", "none.safetensors")),
-        ("few", "lenet5", ("--test-share", 0)),
-        ("texts", "bilstm", ("--vocabulary", 50, "--length", 6, "--model-options", "hidden=4")),
-        ("texts", "lenet5", ("--vocabulary", 50, "--length", 6)),
-        ("pictures", "bilstm", ()),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("kind", "model", "more"), slow_but(CLASSIFIERS, *CLASSIFIERS[::3]), ids=str)
 def test_a_classifier_is_checked_tried_and_trained_alike(sfumato, records, tmp_path: Path, kind, model, more):
     data = ("--data", records(kind), *more)
     checked = sfumato("check-model", model, *data)
@@ -74,23 +87,7 @@ def test_a_classifier_is_checked_tried_and_trained_alike(sfumato, records, tmp_p
         assert checked.line == trained.line
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        (),
-        ("--model", "resnet20"),
-        ("--model", "resnet2"),
-        ("--embedding-dim", 0),
-        ("--trainable", "nothing"),
-        ("--size", 2),
-        ("--weights", "none.safetensors"),
-        ("--clipping", "per_layer", "--layer-shares", 1, 2),
-        ("--test-share", 1),
-        ("--validation-share", 0.1),
-        ("--server-optimizer", "rmsprop"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("more", one_in(3, BACKBONES), ids=str)
 def test_a_backbone_is_tried_and_trained_alike(sfumato, people: Path, small, tmp_path: Path, more):
     words = ("fedemb", "--data", people, *small, "--rounds", 1, "--noise-multiplier", 1, *more)
     tried, trained = sfumato(*words, "--dry-run"), sfumato(*words, "--out", tmp_path / "run")

@@ -24,6 +24,7 @@ def digits(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.page
 def test_a_run_leaves_every_file_and_tells_accuracy_and_statement(sfumato, digits: Path, tmp_path: Path):
     out = tmp_path / "run"
     shown = sfumato("dpsgd", "--data", digits, *SMALL, *EPSILON, "--delta", 1e-4, "--out", out)
@@ -42,6 +43,7 @@ def test_a_run_leaves_every_file_and_tells_accuracy_and_statement(sfumato, digit
     assert load_file(out / "model.safetensors")
 
 
+@pytest.mark.page
 def test_test_examples_without_a_finite_output_are_told_of(sfumato, tmp_path: Path):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(80, 4)).astype(np.float32)

@@ -32,6 +32,7 @@ def files(out: Path, *names: str) -> list[dict]:
     return [json.loads((out / f"{name}.json").read_text()) for name in names]
 
 
+@pytest.mark.page
 def test_a_table_of_numbers_goes_from_end_to_end(sfumato, flats: Path, tmp_path: Path):
     out = tmp_path / "run"
     words = ("--task", "regression", "--data", flats, "--schema", tmp_path / "rent.yaml", *SMALL, *NOISE)
@@ -55,6 +56,7 @@ def test_a_table_of_numbers_goes_from_end_to_end(sfumato, flats: Path, tmp_path:
     assert any("rmse" in row for row in rows if "evaluation" in row)
 
 
+@pytest.mark.page
 def test_a_run_on_numbers_goes_on_to_the_same_bytes(sfumato, flats: Path, tmp_path: Path):
     out = tmp_path / "run"
     words = ("--task", "counts", "--data", flats, "--schema", tmp_path / "visitors.yaml", *SMALL, *NOISE)

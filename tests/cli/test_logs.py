@@ -105,6 +105,7 @@ def test_measurements_are_logged_where_the_data_are_said_to_be_public(sfumato, s
     assert scalars(tmp_path / "tb" / "run")["validation/accuracy"] == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_in_the_same_log(process, sfumato, scalars, digits, tmp_path):
     """Killed for real, at any moment after a few steps."""
     out, log = tmp_path / "run", tmp_path / "tb"

@@ -4,6 +4,10 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.page
+
 
 def test_several_runs_come_to_one_page(sfumato, finished: Path, tmp_path: Path):
     shutil.copytree(finished, tmp_path / "again")

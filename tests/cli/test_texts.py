@@ -55,6 +55,7 @@ def posts(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "posts.jsonl", tmp_path / "words.txt"
 
 
+@pytest.mark.page
 def test_a_play_becomes_a_private_model_of_characters(sfumato, play: Path, tmp_path: Path):
     out = tmp_path / "run"
     words = ("--data", play, "--text", "characters", *TINY, *BRIEF, "--epsilon", 8, "--test-share", 0.3, "--seed", 1)
@@ -122,6 +123,7 @@ def test_a_packed_store_trains_the_same_model_as_its_file(sfumato, posts: tuple[
     assert all((ours[name] == theirs[name]).all() for name in ours)
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_a_run_leaves_the_same_bytes(process, play: Path, tmp_path: Path):
     def start(out: Path, *more: object):
         words = ("--data", play, "--text", "characters", *TINY, "--rounds", 40, "--clients-per-round", 3)

@@ -32,6 +32,7 @@ FILES = (
 )
 
 
+@pytest.mark.page
 def test_a_run_leaves_every_file_and_tells_recall_and_statement(sfumato, people: Path, small, tmp_path: Path):
     out = tmp_path / "run"
     shown = sfumato("fedemb", "--data", people, *small, "--noise-multiplier", 1, "--seed", 1, "--out", out)
@@ -314,6 +315,7 @@ def test_the_settings_of_a_run_start_another(sfumato, finished: Path, tmp_path: 
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (finished / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_two_processes_speak_with_one_voice(people: Path, finished: Path, small, tmp_path: Path):
     words = ("fedemb", "--data", people, *small, "--noise-multiplier", 1, "--seed", 3, "--out", tmp_path / "run")
     told = team(Path(main.__file__), [str(word) for word in words], tmp_path / "told", 2)

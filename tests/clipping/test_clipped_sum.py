@@ -11,6 +11,7 @@ from sfumato._check import InputError
 from sfumato.clipping import AutomaticClipNorm, ClippedSum, ConstantClipNorm, Layout, NormBound, PerLayerClipNorm
 from sfumato.clipping.clipped_sum import row_norms
 from sfumato.clipping.norm_bound import ROUND_DOWN
+from slow import by_profile
 
 
 def flat_sum(size: int, *, clip_norm: float | None, out: torch.Tensor | None = None) -> ClippedSum:
@@ -22,7 +23,7 @@ def flat_sum(size: int, *, clip_norm: float | None, out: torch.Tensor | None = N
 NORMS = st.floats(0, 1e30) | st.sampled_from([0.0, 1e-30, 1.0, math.inf, math.nan])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=by_profile(200))
 @given(scale=NORMS, clip=st.floats(1e-6, 1e6), seed=st.integers(0, 1000), rows=st.booleans())
 def test_no_contribution_moves_the_sum_by_more_than_the_clip_norm(scale, clip, seed, rows):
     generator = torch.Generator().manual_seed(seed)
@@ -161,7 +162,7 @@ def test_one_by_one_in_rows_and_through_parts_are_one_sum(name):
 
 
 @pytest.mark.parametrize("rows", [False, True])
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=by_profile(100))
 @given(scales=st.tuples(NORMS, NORMS, NORMS), clip=st.floats(1e-6, 1e6), seed=st.integers(0, 1000))
 def test_each_layer_of_a_contribution_adds_at_most_its_own_bound(rows, scales, clip, seed):
     bound = PerLayerClipNorm(clip_norm=clip, shares=(2.0, 1.0))

@@ -13,12 +13,13 @@ from sfumato.clipping import (
     NormBound,
     PerLayerClipNorm,
 )
+from slow import by_profile
 
 BOUNDS = (ConstantClipNorm(clip_norm=1.0), PerLayerClipNorm(clip_norm=1.0), AutomaticClipNorm(clip_norm=1.0))
 
 
 @pytest.mark.parametrize("bound", BOUNDS, ids=lambda bound: type(bound).__name__)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=by_profile(200), deadline=None)
 @given(exponent=st.floats(-20, 60), clip_norm=st.sampled_from([1e-3, 1.0, 50.0]))
 def test_a_weight_in_single_precision_still_brings_the_norm_to_the_bound(
     bound: NormBound, exponent: float, clip_norm: float

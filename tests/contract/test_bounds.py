@@ -20,6 +20,7 @@ from contract.battery import (
 from contract.specimens import NAMES, PRIVATE, SPECIMENS, UNITS, fit, network, plan_of
 from sfumato.algorithms import TRAINED
 from sfumato.training import PrivatePlan
+from slow import one_in, slow_but
 
 HINTS = typing.get_type_hints(PrivatePlan)
 CLIPPINGS = typing.get_args(HINTS["clipping"])
@@ -41,8 +42,7 @@ def test_the_battery_knows_every_clipping_and_every_sampling():
     assert (*SAMPLINGS, *LIMITED) == typing.get_args(HINTS["sampling"])
 
 
-@pytest.mark.parametrize("clipping", CLIPPINGS)
-@pytest.mark.parametrize("name", PRIVATE)
+@pytest.mark.parametrize(("name", "clipping"), one_in(4, PRIVATE, CLIPPINGS))
 @settings(deadline=None, max_examples=8, phases=[Phase.generate])  # a failing draw is a few words: nothing to shrink
 @given(draw=st.data())
 def test_one_unit_moves_the_sum_by_at_most_the_stated_sensitivity(name, clipping, draw):
@@ -93,19 +93,20 @@ def _norms_by_layer(layout, total) -> dict[str, float]:
     return {layer: math.sqrt(square) for layer, square in squares.items()}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_absent_unit_leaves_no_trace(name):
+VARIANTS = [(name, variant) for name in NAMES for variant in SPECIMENS[name].variants]
+
+
+@pytest.mark.parametrize(("name", "variant"), slow_but(VARIANTS, *((name, {}) for name in NAMES)), ids=str)
+def test_an_absent_unit_leaves_no_trace(name, variant):
     specimen = SPECIMENS[name]
-    for variant in specimen.variants:
-        plan, records = plan_of(name, **variant), specimen.records(wild=3.0)
-        present = contribution_of(name, plan, records)
-        parts, last = plan.private_sum(present.population), present.population - 1
-        for others in (records.subset(range(UNITS - 1)), specimen.records(wild=50.0, last=1)):
-            assert_leaves_no_trace(present, contribution_of(name, plan, others), parts, last)
+    plan, records = plan_of(name, **variant), specimen.records(wild=3.0)
+    present = contribution_of(name, plan, records)
+    parts, last = plan.private_sum(present.population), present.population - 1
+    for others in (records.subset(range(UNITS - 1)), specimen.records(wild=50.0, last=1)):
+        assert_leaves_no_trace(present, contribution_of(name, plan, others), parts, last)
 
 
-@pytest.mark.parametrize("wild", [math.nan, math.inf])
-@pytest.mark.parametrize("name", PRIVATE)
+@pytest.mark.parametrize(("name", "wild"), one_in(2, PRIVATE, [math.nan, math.inf]))
 def test_a_contribution_that_is_not_finite_counts_as_zero_and_is_counted(name, wild):
     records = SPECIMENS[name].records(wild=wild)
     plan = plan_of(name, units=UNITS)

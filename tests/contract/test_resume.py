@@ -14,6 +14,7 @@ from contract.worker import DEADLY_ROUND
 from forked import Forked, team
 from resumable import assert_equal_up_to_rounding
 from sfumato._check import InputError
+from slow import one_in
 
 WORKER = Path(__file__).with_name("worker.py")
 TOYS = ["toy", "toy-between-phases"]
@@ -141,17 +142,10 @@ def test_a_run_with_correlated_noise_goes_on_with_the_same_rounds_strategy_and_o
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        {"rounds": 9},
-        {"seed": 4},
-        {"trainable": "2"},
-        {"records": 5},
-        {"model": 12},
-    ],
+    ("name", "other"),
+    one_in(3, NAMES, [{"rounds": 9}, {"seed": 4}, {"trainable": "2"}, {"records": 5}, {"model": 12}]),
     ids=str,
 )
-@pytest.mark.parametrize("name", NAMES)
 def test_a_run_goes_on_only_as_itself(name, other, folder_of, tmp_path):
     out = shutil.copytree(folder_of(name), tmp_path / "copy")
     changes = dict(other)

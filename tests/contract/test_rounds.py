@@ -26,6 +26,7 @@ from sfumato.report import summary
 from sfumato.report.run_record import read_run
 from sfumato.sampling import VirtualClients
 from sfumato.training import Callback, Stop
+from slow import one_in, slow_but
 
 ADAPTIVE_ONLY = {"adaptive": {"adaptive_clip_rounds": 2}}
 
@@ -36,9 +37,7 @@ def parts_and_contribution(name, **changes):
     return plan.private_sum(contribution.population), contribution
 
 
-@pytest.mark.parametrize("clipping", CLIPPINGS)
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize("name", PRIVATE)
+@pytest.mark.parametrize(("name", "sampling", "clipping"), one_in(3, PRIVATE, SAMPLINGS, CLIPPINGS))
 def test_an_empty_cohort_releases_the_stated_noise_and_steps(name, sampling, clipping, tmp_path):
     z, clip_norm, count_noise = 0.8, 0.5, 1.5
     parts, contribution = parts_and_contribution(
@@ -88,8 +87,7 @@ class Watched:
         return ClippedSum(bound, clip_norm, self.trained.layout, out=out)
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize("name", PRIVATE)
+@pytest.mark.parametrize(("name", "sampling"), one_in(2, PRIVATE, SAMPLINGS))
 def test_the_sampling_that_is_accounted_is_the_sampling_that_ran(name, sampling, tmp_path):
     """Counts of draws, in all and unit by unit; two-sided at a level of 1e-6 each, and the seed is fixed."""
     population, cohort, rounds, z = 2000, 500, 40, 0.8
@@ -118,8 +116,7 @@ def test_the_sampling_that_is_accounted_is_the_sampling_that_ran(name, sampling,
     assert low < spread < high
 
 
-@pytest.mark.parametrize("sampling", LIMITED)
-@pytest.mark.parametrize("name", LIMITABLE)
+@pytest.mark.parametrize(("name", "sampling"), one_in(3, LIMITABLE, LIMITED))
 def test_the_limits_that_are_accounted_are_those_that_ran(name, sampling, tmp_path):
     """Every unit's rounds, over the whole run, are a pattern that the accounted limits allow."""
     population, rounds = 400, 30
@@ -214,7 +211,7 @@ def runs(names, samplings=SAMPLINGS, clippings=CLIPPINGS):
     return [*((name, {}) for name in names if name not in PRIVATE), *private]
 
 
-@pytest.mark.parametrize(("name", "changes"), runs(NAMES), ids=str)
+@pytest.mark.parametrize(("name", "changes"), slow_but(runs(NAMES), *runs(NAMES)[::3]), ids=str)
 def test_the_ledger_adds_up_to_the_cost_that_is_stated(name, changes, fitted):
     result = fitted(name, **changes)
     plan, entries, statement = plan_of(name, **changes), ledger_of(result.folder), result.statement
@@ -252,8 +249,7 @@ def test_a_budget_for_other_neighbours_is_refused_before_anything_is_written(nam
     assert fit(name, None, sampling="fixed", budget=budget, delta=1e-3).statement.epsilon <= 100.0
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["in a folder", "in memory"])
-@pytest.mark.parametrize("name", PRIVATE)
+@pytest.mark.parametrize(("name", "kept"), one_in(2, PRIVATE, [True, False]))
 def test_a_round_beyond_the_budget_is_refused_before_it_is_released(name, kept, tmp_path):
     plan, steps = plan_of(name), []
     parts = plan.private_sum(UNITS)

@@ -27,11 +27,12 @@ from sfumato._check import InputError
 from sfumato.accounting import Budget, BudgetExceeded, Gaussian, MatrixMechanism, guarantee
 from sfumato.clipping import AdaptiveClipNorm, QuantileRule
 from sfumato.runs import Run
+from slow import by_profile
 
 PARTS = toy.private_sum(UNITS)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=by_profile(20))
 @given(seed=st.integers(0, 10**6), wild=st.sampled_from([0.0, 1.0, 1e3, 1e20, math.inf, math.nan]))
 def test_one_unit_moves_the_sum_by_at_most_the_stated_sensitivity(seed, wild):
     mean = toy.Mean(vectors(seed, wild=wild))

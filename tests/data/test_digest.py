@@ -24,6 +24,7 @@ from sfumato.data import (
 )
 from sfumato.data.digest import digest_of
 from sfumato.data.store import facts as store_room
+from slow import by_profile
 
 USERS = 30_000
 INPUTS = np.random.default_rng(0).integers(0, 256, (USERS, 4), np.uint8)
@@ -36,7 +37,7 @@ def _many(inputs: np.ndarray = INPUTS, labels: np.ndarray | None = None):
 WHOLE = _many().fingerprint()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=by_profile(25), deadline=None)
 @given(row=st.integers(0, USERS - 1), column=st.integers(0, 3), bit=st.integers(0, 7))
 def test_any_bit_of_any_record_of_many_shows(row: int, column: int, bit: int) -> None:
     inputs = INPUTS.copy()

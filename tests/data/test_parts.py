@@ -11,6 +11,7 @@ from scipy import stats
 from sfumato._check import InputError
 from sfumato.data import UserDataset, class_folder, from_arrays, split_examples, split_groups, split_labels, split_users
 from sfumato.data.parts import divide, name_keys
+from slow import by_profile
 
 NAMES = [f"person {i}" for i in range(40)]
 RECORDS = [(owner, kind) for owner in range(40) for kind in range(owner % 3, 24, 5)]
@@ -36,7 +37,7 @@ def _rows(dataset: UserDataset) -> set[int]:
 
 @pytest.mark.filterwarnings("ignore:.* of .* classes are held by users of train")
 @pytest.mark.parametrize("split", [split_users, split_labels, split_groups])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=by_profile(40), deadline=None)
 @given(
     present=st.sets(st.integers(0, 39), min_size=25), leaves=st.integers(0, 39), seed=st.integers(0, 2**31),
     test=st.floats(0, 0.4), validation=st.floats(0, 0.3),
@@ -55,7 +56,7 @@ def test_one_person_more_or_less_moves_nobody_else(
     assert [part - own for part in with_them] == without
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=by_profile(20), deadline=None)
 @given(seed=st.integers(0, 2**31), test=st.floats(0.05, 0.6), validation=st.floats(0, 0.3), gone=st.integers(0, 299))
 def test_names_go_where_they_go_alone(seed: int, test: float, validation: float, gone: int) -> None:
     names = [f"n{i}" for i in range(300)]

@@ -16,6 +16,7 @@ from sfumato.data.spellings import odd_values
 from sfumato.labels.files.open import open_label_file
 from sfumato.labels.settings import LabelSettings
 from sfumato.labels.table_work import TableWork
+from slow import by_profile
 
 SAID = "values differ from another one only in case, blanks or Unicode form"
 ANSWERS = {False: ["yes", "no", "no", "yes"] * 3, True: ["yes", "No", "no", "YES "] * 3}
@@ -80,7 +81,7 @@ def test_users_that_are_classes_are_counted_as_users():
     assert sum("differ" in line for line in people.summary()) == 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=by_profile(30), deadline=None)
 @given(st.lists(st.text(min_size=1), unique_by=lambda each: each.casefold(), min_size=1))
 def test_a_value_that_is_written_once_is_not_counted_and_one_in_two_cases_is(values: list[str]):
     plain = [f"a{number}" for number, _ in enumerate(values)]

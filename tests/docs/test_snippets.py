@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from slow import slow_but
+
 ROOT = Path(__file__).resolve().parents[2]
 _spec = importlib.util.spec_from_file_location("snippets", ROOT / "docs" / "snippets.py")
 snippets = importlib.util.module_from_spec(_spec)
@@ -14,6 +16,57 @@ _spec.loader.exec_module(snippets)
 
 _PAGES = [page for page in snippets.pages() if any(block.runs for block in snippets.blocks(page))]
 _SLOW = [page for page in _PAGES if any(block.note == "slow" for block in snippets.blocks(page))]
+_LONG = {
+    "docs/explanation/accountants.md",
+    "docs/explanation/schedules.md",
+    "docs/how-to/calibrate.md",
+    "docs/how-to/choose.md",
+    "docs/how-to/compare.md",
+    "docs/how-to/config-files.md",
+    "docs/how-to/correlated-noise.md",
+    "docs/how-to/federated-reconstruction.md",
+    "docs/how-to/find-people.md",
+    "docs/how-to/from-opacus.md",
+    "docs/how-to/frozen-layers.md",
+    "docs/how-to/generate-records.md",
+    "docs/how-to/label-privacy.md",
+    "docs/how-to/ledger.md",
+    "docs/how-to/pretrained.md",
+    "docs/how-to/private-tally.md",
+    "docs/how-to/ratings.md",
+    "docs/how-to/read-a-statement.md",
+    "docs/how-to/synthetic-records.md",
+    "docs/how-to/tables.md",
+    "docs/how-to/text.md",
+    "docs/how-to/trainers.md",
+    "docs/how-to/voting.md",
+    "docs/reference/commands/account.md",
+    "docs/reference/commands/centralized.md",
+    "docs/reference/commands/close.md",
+    "docs/reference/commands/dpsgd.md",
+    "docs/reference/commands/ehr-evaluate.md",
+    "docs/reference/commands/ehr-fit.md",
+    "docs/reference/commands/ehr-sample.md",
+    "docs/reference/commands/embed.md",
+    "docs/reference/commands/extrapolate.md",
+    "docs/reference/commands/fedavg.md",
+    "docs/reference/commands/fedrecon.md",
+    "docs/reference/commands/fedsgd.md",
+    "docs/reference/commands/labeldp-pro.md",
+    "docs/reference/commands/labeldp-regress.md",
+    "docs/reference/commands/labeldp-train.md",
+    "docs/reference/commands/personalise.md",
+    "docs/reference/commands/report.md",
+    "docs/reference/commands/search.md",
+    "docs/reference/commands/vote-ae.md",
+    "docs/reference/commands/vote-knn.md",
+    "docs/tutorials/embeddings.md",
+    "docs/tutorials/lora.md",
+    "docs/tutorials/own-loop.md",
+    "docs/tutorials/pictures.md",
+    "docs/tutorials/table.md",
+}
+"""Pages of two processor seconds and more, which belong to the slow tests as well; README stays in the quick part."""
 
 
 def _name(page: Path) -> str:
@@ -55,7 +108,11 @@ def _terminal(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize("page", [page for page in _PAGES if page not in _SLOW], ids=_name)
+@pytest.mark.parametrize(
+    "page",
+    slow_but([page for page in _PAGES if page not in _SLOW], *(page for page in _PAGES if _name(page) not in _LONG)),
+    ids=_name,
+)
 def test_the_snippets_of_a_page_run_and_print_what_it_shows(page: Path, tmp_path: Path):
     _check(page, tmp_path, slow=False)
 
@@ -64,6 +121,10 @@ def test_the_snippets_of_a_page_run_and_print_what_it_shows(page: Path, tmp_path
 @pytest.mark.parametrize("page", _SLOW, ids=_name)
 def test_the_slow_snippets_of_a_page_run_too(page: Path, tmp_path: Path):
     _check(page, tmp_path, slow=True)
+
+
+def test_every_long_page_is_there():
+    assert {_name(page) for page in _PAGES} >= _LONG
 
 
 def test_a_snippet_that_is_not_run_says_why():

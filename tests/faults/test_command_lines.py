@@ -20,9 +20,10 @@ from memory import within_memory
 from sfumato.cli.commands import COMMANDS
 from sfumato.cli.main import main
 from sfumato.cli.parse import fields
+from slow import slow_but
 
-SEEDS = 10
-LINES = 500  # of each seed: 5,000 in all
+RUNS = [(0, 150), *((seed, 500) for seed in range(10))]
+"""Seeds, and how many command lines from each: the first few are quick."""
 SECONDS = 20.0  # the longest line, on a machine that does other things as well
 
 WILD = (
@@ -105,19 +106,20 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(SEEDS))
-def test_any_command_line_ends_with_a_result_or_one_line(seed: int, place: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(("seed", "lines"), slow_but(RUNS, RUNS[0]))
+def test_any_command_line_ends_with_a_result_or_one_line(
+    seed: int, lines: int, place: Path, monkeypatch: pytest.MonkeyPatch
+):
     rng = random.Random(seed)
     options = {name: fields(command.kind()) for name, command in COMMANDS.items()}
     wrong = []
-    with within_memory(f"{LINES} command lines from seed {seed}"):
-        for _ in range(LINES):
+    with within_memory(f"{lines} command lines from seed {seed}"):
+        for _ in range(lines):
             words = command_line(rng, options)
             fault = fault_of(words, monkeypatch)
             if fault:
                 wrong.append((words, fault))
-    assert not wrong, f"{len(wrong)} of {LINES}, the first: {wrong[:3]}"
+    assert not wrong, f"{len(wrong)} of {lines}, the first: {wrong[:3]}"
 
 
 def fault_of(words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> str:

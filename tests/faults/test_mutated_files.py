@@ -1,7 +1,7 @@
 """No damaged file ends in a traceback, fills the memory or takes forever: readers answer, or refuse in one line.
 
-20,000 files by default, from a fixed seed, in 1 GB of memory; SFUMATO_MUTATED_FILES sets how many, SFUMATO_SEED another
-seed.
+2,000 files, and 20,000 among the slow tests, from a fixed seed, in 1 GB of memory; SFUMATO_MUTATED_FILES sets how many
+these are, SFUMATO_SEED another seed.
 """
 
 import os
@@ -17,14 +17,18 @@ from memory import within_memory
 from mutations import READERS, mutate
 
 from sfumato._check import InputError
+from slow import slow_but
 
 FILES = int(os.environ.get("SFUMATO_MUTATED_FILES", "20000"))
 SEED = os.environ.get("SFUMATO_SEED", "0")
 _SLOWEST = 5.0  # seconds of one file
 
 
+@pytest.mark.parametrize("files", slow_but([2_000, FILES], 2_000))
 @pytest.mark.parametrize("name", READERS)
-def test_a_damaged_file_is_read_or_refused_in_one_line(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_damaged_file_is_read_or_refused_in_one_line(
+    tmp_path: Path, name: str, files: int, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     reader, rng = READERS[name], random.Random(f"{SEED} {name}")
     paths = reader.make(tmp_path)
@@ -34,7 +38,7 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(tmp_path: Path, name: str
         path.write_bytes(content)
     refused = 0
     with within_memory(name):
-        for number in range(FILES // len(READERS) + 1):
+        for number in range(files // len(READERS) + 1):
             path = rng.choice(paths)
             damaged = mutate(whole[path], rng)
             path.write_bytes(damaged)
@@ -56,4 +60,4 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(tmp_path: Path, name: str
             assert len(said) < 2000, (number, said[:300])
             assert time.monotonic() - started < _SLOWEST, (number, damaged[:300])
             path.write_bytes(whole[path])
-    assert refused > FILES // len(READERS) // 10  # the damages are damages
+    assert refused > files // len(READERS) // 10  # the damages are damages

@@ -17,6 +17,7 @@ from sfumato.federated.local.phases import Phase
 from sfumato.federated.local.reconstruction import Reconstruction
 from sfumato.federated.tasks.personalised import Personalised
 from sfumato.federated.tasks.values import Values
+from slow import one_in
 
 ITEMS, FACTORS = 30, 4
 
@@ -63,6 +64,7 @@ PLAN = FedRecon(
 )
 
 
+@pytest.mark.slow
 def test_people_who_never_took_part_are_served_by_what_others_taught():
     result = PLAN.fit(Factors(), ratings(), test=ratings(seed=1))
     before, after = (result.evaluation[name] for name in ("untrained", "trained"))
@@ -102,8 +104,7 @@ class Counting(Factors):
         return super().forward(inputs) * (1 + 0.01 * self.asked)
 
 
-@pytest.mark.parametrize("at_once", [1, 4])
-@pytest.mark.parametrize("kind", [Forgetful, Counting])
+@pytest.mark.parametrize(("kind", "at_once"), one_in(2, [Forgetful, Counting], [1, 4]))
 def test_people_are_served_alike_by_models_that_draw_or_remember(kind, at_once, monkeypatch):
     plan, people = dataclasses.replace(PLAN, clients_at_once=at_once), ratings(12, seed=2)
     whole = plan.personalise(kind(), people).own["user"]
@@ -173,6 +174,7 @@ def test_the_cost_is_that_of_a_plan_that_sends_everything():
     assert "rebuilt from the user's own records" in told
 
 
+@pytest.mark.slow
 def test_private_runs_learn_and_say_what_is_each_users_own():
     plan = dataclasses.replace(PLAN, clip_norm=0.5, noise_multiplier=0.05, rounds=10)
     result = plan.fit(Factors(), ratings(), test=ratings(seed=1))

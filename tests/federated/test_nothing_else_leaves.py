@@ -16,6 +16,7 @@ from sfumato._random import RandomSource
 from sfumato.federated import FedAvg, FedEmb, FedSGD, Verification
 from sfumato.sampling import Cohort
 from sfumato.training import Cadence
+from slow import one_in
 
 
 class RunningMean(nn.Module):
@@ -92,12 +93,15 @@ class Remembers(nn.Module):
         return self.inner(x + bias)
 
 
-@pytest.mark.parametrize("plan", [FedEmb(users_per_client=1), FedAvg(), FedSGD()], ids=lambda plan: plan.name)
-@pytest.mark.parametrize(("at_once", "threads"), [(1, 1), (1, 2), (2, 1)])
+@pytest.mark.parametrize(
+    ("plan", "speed"),
+    one_in(3, [FedEmb(users_per_client=1), FedAvg(), FedSGD()], [(1, 1), (1, 2), (2, 1)]),
+)
 def test_nothing_of_a_client_is_left_in_the_model_and_none_meets_what_another_left(
-    plan, at_once, threads, blobs, tiny, monkeypatch
+    plan, speed, blobs, tiny, monkeypatch
 ):
     """Also where the memory begins only behind what is tried before the first round."""
+    at_once, threads = speed
     plan = replace(plan, clients_per_round=2, noise_multiplier=1.0, clients_at_once=at_once, client_threads=threads)
     users = blobs(6)
     parts = plan.private_sum(len(users))
@@ -142,8 +146,7 @@ class Halving(torch.optim.SGD):
             group["lr"] /= 2
 
 
-@pytest.mark.parametrize("kind", ["halving", "adam"])
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("threads", "kind"), one_in(2, [1, 2], ["halving", "adam"]))
 def test_resume_restores_optimiser_frozen_weights_and_history(blobs, tiny, tmp_path, kind, threads, monkeypatch):
     """Kill after four rounds; go on with a model whose frozen weights were drawn anew, in every thread."""
     from sfumato.training import loop

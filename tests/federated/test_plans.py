@@ -147,6 +147,7 @@ def test_any_torch_optimizer_can_be_the_servers(blobs, tiny):
     assert not torch.equal(tiny()[0].weight, result.model[0].weight)
 
 
+@pytest.mark.slow
 def test_fedemb_learns_to_tell_unseen_identities_apart(omniglot):
     from sfumato import models
 

@@ -12,6 +12,7 @@ import pytest
 
 from forked import Forked, script, team
 from resumable import assert_equal_up_to_rounding
+from slow import slow_but
 
 WORKER = Path(__file__).with_name("worker.py")
 
@@ -69,7 +70,7 @@ def test_killed_in_mid_run_and_resumed_it_is_byte_identical(undisturbed, tmp_pat
     assert_same(undisturbed, out)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", slow_but([signal.SIGINT, signal.SIGTERM], signal.SIGTERM))
 def test_asked_to_stop_it_finishes_the_round_and_saves(undisturbed, tmp_path, number):
     out = tmp_path / "stopped"
     process = start_and_wait(out, 4, "--every", "0")
@@ -105,6 +106,7 @@ def test_a_finished_run_can_be_resumed_without_harm(undisturbed, tmp_path):
     assert_same(undisturbed, out)
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_result_of_one(undisturbed, tmp_path):
     out = tmp_path / "two"
     assert team(WORKER, [str(out)], tmp_path / "told", 2) == ["finished\n", ""]

@@ -13,6 +13,7 @@ from sfumato import data
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.federated import FedAvg, FedEmb, FedSGD
+from slow import by_profile
 
 
 class Scores(nn.Module):
@@ -68,7 +69,7 @@ PLANS = {
 
 
 @pytest.mark.parametrize("name", PLANS)
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=by_profile(25))
 @given(
     seed=st.integers(0, 10**6),
     scale=st.sampled_from([0.0, 1.0, 1e3, 1e20, float("inf"), float("nan")]),
@@ -112,7 +113,7 @@ BOUNDED = {
 
 @pytest.mark.parametrize("users_per_client", [1, 3])
 @pytest.mark.parametrize("name", BOUNDED)
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=by_profile(15))
 @given(
     seed=st.integers(0, 10**6),
     scale=st.sampled_from([0.0, 1.0, 1e3, 1e20, float("inf"), float("nan")]),

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from sfumato import data, models
 from sfumato._random import RandomSource
 from sfumato.federated import FedEmb
+from slow import by_profile, one_in
 
 SIDE, USERS = 6, 8
 CLIP_NORM = 0.5
@@ -57,9 +58,8 @@ def public() -> data.UserDataset:
     return data.from_arrays(inputs, np.repeat(np.arange(6), 4), ["somebody"] * 24)
 
 
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("together", ROUNDING)
-@settings(deadline=None, max_examples=5)
+@pytest.mark.parametrize(("part", "together"), one_in(3, PARTS, ROUNDING))
+@settings(deadline=None, max_examples=by_profile(5))
 @given(
     seed=st.integers(0, 10**6),
     scale=st.sampled_from([0.0, 1.0, 1e4, 1e20, float("inf"), float("nan")]),

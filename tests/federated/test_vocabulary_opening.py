@@ -26,6 +26,7 @@ from sfumato.federated import PrivateVocabulary
 from sfumato.mechanisms.gaussian import IndependentGaussian
 from sfumato.models import read_metadata
 from sfumato.training import Result
+from slow import slow_but
 
 WORKER = Path(__file__).with_name("vocabulary_worker.py")
 worker = script(WORKER)
@@ -307,7 +308,7 @@ def assert_same(one: Path, other: Path) -> None:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
-@pytest.mark.parametrize("when", ["before", "after", "1", "3", "5"])
+@pytest.mark.parametrize("when", slow_but(["before", "after", "1", "3", "5"], "before", "3"))
 def test_killed_at_any_place_it_goes_on_to_the_same_bytes(undisturbed: Path, tmp_path: Path, when: str):
     out = tmp_path / "killed"
     process = Forked(WORKER, [str(out), "--die", when], out.with_suffix(".told"))
@@ -390,6 +391,7 @@ def test_it_does_not_go_on_with_another_rule_or_other_texts(undisturbed: Path, t
     assert_same(undisturbed, out)
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_result_of_one(undisturbed: Path, tmp_path: Path):
     out = tmp_path / "two"
     assert team(WORKER, [str(out)], tmp_path / "told", 2) == ["finished\n", ""]

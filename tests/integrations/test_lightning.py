@@ -14,11 +14,12 @@ from torch import nn
 from torch.optim import lr_scheduler
 from torchmetrics import MeanMetric, SumMetric
 
-from central.own.loops import STEPS, losses_of, net, plan, records, same, sgd, train
+from central.own.loops import STEPS, losses_of, net, plan, records, same, sgd, train, usual
 from integrations.modules import Module, held_out, trainer
 from sfumato._check import InputError
 from sfumato.integrations import PrivateModule
 from sfumato.training import Cadence
+from slow import slow_but
 
 PER_EPOCH = 5  # 300 examples, 64 in a batch
 
@@ -49,7 +50,7 @@ def fit(module=None, *, of=plan, data=None, val=None, **settings):
     return module, private
 
 
-@pytest.mark.parametrize("fields", [{}, {"clipping": "per_layer"}, {"micro_batch": 64}])
+@pytest.mark.parametrize("fields", slow_but([{}, {"clipping": "per_layer"}, {"micro_batch": 64}], {}))
 def test_a_module_and_a_loop_give_the_same_bits(fields):
     module, private = fit(of=lambda: plan(**fields), val=held_out())
     model, loop = train(of=lambda: plan(**fields))
@@ -69,7 +70,7 @@ def test_lightning_s_precision_holds_for_the_losses_and_for_nothing_else():
                 losses = losses_of(model, batch)
             private.backward(losses)
     assert same(module.net, model)
-    assert not same(module.net, train()[0])
+    assert not same(module.net, usual()[0])
 
 
 def test_lightning_counts_steps_and_epochs_and_measures_behind_each():
@@ -98,13 +99,16 @@ def test_an_empty_draw_is_a_step_too():
 
 @pytest.mark.parametrize(
     ("settings", "done"),
-    [
+    slow_but(
+        [
+            ({"max_steps": 2}, 2),
+            ({"max_epochs": 1}, PER_EPOCH),
+            ({"limit_train_batches": 2, "max_epochs": 2}, 4),
+            ({"fast_dev_run": True}, 1),
+            ({"callbacks": [At(3, lambda module: setattr(module.trainer, "should_stop", True))]}, 3),
+        ],
         ({"max_steps": 2}, 2),
-        ({"max_epochs": 1}, PER_EPOCH),
-        ({"limit_train_batches": 2, "max_epochs": 2}, 4),
-        ({"fast_dev_run": True}, 1),
-        ({"callbacks": [At(3, lambda module: setattr(module.trainer, "should_stop", True))]}, 3),
-    ],
+    ),
 )
 def test_lightning_may_end_the_run_behind_any_step_and_it_goes_on_to_the_same_bits(tmp_path, settings, done):
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
@@ -118,7 +122,7 @@ def test_lightning_may_end_the_run_behind_any_step_and_it_goes_on_to_the_same_bi
     assert private.statement.epsilon == loop.statement.epsilon
     again, private = fit(options={**out["options"], "resume": True})
     assert private.result.finished
-    assert same(again.net, train()[0])
+    assert same(again.net, usual()[0])
 
 
 class Scheduled(Module):
@@ -211,7 +215,7 @@ def test_ctrl_c_ends_the_run_behind_the_step_in_hand_with_a_statement(tmp_path):
     assert not private.result.finished
     assert private.statement.epsilon == train(of=lambda: plan(steps=private.done))[1].statement.epsilon
     again, _ = fit(options={"out": tmp_path / "run", "resume": True})
-    assert same(again.net, train()[0])
+    assert same(again.net, usual()[0])
 
 
 class Failing(Module):
@@ -229,7 +233,10 @@ class Failing(Module):
 
 @pytest.mark.parametrize(
     ("error", "told"),
-    [(ZeroDivisionError, ZeroDivisionError), (KeyboardInterrupt, SystemExit), (StopIteration, InputError)],
+    slow_but(
+        [(ZeroDivisionError, ZeroDivisionError), (KeyboardInterrupt, SystemExit), (StopIteration, InputError)],
+        (KeyboardInterrupt, SystemExit),
+    ),
 )
 def test_a_run_that_is_torn_down_within_a_step_goes_on_to_the_same_bits(tmp_path, error, told):
     before = signal.getsignal(signal.SIGINT)
@@ -239,7 +246,7 @@ def test_a_run_that_is_torn_down_within_a_step_goes_on_to_the_same_bits(tmp_path
     assert signal.getsignal(signal.SIGINT) is before
     again, private = fit(options={**options, "resume": True})
     assert private.result.finished
-    assert same(again.net, train()[0])
+    assert same(again.net, usual()[0])
 
 
 def test_importing_sfumato_imports_no_lightning():

@@ -9,6 +9,7 @@ from sklearn import metrics as sk
 
 from sfumato import metrics
 from sfumato._check import InputError
+from slow import by_profile
 
 
 def example(seed: int, n: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -16,7 +17,7 @@ def example(seed: int, n: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(0, 3, (n, classes)).round(1), rng.integers(0, classes, n)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=by_profile(60), deadline=None)
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 200), classes=st.integers(2, 6), batch=st.integers(1, 64))
 def test_batches_of_any_size_give_what_scikit_learn_gives(seed, n, classes, batch) -> None:
     logits, labels = example(seed, n, classes)

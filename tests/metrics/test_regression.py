@@ -14,6 +14,7 @@ from sklearn.metrics import (
 
 from sfumato._check import InputError
 from sfumato.metrics import CountsSums, RegressionSums, counts_report, regression_report
+from slow import by_profile
 
 
 def in_batches(sums, outputs: np.ndarray, targets: np.ndarray, sizes: list[int]):
@@ -24,7 +25,7 @@ def in_batches(sums, outputs: np.ndarray, targets: np.ndarray, sizes: list[int])
     return sums.report()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=by_profile(60), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     rows=st.integers(2, 60),
@@ -43,7 +44,7 @@ def test_errors_are_those_of_scikit_learn_however_the_batches_fall(seed, rows, c
     assert report.examples == rows
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=by_profile(60), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     rows=st.integers(3, 60),

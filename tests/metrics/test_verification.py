@@ -15,6 +15,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 from sfumato import metrics
 from sfumato._check import InputError
 from sfumato.metrics import similarities as _pairs
+from slow import by_profile
 
 
 def exact_pairs(embeddings, labels):
@@ -46,7 +47,7 @@ def gaussians(n, classes, dimensions=24, seed=0):
     return rng.normal(size=(classes, dimensions))[labels] + rng.normal(size=(n, dimensions)), labels
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=by_profile(20), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     n=st.integers(12, 60),

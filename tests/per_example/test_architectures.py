@@ -5,12 +5,24 @@ import torch
 
 from architectures import ARCHITECTURES
 from sfumato._check import InputError
+from slow import slow_but
 
 _TAKEN = [name for name, one in ARCHITECTURES.items() if not one.refused]
+_QUICK = (
+    "BERT",
+    "ALBERT (shared layers)",
+    "GPT-2",
+    "Llama",
+    "ViT",
+    "BERT, LoRA",
+    "MLP",
+    "LSTM",
+    "nn.TransformerEncoder",
+)
 _REFUSED = [name for name, one in ARCHITECTURES.items() if one.refused]
 
 
-@pytest.mark.parametrize("name", _TAKEN)
+@pytest.mark.parametrize("name", slow_but(_TAKEN, *_QUICK))
 def test_gradients_of_each_example_are_those_of_autograd(against_loop, name: str) -> None:
     one = ARCHITECTURES[name]
     model = one.model().eval()  # without dropout, which autograd would draw again
@@ -26,8 +38,7 @@ def test_gradients_of_each_example_are_those_of_autograd(against_loop, name: str
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", _TAKEN)
+@pytest.mark.parametrize("name", slow_but(_TAKEN, "GPT-2", "ViT", "MLP", "LSTM"))
 def test_they_train(name: str) -> None:
     one = ARCHITECTURES[name]
     own = {"loss": one.loss} if one.task == "own" else {}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sfumato.report.charts import Axis, Series, line_chart, palette, swatch
 from sfumato.report.plots import COLOURS, DARK_COLOURS
+from slow import by_profile
 
 numbers = st.one_of(st.none(), st.floats(-1e12, 1e12), st.just(math.nan), st.just(math.inf), st.floats(0, 1e-9))
 points = st.lists(st.tuples(st.floats(-1e6, 1e6), numbers), max_size=12)
@@ -21,7 +22,7 @@ def whole(svg: str) -> ElementTree.Element:
 
 
 @given(st.lists(points, max_size=3), st.booleans(), st.booleans())
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=by_profile(40), deadline=None, derandomize=True)
 def test_any_numbers_give_a_whole_drawing_inside_its_frame(lines, log_x, log_y):
     series = [Series(f"<{i}>", [x for x, _ in line], [y for _, y in line], i) for i, line in enumerate(lines)]
     root = whole(line_chart("c", "a & b", Axis("x", log=log_x), Axis("y", log=log_y), series))

@@ -20,6 +20,7 @@ from sfumato.report.ehr_page import (
     utility_verdict,
     write_ehr_page,
 )
+from slow import slow_but
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +93,9 @@ def test_the_page_is_for_its_owner_alone_and_a_folder_is_refused(memorised, tmp_
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(
+    ("width", "scheme"), slow_but([(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")], (390, "light"))
+)
 def test_the_page_is_silent_and_readable(chromium, memorised, bare, tmp_path, width, scheme):
     """Pictures to look at are kept in the folder of SFUMATO_SCREENSHOTS, if it is set."""
     for name, evaluation in (("memorised", memorised), ("bare", bare)):

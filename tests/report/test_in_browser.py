@@ -10,8 +10,11 @@ from PIL import Image
 
 from page_checks import COLOURS, CONTRAST, CUT, SPILLS, assert_silent_and_readable
 from sfumato.report import write_report
+from slow import slow_but
 
 pytestmark = pytest.mark.browser
+HEIGHTS = {1280: 800, 390: 844}  # of a desk's screen and of a telephone's, by its width
+LOOKS = [(width, scheme) for width in HEIGHTS for scheme in ("light", "dark")]
 
 # The box around the first text that begins with a sign, where it stands on the screen.
 WHERE = """
@@ -52,19 +55,16 @@ def pages(make_shared_run):
     ]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("width", "scheme"), slow_but(LOOKS, (390, "light")))
 def test_the_page_is_silent_and_readable(chromium, pages, width, scheme):
     for page in pages:
         assert_silent_and_readable(chromium, page, width, scheme)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
-def test_epsilon_and_delta_are_whole_on_the_first_screen_of_a_screenshot(
-    chromium, pages, width, height, scheme, tmp_path
-):
+@pytest.mark.parametrize(("width", "scheme"), slow_but(LOOKS, (390, "light")))
+def test_epsilon_and_delta_are_whole_on_the_first_screen_of_a_screenshot(chromium, pages, width, scheme, tmp_path):
     """Pictures to look at are kept in the folder of SFUMATO_SCREENSHOTS, if it is set."""
+    height = HEIGHTS[width]
     chromium.open(pages[0], width, height, scheme=scheme)
     for sign in ("ε = ", "δ = "):
         left, top, right, bottom = chromium.evaluate(WHERE.replace("SIGN", sign))
@@ -82,7 +82,7 @@ def test_epsilon_and_delta_are_whole_on_the_first_screen_of_a_screenshot(
     assert np.ptp(first) > 150  # something is written there
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+@pytest.mark.parametrize(("width", "height"), HEIGHTS.items())
 def test_verdict_epsilon_result_and_trouble_are_on_the_first_screen(chromium, pages, width, height):
     for page in pages[:2]:
         chromium.open(page, width, height)

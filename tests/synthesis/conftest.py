@@ -19,7 +19,7 @@ SCHEMA = Schema(
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def patients() -> Callable[..., EHRDataset]:
     """Random patients: `patients(count, seed=0)`; values are missing at random, more so for the last column."""
 
@@ -50,7 +50,7 @@ def patients() -> Callable[..., EHRDataset]:
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def small() -> Callable[..., EHRSafe]:
     """A plan of few steps: `small(**settings)`."""
 

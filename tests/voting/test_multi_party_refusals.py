@@ -15,6 +15,7 @@ from sfumato.voting.tally.multi_party import MultiPartyTally, frames
 from sfumato.voting.tally.multi_party.addresses import keep_alive
 from sfumato.voting.tally.multi_party.field import FIELD
 from sfumato.voting.tally.multi_party.memory import Memory
+from slow import slow_but
 from talliers import SOURCE, after, expected, group, one_hot, question, same
 
 ADDRESSES = ("127.0.0.1:7001", "127.0.0.1:7002", "127.0.0.1:7003")
@@ -127,7 +128,7 @@ def test_a_begun_token_takes_the_same_ballots_and_keys_only(tmp_path):
     assert same(found, expected(asked, one_hot(asked), "t", seed=3))
 
 
-@pytest.mark.parametrize("moment", ["casting", "counting", "between"])
+@pytest.mark.parametrize("moment", slow_but(["casting", "counting", "between"], "counting"))
 def test_a_tallier_that_is_killed_opens_nothing_anywhere(tmp_path, moment):
     large = moment == "counting"
     asked = question(**({"queries": 400, "classes": 10} if large else {}))
@@ -156,6 +157,7 @@ def test_a_tallier_that_is_killed_opens_nothing_anywhere(tmp_path, moment):
         assert large == bool(list(talliers.folder.glob("*/questions/*.json")))  # killed in mid-count, indeed
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_one_and_the_others_say_so(tmp_path):
     with group(tmp_path) as talliers:
         talliers.start()

@@ -15,6 +15,7 @@ from sfumato.voting.tally.multi_party.addresses import parse
 from sfumato.voting.tally.multi_party.box import Box, top_coefficients
 from sfumato.voting.tally.multi_party.engine import compared_bits, share_variance
 from sfumato.voting.tally.multi_party.field import FIELD
+from slow import by_profile
 from talliers import one_hot, question
 
 P = FIELD.modulus
@@ -37,7 +38,7 @@ def joined(points: dict[int, np.ndarray]) -> np.ndarray:
     return total % P
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=by_profile(30))
 @given(st.lists(st.integers(0, 2**62), min_size=1, max_size=9), st.sampled_from([3, 5, 7]))
 def test_any_majority_of_shares_gives_the_numbers_back(values, parties):
     shares = [FIELD.numbers(each) for each in split(values, parties)]

@@ -21,6 +21,7 @@ def network(outputs: int = 2) -> nn.Module:
     return nn.Sequential(nn.Linear(2, 50), nn.ReLU(), nn.Linear(50, 50), nn.ReLU(), nn.Linear(50, outputs))
 
 
+@pytest.mark.slow
 def test_eight_labels_and_many_rows_tell_two_moons_apart_better_than_eight_labels():
     plain, smooth = [], []
     for seed in range(4):

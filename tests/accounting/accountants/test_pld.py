@@ -24,6 +24,7 @@ from sfumato.accounting.loss.discretise import best_offset, from_above, from_bel
 from sfumato.accounting.loss.sketch import Sketch
 from sfumato.accounting.pairs import SampledGaussian
 from sfumato.accounting.pairs.finite import FinitePair
+from slow import by_profile, one_in, slow_but
 
 
 def hockey_stick(rate: float, z: float, epsilon: float, direction: str) -> float:
@@ -113,7 +114,7 @@ def test_the_gaussian_is_inside_its_interval(z: float, delta: float) -> None:
     assert low <= exact <= high <= low * 1.002
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=by_profile(15), deadline=None)
 @given(
     st.floats(0.4, 8),
     st.floats(1e-3, 0.5),
@@ -194,7 +195,9 @@ def test_quad_agrees_on_the_masses_of_cells() -> None:
             assert masses[i] == pytest.approx(truth, rel=1e-10)
 
 
-@pytest.mark.parametrize(("z", "q", "steps"), [(1.0, 0.01, 40_000), (4.0, 0.01, 10**6), (1.0, 1e-4, 10**6)])
+@pytest.mark.parametrize(
+    ("z", "q", "steps"), slow_but([(1.0, 0.01, 40_000), (4.0, 0.01, 10**6), (1.0, 1e-4, 10**6)], (1.0, 0.01, 40_000))
+)
 def test_a_long_run_has_a_delta_and_a_curve_although_the_best_grid_does_not_fit(z, q, steps) -> None:
     event = Gaussian(z).poisson(q) * steps
     account = PldAccountant(event)
@@ -225,7 +228,7 @@ lengths = st.floats(0, 7).map(lambda power: int(10.0**power))
 deltas = st.floats(-20, -0.302).map(lambda power: 10.0**power)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=by_profile(25), deadline=None, derandomize=True)
 @given(noises, rates, lengths, deltas, st.sampled_from(["add_remove", "replace"]))
 def test_bounds_hold_together_over_the_whole_range(z, q, steps, delta, adjacency) -> None:
     event = Gaussian(z).poisson(q) * steps
@@ -237,7 +240,7 @@ def test_bounds_hold_together_over_the_whole_range(z, q, steps, delta, adjacency
     assert low == 0 or account.delta_interval(low)[1] >= delta * (1 - 1e-9)
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=by_profile(12), deadline=None, derandomize=True)
 @given(noises, rates, lengths, deltas, st.sampled_from(["noise", "rate", "steps", "delta"]), st.floats(1.05, 3.0))
 def test_more_of_what_costs_costs_more(z, q, steps, delta, what, factor) -> None:
     low, _ = PldAccountant(Gaussian(z).poisson(q) * steps).epsilon_interval(delta)
@@ -395,6 +398,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.slow
 def test_memory_stays_small() -> None:
     grown = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True).stdout
     assert int(grown) < 200 * 1024  # KiB
@@ -434,8 +438,10 @@ def test_delta_at_an_epsilon_is_composed_once(monkeypatch: pytest.MonkeyPatch) -
     assert 0 < first[1] - first[0] <= 1e-3 * first[1]
 
 
-@pytest.mark.parametrize("noise_parameter", [0.01, 0.1, 0.3, 0.5, 0.9])
-@pytest.mark.parametrize("count", [1000, 100_000, 5_000_000, 10_000_000, 1_000_000_000])
+@pytest.mark.parametrize(
+    ("noise_parameter", "count"),
+    one_in(5, [0.01, 0.1, 0.3, 0.5, 0.9], [1000, 100_000, 5_000_000, 10_000_000, 1_000_000_000]),
+)
 def test_very_many_randomized_responses_have_an_epsilon_of_both_sides(noise_parameter: float, count: int) -> None:
     response = RandomizedResponse(noise_parameter, 2)
     low, high = guarantee(response * count, "replace").epsilon_interval(1e-5)
@@ -453,8 +459,7 @@ def test_very_many_randomized_responses_have_an_epsilon_of_both_sides(noise_para
     assert high <= low * 1.001
 
 
-@pytest.mark.parametrize("count", [1000, 10_000_000])
-@pytest.mark.parametrize("categories", [3, 10, 1000])
+@pytest.mark.parametrize(("categories", "count"), one_in(2, [3, 10, 1000], [1000, 10_000_000]))
 def test_any_number_of_categories_has_an_epsilon_of_both_sides(categories: int, count: int) -> None:
     for noise_parameter in (0.01, 0.3, 0.99):
         low, high = guarantee(RandomizedResponse(noise_parameter, categories) * count, "replace").epsilon_interval(1e-5)

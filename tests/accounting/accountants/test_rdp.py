@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from sfumato.accounting import Gaussian, InputError, NonPrivate
 from sfumato.accounting.accountants.rdp import ORDERS, RdpAccountant, rdp
+from slow import by_profile
 
 FEW = (1.1, 1.5, 2.0, 3.0, 4.5, 8.0, 16.0, 33.0, 64.0)
 multipliers = st.floats(0.3, 30)
@@ -22,7 +23,7 @@ def theorem_27(z: float, size: int, population: int, order: int) -> float:
     return math.log(total) / (order - 1)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=by_profile(30), deadline=None)
 @given(multipliers, rates)
 def test_sampling_never_costs_more_and_replacement_never_less(z: float, q: float) -> None:
     for adjacency in ("add_remove", "replace"):
@@ -32,7 +33,7 @@ def test_sampling_never_costs_more_and_replacement_never_less(z: float, q: float
     assert (rdp(Gaussian(z).poisson(q), "replace", FEW) >= rdp(Gaussian(z).poisson(q), "add_remove", FEW)).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=by_profile(30), deadline=None)
 @given(multipliers, rates, st.floats(1.01, 3))
 def test_the_cost_falls_with_noise_and_rises_with_rate_and_order(z: float, q: float, factor: float) -> None:
     cost = rdp(Gaussian(z).poisson(q), "add_remove", FEW)

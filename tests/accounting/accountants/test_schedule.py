@@ -93,6 +93,7 @@ def test_a_single_event_of_a_kind_is_its_own_worst() -> None:
             assert again == event or again.gaussian_shift("add_remove") or event == LISTS["joint"][0]
 
 
+@pytest.mark.slow
 def test_a_thousand_different_steps_take_little_memory() -> None:
     code = """
 import json
@@ -110,6 +111,7 @@ print(json.dumps([low, high, int(peak.split()[1]) / 1024]))
     assert megabytes < 250
 
 
+@pytest.mark.slow
 def test_a_thousand_different_laplace_releases_have_a_narrow_interval() -> None:
     run = compose({Laplace(30 + step / 50): 1 for step in range(1000)})
     low, high = guarantee(run).epsilon_interval(1e-5)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.accounting import ApproximateDP, Gaussian, InputError, NonPrivate, calibrate, guarantee
+from slow import by_profile, one_in
 
 TARGETS = [
     {"epsilon": 1.0, "delta": 1e-5},
@@ -39,7 +40,7 @@ def value(promise, target: dict[str, float]) -> float:
     return promise.advantage()
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=by_profile(8), deadline=None, derandomize=True)
 @given(st.floats(0.3, 20), st.floats(1e-8, 1e-3), st.floats(1e-3, 0.5), st.integers(1, 2000))
 def test_the_noise_meets_the_budget_and_a_little_less_does_not(epsilon, delta, q, n) -> None:
     def event(z):
@@ -50,8 +51,7 @@ def test_the_noise_meets_the_budget_and_a_little_less_does_not(epsilon, delta, q
     assert z == 0.05 or guarantee(event(z * (1 - 1e-5)), method="rdp").epsilon(delta) > epsilon
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: "-".join(target))
-@pytest.mark.parametrize("q", [0.02, 1.0])
+@pytest.mark.parametrize(("target", "q"), one_in(2, TARGETS, [0.02, 1.0]))
 def test_every_target_is_met_and_by_a_little_less_noise_missed(target, q) -> None:
     def event(z):
         return Gaussian(z).poisson(q) * 50
@@ -138,6 +138,7 @@ def test_the_tight_accountant_is_asked_only_a_few_times_and_only_near_the_answer
     assert 2 <= len(asked) <= 8
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak of its memory from /proc")
 def test_calibration_takes_little_time_and_memory() -> None:
     """Goal: one second and 200 MB; the clock gets a margin for a busy machine. Extremes must not cost more memory."""

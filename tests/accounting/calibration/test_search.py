@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.accounting.calibration.search import Search
+from slow import by_profile
 
 COSTS = {
     "power": lambda x: x**-1.7,
@@ -28,7 +29,7 @@ def counted(cost):
     return ask, asked
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=by_profile(60), deadline=None, derandomize=True)
 @given(st.sampled_from(sorted(COSTS)), st.floats(math.log(0.51), math.log(0.99)).map(math.exp), st.floats(0.1, 900))
 def test_the_answer_is_good_and_its_neighbour_is_not(name: str, limit: float, start: float) -> None:
     ask, asked = counted(COSTS[name])
@@ -40,7 +41,7 @@ def test_the_answer_is_good_and_its_neighbour_is_not(name: str, limit: float, st
     assert len(asked) < 100
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=by_profile(60), deadline=None, derandomize=True)
 @given(st.integers(1, 10**9), st.integers(1, 10**9), st.floats(0.3, 3))
 def test_whole_numbers_are_found_exactly(answer: int, start: int, exponent: float) -> None:
     ask, asked = counted(lambda n: n**exponent)

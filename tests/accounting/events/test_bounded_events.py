@@ -29,6 +29,7 @@ from sfumato.accounting import (
 )
 from sfumato.accounting.accountants.pld import PldAccountant
 from sfumato.accounting.events import terms
+from slow import by_profile
 
 ORDERS = np.array([1.001, 1.5, 2.0, 3.0, 7.5, 32.0, 500.0])
 EVENTS: list[tuple[Event, str]] = [
@@ -55,7 +56,7 @@ def test_events_survive_json_and_are_values(event: Event, adjacency: str) -> Non
 
 
 @pytest.mark.parametrize(("event", "adjacency"), EVENTS, ids=str)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=by_profile(8), deadline=None)
 @given(st.floats(1e-9, 0.3), st.integers(1, 50))
 def test_more_of_an_event_costs_more_and_never_below_zero(event: Event, adjacency, delta: float, count: int) -> None:
     if isinstance(event, ApproximateDP):

@@ -12,6 +12,7 @@ from sfumato.accounting import Gaussian, InputError, TreeAggregation, event_from
 from sfumato.accounting.events import Unknown
 from sfumato.accounting.events.matrix import MatrixMechanism
 from sfumato.accounting.events.sampled.cyclic import cyclic_poisson
+from slow import by_profile
 
 LIMITS = {"noise_multiplier": 2.0, "max_participations": 3, "min_separation": 4}
 BANDED = MatrixMechanism.banded(steps=20, bands=5, column_norms=np.linspace(1, 2, 20), **LIMITS)
@@ -115,7 +116,7 @@ def test_what_is_not_known_exactly_says_so() -> None:
     assert rising.squared_sensitivity >= 1 + 9 + 9  # rounds 0 and 1: column sums 1, 3, 3
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=by_profile(30), deadline=None)
 @given(st.floats(0.5, 20), st.integers(1, 300), st.integers(1, 12), st.floats(0.001, 0.999))
 def test_one_band_is_dp_sgd(noise: float, steps: int, parts: int, rate: float) -> None:
     alone = cyclic_poisson(noise_multiplier=noise, steps=steps, parts=1, sampling_rate=rate)

@@ -18,6 +18,7 @@ from sfumato.accounting import (
     guarantee,
 )
 from sfumato.accounting.accountants.pld import PldAccountant
+from slow import by_profile
 
 HALF = MixtureOfGaussians(2.0, (0.0, 1.0, 3.0), (0.5, 0.3, 0.2))
 
@@ -113,7 +114,7 @@ def test_replacing_is_bounded_by_who_is_told_the_amount() -> None:
         assert np.trapezoid(np.maximum(p - np.exp(epsilon) * q, 0), u) <= bound + 1e-6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=by_profile(40), deadline=None)
 @given(mixtures())
 def test_an_event_survives_json_and_counts(event: MixtureOfGaussians) -> None:
     again = event_from_json(json.loads(json.dumps(event.to_json())))
@@ -123,7 +124,7 @@ def test_an_event_survives_json_and_counts(event: MixtureOfGaussians) -> None:
     assert event_from_json((event * 3).to_json()) == event * 3
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=by_profile(12), deadline=None)
 @given(mixtures(), st.sampled_from(["add_remove", "replace", "zero_out"]))
 def test_accountants_agree_in_order(event: MixtureOfGaussians, adjacency: str) -> None:
     run = event * 20

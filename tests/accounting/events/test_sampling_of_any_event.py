@@ -25,6 +25,7 @@ from sfumato.accounting import (
 from sfumato.accounting.accountants.pld import PldAccountant
 from sfumato.accounting.loss.discretise import from_above
 from sfumato.accounting.pairs import DiscreteGaussianPair, Pair, SampledPair
+from slow import by_profile
 
 X = np.arange(-70, 71)
 LOSSES = (0.0, 0.05, 0.2, 0.5, 0.8)
@@ -137,7 +138,7 @@ def test_the_curve_of_a_fixed_size_is_that_of_the_published_theorem() -> None:
 
 
 @pytest.mark.parametrize("event", BOUNDED, ids=str)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=by_profile(6), deadline=None)
 @given(rate=st.floats(1e-6, 0.99))
 def test_sampling_never_costs_more(event: Event, rate: float) -> None:
     orders = np.array([1.01, 2.0, 5.5, 64.0])

@@ -24,6 +24,7 @@ from sfumato.accounting import (
     guarantee,
 )
 from sfumato.accounting.accountants.rdp import RdpAccountant
+from slow import by_profile
 
 
 def chances(stop: float, shape: float, most: int) -> list[float]:
@@ -45,7 +46,7 @@ def test_the_mean_is_that_of_the_distribution(stop: float, shape: float) -> None
     assert again.stop == pytest.approx(stop, rel=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=by_profile(25), deadline=None)
 @given(
     likely=st.lists(st.floats(0.05, 1.0), min_size=3, max_size=3),
     other=st.lists(st.floats(0.05, 1.0), min_size=3, max_size=3),

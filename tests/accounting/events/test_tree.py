@@ -12,6 +12,7 @@ from sfumato.accounting import Gaussian, InputError, calibrate, event_from_json,
 from sfumato.accounting.accountants.zcdp import rho_to_epsilon
 from sfumato.accounting.events import Unknown
 from sfumato.accounting.events.tree import TreeAggregation
+from slow import by_profile
 
 PRODUCTION = TreeAggregation(noise_multiplier=7.0, steps=2000, max_participations=6, min_separation=313)
 CIFAR10 = TreeAggregation(
@@ -88,7 +89,7 @@ def test_likelihoods_of_a_whole_tree_agree_with_the_event() -> None:
 
 
 @given(events)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=by_profile(50), deadline=None)
 def test_a_tree_is_one_gaussian(event: TreeAggregation) -> None:
     same = Gaussian(event.noise_multiplier / math.sqrt(event.squared_sensitivity))
     orders = np.array([1.5, 2.0, 8.0, 64.0])
@@ -100,7 +101,7 @@ def test_a_tree_is_one_gaussian(event: TreeAggregation) -> None:
 
 
 @given(events)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=by_profile(50), deadline=None)
 def test_a_tree_survives_json(event: TreeAggregation) -> None:
     read = event_from_json(json.loads(json.dumps(event.to_json())))
     assert read == event

@@ -25,6 +25,7 @@ from sfumato.accounting import (
 from sfumato.accounting.accountants.pld import PldAccountant
 from sfumato.accounting.pairs import SampledGaussian
 from sfumato.accounting.pairs.pair import Pair
+from slow import by_profile
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
 U = np.linspace(-16, 16, 16001)
@@ -158,7 +159,7 @@ def test_accountants_agree_in_order(adjacency: str) -> None:
     assert high < guarantee(run, adjacency, "rdp").epsilon(1e-6) < guarantee(run, adjacency, "zcdp").epsilon(1e-6)  # pyright: ignore[reportArgumentType]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=by_profile(25), deadline=None)
 @given(st.floats(0.3, 50), st.floats(1e-6, 0.999), st.integers(1, 2000), st.integers(1, 10**6))
 def test_a_batch_that_is_cut_costs_at_least_poisson_and_at_most_the_plain_sum(
     noise: float, rate: float, most: int, more: int

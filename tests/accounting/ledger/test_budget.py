@@ -26,6 +26,7 @@ from sfumato.accounting import (
 )
 from sfumato.accounting.accountants.rdp import RdpAccountant
 from sfumato.accounting.ledger.meter import Meter, PlanMeter, meter
+from slow import by_profile
 
 STEP = Gaussian(1.0).poisson(0.02)
 
@@ -64,7 +65,7 @@ def test_mixed_steps_end_where_their_composition_says() -> None:
     assert plan.questions <= 150
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=by_profile(40), deadline=None)
 @given(
     noises=st.lists(st.floats(0.7, 40.0), min_size=1, max_size=4),
     order=st.lists(st.integers(0, 3), min_size=1, max_size=60),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sfumato.accounting import Gaussian, InputError, Ledger, NonPrivate
 from sfumato.accounting.ledger import chain
+from slow import by_profile
 
 STEP = Gaussian(1.0).poisson(0.1)
 
@@ -53,7 +54,7 @@ def test_going_forward_is_refused(tmp_path: Path) -> None:
         write(tmp_path / "a.jsonl", 2).truncate(3)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=by_profile(40), deadline=None)
 @given(cut=st.integers(1, 400))
 def test_a_torn_last_line_is_dropped_and_nothing_else(tmp_path_factory, cut: int) -> None:
     path = tmp_path_factory.mktemp("torn") / "a.jsonl"

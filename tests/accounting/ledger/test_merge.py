@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sfumato.accounting import Budget, Composition, Event, Gaussian, InputError, Ledger
 from sfumato.accounting.ledger.chain import ORIGIN, line, seal
+from slow import by_profile
 
 EVENTS: tuple[Event, ...] = (Gaussian(1.0), Gaussian(2.0).poisson(0.1), Gaussian(3.0))
 
@@ -44,7 +45,7 @@ def fork(folder: Path, prefix: list[int], tails: list[list[int]], name: str = ""
 kinds = st.lists(st.integers(0, 2), max_size=5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=by_profile(60), deadline=None)
 @given(
     prefix=st.lists(st.integers(0, 2), min_size=1, max_size=5),
     tails=st.lists(kinds, min_size=1, max_size=4),

@@ -12,6 +12,7 @@ from sfumato.accounting.loss.atoms import Atoms
 from sfumato.accounting.loss.compose import TooFine, at_least_once, compose
 from sfumato.accounting.loss.sketch import Sketch
 from sfumato.accounting.loss.window import best_tilt
+from slow import by_profile
 
 
 def convolved(parts: list[tuple[Atoms, int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -47,7 +48,7 @@ def compositions(draw) -> list[tuple[Atoms, int]]:
     return parts
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=by_profile(60), deadline=None)
 @given(compositions(), st.floats(0, 1), st.floats(0, 3))
 def test_bounds_bracket_the_convolution_whatever_the_tilt_and_the_window(parts, place, factor) -> None:
     losses, _ = convolved(parts)

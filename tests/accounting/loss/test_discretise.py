@@ -12,6 +12,7 @@ from sfumato.accounting.loss.outline import outline
 from sfumato.accounting.loss.sketch import Sketch
 from sfumato.accounting.pairs import SampledGaussian
 from sfumato.accounting.pairs.finite import FinitePair
+from slow import by_profile
 
 
 def finite_pair(upper: list[float], lower: list[float], infinity: float = 0.0) -> FinitePair:
@@ -31,7 +32,7 @@ def curve(losses: np.ndarray, masses: np.ndarray, infinity: float, epsilon: floa
 weights = st.lists(st.floats(1e-6, 1.0), min_size=2, max_size=7)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=by_profile(80), deadline=None)
 @given(st.data(), weights, st.floats(0.003, 0.7), st.sampled_from([0.0, 1e-9, 0.3]))
 def test_the_curve_of_any_finite_pair_lies_between(data, upper, gap, infinity) -> None:
     lower = data.draw(st.lists(st.floats(1e-6, 1.0), min_size=len(upper), max_size=len(upper)))
@@ -48,7 +49,7 @@ def test_the_curve_of_any_finite_pair_lies_between(data, upper, gap, infinity) -
         assert high - low <= (4 * gap + 1e-9) * max(truth, 0.0) + gap * 4 * math.exp(min(epsilon, 0)) + 1e-12
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=by_profile(40), deadline=None)
 @given(
     st.sampled_from(["remove", "add", "replace", "exchange"]),
     st.floats(1e-7, 1.0),

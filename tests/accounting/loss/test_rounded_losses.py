@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sfumato.accounting import Composition, Event, Gaussian, InputError, NonPrivate, Unknown
 from sfumato.accounting.accountants.exact_gaussian import gaussian_epsilon
 from sfumato.accounting.accountants.pld import PldAccountant
+from slow import by_profile
 
 BOTH = pytest.mark.parametrize("kind", [BucketsAccountant, PrvAccountant])
 
@@ -123,7 +124,7 @@ def test_the_exact_gaussian_is_inside(kind, z: float, delta: float, adjacency) -
 
 @pytest.mark.slow
 @BOTH
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=by_profile(12), deadline=None)
 @given(
     st.floats(0.4, 8),
     st.floats(1e-4, 0.5),

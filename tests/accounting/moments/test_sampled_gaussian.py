@@ -6,6 +6,7 @@ import pytest
 
 from sfumato.accounting import Gaussian
 from sfumato.accounting.moments.sampled_gaussian import log_excess_replace, log_excess_sampled_gaussian
+from slow import slow_but
 
 ROUND_OFF = 2e-16  # of exponents; `renyi_from_log_excess` adds more
 CASES = [
@@ -23,6 +24,7 @@ CASES = [
     (1 - 2**-45, 0.3, 1.4),  # all but everybody is drawn: little is left of those who are not
     (1 - 2**-37, 7.0, 820.5),  # and yet it decides where the moment lies
 ]
+QUICK = [(0.01, 1.0, 1.5), (0.3, 0.01, 1.0003)]
 
 
 def _integral(rate: float, z: float, order: float, shift: int) -> float:
@@ -41,13 +43,13 @@ def _integral(rate: float, z: float, order: float, shift: int) -> float:
         return float(mp.log(mp.quad(integrand, ends) - 1))
 
 
-@pytest.mark.parametrize(("rate", "z", "order"), CASES)
+@pytest.mark.parametrize(("rate", "z", "order"), slow_but(CASES, *QUICK))
 def test_the_moment_under_removal_is_the_integral(rate: float, z: float, order: float) -> None:
     found = log_excess_sampled_gaussian(np.array([order]), rate, z)[0]
     assert found == pytest.approx(_integral(rate, z, order, 0), abs=1e-12)
 
 
-@pytest.mark.parametrize(("rate", "z", "order"), CASES)
+@pytest.mark.parametrize(("rate", "z", "order"), slow_but(CASES, *QUICK))
 def test_the_moment_under_replacement_is_the_integral(rate: float, z: float, order: float) -> None:
     found = log_excess_replace(np.array([order]), rate, z)[0]
     assert found == pytest.approx(_integral(rate, z, order, 1), abs=2e-12 + ROUND_OFF * (2 * order / z) ** 2)
@@ -60,6 +62,7 @@ def test_a_large_order_costs_the_others_no_digits(z: float) -> None:
     assert log_excess_sampled_gaussian(orders, 0.3, z).tolist() == pytest.approx(alone.tolist(), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("z", "order"), [(0.001, 1.0003), (0.001, 1.00001), (0.0005, 1.0003)])
 def test_with_next_to_no_noise_an_order_near_one_has_a_bound_that_counts_sampling(z: float, order: float) -> None:
     truth = _integral(0.3, z, order, 0)
@@ -75,6 +78,7 @@ def test_fractional_orders_continue_the_whole_ones(z: float) -> None:
     assert (np.abs(gap) < 1e-6 / z**2 + 1e-6).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "z", "order"), [(0.3, 0.01, 1.0003), (0.3, 0.004, 1.0001), (0.01, 0.02, 1.7)])
 def test_the_cost_with_little_noise_is_not_below_the_integral(rate: float, z: float, order: float) -> None:
     event = Gaussian(z).poisson(rate)

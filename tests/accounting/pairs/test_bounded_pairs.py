@@ -18,6 +18,7 @@ from sfumato.accounting.pairs import (
     Pair,
     SampledPair,
 )
+from slow import by_profile
 
 LIKELY, UNLIKELY = 0.9 / (1 + 1 / math.e), 0.9 / (1 + math.e)
 CLAIM = FinitePair((-1.0, 1.0), (UNLIKELY, LIKELY), (LIKELY, UNLIKELY), only_upper=0.1, only_lower=0.1)
@@ -228,7 +229,7 @@ def test_cells_of_tiny_losses_keep_their_digits(direction: str) -> None:
             assert float(error[i]) <= 1e-14 * float(upper[i])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=by_profile(30), deadline=None)
 @given(st.sampled_from([pair for pair in PAIRS if pair.span()[1] > 1e-4]), st.floats(-0.5, 0.95), st.integers(5, 400))
 def test_a_grid_brackets_the_curve(pair: Pair, share: float, cells: int) -> None:
     low, high = pair.span()

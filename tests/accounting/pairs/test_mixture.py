@@ -8,6 +8,7 @@ from mpmath import exp, inf, log, mp, mpf, npdf, quad
 
 from sfumato.accounting.pairs import MixedGaussian, SampledGaussian
 from sfumato.accounting.pairs.pair import Pair
+from slow import by_profile, slow_but
 
 mp.dps = 25
 MIXTURES = [
@@ -49,7 +50,7 @@ def curve(pair: Pair, epsilon: float) -> float:
 
 
 @pytest.mark.parametrize("direction", ["remove", "add"])
-@pytest.mark.parametrize(("shifts", "weights"), MIXTURES)
+@pytest.mark.parametrize(("shifts", "weights"), slow_but(MIXTURES, MIXTURES[1]))
 def test_the_curve_is_the_integral(shifts: tuple[float, ...], weights: tuple[float, ...], direction: str) -> None:
     pair = MixedGaussian(direction, shifts, weights)  # pyright: ignore[reportArgumentType]
     for epsilon in (-0.5, -0.01, 0.0, 0.02, 0.5, 2.0):
@@ -73,7 +74,7 @@ def test_sampling_is_the_special_case(direction: str, rate: float, shift: float)
         np.testing.assert_allclose(ours, theirs, rtol=1e-6 if rate == 1e-9 else 1e-9, atol=1e-13)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=by_profile(60), deadline=None)
 @given(
     shifts=st.lists(st.floats(1e-4, 15), min_size=1, max_size=6, unique=True),
     idle=st.booleans(),

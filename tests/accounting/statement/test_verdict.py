@@ -14,6 +14,7 @@ from sfumato.accounting import Gaussian, PureDP, Statement, Unknown, guarantee
 from sfumato.accounting.statement.brief import MOST_LINES, brief
 from sfumato.accounting.statement.delta import default_delta, is_too_large, published
 from sfumato.accounting.statement.verdict import FPR, SCALE, judge, promised
+from slow import by_profile
 
 STATED = Statement(
     unit="user",
@@ -49,7 +50,7 @@ def test_epsilon_and_delta_alone_never_show_less_than_the_curve_and_often_far_mo
     assert (alone.word, curve.word) == ("hardly any", "weak")
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=by_profile(40), deadline=None, derandomize=True)
 @given(st.floats(0, 12), st.floats(0, 0.3), st.floats(0, 1))
 def test_the_promise_alone_is_attained_by_the_mechanism_that_is_worst_for_it(epsilon, delta, fpr):
     # Four outcomes (Kairouz, Oh and Viswanath 2015): certain with probability delta, else randomised response.

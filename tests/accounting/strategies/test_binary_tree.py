@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from accounting.strategies.dense import nodes, squared_sensitivity
 from sfumato.accounting import InputError, Participation, TreeAggregation
 from sfumato.accounting.strategies import BinaryTree
+from slow import by_profile
 
 
 def least_variance(below: np.ndarray) -> float:
@@ -46,7 +47,7 @@ def test_restarts_keep_the_noise_of_the_trees_before() -> None:
     assert run.tolist() == [1, 1, 2, 1, 2, 2, 3, 3, 4, 3, 4, 4, 5, 5, 6]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=by_profile(200), deadline=None)
 @given(st.integers(1, 300), st.one_of(st.none(), st.integers(1, 40)), st.booleans())
 def test_the_efficient_estimator_is_never_worse_than_the_plain_one(rounds, restart, completion) -> None:
     trees = {"restart_every": restart, "completion": completion and restart is not None}

@@ -19,6 +19,7 @@ from sfumato.accounting.strategies import (
     root_error,
     square_root,
 )
+from slow import by_profile
 
 SCALES = tuple(1.0 + 0.3 * math.sin(t) for t in range(40))
 MATRICES: dict[str, Strategy] = {
@@ -106,7 +107,7 @@ def test_a_shorter_run_has_the_first_columns_only() -> None:
         first.prefix_variance(10)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=by_profile(40), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 100))
 def test_root_errors_do_not_depend_on_the_strategys_scale(seed: int, factor: float) -> None:
     rng = np.random.default_rng(seed)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sfumato.accounting.streams import matrix_sensitivity as _matrix
 from sfumato.accounting.streams.participation import Participation
+from slow import by_profile
 
 seeds = st.integers(0, 2**32 - 1)
 limits = st.builds(
@@ -39,7 +40,7 @@ def close_and_not_below(value: float, truth: float) -> bool:
     return truth * (1 - 1e-15) <= value <= truth * (1 + 1e-11)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=by_profile(150), deadline=None)
 @given(limits, seeds, st.integers(1, 12))
 def test_falling_coefficients_cost_evenly_spaced_rounds(limits: Participation, seed: int, length: int) -> None:
     coefficients = np.sort(np.random.default_rng(seed).exponential(size=length))[::-1]
@@ -48,7 +49,7 @@ def test_falling_coefficients_cost_evenly_spaced_rounds(limits: Participation, s
     assert close_and_not_below(value, by_all_patterns(lower_triangular_toeplitz(coefficients, limits.rounds), limits))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=by_profile(100), deadline=None)
 @given(limits, seeds, st.integers(1, 12))
 def test_other_coefficients_get_a_bound_that_no_signs_exceed(limits: Participation, seed: int, length: int) -> None:
     coefficients = np.random.default_rng(seed).normal(size=length)
@@ -58,7 +59,7 @@ def test_other_coefficients_get_a_bound_that_no_signs_exceed(limits: Participati
     assert not exact or close_and_not_below(value, truth)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=by_profile(100), deadline=None)
 @given(limits, seeds)
 def test_bands_that_never_meet_cost_the_heaviest_columns(limits: Participation, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -72,7 +73,7 @@ def test_bands_that_never_meet_cost_the_heaviest_columns(limits: Participation, 
     assert _matrix.general(matrix, limits) == (pytest.approx(truth, rel=1e-11), True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=by_profile(100), deadline=None)
 @given(limits, seeds, st.booleans())
 def test_a_general_matrix_gets_a_bound_that_no_signs_exceed(limits: Participation, seed: int, signed: bool) -> None:
     rng = np.random.default_rng(seed)
@@ -92,7 +93,7 @@ def test_a_general_matrix_is_exact_where_even_spacing_is_worst() -> None:
     assert exact * (1 - 1e-12) <= value <= 1.1 * exact
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=by_profile(100), deadline=None)
 @given(limits, seeds, st.integers(1, 4))
 def test_buffers_are_their_toeplitz_coefficients(limits: Participation, seed: int, buffers: int) -> None:
     rng = np.random.default_rng(seed)
@@ -107,7 +108,7 @@ def test_buffers_are_their_toeplitz_coefficients(limits: Participation, seed: in
         assert close_and_not_below(value, truth)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=by_profile(100), deadline=None)
 @given(limits, seeds)
 def test_the_heaviest_pattern_is_found(limits: Participation, seed: int) -> None:
     weights = np.random.default_rng(seed).exponential(size=limits.rounds)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sfumato.accounting import InputError
 from sfumato.accounting.streams.participation import Participation
 from sfumato.accounting.streams.tree_sensitivity import Forest, _level_bound, squared_sensitivity
+from slow import by_profile
 
 limits = st.tuples(st.one_of(st.none(), st.integers(1, 6)), st.integers(0, 6))
 
@@ -78,14 +79,14 @@ def test_published_squared_sensitivities(most: int, separation: int, rounds: int
     assert squared_sensitivity(forest(most, separation, rounds)) == (expected, True)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=by_profile(150), deadline=None)
 @given(limits, st.integers(1, 13))
 def test_one_tree_costs_its_worst_pattern(limits: tuple[int | None, int], rounds: int) -> None:
     single = forest(*limits, rounds)
     assert squared_sensitivity(single) == (by_all_patterns(single), True)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=by_profile(150), deadline=None)
 @given(limits, st.integers(1, 12), st.integers(1, 7), st.booleans(), st.one_of(st.none(), st.integers(1, 3)))
 def test_several_trees_cost_their_worst_pattern(
     limits: tuple[int | None, int], rounds: int, length: int, completed: bool, per_tree: int | None
@@ -112,7 +113,7 @@ def test_a_tree_an_epoch_costs_a_depth_an_epoch(length: int, epochs: int) -> Non
     assert squared_sensitivity(several) == (epochs * length.bit_length(), True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=by_profile(60), deadline=None)
 @given(st.integers(1, 12), st.integers(0, 40), st.integers(1, 400), st.data())
 def test_more_freedom_never_costs_less(most: int, separation: int, rounds: int, data: st.DataObject) -> None:
     base = squared_sensitivity(forest(most, separation, rounds)).value
@@ -125,7 +126,7 @@ def test_more_freedom_never_costs_less(most: int, separation: int, rounds: int, 
     assert squared_sensitivity(forest(most, separation, rounds, tree_rounds=length, completed=True)).value >= restarted
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=by_profile(40), deadline=None)
 @given(st.integers(1, 60), st.integers(0, 30), st.integers(1, 3000), st.integers(0, 2**32 - 1))
 def test_no_pattern_of_a_long_run_moves_more(most: int, separation: int, rounds: int, seed: int) -> None:
     run = forest(most, separation, rounds)

@@ -15,6 +15,7 @@ from sfumato.accounting.votes.outcome import (
     log_wrong_from_score,
     margin_score,
 )
+from slow import by_profile
 
 spec = importlib.util.spec_from_file_location("exact", Path(__file__).with_name("exact.py"))
 exact = importlib.util.module_from_spec(spec)
@@ -71,7 +72,7 @@ def test_the_score_says_what_the_union_bound_says(counts, noise_std):
     assert back == pytest.approx(log_wrong(votes, noise_std)[0], rel=1e-9, abs=1e-12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=by_profile(150), deadline=None)
 @given(COUNTS, st.floats(0.5, 100.0), st.sampled_from(["replace", "add_remove"]))
 def test_one_agent_moves_the_score_by_at_most_one_step(counts, noise_std, adjacency):
     step = (2.0 if adjacency == "replace" else 1.0) / (math.sqrt(2) * noise_std)

@@ -10,6 +10,7 @@ from sfumato.audit.ehr.flatten import flatten, pooled
 from sfumato.audit.ehr.membership import accuracy_at, best_threshold, ideal_tpr, membership_inference, tpr_at_fpr
 from sfumato.audit.ehr.reidentification import agreement, reidentification
 from sfumato.audit.ehr.scale import Placed, Scale, nearest_distances
+from slow import slow_but
 
 TRAIN, HOLDOUT = records(400, 1), records(200, 2)
 
@@ -26,7 +27,7 @@ def attacks(made, seed: int = 0):
     )
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.02])
+@pytest.mark.parametrize("noise", slow_but([0.0, 0.02], 0.0))
 def test_each_attack_catches_a_generator_that_memorises(noise):
     membership, again, attribute = attacks(copied(TRAIN, 400, 3, noise))
     assert membership.measures[0].found.low > 0.9
@@ -40,7 +41,7 @@ def test_each_attack_catches_a_generator_that_memorises(noise):
     assert all(attack.above for attack in (membership, again, attribute))
 
 
-@pytest.mark.parametrize("seed", [10, 11, 12])
+@pytest.mark.parametrize("seed", slow_but([10, 11, 12], 10))
 def test_fresh_patients_are_at_the_ideal(seed):
     """Three seeds of seven measures: 1 in 40 is above by chance. The seeds are fixed."""
     for attack in attacks(records(400, seed), seed):

@@ -29,6 +29,7 @@ def fresh():
     return found
 
 
+@pytest.mark.slow
 def test_fresh_patients_teach_as_much_as_the_real_ones(fresh):
     assert [each.model for each in fresh.models] == list(MODELS)
     for each in fresh.models:
@@ -41,11 +42,13 @@ def test_fresh_patients_teach_as_much_as_the_real_ones(fresh):
     assert fresh.warnings == ()
 
 
+@pytest.mark.slow
 def test_the_gap_is_between_the_best_of_either_side(fresh):
     best = [max(getattr(each, side).value for each in fresh.models) for side in ("real", "synthetic")]
     assert fresh.gap.value == pytest.approx(best[0] - best[1])
 
 
+@pytest.mark.slow
 def test_columns_by_themselves_teach_nothing_of_use():
     found = utility(TRAIN, HOLDOUT, shuffled(TRAIN, 4), 0)
     assert found.gap.low > 0.1
@@ -66,6 +69,7 @@ def test_the_same_seed_gives_the_same_scores_and_leaves_torchs_generator_alone()
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.slow
 def test_the_gru_sees_in_which_order_things_happened():
     """Bili rises in one half of the patients and falls in the other: no figure of the flat table but the last tells."""
     rng = np.random.default_rng(0)

@@ -1,5 +1,7 @@
 """Runs of a loop of one's own on made-up records."""
 
+from functools import cache
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -46,6 +48,12 @@ def train(model=None, data=None, *, of=plan, optimizer=sgd, **options):
         for batch in private:
             private.backward(losses_of(model, batch))
     return model, private
+
+
+@cache
+def usual():
+    """That of `train()`, once for all tests, which only look at it."""
+    return train()
 
 
 def same(one: nn.Module, other: nn.Module) -> bool:

@@ -16,16 +16,18 @@ from torch.optim import swa_utils
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Dataset, TensorDataset
 
-from central.own.loops import STEPS, by_steps, inputs, labels, losses_of, net, plan, records, same, sgd, train
+from central.own.loops import STEPS, by_steps, inputs, labels, losses_of, net, plan, records, same, sgd, train, usual
 from forked import team
 from sfumato._check import InputError
 from sfumato.data import examples_from_arrays
 from sfumato.runs.statement import prepared_alone
 from sfumato.training import Cadence, Callback, Stop
+from slow import slow_but
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"clipping": "per_layer"}, {"sampling": "fixed"}, {"clipping": "adaptive"}, {"micro_batch": 64}]
+    "fields",
+    slow_but([{}, {"clipping": "per_layer"}, {"sampling": "fixed"}, {"clipping": "adaptive"}, {"micro_batch": 64}], {}),
 )
 def test_a_plan_gives_the_same_bits_through_fit_and_through_a_loop(fields):
     model, private = train(of=lambda: plan(**fields))
@@ -98,7 +100,7 @@ def test_leaving_the_loop_stops_the_run_with_a_statement_of_what_was_done(tmp_pa
     with plan().open(model, sgd(model), records(), out=tmp_path / "run") as private:
         by_steps(private, model, lambda: private.done == 2)
     assert not private.result.finished
-    whole, whole_loop = train()
+    whole, whole_loop = usual()
     assert 0 < private.statement.epsilon < whole_loop.statement.epsilon
     again, private = train(out=tmp_path / "run", resume=True)
     assert same(again, whole)
@@ -152,7 +154,7 @@ def test_a_run_that_goes_on_begins_with_the_weights_that_it_had(tmp_path):
 
 
 def test_workers_read_the_same_batches():
-    alone, _ = train()
+    alone, _ = usual()
     fed, _ = train(workers=2)
     assert same(alone, fed)
 
@@ -168,6 +170,7 @@ class Augmented(Dataset):
         return inputs()[place] + 0.1 * noise, int(labels()[place])
 
 
+@pytest.mark.slow
 def test_random_augmentation_is_repeated_by_a_run_that_goes_on(tmp_path):
     one, _ = train(data=Augmented(), out=tmp_path / "one")
     other, _ = train(data=Augmented(), workers=2)
@@ -216,7 +219,7 @@ def test_an_optimiser_that_assigns_its_result_trains_as_any_other():
                     parameter.data = parameter.data - group["lr"] * parameter.grad
 
     assigning, _ = train(optimizer=lambda model: Assigning(model.parameters(), lr=0.5))
-    assert same(assigning, train()[0])
+    assert same(assigning, usual()[0])
 
 
 def test_nothing_of_a_record_stays_in_the_user_s_own_model():
@@ -261,7 +264,7 @@ def test_a_loop_with_autocast_several_losses_and_an_evaluation_in_between():
     assert all(parameter.requires_grad for parameter in both.parameters())
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("reentrant", slow_but([False, True], True))
 def test_gradient_checkpointing_gives_the_same_bits(reentrant):
     class Saving(nn.Module):
         def __init__(self, on: bool) -> None:
@@ -289,7 +292,7 @@ def test_a_compiled_model_trains_as_it_is_written():
     with plan().open(model, sgd(model), records()) as private:
         for batch in private:
             private.backward(losses_of(compiled, batch))
-    assert same(model, train()[0])
+    assert same(model, usual()[0])
 
 
 def test_callbacks_are_told_and_may_stop(tmp_path):
@@ -330,6 +333,7 @@ def test_a_callback_of_fit_sees_measurements():
     assert seen == [(0, "validation", True), (3, "validation", True), (6, "validation", True)]
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_result_of_one(tmp_path):
     team(Path(__file__).with_name("team_worker.py"), [str(tmp_path)], tmp_path / "told", 2)
     alone, _ = train(net(dropout=0.0), of=lambda: plan(steps=3))
@@ -348,5 +352,5 @@ def test_a_copy_of_the_model_may_be_taken_at_any_time():
 
 
 def test_the_statement_says_once_that_examples_follow_from_no_others():
-    statement = train()[1].statement
+    statement = usual()[1].statement
     assert statement.assumptions.count(prepared_alone("example")) == 1

@@ -92,6 +92,7 @@ def evaluated(learned, tmp_path_factory):
     return root
 
 
+@pytest.mark.page
 def test_a_run_is_measured_with_its_own_records_and_its_statement_tells_the_attacks(sfumato, evaluated):
     run = evaluated / "run"
     found = json.loads((run / "evaluation.json").read_text())["synthetic"]
@@ -125,6 +126,7 @@ def test_a_run_is_measured_with_its_own_records_and_its_statement_tells_the_atta
     assert json.loads((run / "statement.json").read_text()) == stated
 
 
+@pytest.mark.slow
 def test_the_same_measures_come_from_folders(sfumato, patients, evaluated, tmp_path):
     kept, held_out = read_folder(patients).split(0.4, seed=0)
     sides = {"real": write(tmp_path / "real", kept), "holdout": write(tmp_path / "holdout", held_out)}
@@ -184,6 +186,7 @@ def test_a_run_that_held_out_nobody_says_so(sfumato, patients, small, tmp_path):
     assert "held out nobody to measure by; give --holdout, and --real" in told
 
 
+@pytest.mark.slow
 def test_a_run_on_relative_paths_is_measured_from_any_folder(sfumato, patients, small, tmp_path, monkeypatch):
     shutil.copytree(patients, tmp_path / "there" / "data")
     monkeypatch.chdir(tmp_path / "there")
@@ -208,6 +211,7 @@ def test_too_few_patients_are_one_line_with_a_remedy(folders, tmp_path, capsys):
         assert remedy in complaint
 
 
+@pytest.mark.slow
 def test_records_that_were_drawn_under_conditions_are_measured_and_told_so(sfumato, learned, tmp_path):
     run = shutil.copytree(learned, tmp_path / "run")
     words = ("--model", run, "--count", 30, "--to", tmp_path / "made", "--given", "sex=f")

@@ -18,6 +18,7 @@ from sfumato import data
 from sfumato.algorithms import SYNTHETIC
 from sfumato.cli.ehr.folder import read_folder, write_folder
 from sfumato.synthesis import EHRSafe, Synthesizer
+from slow import slow_but
 
 SAVED = ("model.safetensors", "statement.json", "ledger.jsonl", "metrics.jsonl")
 SETTINGS: dict[str, Any] = {
@@ -46,7 +47,7 @@ def test_help_tells_every_field_of_each_plan_once(sfumato):
         assert sfumato("ehr", "fit", "--model", name, "--help").code == 0
 
 
-@pytest.mark.parametrize("name", SYNTHETIC)
+@pytest.mark.parametrize("name", slow_but(SYNTHETIC, "ehr_safe", "rcgan"))
 def test_every_plan_learns_makes_records_and_goes_on(sfumato, patients, tmp_path, name):
     known = {field.name for field in dataclasses.fields(SYNTHETIC[name].load())}
     quick = {field: value for field, value in {**SETTINGS, "steps": 5}.items() if field in known}
@@ -88,6 +89,7 @@ def test_those_who_are_held_out_are_written_for_their_owner_alone(sfumato, patie
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(sfumato, process, patients, small, tmp_path, stop):
     words = ("ehr", "fit", "--data", patients, *small, "--gan-steps", 300, "--seed", 5, "--checkpoint-minutes", 0)
@@ -137,6 +139,7 @@ def test_a_fit_that_diverges_says_so_and_keeps_its_last_good_checkpoint(sfumato,
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_its_relative_paths_begin_and_says_so_elsewhere(
     sfumato, patients, small, tmp_path, monkeypatch
 ):
@@ -302,6 +305,7 @@ def test_a_patient_without_visits_is_one_line(sfumato, small, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_nan_and_an_empty_cell_are_one_missing_value(sfumato, small, tmp_path):
     fits = []
     for missing in ("NaN", ""):

@@ -84,6 +84,7 @@ def test_a_name_of_another_format_is_refused_as_what_is_written_is_parquet(sfuma
     assert "e.CSV would hold Parquet and no CSV; name it e.parquet" in line
 
 
+@pytest.mark.slow
 def test_a_command_that_is_ended_leaves_no_half_written_embeddings(process, finished: Path, tmp_path: Path):
     np.savez(tmp_path / "many.npz", images=np.zeros((60_000, 12, 12), np.uint8), users=np.arange(60_000) // 6)
     child = process("embed", finished, tmp_path / "many.npz", "--out", tmp_path / "e.parquet")

@@ -132,6 +132,7 @@ def test_the_settings_of_a_run_start_another(sfumato, ended, tmp_path):
         assert (tmp_path / "again" / name).read_bytes() == (ended / name).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(sfumato, process, files, tmp_path, stop):
     words = ("labeldp", "train", "--data", files / "points.npz", *SMALL, *CLUSTERS, "--epochs", 60, "--seed", 5)
@@ -233,6 +234,7 @@ def test_texts_and_numbers_of_a_table_are_read_too(sfumato, tmp_path):
     assert shown.code == 0, shown.err
 
 
+@pytest.mark.page
 def test_the_page_counts_stages_and_speaks_of_labels(sfumato, ended, tmp_path):
     page = (ended / "report.html").read_text()
     assert "2 stages." in page

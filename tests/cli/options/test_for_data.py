@@ -123,6 +123,7 @@ def test_a_model_that_gives_no_logits_of_pictures_is_one_line(sfumato, people, m
     assert told in sfumato("fedrecon", *given, "--model", model).line
 
 
+@pytest.mark.page
 def test_what_was_measured_on_who_took_part_is_on_no_public_page(sfumato, stars, tmp_path):
     out = tmp_path / "run"
     assert sfumato("fedrecon", "--data", stars, *RATED, *SMALL, *BRIEF, "--out", out).code == 0

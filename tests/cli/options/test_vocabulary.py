@@ -32,6 +32,7 @@ def statement(out: Path) -> dict:
     return json.loads((out / "statement.json").read_text())
 
 
+@pytest.mark.page
 def test_one_command_goes_from_texts_to_a_model_and_one_statement(sfumato, posts: Path, tmp_path: Path):
     out = tmp_path / "run"
     shown = sfumato("fedavg", *given(posts, "--epsilon", 8, "--seed", 1, "--out", out))
@@ -82,6 +83,7 @@ def test_a_dry_run_promises_what_the_run_will_state(sfumato, posts: Path, tmp_pa
     assert "votes for at most 64 words" in shown.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [0, 2])
 def test_killed_and_resumed_a_run_leaves_the_same_bytes(process, posts: Path, tmp_path: Path, after: int):
     def start(out: Path, *more: object):

@@ -103,6 +103,7 @@ def test_the_settings_of_a_vote_start_another(sfumato, voted, tmp_path):
     assert (tmp_path / "again" / "answers.csv").read_bytes() == (voted / "answers.csv").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_a_vote_that_was_stopped_goes_on_to_the_same_answers(sfumato, process, files, tmp_path, stop):
     words = ("vote", "ae", *_data(files), *AE, "--epochs", 150, "--threads", 1, "--seed", 5)

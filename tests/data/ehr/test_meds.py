@@ -15,9 +15,10 @@ from ehr_records import records
 from sfumato._check import InputError
 from sfumato.data import EHRDataset, read_meds, write_meds
 from sfumato.data.ehr.meds_files import CODES, DATASET, EVENTS, OF_CODES, OF_SPLITS, SPLITS
+from slow import by_profile
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=by_profile(30), deadline=None)
 @given(data=records(singles=True))
 def test_the_standard_s_own_check_passes(data: EHRDataset):
     meds = pytest.importorskip("meds")

@@ -21,11 +21,12 @@ from sfumato.data import (
     write_ehr_tables,
     write_meds,
 )
+from slow import by_profile
 
 SUFFIXES = st.sampled_from(["csv", "parquet"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=by_profile(150), deadline=None)
 @given(data=records(), suffix=SUFFIXES)
 def test_tables_of_visits_and_patients_are_read_back_as_they_were(data: EHRDataset, suffix: str):
     with TemporaryDirectory() as folder:
@@ -34,7 +35,7 @@ def test_tables_of_visits_and_patients_are_read_back_as_they_were(data: EHRDatas
         assert_same(ehr_from_tables(visits, static, schema=data.schema), data)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=by_profile(150), deadline=None)
 @given(data=records(), suffix=SUFFIXES)
 def test_a_table_of_events_is_read_back_as_it_was(data: EHRDataset, suffix: str):
     with TemporaryDirectory() as folder:
@@ -44,7 +45,7 @@ def test_a_table_of_events_is_read_back_as_it_was(data: EHRDataset, suffix: str)
         assert_same(found, data)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=by_profile(100), deadline=None)
 @given(data=records(singles=True), synthetic=st.booleans())
 def test_a_folder_of_meds_is_read_back_as_it_was_under_new_ids(data: EHRDataset, synthetic: bool):
     with TemporaryDirectory() as folder:
@@ -55,7 +56,7 @@ def test_a_folder_of_meds_is_read_back_as_it_was_under_new_ids(data: EHRDataset,
         assert found.ids == tuple(str(i + 1) for i in range(len(data)))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=by_profile(30), deadline=None)
 @given(first=records(prefix="a "), more=st.integers(0, 2), suffix=SUFFIXES)
 def test_parts_that_are_written_one_after_the_other_are_one_data_set(first: EHRDataset, more: int, suffix: str):
     parts = [replace(first, ids=tuple(f"{i} {name}" for name in first.ids)) for i in range(more + 1)]

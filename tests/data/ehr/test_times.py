@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sfumato._check import InputError
 from sfumato.data import ehr_from_events, ehr_from_tables, ratings
+from slow import by_profile
 
 DAYS = st.dates(datetime.date(1990, 1, 1), datetime.date(2100, 1, 1))
 EPOCH = datetime.date(1970, 1, 1)
@@ -41,7 +42,7 @@ def _events(times: list, **options: Any) -> Any:
 @pytest.mark.parametrize("read", [_tables, _events])
 @pytest.mark.parametrize("form", WRITTEN)
 @pytest.mark.parametrize("unit", ["minutes", "hours", "days"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=by_profile(30), deadline=None)
 @given(days=st.lists(DAYS, min_size=4, max_size=4, unique=True))
 def test_dates_in_numbers_are_refused_or_reported(read: Callable, form: str, unit: str, days: list):
     times = [WRITTEN[form](day) for day in days]
@@ -72,7 +73,7 @@ def test_the_date_that_may_be_meant_is_named(time: int, meant: str):
         _tables([time, time + 1, time, time + 1])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=by_profile(30), deadline=None)
 @given(st.lists(st.integers(0, 120 * 365 - 1), min_size=3, max_size=3, unique=True).filter(lambda times: times[0] != 0))
 def test_times_within_a_life_are_taken_as_they_are(times: list[int]):
     read = _tables([0, *times])

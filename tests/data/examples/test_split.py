@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from sfumato._check import InputError
 from sfumato.data import ExampleDataset, examples_from_arrays, split_examples
+from slow import by_profile
 
 
 def numbered(count: int) -> ExampleDataset:
@@ -20,7 +21,7 @@ def members(part: ExampleDataset) -> set[int]:
 amounts = st.floats(0, 0.4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=by_profile(60), deadline=None)
 @given(count=st.integers(50, 200), test=amounts, validation=amounts, seed=st.integers(0, 2**31))
 def test_one_record_more_at_the_end_moves_no_other(count, test, validation, seed) -> None:
     def split(n: int) -> list[set[int]]:

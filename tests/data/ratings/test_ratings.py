@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sfumato._check import InputError
 from sfumato.data import UserDataset, open_store, ratings, split_users, with_user_column, write_store
 from sfumato.data.domain import ITEMS
+from slow import by_profile
 
 ROWS = [(2, 50, 3.5, 30), (10, 7, 1.0, 5), (2, 7, 5.0, 10), (10, 50, 4.0, 6), (2, 110, 0.5, 20)]
 HEADER = "userId,movieId,rating,timestamp"
@@ -90,7 +91,7 @@ def test_every_kind_of_table_gives_the_same_ratings(kind: str, tmp_path: Path) -
     assert _told(ratings(source, **COLUMNS)) == EXPECTED
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=by_profile(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.permutations(range(len(ROWS))))
 def test_the_order_in_the_file_does_not_matter_where_times_differ(tmp_path: Path, order: list[int]) -> None:
     file = _csv(tmp_path / "r.csv", [ROWS[place] for place in order])

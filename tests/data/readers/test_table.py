@@ -15,6 +15,7 @@ from sfumato.data import load_examples, open_examples, read_schema, table
 from sfumato.data.domain import NAMES
 from sfumato.data.examples.schema import column
 from sfumato.data.examples.tokens import hashed_id
+from slow import by_profile
 
 SCHEMA = {
     "age": {"kind": "numeric", "low": 20, "high": 60},
@@ -81,7 +82,7 @@ def test_a_record_is_read_alike_whatever_the_others_are(tmp_path: Path) -> None:
         assert alone.assumptions == whole.assumptions
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=by_profile(100), deadline=None)
 @given(
     low=st.floats(-1e9, 1e9),
     width=st.floats(1e-3, 1e9),

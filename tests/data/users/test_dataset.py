@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from sfumato._check import InputError
 from sfumato.data import UserDataset, from_arrays
+from slow import by_profile
 
 
 def _random(seed: int, n: int = 200, users: int = 17, classes: int = 9) -> tuple[np.ndarray, ...]:
@@ -27,7 +28,7 @@ def _rows(dataset: UserDataset) -> list[tuple[str, int, int]]:
     return rows
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=by_profile(40), deadline=None)
 @given(seed=st.integers(0, 10_000), n=st.integers(1, 60), users=st.integers(1, 12))
 def test_every_row_comes_back_once_under_its_own_user(seed: int, n: int, users: int) -> None:
     inputs, labels, owners = _random(seed, n, users)
@@ -46,7 +47,7 @@ def test_rows_of_one_user_keep_their_order() -> None:
         assert (np.diff(rows) > 0).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=by_profile(40), deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_subsets_and_class_filters_compose_like_filtering_the_rows(seed: int) -> None:
     inputs, labels, owners = _random(seed)

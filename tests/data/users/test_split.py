@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sfumato._check import InputError
 from sfumato.data import Split, UserDataset, from_arrays, split_groups, split_labels, split_users
+from slow import by_profile
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def _partition(parts: Split, whole: UserDataset) -> None:
     assert sum(len(set(r)) for r in rows) == len(_rows(whole))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=by_profile(30), deadline=None)
 @given(users=st.integers(3, 60), test=st.floats(0, 0.6), validation=st.floats(0, 0.3), seed=st.integers(0, 99))
 def test_users_are_parted_the_same_way_every_time(users: int, test: float, validation: float, seed: int) -> None:
     dataset = from_arrays(np.arange(float(users))[:, None], np.arange(users), np.arange(users))

@@ -19,6 +19,7 @@ from sfumato.data import (
     write_store,
 )
 from sfumato.data import split_users as by_user
+from slow import by_profile
 
 ITEMS = ("Alien", "Brazil", "Casino")
 VALUES = st.floats(-(2.0**99), 2.0**99, width=32)
@@ -117,7 +118,7 @@ def test_single_examples_keep_their_values() -> None:
     assert alone.assumptions[0] == "The films are public."
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=by_profile(20))
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), VALUES), min_size=1, max_size=40))
 def test_a_store_gives_back_every_value_and_item(tmp_path_factory: pytest.TempPathFactory, rows: list) -> None:
     users, items, values = (np.array(column) for column in zip(*rows, strict=True))

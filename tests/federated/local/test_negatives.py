@@ -16,6 +16,7 @@ from sfumato.federated import FedAvg, FedEmb
 from sfumato.federated.local.negatives import PublicNegatives
 from sfumato.federated.local.work import gather
 from sfumato.sampling import Cohort
+from slow import by_profile
 
 SOURCE = RandomSource.from_seed(3)
 LOCAL = {"learning_rate": 0.5, "local_epochs": 2, "batch_size": 3, "noise_multiplier": 1.0, "clients_per_round": 3}
@@ -128,7 +129,7 @@ def total(plan: FedEmb, users: data.UserDataset, present: np.ndarray, source: Ra
     return contribution.clipped_sum(theta, groups, 0, plan.bound, plan.clip_norm, source, None).total
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=by_profile(25))
 @given(
     seed=st.integers(0, 10**6),
     scale=st.sampled_from([0.0, 1.0, 1e3, 1e20, float("inf"), float("nan")]),
@@ -160,7 +161,7 @@ def test_a_person_of_one_class_contributes_one_clipped_vector_and_nobody_else_mo
 
 def test_both_trainers_agree() -> None:
     users, present = people([2, 1, 3, 1]), np.arange(4)
-    one, many = (total(plan_of(1.0, width, max_examples=5), users, present, SOURCE) for width in (1, 3))
+    one, many = (total(plan_of(1.0, width, max_examples=by_profile(5)), users, present, SOURCE) for width in (1, 3))
     torch.testing.assert_close(one, many, rtol=1e-4, atol=1e-6)
 
 

@@ -13,6 +13,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.mechanisms.randomized_response import BinnedResponse
 from sfumato.mechanisms.randomized_response.words import WORDS
+from slow import by_profile
 
 
 def _poisson(z, y):
@@ -54,7 +55,7 @@ def problems(draw):
 
 @pytest.mark.parametrize("loss", LOSSES)
 @given(problems(), st.sampled_from([0.1, 1.0, 3.0, 8.0]))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=by_profile(60))
 def test_no_other_bins_are_better(loss, problem, epsilon):
     values, prior = problem
     response = BinnedResponse.best(values, prior, epsilon=epsilon, loss=loss)

@@ -11,10 +11,11 @@ from mechanisms.randomized_response.enumerated import largest_ratio, require_wit
 from sfumato._check import InputError
 from sfumato.mechanisms.randomized_response import GridLaplace
 from sfumato.mechanisms.randomized_response.words import WORDS
+from slow import by_profile
 
 
 @given(st.integers(2, 40), st.floats(1e-6, 40))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=by_profile(150))
 def test_no_report_tells_more_than_epsilon(count, epsilon):
     require_within(GridLaplace(epsilon=epsilon, low=-1.0, high=1.0, count=count).weights(), epsilon)
 

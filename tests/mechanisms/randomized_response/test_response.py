@@ -15,6 +15,7 @@ from sfumato._random import RandomSource
 from sfumato.mechanisms.randomized_response import LabelResponse
 from sfumato.mechanisms.randomized_response.priors import ranked
 from sfumato.mechanisms.randomized_response.words import WORDS, most_ratio, other_weight, share_weight, shares
+from slow import by_profile
 
 VECTORS = [
     ((0.55, 0.25, 0.2), 1.0, 2, 0.584847),
@@ -51,7 +52,7 @@ def test_each_number_of_labels_has_the_weight_of_the_paper():
 
 
 @given(priors(), st.floats(1e-6, 60), st.integers(0, 12))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=by_profile(300))
 def test_no_report_tells_more_than_epsilon(prior, epsilon, size):
     response = LabelResponse(epsilon=epsilon, classes=len(prior), size=min(size, len(prior)) or None)
     weights = response.weights(prior)

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 
 from sfumato.metrics import tabular
+from slow import by_profile
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=by_profile(80), deadline=None)
 @given(
     real=st.lists(st.integers(-3, 3), min_size=1, max_size=40),
     made=st.lists(st.integers(-3, 3), min_size=1, max_size=40),

@@ -9,6 +9,7 @@ from sfumato import models
 from sfumato._check import InputError
 from sfumato.guard import self_check
 from sfumato.per_example import Recording, covered
+from slow import slow_but
 
 IMAGES = ("lenet5", "lenet300_100", "vgg", "resnet18", "resnet20", "wrn16_4", "scatternet")
 NORMS = {
@@ -29,6 +30,7 @@ SIZES = {
     "ctr": {"vocabulary_sizes": [7, 20, 3], "hidden": (8, 8)},
 }
 CASES = [(name, norm) for name, norms in NORMS.items() for norm in (norms or (None,))]
+PICTURES = [case for case in CASES if case[0] in IMAGES]
 
 
 def inputs_of(name: str, rows: int = 3) -> tuple[torch.Tensor, ...]:
@@ -94,7 +96,9 @@ def test_a_generator_fixes_every_weight(name, norm):
     assert any(not torch.equal(first[key], other[key]) for key in first)
 
 
-@pytest.mark.parametrize(("name", "norm"), [case for case in CASES if case[0] in IMAGES])
+@pytest.mark.parametrize(
+    ("name", "norm"), slow_but(PICTURES, *(case for case in PICTURES if case[0] not in ("resnet18", "wrn16_4")))
+)
 def test_no_layer_couples_examples(name, norm):
     model = build(name, norm)
     models.refuse_batch_norm(model)

@@ -12,6 +12,7 @@ from sfumato._check import InputError
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema, numeric
 from sfumato.synthesis import load_baseline
+from slow import one_in
 
 KINDS = ("timegan", "rcgan", "crnngan")
 
@@ -68,6 +69,7 @@ def test_a_condition_that_names_nothing_is_refused_before_anything_is_drawn(pati
         quick("timegan").fit(patients(30)).synthesizer.sample(10, given={"bili": (1, 2)})
 
 
+@pytest.mark.slow
 def test_outcomes_of_an_rcgan_follow_those_of_real_patients(patients, quick):
     """They are drawn by their shares, however little was learned: false alarms one in 10,000."""
     data = patients(300)
@@ -77,8 +79,7 @@ def test_outcomes_of_an_rcgan_follow_those_of_real_patients(patients, quick):
     assert stats.binomtest(int(counts[1][1]), 2_000, share).pvalue > 1e-4
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("kept", [{"bili"}, {"stage"}])
+@pytest.mark.parametrize(("kind", "kept"), one_in(2, KINDS, [{"bili"}, {"stage"}]))
 def test_a_kind_of_column_that_there_is_not_is_no_matter(patients, quick, kind: str, kept: set[str], tmp_path: Path):
     """Without static columns and outcome, and with numbers alone or categories alone."""
     data = patients(30)

@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 
 from sfumato._check import InputError
 from sfumato.synthesis import Synthesizer
+from slow import slow_but
 
 SAVED = ("model.safetensors", "statement.json", "metrics.jsonl")
 
@@ -37,7 +38,10 @@ def test_without_noise_the_statement_says_that_there_is_no_guarantee(patients, s
 
 @pytest.mark.parametrize(
     ("stage", "step"),
-    [("categories", 4), ("sequences", 0), ("sequences", 5), ("gan", 0), ("gan", 11), ("calibration", 5)],
+    slow_but(
+        [("categories", 4), ("sequences", 0), ("sequences", 5), ("gan", 0), ("gan", 11), ("calibration", 5)],
+        ("gan", 11),
+    ),
 )
 def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(
     patients, small, tmp_path: Path, sigint, stage: str, step: int

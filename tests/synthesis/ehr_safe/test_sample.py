@@ -12,9 +12,10 @@ from sfumato._check import InputError
 from sfumato.synthesis import Synthesizer
 from sfumato.synthesis.ehr_safe.outline.summaries import aims
 from sfumato.synthesis.ehr_safe.scales import ADDED
+from slow import one_in, slow_but
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def made(patients, small):
     """A synthesizer that has hardly learned: what holds for it holds for any."""
     return small().fit(patients(60)).synthesizer
@@ -36,7 +37,7 @@ ABLATIONS = [
 ]
 
 
-@pytest.mark.parametrize("settings", ABLATIONS, ids=str)
+@pytest.mark.parametrize("settings", slow_but(ABLATIONS, *ABLATIONS[:1], *ABLATIONS[5:7]), ids=str)
 def test_every_variant_generates_valid_records(patients, small, settings: dict):
     """Times that ascend, codes of the schema and whole numbers are what an EHRDataset refuses otherwise."""
     data = patients(60)
@@ -55,6 +56,7 @@ def test_every_variant_generates_valid_records(patients, small, settings: dict):
         assert (found.codes >= 0).all()
 
 
+@pytest.mark.slow
 def test_lengths_are_generated_and_follow_those_of_real_patients(patients, small):
     """Each length's share, within four standard deviations of that of 3,000 patients, after hardly any learning."""
     data = patients(200)
@@ -67,6 +69,7 @@ def test_lengths_are_generated_and_follow_those_of_real_patients(patients, small
     assert np.abs(share - real).max() < 0.04
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stochastic", [True, False])
 def test_first_and_last_times_follow_the_real_ones_and_stay_whole(patients, small, stochastic: bool):
     """Patients with two visits or more; that who has many ends late has to be learned.
@@ -88,6 +91,7 @@ def test_first_and_last_times_follow_the_real_ones_and_stay_whole(patients, smal
         assert stats.ks_2samp(*last)[0] < 0.08
 
 
+@pytest.mark.slow
 def test_values_were_observed_and_marginals_follow_the_real_ones(patients, small):
     """Scores are mapped by their own distribution, so marginals hold however badly the networks have learned."""
     data = patients(300)
@@ -171,8 +175,7 @@ def test_a_condition_that_no_record_meets_is_refused(made):
         list(made.sample(10, given={"age": (200, 300)}, seed=1))
 
 
-@pytest.mark.parametrize("kept", [{"bili"}, {"stage"}])
-@pytest.mark.parametrize("encoder", [True, False])
+@pytest.mark.parametrize(("kept", "encoder"), one_in(2, [{"bili"}, {"stage"}], [True, False]))
 def test_a_kind_of_column_that_there_is_not_is_no_matter(
     patients, small, kept: set[str], encoder: bool, tmp_path: Path
 ):
@@ -217,6 +220,7 @@ def test_patients_with_one_visit_each_can_be_learned_from(patients, small):
     assert set(found.times) <= set(one.times)
 
 
+@pytest.mark.slow
 def test_what_is_there_comes_to_what_the_outline_says(patients, small):
     """The share of visits with the number that is missing most, at random: what was drawn first against what was told.
 

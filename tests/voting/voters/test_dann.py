@@ -28,6 +28,7 @@ def network(seed: int = 0) -> nn.Module:
     return nn.Sequential(nn.Linear(2, 30), nn.ReLU(), nn.Linear(30, 15), nn.Sigmoid(), nn.Linear(15, 2))
 
 
+@pytest.mark.slow
 def test_adapted_models_are_right_more_often_on_turned_moons():
     plain, adapted = [], []
     for seed in range(6):

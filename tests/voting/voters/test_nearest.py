@@ -12,6 +12,7 @@ from sklearn.neighbors import NearestNeighbors
 from sfumato._check import InputError
 from sfumato.voting.voters import nearest as module
 from sfumato.voting.voters.nearest import NearestRecords
+from slow import by_profile
 
 CLASSES = 4
 KINDS = ("spread", "duplicates", "near ties", "few directions")
@@ -45,7 +46,7 @@ case = {
 }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=by_profile(150), deadline=None)
 @given(**case, change=st.sampled_from(["without", "replaced"]))
 def test_one_record_moves_a_vote_by_at_most_the_root_of_two_over_k(seed, kind, distance, k, change):
     rng = np.random.default_rng(seed)
@@ -65,7 +66,7 @@ def test_one_record_moves_a_vote_by_at_most_the_root_of_two_over_k(seed, kind, d
     assert (np.abs(before.sum(axis=1) - min(count, k) / k) < 1e-6).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=by_profile(100), deadline=None)
 @given(**case)
 def test_one_record_moves_each_attribute_by_at_most_one_over_k(seed, kind, distance, k):
     rng = np.random.default_rng(seed)
@@ -78,7 +79,7 @@ def test_one_record_moves_each_attribute_by_at_most_one_over_k(seed, kind, dista
     assert before.max() <= 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=by_profile(150), deadline=None)
 @given(**case, attributes=st.booleans())
 def test_votes_do_not_depend_on_the_order_of_the_records(seed, kind, distance, k, attributes):
     rng = np.random.default_rng(seed)

@@ -28,6 +28,7 @@ from sfumato.synthesis.ehr_safe.private.first_visits import first_visits
 from sfumato.synthesis.ehr_safe.private.made_up_codes import MadeUpCodes
 from sfumato.synthesis.ehr_safe.private.spending import Spending
 from sfumato.synthesis.ehr_safe.private.tables import Tables
+from slow import slow_but
 
 SAVED = ("model.safetensors", "statement.json", "metrics.jsonl")
 COUNT = 40
@@ -141,7 +142,8 @@ def test_cohorts_are_drawn_as_they_are_accounted(run, ranged, private):
 
 
 @pytest.mark.parametrize(
-    ("stage", "step"), [("sequences", 0), ("sequences", 2), ("sequences", 5), ("gan", 0), ("gan", 3)]
+    ("stage", "step"),
+    slow_but([("sequences", 0), ("sequences", 2), ("sequences", 5), ("gan", 0), ("gan", 3)], ("sequences", 2)),
 )
 def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(ranged, private, tmp_path, sigint, stage, step):
     data, plan = ranged(COUNT), private()
@@ -161,7 +163,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(ranged, private, tmp_
     assert result.statement.epsilon == plan.try_out(data).epsilon
 
 
-@pytest.mark.parametrize(("stage", "step"), [("sequences", 0), ("gan", 3)])
+@pytest.mark.parametrize(("stage", "step"), slow_but([("sequences", 0), ("gan", 3)], ("gan", 3)))
 def test_a_run_goes_on_under_its_noise_where_a_calibration_ends_in_other_digits_today(
     ranged, private, tmp_path, sigint, monkeypatch, stage, step
 ):
@@ -180,13 +182,16 @@ def test_a_run_goes_on_under_its_noise_where_a_calibration_ends_in_other_digits_
     assert other != Spending.of(plan, data.schema, COUNT, begun=other).noise_multipliers
 
 
-@pytest.mark.parametrize("at", [("tables", 0), ("categories", 3), ("sequences", 3), ("gan", 4), ("calibration", 2)])
-def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(ranged, private, tmp_path, at):
+@pytest.mark.parametrize(
+    ("stage", "step"),
+    slow_but([("tables", 0), ("categories", 3), ("sequences", 3), ("gan", 4), ("calibration", 2)], ("gan", 4)),
+)
+def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(ranged, private, tmp_path, stage, step):
     data, plan = ranged(COUNT), private()
     plan.fit(data, out=tmp_path / "whole")
 
     def die(what: str, done: int, of: int) -> None:
-        if (what, done) == at:
+        if (what, done) == (stage, step):
             raise MemoryError
 
     with pytest.raises(MemoryError):
@@ -194,7 +199,7 @@ def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(ranged, private,
     seen = []
     result = plan.fit(data, out=tmp_path / "killed", resume=True, progress=lambda *told: seen.append(told))
     assert result.finished
-    if at[0] == "gan":
+    if stage == "gan":
         assert not any(what == "sequences" for what, _, _ in seen)
     whole, killed = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed"))
     assert whole == killed
@@ -310,7 +315,11 @@ C, D = categorical("c", ["a"]), categorical("d", ["a", "b", "c"])
 
 @pytest.mark.parametrize(
     ("static", "temporal"),
-    [((), (X,)), ((), (C,)), ((), (D,)), ((X,), (Y,)), ((D,), (X,)), ((C, replace(X, name="z")), (X, Y, D))],
+    slow_but(
+        [((), (X,)), ((), (C,)), ((), (D,)), ((X,), (Y,)), ((D,), (X,)), ((C, replace(X, name="z")), (X, Y, D))],
+        ((), (D,)),
+        ((X,), (Y,)),
+    ),
 )
 def test_any_kind_of_columns_is_learned(private, static, temporal):
     schema = Schema(id="i", time="t", time_unit="days", static=static, temporal=temporal)
@@ -394,6 +403,7 @@ def test_what_comes_later_is_not_looked_at(ranged, private, tmp_path, cut):
     assert whole == alone
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_takes_the_codecs_of_categories_as_they_were(ranged, private, tmp_path, monkeypatch):
     """Another library would learn others, and the rounds that are repeated would have other sums under the same
     noise."""
