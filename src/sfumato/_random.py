@@ -62,8 +62,6 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `ehr static calibration` | pass | seed: static columns to calibrate on | `synthesis.ehr_safe.synthesizer` |
 | `ehr calibration` | pass | seed: records to calibrate on | `synthesis.ehr_safe.synthesizer` |
 | `ehr records` | block | seed: new records | `synthesis.blocks` |
-| `baseline weights` | | seed: the first weights | `synthesis.baselines.course` |
-| `baseline step` | stage, step | seed: all draws of a step | `synthesis.baselines.turns` |
 | `private weights` | | seed: the first weights of a private run | `synthesis.ehr_safe.private.course` |
 | `private categories` | | seed: the made-up categories that it learns from | `synthesis.ehr_safe.private.course` |
 | `private encoded` | draw | seed: the numbers that its latent vectors have | `synthesis.ehr_safe.private.course` |

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
-from sfumato.synthesis.baselines.frames import Frames
+from ehr_baselines.frames import Frames
 
 
 def test_records_come_back_from_their_own_frames(patients):

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ehr_baselines.frames import Frames
+from ehr_baselines.networks import Recurrent, SequenceNetworks
+from ehr_baselines.plan import BaselinePlan
+from ehr_baselines.turns import Turns, learner, picked, taken_for
 from sfumato import _check
 from sfumato._random import RandomSource
-from sfumato.synthesis.baselines.frames import Frames
-from sfumato.synthesis.baselines.plan import BaselinePlan
-from sfumato.synthesis.baselines.recurrent import Recurrent, SequenceNetworks
-from sfumato.synthesis.baselines.turns import Turns, learner, picked, taken_for
 from sfumato.synthesis.steps import Stage
 
 _RECONSTRUCTED, _FORETOLD, _MOMENTS = 10.0, 100.0, 100.0  # weights of the losses

@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
+from ehr_baselines.crnngan import CRNNGAN
+from ehr_baselines.plan import BaselinePlan, BaselineSynthesizer
+from ehr_baselines.rcgan import RCGAN
+from ehr_baselines.timegan import TimeGAN
 from sfumato._check import InputError
 from sfumato.models.weights.files import read_metadata, read_tensors
-from sfumato.synthesis.baselines.crnngan import CRNNGAN
-from sfumato.synthesis.baselines.plan import BaselinePlan
-from sfumato.synthesis.baselines.rcgan import RCGAN
-from sfumato.synthesis.baselines.synthesizer import BaselineSynthesizer
-from sfumato.synthesis.baselines.timegan import TimeGAN
 
 _KINDS: dict[str, type[BaselinePlan]] = {kind.name: kind for kind in (TimeGAN, RCGAN, CRNNGAN)}
 

@@ -19,11 +19,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ehr_baselines.frames import Frames
+from ehr_baselines.networks import Recurrent, SequenceNetworks, repeated
+from ehr_baselines.plan import BaselinePlan
+from ehr_baselines.turns import Turns, blurred, learner, picked, taken_for
 from sfumato._random import RandomSource
-from sfumato.synthesis.baselines.frames import Frames
-from sfumato.synthesis.baselines.plan import BaselinePlan
-from sfumato.synthesis.baselines.recurrent import Recurrent, SequenceNetworks, repeated
-from sfumato.synthesis.baselines.turns import Turns, blurred, learner, picked, taken_for
 from sfumato.synthesis.steps import Stage
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from ehr_baselines import load_baseline
 from scipy import stats
 
 from sfumato._check import InputError
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema, numeric
-from sfumato.synthesis import load_baseline
 
 KINDS = ("timegan", "rcgan", "crnngan")
 
@@ -44,6 +44,7 @@ def test_the_same_seed_draws_the_same_records_and_another_one_others(patients, q
     assert first == again != other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_seed_learns_the_same_and_another_one_something_else(patients, quick, kind: str):
     data = patients(40)

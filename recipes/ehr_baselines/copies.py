@@ -3,13 +3,13 @@
 Every attack is to find it. One that does not is too weak for these records, and says nothing about others either.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from sfumato.data.ehr.dataset import EHRDataset
-from sfumato.synthesis.baselines.together import joined
 from sfumato.synthesis.blocks import BLOCK, in_blocks
 
 
@@ -39,3 +39,27 @@ class Copies:
             return joined(parts, first)
 
         return in_blocks(made, count, seed=seed, block=block, progress=None)
+
+
+def joined(parts: Sequence[EHRDataset], first: int = 0) -> EHRDataset:
+    """All patients of data sets of one schema, one after the other, as synthetic-000001 and so on.
+
+    Args:
+        parts: at least one; the same patient may be in several.
+        first: how many names are taken already.
+    """
+
+    def rows(name: str) -> np.ndarray:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    lengths = rows("lengths")
+    return EHRDataset(
+        schema=parts[0].schema,
+        ids=tuple(f"synthetic-{first + place + 1:06}" for place in range(len(lengths))),
+        static_numbers=rows("static_numbers"),
+        static_codes=rows("static_codes"),
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+        times=rows("times"),
+        numbers=rows("numbers"),
+        codes=rows("codes"),
+    )
