@@ -194,7 +194,7 @@ class _Fitting:
         statement = run.finish(
             tensors,
             self.settings.facts(len(self.data), self.data.schema.unit),
-            metadata={**self.about, **facts},
+            metadata={} if made is None else {**self.about, **facts},  # by which a report knows that it has ended
             complete=made is not None,
         )
         folder = None if run.folder is None else run.folder.path

@@ -56,15 +56,15 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `ehr order` | epoch | the order of an epoch of health records | `synthesis.ehr_safe.records` |
 | `ehr scores` | epoch | seed: where in its interval each number lies | `synthesis.ehr_safe.stages` |
 | `ehr latent noise` | step | seed: what is added to latent vectors | `synthesis.ehr_safe.stages` |
-| `ehr encoded` | draw | seed: the numbers that latent vectors are made of | `synthesis.ehr_safe.stages` |
+| `ehr encoded` | draw | seed: the numbers that latent vectors are made of | `synthesis.ehr_safe.run` |
 | `ehr gan` | step | seed: all draws of a step of the generator | `synthesis.ehr_safe.stages` |
-| `ehr weights` | | seed: the first weights | `synthesis.ehr_safe.course` |
+| `ehr weights` | | seed: the first weights | `synthesis.ehr_safe.run` |
 | `ehr static calibration` | pass | seed: static columns to calibrate on | `synthesis.ehr_safe.synthesizer` |
 | `ehr calibration` | pass | seed: records to calibrate on | `synthesis.ehr_safe.synthesizer` |
 | `ehr records` | block | seed: new records | `synthesis.blocks` |
-| `private weights` | | seed: the first weights of a private run | `synthesis.ehr_safe.private.course` |
-| `private categories` | | seed: the made-up categories that it learns from | `synthesis.ehr_safe.private.course` |
-| `private encoded` | draw | seed: the numbers that its latent vectors have | `synthesis.ehr_safe.private.course` |
+| `private weights` | | seed: the first weights of a private run | `synthesis.ehr_safe.run` |
+| `private categories` | | seed: the placeholder categories that it learns from | `synthesis.ehr_safe.run` |
+| `private encoded` | draw | seed: the numbers that its latent vectors have | `synthesis.ehr_safe.run` |
 | `private scores` | epoch | seed: where in its interval each number lies | `synthesis.ehr_safe.private.autoencoder` |
 | `private latent noise` | round | what is added to a latent vector | `synthesis.ehr_safe.private.autoencoder` |
 | `private gan` | round | made vectors, by patient | `synthesis.ehr_safe.private.critic` |

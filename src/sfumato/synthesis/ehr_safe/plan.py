@@ -15,10 +15,9 @@ from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.unlearnable import refuse_unlearnable
 from sfumato.runs import Run, RunFolder, share_cores
 from sfumato.runs.statement import make_statement
-from sfumato.synthesis.ehr_safe.course import Course, EHRSafeResult
-from sfumato.synthesis.ehr_safe.private.course import PrivateCourse
 from sfumato.synthesis.ehr_safe.private.facts import private_facts
 from sfumato.synthesis.ehr_safe.private.spending import Spending
+from sfumato.synthesis.ehr_safe.run import EHRSafeResult, EHRSafeRun
 from sfumato.synthesis.ehr_safe.settings import EHRSafeSettings
 from sfumato.synthesis.steps import Progress
 
@@ -60,17 +59,22 @@ class EHRSafe(EHRSafeSettings):
         if self.epsilon is None:  # else that it was not refused would tell of a patient
             refuse_unlearnable(data)
         share_cores()
-        told: dict[str, Any] = {**self.to_json(), "about": about or {}}
-        known = {"settings": self, "data": data, "about": about or {}, "progress": progress or _silent}
-        if self.epsilon is None:
-            course = Course(**known, save_every=save_every)
-        else:
+        written: dict[str, Any] = {**self.to_json(), "about": about or {}}
+        spending = None
+        if self.epsilon is not None:
             recorded = {} if out is None else RunFolder(out).recorded(resume=resume)
             spending = Spending.of(self, data.schema, len(data), begun=recorded.get(_NOISE))
-            told[_NOISE] = spending.noise_multipliers
-            course = PrivateCourse(**known, save_every=save_every, spending=spending)
-        with Run.open(out, plan=told, seed=self.seed, resume=resume) as run:
-            return course.go(run, resume=resume)
+            written[_NOISE] = spending.noise_multipliers
+        this = EHRSafeRun(
+            settings=self,
+            data=data,
+            about=about or {},
+            progress=progress or _silent,
+            save_every=save_every,
+            spending=spending,
+        )
+        with Run.open(out, plan=written, seed=self.seed, resume=resume) as run:
+            return this.go(run, resume=resume)
 
     def try_out(self, data: EHRDataset) -> Statement:
         """What `fit` would state at its end; nothing is learned or written.

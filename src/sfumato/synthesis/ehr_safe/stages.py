@@ -26,8 +26,6 @@ from sfumato.training.server import OptimizerFactory
 
 _ROWS = 256  # rows of categories a step
 _LONGEST_GRADIENT = 5.0  # of the sequential autoencoder: a rare one is a hundred times as long as the others
-_DRAWS = 4  # latent vectors of each patient, from different draws of the stochastic scales
-_ENCODED = 256  # patients that are encoded at once
 
 
 class Codes(Protocol):
@@ -180,13 +178,3 @@ def gan_optimizer(settings: EHRSafeSettings) -> OptimizerFactory:
         return torch.optim.Adam(parameters, settings.gan_learning_rate, betas=(0.0, 0.9))
 
     return make
-
-
-def latents_of(codec: SequenceCodec, records: Records, source: RandomSource) -> Tensor:
-    """Latent vectors of all patients, several draws of each, [draws × patients, latent]."""
-    found = []
-    with torch.inference_mode():
-        for draw in range(_DRAWS):
-            drawn = records.draw(source.seed64("ehr encoded", draw))
-            found += [codec.encode(records.batch(rows, drawn)) for rows in records.in_blocks(_ENCODED)]
-    return torch.cat(found).clone()

@@ -24,10 +24,9 @@ from sfumato.synthesis import Synthesizer
 from sfumato.synthesis.ehr_safe.private import spending
 from sfumato.synthesis.ehr_safe.private.autoencoder import SequenceGradients
 from sfumato.synthesis.ehr_safe.private.critic import CriticGradients
-from sfumato.synthesis.ehr_safe.private.first_visits import first_visits
-from sfumato.synthesis.ehr_safe.private.made_up_codes import MadeUpCodes
 from sfumato.synthesis.ehr_safe.private.spending import Spending
 from sfumato.synthesis.ehr_safe.private.tables import Tables
+from sfumato.synthesis.ehr_safe.run import PlaceholderCodes, first_visits
 
 SAVED = ("model.safetensors", "statement.json", "metrics.jsonl")
 COUNT = 40
@@ -409,6 +408,6 @@ def test_a_run_that_goes_on_takes_the_codecs_of_categories_as_they_were(ranged, 
         with pytest.raises(MemoryError):
             plan.fit(data, out=folder, progress=die, save_every=0.0)
         with monkeypatch.context() as patch:
-            patch.setattr(MadeUpCodes, "of", lambda *_: pytest.fail("learned again"))
+            patch.setattr(PlaceholderCodes, "of", lambda *_: pytest.fail("learned again"))
             assert plan.fit(data, out=folder, resume=True).finished
         assert (folder / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()

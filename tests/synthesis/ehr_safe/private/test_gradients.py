@@ -11,9 +11,9 @@ from sfumato.sampling import Cohort
 from sfumato.synthesis.ehr_safe.networks import Networks
 from sfumato.synthesis.ehr_safe.private.autoencoder import SequenceGradients
 from sfumato.synthesis.ehr_safe.private.critic import CriticGradients
-from sfumato.synthesis.ehr_safe.private.first_visits import first_visits
 from sfumato.synthesis.ehr_safe.private.spending import Spending
 from sfumato.synthesis.ehr_safe.records import Records
+from sfumato.synthesis.ehr_safe.run import first_visits
 from sfumato.synthesis.ehr_safe.stages import gan_optimizer
 
 COUNT = 24

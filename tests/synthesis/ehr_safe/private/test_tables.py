@@ -14,10 +14,10 @@ from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema, categorical, numeric
 from sfumato.runs import Run
 from sfumato.synthesis.ehr_safe.private.counting import SEEN, Counting
-from sfumato.synthesis.ehr_safe.private.first_visits import first_visits
 from sfumato.synthesis.ehr_safe.private.grids import Grids, even
 from sfumato.synthesis.ehr_safe.private.projection import shares_of
 from sfumato.synthesis.ehr_safe.private.tables import Tables
+from sfumato.synthesis.ehr_safe.run import first_visits
 
 MAX_VISITS, HORIZON = 6, 1500.0
 
