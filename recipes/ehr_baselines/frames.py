@@ -30,9 +30,8 @@ from torch import Tensor
 
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema
-from sfumato.synthesis.ehr_safe.categories import CategoryCodec
-from sfumato.synthesis.ehr_safe.min_max import MinMax
-from sfumato.synthesis.ehr_safe.scales import START, Scales, static_numbers
+from sfumato.synthesis.networks import CategoryCodec
+from sfumato.synthesis.scales import START, MinMax, Scales, static_numbers
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,9 +28,9 @@ from sfumato.accounting.statement.delta import default_delta
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema
 from sfumato.runs import Checkpoint, Facts, Run, share_cores
-from sfumato.synthesis.blocks import BLOCK, in_blocks
-from sfumato.synthesis.ehr_safe.given import Given
-from sfumato.synthesis.steps import LARGEST_RATE, Progress, Stage, take, under
+from sfumato.synthesis.settings import LARGEST_RATE
+from sfumato.synthesis.synthesizer import BLOCK, Conditions, in_blocks
+from sfumato.synthesis.training import Progress, Stage, take, under
 
 _SAVE_EVERY = 60.0
 
@@ -76,7 +76,7 @@ class BaselineSynthesizer:
         Raises:
             InputError: a condition names no column or category, or next to no record meets it.
         """
-        conditions = Given(self.frames.scales.schema, given or {})
+        conditions = Conditions(self.frames.scales.schema, given or {})
 
         def made(first: int, size: int, generator: torch.Generator) -> EHRDataset:
             def draw(count: int) -> tuple[EHRDataset, np.ndarray, np.ndarray]:

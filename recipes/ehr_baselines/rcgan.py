@@ -24,7 +24,7 @@ from ehr_baselines.networks import Recurrent, SequenceNetworks, repeated
 from ehr_baselines.plan import BaselinePlan
 from ehr_baselines.turns import Turns, blurred, learner, picked, taken_for
 from sfumato._random import RandomSource
-from sfumato.synthesis.steps import Stage
+from sfumato.synthesis.training import Stage
 
 
 class RCGANNetworks(SequenceNetworks):

@@ -26,7 +26,7 @@ from ehr_baselines.plan import BaselinePlan
 from ehr_baselines.turns import Turns, learner, picked, taken_for
 from sfumato import _check
 from sfumato._random import RandomSource
-from sfumato.synthesis.steps import Stage
+from sfumato.synthesis.training import Stage
 
 _RECONSTRUCTED, _FORETOLD, _MOMENTS = 10.0, 100.0, 100.0  # weights of the losses
 _FORETOLD_BY_EMBEDDER = 0.1

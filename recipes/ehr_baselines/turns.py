@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato._random import RandomSource
-from sfumato.synthesis.ehr_safe.learner import Learner
-from sfumato.synthesis.steps import Diverged
+from sfumato.synthesis.training import Diverged, Learner
 from sfumato.training.server import OptimizerFactory
 
 _LONGEST_GRADIENT = 5.0

@@ -36,7 +36,7 @@ from sfumato.report.learned import trouble, unmeasured
 from sfumato.report.record import RunRecord, read_run
 from sfumato.report.reproduce import Reproduction, reproduction
 from sfumato.report.template import fill, refuse_folder, write_page
-from sfumato.synthesis.noted import without_figures
+from sfumato.synthesis.history import without_figures
 
 _FEW_PAIRS = 10  # a recall that rests on fewer impostor pairs jumps with each of them
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from sfumato.data.ehr.dataset import EHRDataset
-from sfumato.synthesis.blocks import BLOCK, in_blocks
+from sfumato.synthesis.synthesizer import BLOCK, in_blocks
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from ehr_baselines.turns import Turns
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.synthesis import EHRSafe, Synthesizer
-from sfumato.synthesis.steps import Diverged
+from sfumato.synthesis.training import Diverged
 
 SAVED = ("model.safetensors", "statement.json", "metrics.jsonl")
 

@@ -22,7 +22,7 @@ from sfumato.data import EHRDataset
 from sfumato.data.ehr.schema import Schema
 from sfumato.data.ehr.unlearnable import refuse_unlearnable
 from sfumato.runs import RunFolder
-from sfumato.synthesis.noted import restate
+from sfumato.synthesis.history import restate
 
 _COMMAND = "ehr fit"
 

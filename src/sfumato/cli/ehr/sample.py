@@ -99,7 +99,7 @@ def load_synthesizer(model: Path) -> Any:
 
 def _note(options: SampleOptions) -> None:
     """Note it in the run; where that cannot be written, the records are there all the same."""
-    from sfumato.synthesis.noted import note_sample  # late: --help needs no torch
+    from sfumato.synthesis.history import note_sample  # late: --help needs no torch
 
     if not options.model.is_dir():
         return
