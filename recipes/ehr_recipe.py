@@ -23,13 +23,12 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cells
+from ehr_baselines import BaselinePlan, Copies, joined
 
 from sfumato._files import read_json, write_json
 from sfumato.audit.ehr import Evaluation, evaluate
 from sfumato.data.ehr.dataset import EHRDataset
-from sfumato.synthesis import Copies, EHRSafe, IndependentColumns
-from sfumato.synthesis.baselines.plan import BaselinePlan
-from sfumato.synthesis.baselines.together import joined
+from sfumato.synthesis import EHRSafe, IndependentColumns
 
 HELD_OUT, REAL = "real patients, held out", "trained on real patients"
 QUICK_PATIENTS = 60

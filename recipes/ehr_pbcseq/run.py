@@ -12,11 +12,12 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import ehr_recipe
 from cells import SHARED  # pyright: ignore[reportAttributeAccessIssue]
+from ehr_baselines import CRNNGAN, RCGAN, TimeGAN
 from ehr_recipe import CONTROLS, Recipe
 
 from sfumato import data
 from sfumato.data.ehr.dataset import EHRDataset
-from sfumato.synthesis import CRNNGAN, RCGAN, EHRSafe, TimeGAN
+from sfumato.synthesis import EHRSafe
 
 HELD_OUT = 0.4
 

@@ -52,26 +52,24 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `stages` | | which rows are in which stage, by a public seed | `labels.lp_mst` |
 | `made-up numbers` | | what a training is rehearsed on, by a public seed | `labels.rr_on_bins` |
 | `queries` | | which of the pool is asked about, by a public seed | `voting.queries` |
-| `ehr categories` | step | seed: which rows of categories are learned from | `synthesis.ehr_safe.stages` |
-| `ehr order` | epoch | the order of an epoch of health records | `synthesis.ehr_safe.records` |
-| `ehr scores` | epoch | seed: where in its interval each number lies | `synthesis.ehr_safe.stages` |
-| `ehr latent noise` | step | seed: what is added to latent vectors | `synthesis.ehr_safe.stages` |
-| `ehr encoded` | draw | seed: the numbers that latent vectors are made of | `synthesis.ehr_safe.stages` |
-| `ehr gan` | step | seed: all draws of a step of the generator | `synthesis.ehr_safe.stages` |
-| `ehr weights` | | seed: the first weights | `synthesis.ehr_safe.course` |
-| `ehr static calibration` | pass | seed: static columns to calibrate on | `synthesis.ehr_safe.synthesizer` |
-| `ehr calibration` | pass | seed: records to calibrate on | `synthesis.ehr_safe.synthesizer` |
-| `ehr records` | block | seed: new records | `synthesis.blocks` |
-| `baseline weights` | | seed: the first weights | `synthesis.baselines.course` |
-| `baseline step` | stage, step | seed: all draws of a step | `synthesis.baselines.turns` |
-| `private weights` | | seed: the first weights of a private run | `synthesis.ehr_safe.private.course` |
-| `private categories` | | seed: the made-up categories that it learns from | `synthesis.ehr_safe.private.course` |
-| `private encoded` | draw | seed: the numbers that its latent vectors have | `synthesis.ehr_safe.private.course` |
-| `private scores` | epoch | seed: where in its interval each number lies | `synthesis.ehr_safe.private.autoencoder` |
-| `private latent noise` | round | what is added to a latent vector | `synthesis.ehr_safe.private.autoencoder` |
-| `private gan` | round | made vectors, by patient | `synthesis.ehr_safe.private.critic` |
-| `private generator` | round | seed: what the generator's step is drawn from | `synthesis.ehr_safe.private.critic` |
-| `private generator end` | | seed: the same for its last step | `synthesis.ehr_safe.private.critic` |
+| `ehr categories` | step | seed: which rows of categories are learned from | `synthesis.training` |
+| `ehr order` | epoch | the order of an epoch of health records | `synthesis.records` |
+| `ehr scores` | epoch | seed: where in its interval each number lies | `synthesis.training` |
+| `ehr latent noise` | step | seed: what is added to latent vectors | `synthesis.training` |
+| `ehr encoded` | draw | seed: the numbers that latent vectors are made of | `synthesis.run` |
+| `ehr gan` | step | seed: all draws of a step of the generator | `synthesis.training` |
+| `ehr weights` | | seed: the first weights | `synthesis.run` |
+| `ehr static calibration` | pass | seed: static columns to calibrate on | `synthesis.synthesizer` |
+| `ehr calibration` | pass | seed: records to calibrate on | `synthesis.synthesizer` |
+| `ehr records` | block | seed: new records | `synthesis.synthesizer` |
+| `private weights` | | seed: the first weights of a private run | `synthesis.run` |
+| `private categories` | | seed: the placeholder categories that it learns from | `synthesis.run` |
+| `private encoded` | draw | seed: the numbers that its latent vectors have | `synthesis.run` |
+| `private scores` | epoch | seed: where in its interval each number lies | `synthesis.gradients` |
+| `private latent noise` | round | what is added to a latent vector | `synthesis.gradients` |
+| `private gan` | round | made vectors, by patient | `synthesis.gradients` |
+| `private generator` | round | seed: what the generator's step is drawn from | `synthesis.gradients` |
+| `private generator end` | | seed: the same for its last step | `synthesis.gradients` |
 | `evaluation` | part | seed: what is drawn to measure synthetic records | `audit.ehr.evaluate` |
 | `initial model` | | seed: the first weights | `cli.own_model`, `cli.options.classifiers`, `cli.options.backbones` |
 | `examples` | `test` | which positions are kept for the test, by a public seed | `data.parts` |

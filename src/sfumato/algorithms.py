@@ -27,8 +27,7 @@ class Algorithm:
         about: the first paragraph of the command's help.
         example: one use of the command, in its help.
         matters: the options that the short help shows, by field name; --help-all shows the others, too.
-        command: the words of the command, where they are not the plan's name. Plans that share one have the option
-            behind them that chooses the plan; the first of them is chosen where nobody does.
+        command: the words of the command, where they are not the plan's name.
         reader: of health records: what reads that which the plan has learned, in the same package. It takes the folder
             of a run or its model's file, and gives something whose `sample` draws records block by block and whose
             `schema` tells their columns.
@@ -237,48 +236,6 @@ ALGORITHMS: dict[str, Algorithm] = {
         matters=(*_EHR, "epsilon", "horizon"),
         command="ehr fit",
         reader="Synthesizer.load",
-    ),
-    "timegan": Algorithm(
-        package="sfumato.synthesis",
-        plan="TimeGAN",
-        records="ehr",
-        title="TimeGAN",
-        summary="a baseline that learns from health records, to make new ones",
-        about="A baseline that learns from health records, to make new ones: "
-        "TimeGAN, which learns an embedding, its dynamics and a GAN over it. There is no guarantee, and the "
-        "statement says so.",
-        example="sfumato ehr fit --model timegan --data patients --dry-run",
-        matters=(*_EHR, "steps", "hidden"),
-        command="ehr fit --model timegan",
-        reader="load_baseline",
-    ),
-    "rcgan": Algorithm(
-        package="sfumato.synthesis",
-        plan="RCGAN",
-        records="ehr",
-        title="RC-GAN",
-        summary="a baseline that learns from health records, to make new ones",
-        about="A baseline that learns from health records, to make new ones: "
-        "RC-GAN, a recurrent GAN that is told the outcome. There is no guarantee, and the "
-        "statement says so.",
-        example="sfumato ehr fit --model rcgan --data patients --dry-run",
-        matters=(*_EHR, "steps", "hidden"),
-        command="ehr fit --model rcgan",
-        reader="load_baseline",
-    ),
-    "crnngan": Algorithm(
-        package="sfumato.synthesis",
-        plan="CRNNGAN",
-        records="ehr",
-        title="C-RNN-GAN",
-        summary="a baseline that learns from health records, to make new ones",
-        about="A baseline that learns from health records, to make new ones: "
-        "C-RNN-GAN, a recurrent GAN that draws each visit from the one before. There is no guarantee, and the "
-        "statement says so.",
-        example="sfumato ehr fit --model crnngan --data patients --dry-run",
-        matters=(*_EHR, "steps", "hidden"),
-        command="ehr fit --model crnngan",
-        reader="load_baseline",
     ),
 }
 """By the name of the plan, which is also the command's unless it has one of its own."""

@@ -43,11 +43,11 @@ from sfumato.per_example import covered
 from sfumato.runs import Run
 from sfumato.sampling import Cohort, OwnClients, PoissonSampling
 from sfumato.synthesis import EHRSafe
-from sfumato.synthesis.ehr_safe.networks import Networks
-from sfumato.synthesis.ehr_safe.private.critic import CODEC, CriticGradients
-from sfumato.synthesis.ehr_safe.records import Records
-from sfumato.synthesis.ehr_safe.scales import Scales
-from sfumato.synthesis.ehr_safe.stages import gan_optimizer
+from sfumato.synthesis.gradients import CODEC, CriticGradients
+from sfumato.synthesis.networks import Networks
+from sfumato.synthesis.records import Records
+from sfumato.synthesis.scales import Scales
+from sfumato.synthesis.training import gan_optimizer
 from sfumato.training import Trainable, loop
 from sfumato.training.prefix import split as split_module
 from sfumato.training.private_sum import PrivateSum

@@ -163,7 +163,7 @@ OTHERS = {
     "ehr_safe": patients,
 }
 """Statements of plans without rounds of this battery; those that never add noise promise nothing."""
-WITHOUT_NOISE = {"centralized", "timegan", "rcgan", "crnngan"}
+WITHOUT_NOISE = {"centralized"}
 
 
 def test_every_plan_of_the_registry_is_asked():

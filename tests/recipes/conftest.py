@@ -34,8 +34,8 @@ def script() -> Callable[..., ModuleType]:
 
 
 def _forget(keep: str | None = None) -> None:
-    """Drop the modules of recipes; with `keep` those stay that lie in this recipe or directly in `recipes/`."""
-    kept = (RECIPES, RECIPES / keep) if keep else ()
+    """Drop the modules of recipes; with `keep` those stay that lie in this recipe or that several import."""
+    kept = (RECIPES, RECIPES / keep, RECIPES / "ehr_baselines") if keep else ()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None) or ""
         if file.startswith(f"{RECIPES}{os.sep}") and Path(file).parent not in kept:

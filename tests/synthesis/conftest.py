@@ -1,51 +1,47 @@
-"""Small health records, and a plan that learns them in a second."""
+"""Small health records, and plans that learn them in seconds."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
-import numpy as np
 import pytest
 
+import made_up_patients
+from random_patients import patients
 from sfumato.data.ehr.dataset import EHRDataset
-from sfumato.data.ehr.schema import Schema, categorical, numeric
+from sfumato.data.ehr.schema import Column
 from sfumato.synthesis import EHRSafe
 
-SCHEMA = Schema(
-    id="patient",
-    time="day",
-    time_unit="days",
-    static=(numeric("age"), categorical("sex", ["f", "m"]), categorical("died", ["no", "yes"])),
-    temporal=(numeric("bili"), numeric("pulse", whole=True), categorical("stage", ["1", "2", "3"])),
-    outcome="died",
-)
+__all__ = ["patients"]
+
+RANGES = {"age": (0.0, 110.0), "bili": (0.0, 30.0), "albumin": (1.0, 6.0), "weight": (30.0, 150.0)}
+HORIZON = 1500.0
 
 
-@pytest.fixture(scope="session")
-def patients() -> Callable[..., EHRDataset]:
-    """Random patients: `patients(count, seed=0)`; values are missing at random, more so for the last column."""
+def _ranged(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    return tuple(replace(column, range=RANGES.get(column.name)) for column in columns)
 
-    def make(count: int, seed: int = 0) -> EHRDataset:
-        rng = np.random.default_rng(seed)
-        lengths = rng.integers(1, 9, count)
-        visits, owners = int(lengths.sum()), np.repeat(np.arange(count), lengths)
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        steps = rng.choice([7.0, 14.0, 30.0], visits)
-        times = np.cumsum(steps)
-        times -= times[offsets[:-1]][owners]
-        ill = rng.random(count)
-        bili = np.round(np.exp(ill[owners] + 0.2 * rng.standard_normal(visits)), 1)
-        pulse = np.round(70 + 20 * ill[owners] + 3 * rng.standard_normal(visits))
-        numbers = np.where(rng.random((visits, 2)) < [0.1, 0.3], np.nan, np.column_stack([bili, pulse]))
-        age = np.where(rng.random(count) < 0.1, np.nan, np.round(40 + 30 * ill))
-        return EHRDataset(
-            schema=SCHEMA,
-            ids=tuple(f"p{place}" for place in range(count)),
-            static_numbers=age[:, None],
-            static_codes=np.column_stack([rng.integers(0, 2, count), (rng.random(count) < ill).astype(int)]),
-            offsets=offsets,
-            times=times,
-            numbers=numbers,
-            codes=np.where(rng.random(visits) < 0.5, -1, rng.integers(0, 3, visits))[:, None],
-        )
+
+@pytest.fixture
+def ranged() -> Callable[..., EHRDataset]:
+    """Made-up patients whose schema has ranges: `ranged(count, seed=1)`."""
+
+    def make(count: int, seed: int = 1) -> EHRDataset:
+        data = made_up_patients.records(count, seed)
+        schema = replace(data.schema, static=_ranged(data.schema.static), temporal=_ranged(data.schema.temporal))
+        return replace(data, schema=schema, assumptions=("The schema was written without looking at the records.",))
+
+    return make
+
+
+@pytest.fixture
+def private() -> Callable[..., EHRSafe]:
+    """A private plan of few rounds: `private(**settings)`."""
+
+    def make(**settings) -> EHRSafe:
+        quick = {"hidden": 8, "latent": 6, "noise": 6, "gan_hidden": 8, "embedding": 3, "static_embedding": 3}
+        quick |= {"category_steps": 5, "epochs": 1, "batch_size": 8, "gan_steps": 3, "critic_steps": 2}
+        quick |= {"gan_batch_size": 8, "calibrated_on": 30, "cells": 8, "max_visits": 6, "horizon": HORIZON}
+        return EHRSafe(**{**quick, "epsilon": 8.0, "delta": 1e-3, "seed": 1, **settings})
 
     return make
 

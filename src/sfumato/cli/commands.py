@@ -71,7 +71,6 @@ COMMANDS = {
             first=name,
         )
         for name, each in ALGORITHMS.items()
-        if " --" not in (each.command or "")  # another plan of a command that is there
     },
     "check-model": Command(
         module="check_model",

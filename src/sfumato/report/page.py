@@ -50,7 +50,7 @@ from sfumato.report.run_record import (
     unmeasured,
 )
 from sfumato.runs.checkpoint import KEY
-from sfumato.synthesis.noted import without_figures
+from sfumato.synthesis.history import without_figures
 
 _FEW_PAIRS = 10  # a recall that rests on fewer impostor pairs jumps with each of them
 _ADDED = {"lora_rank": "adapters (LoRA) of rank", "projection": "a projection to"}

@@ -11,15 +11,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 from sfumato._check import InputError
 from sfumato._files import parse_json, read_json
-from sfumato._types import Adjacency
+from sfumato._types import Adjacency, RecordUnit
 from sfumato.accounting import Event, Guarantee, Ledger, Statement, guarantee
 from sfumato.accounting.ledger import binding
 from sfumato.accounting.statement.verdict import Verdict, promised
-from sfumato.algorithms import SYNTHETIC
 from sfumato.metrics.shown import FIRST, NUMBERS
 from sfumato.models.weights.files import read_metadata
 from sfumato.report.numbers import finite, near
@@ -237,8 +236,8 @@ class RunRecord:
 
     @property
     def makes_records(self) -> bool:
-        """Whether it learned to make records, in stages that have steps of their own and no rounds."""
-        return self.plan_name in SYNTHETIC
+        """Whether it learned to make health records, in stages that have steps of their own and no rounds."""
+        return self.statement.unit in get_args(RecordUnit)
 
     @cached_property
     def finished(self) -> bool:

@@ -14,7 +14,7 @@ from sfumato.cli.ehr.folder import read_folder
 from sfumato.cli.main import main
 from sfumato.data import EHRDataset
 from sfumato.synthesis import Synthesizer
-from sfumato.synthesis.noted import SAMPLES, digest_of_folder
+from sfumato.synthesis.history import SAMPLES, digest_of_folder
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from sfumato._types import RecordUnit
 from sfumato.cli.ehr.folder import read_folder, write_folder
 from sfumato.data import EHRDataset, ehr_from_events, ehr_from_tables
 from sfumato.data.ehr.schema import Schema, categorical, numeric
-from sfumato.synthesis import EHRSafe, TimeGAN
+from sfumato.synthesis import EHRSafe
 
 PEOPLE, EACH = 12, 3
 
@@ -71,7 +71,6 @@ def test_a_statement_protects_what_an_id_is_of(unit: RecordUnit, tmp_path: Path)
     assert f"one {unit} " in told.text()
     assert (f"a {'person' if unit == 'patient' else 'patient'}" in told.text()) or unit == "patient"
     assert EHRSafe(seed=1).try_out(data).unit == unit
-    assert TimeGAN(seed=1).facts(len(data), data.schema.unit).unit == unit
 
 
 def test_records_without_subjects_have_a_schema_without_one():

@@ -85,7 +85,7 @@ def _page(options: EvaluateOptions) -> Path:
     """Where the page goes; says what is missing where there is no run to take it from."""
     if options.model is not None:
         from sfumato.runs import RunFolder  # late: --help needs no torch
-        from sfumato.synthesis.noted import samples_of
+        from sfumato.synthesis.history import samples_of
 
         RunFolder(options.model).read_plan()  # says in its own words that it is no run
         samples_of(options.model)
@@ -119,7 +119,7 @@ def _real_ones(options: EvaluateOptions) -> tuple[Any, Any]:
 def _note(run: Path, evaluation: dict[str, Any], synthetic: Path) -> None:
     """Note it in the run; where that cannot be written, the page is there all the same."""
     from sfumato.report import write_report  # late: --help needs no torch
-    from sfumato.synthesis.noted import digest_of_folder, note_evaluation, samples_of
+    from sfumato.synthesis.history import digest_of_folder, note_evaluation, samples_of
 
     try:
         if not note_evaluation(run, evaluation, folder=synthetic):

@@ -12,7 +12,7 @@ from sfumato.algorithms import ALGORITHMS, SYNTHETIC
 from sfumato.cli.console import notify, plain, say, say_json, staged_bar, table
 from sfumato.cli.ehr.folder import refuse_taken, write_folder
 from sfumato.cli.ehr.held_out import keep_digests
-from sfumato.cli.ehr.options import SynthesisRun, SynthesisTraining
+from sfumato.cli.ehr.options import SynthesisRun, SynthesisTraining, refuse_baseline
 from sfumato.cli.ehr.patients import PATHS, PatientOptions
 from sfumato.cli.options.threads import use_threads
 from sfumato.cli.options.training import training_options
@@ -22,8 +22,7 @@ from sfumato.data import EHRDataset
 from sfumato.data.ehr.schema import Schema
 from sfumato.data.ehr.unlearnable import refuse_unlearnable
 from sfumato.runs import RunFolder
-from sfumato.runs.statement import make_statement
-from sfumato.synthesis.noted import restate
+from sfumato.synthesis.history import restate
 
 _COMMAND = "ehr fit"
 
@@ -53,7 +52,7 @@ def train(name: str, argv: Sequence[str]) -> int:
     if options.data.write_schema is not None:
         return _write_schema(options.data, options.data.write_schema, as_json=run.json)
     learned, held_out = options.data.parts()
-    if getattr(plan, "epsilon", None) is None:
+    if plan.epsilon is None:
         refuse_unlearnable(learned)
     if run.dry_run:
         return _dry_run(plan, learned, held_out, as_json=run.json)
@@ -112,6 +111,7 @@ def _chosen(argv: Sequence[str], default: str) -> str:
     resume, config = find(argv, "resume"), find(argv, "config")
     if name is None and resume is not None:
         name = RunFolder(resume).read_plan().get("plan")
+        refuse_baseline(name, Path(resume))
     if name is None and config is not None:
         settings = read_settings(Path(config))
         name = settings.get("model", settings.get("plan"))
@@ -165,7 +165,7 @@ def _about(options: Any) -> dict[str, Any]:
 
 
 def _dry_run(plan: Any, learned: EHRDataset, held_out: EHRDataset | None, *, as_json: bool) -> int:
-    statement = _promise(plan, learned)
+    statement = plan.try_out(learned)
     if as_json:
         say_json({"plan": plan.to_json(), "statement": statement.to_json(), "patients": _counts(learned, held_out)})
         return 0
@@ -186,14 +186,6 @@ def _columns(schema: Schema) -> Iterator[tuple[str, str, str]]:
         for column in columns:
             kind = f"{len(column.categories):,} categories" if column.kind == "categorical" else "number"
             yield column.name, whose, f"whole {kind}" if column.whole else kind
-
-
-def _promise(plan: Any, learned: EHRDataset) -> Statement:
-    """What the run would state at its end; a plan whose cost follows from the schema tells it itself."""
-    if hasattr(plan, "try_out"):
-        return plan.try_out(learned)
-    source = "os" if plan.seed is None else "seeded"
-    return make_statement(plan.event(), plan.facts(len(learned), learned.schema.unit), noise_source=source)
 
 
 def _counts(learned: EHRDataset, held_out: EHRDataset | None) -> dict[str, int]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from sfumato._check import InputError
 from sfumato.algorithms import SYNTHETIC
 from sfumato.cli.ehr.patients import PatientOptions
 from sfumato.cli.parse import CommonOptions
@@ -12,6 +13,18 @@ P = TypeVar("P")
 
 DEFAULT = next(iter(SYNTHETIC))
 """The plan where nobody chooses one."""
+
+_BASELINES = ("timegan", "rcgan", "crnngan")  # plans of earlier versions, whose runs are still there
+
+
+def refuse_baseline(plan: object, run: Path) -> None:
+    """Refuse the run of a plan that is in a recipe now.
+
+    Raises:
+        InputError: it is one; names the recipe.
+    """
+    if plan in _BASELINES:
+        raise InputError(f"{run} is a run of {plan}, which only recipes/ehr_baselines reads and goes on with; use that")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from sfumato.algorithms import SYNTHETIC
 from sfumato.cli.console import bar, notify, say, say_json
 from sfumato.cli.ehr.folder import Layout, refuse_taken, write_folder
 from sfumato.cli.ehr.given import conditions
+from sfumato.cli.ehr.options import refuse_baseline
 from sfumato.cli.options.threads import use_threads
 from sfumato.cli.parse import CommonOptions, gathered, parse
 
@@ -90,6 +91,7 @@ def load_synthesizer(model: Path) -> Any:
     else:
         settings = read_metadata(file).get("settings")
         name = settings.get("plan") if isinstance(settings, dict) else None
+    refuse_baseline(name, model)
     if name not in SYNTHETIC:
         raise InputError(f"{model} did not learn from health records; give the folder of a run of sfumato ehr fit")
     return SYNTHETIC[name].read(model)
@@ -97,7 +99,7 @@ def load_synthesizer(model: Path) -> Any:
 
 def _note(options: SampleOptions) -> None:
     """Note it in the run; where that cannot be written, the records are there all the same."""
-    from sfumato.synthesis.noted import note_sample  # late: --help needs no torch
+    from sfumato.synthesis.history import note_sample  # late: --help needs no torch
 
     if not options.model.is_dir():
         return

@@ -161,7 +161,7 @@ def training_options(kind: type[Any], options: Any, argv: Sequence[str], *, abou
     Raises:
         InputError: an unknown option, a wrong type, or a folder or file to read settings from that is of no use.
     """
-    command = command_of(kind.name).partition(" --")[0]
+    command = command_of(kind.name)
     answer_help(options, argv, command=command, about=about)
     words: list[str] = []
     resume, config = find(argv, "resume"), find(argv, "config")

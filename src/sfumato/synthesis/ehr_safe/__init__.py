@@ -1,1 +1,0 @@
-"""EHR-Safe: health records through one latent vector, and a Wasserstein GAN that draws new ones."""

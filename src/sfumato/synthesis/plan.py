@@ -1,0 +1,95 @@
+"""EHR-Safe as a plan: from health records to a synthesizer, in one run.
+
+With `epsilon` everything that is learned from records has noise added, and one statement says what the whole run costs
+a patient. Without it there is no guarantee, and the statement says so: what was generated can tell of the patients that
+were learned from, most of all of rare ones.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sfumato._check import InputError
+from sfumato.accounting import Statement
+from sfumato.data.ehr.dataset import EHRDataset
+from sfumato.data.ehr.unlearnable import refuse_unlearnable
+from sfumato.runs import Run, RunFolder, share_cores
+from sfumato.runs.statement import make_statement
+from sfumato.synthesis.budget import Spending, private_facts
+from sfumato.synthesis.run import EHRSafeResult, EHRSafeRun
+from sfumato.synthesis.settings import EHRSafeSettings
+from sfumato.synthesis.training import Progress
+
+_SAVE_EVERY = 60.0
+_NOISE = "noise_multipliers"  # in plan.json: of the tables, the autoencoder and the critic
+
+
+@dataclass(frozen=True, kw_only=True)
+class EHRSafe(EHRSafeSettings):
+    """The plan; its fields are those of `EHRSafeSettings`."""
+
+    def fit(
+        self,
+        data: EHRDataset,
+        *,
+        out: Path | str | None = None,
+        resume: bool = False,
+        about: dict[str, Any] | None = None,
+        progress: Progress | None = None,
+        save_every: float = _SAVE_EVERY,
+    ) -> EHRSafeResult:
+        """Learn from health records.
+
+        Args:
+            data: the records.
+            out: the run's folder; None keeps all in memory.
+            resume: go on with the run in `out`.
+            about: JSON for plan.json and the model's file; public.
+            progress: is told what goes on ("categories", "sequences", "gan", "calibration", and "tables" first with
+                epsilon), how much of it is done, and of how much.
+            save_every: seconds between checkpoints, >= 0.
+
+        Raises:
+            InputError: a mistake in the plan, the data or the folder, nothing can be learned from the data
+                (`refuse_unlearnable`; not asked with epsilon), or a stage diverged.
+        """
+        if not isinstance(data, EHRDataset):
+            raise InputError(f"data must be health records (EHRDataset), got {type(data).__name__}")
+        if self.epsilon is None:  # else that it was not refused would tell of a patient
+            refuse_unlearnable(data)
+        share_cores()
+        written: dict[str, Any] = {**self.to_json(), "about": about or {}}
+        spending = None
+        if self.epsilon is not None:
+            recorded = {} if out is None else RunFolder(out).recorded(resume=resume)
+            spending = Spending.of(self, data.schema, len(data), begun=recorded.get(_NOISE))
+            written[_NOISE] = spending.noise_multipliers
+        this = EHRSafeRun(
+            settings=self,
+            data=data,
+            about=about or {},
+            progress=progress or _silent,
+            save_every=save_every,
+            spending=spending,
+        )
+        with Run.open(out, plan=written, seed=self.seed, resume=resume) as run:
+            return this.go(run, resume=resume)
+
+    def try_out(self, data: EHRDataset) -> Statement:
+        """What `fit` would state at its end; nothing is learned or written.
+
+        Args:
+            data: the records; of them only the schema, the number of patients and their assumptions are read.
+
+        Raises:
+            InputError: as `fit`, for a mistake in the plan or the schema.
+        """
+        source = "os" if self.seed is None else "seeded"
+        if self.epsilon is None:
+            return make_statement(self.event(), self.facts(len(data), data.schema.unit), noise_source=source)
+        spending = Spending.of(self, data.schema, len(data))
+        return make_statement(spending.event(), private_facts(self, spending, data), noise_source=source)
+
+
+def _silent(what: str, done: int, of: int) -> None:
+    """Tell nobody."""

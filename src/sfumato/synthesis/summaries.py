@@ -1,0 +1,196 @@
+"""What a patient's visits come to: numbers that are generated with the static ones, and that visits are told by.
+
+A decoder that tells visit after visit drifts: each visit goes with the one before, and the record as a whole goes with
+nothing. So the record's mean, last, smallest and largest value of each column, and how often it is there, are drawn
+first, all in one row, and each visit is told given them, and given what is still `needed` to come to them.
+
+**Spans.** From when until when a record goes, and how much of that a gap between two visits may take.
+
+The number of visits, the first and the last time are drawn before any visit is told. So a gap never takes what the
+visits behind it need at the least, and the last gap is what is left: both marginals are kept, and times ascend.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sfumato.data.ehr.dataset import EHRDataset
+from sfumato.data.ehr.schema import Schema
+
+OF_NUMBERS = 5
+"""Numbers that a numeric column is summed up by; a categorical one has one."""
+
+
+def summary_width(schema: Schema) -> int:
+    """How many numbers sum up a record."""
+    return OF_NUMBERS * len(schema.temporal_numeric) + len(schema.temporal_categorical)
+
+
+_FARTHEST = 4.0  # mean scores that are needed end here
+
+
+def summaries(data: EHRDataset, scores: np.ndarray) -> np.ndarray:
+    """Numbers that sum up each record, float64 [n, width]; NaN where a column is never there.
+
+    Of each numeric column the share of visits that have a value, the mean score, and the last, the smallest and the
+    largest value; of each categorical column that share.
+
+    Args:
+        data: the records.
+        scores: float [visits, numeric columns], what stands for each value; anything where it is missing.
+    """
+    starts, found = data.offsets[:-1], []
+    numbers = zip(data.numbers.T, scores.T, strict=True)
+    for values, score in [*numbers, *((each, None) for each in data.codes.T)]:
+        numeric = score is not None
+        there = ~np.isnan(values) if numeric else values >= 0
+        count = np.add.reduceat(there.astype(np.float64), starts)
+        parts = [count / data.lengths]
+        if numeric:
+            last = np.maximum.reduceat(np.where(there, np.arange(len(there)), 0), starts)
+            parts += [
+                np.add.reduceat(np.where(there, score, 0.0), starts) / np.maximum(count, 1),
+                values[last],
+                np.minimum.reduceat(np.where(there, values, np.inf), starts),
+                np.maximum.reduceat(np.where(there, values, -np.inf), starts),
+            ]
+        found += [np.where(count > 0, part, np.nan) for part in parts]
+    return np.column_stack(found)
+
+
+def aims(values: np.ndarray, schema: Schema, visits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What summaries ask for.
+
+    Args:
+        values: float64 [n, width], summaries.
+        schema: of the records.
+        visits: [n], how many there are.
+
+    Returns:
+        How often each column is to be there, float64 [n, numbers + categories], and the mean scores of numbers, float64
+        [n, numbers]; 0 for a column that is never there.
+    """
+    numeric = OF_NUMBERS * len(schema.temporal_numeric)
+    shares = np.concatenate([values[:, :numeric:OF_NUMBERS], values[:, numeric:]], axis=1)
+    counts = np.round(np.nan_to_num(shares) * visits[:, None])
+    return counts, np.nan_to_num(values[:, 1:numeric:OF_NUMBERS])
+
+
+def needed(counts: Tensor, means: Tensor, told: Tensor, sums: Tensor, left: Tensor) -> Tensor:
+    """What the visits that are left have to be like for a record to come to its summary, [..., numbers + columns].
+
+    Args:
+        counts, means: of `aims`, [..., columns] and [..., numbers].
+        told: [..., columns], how often each was there so far.
+        sums: [..., numbers], of the scores so far, 0 where there was none.
+        left: [...], visits from here on, >= 1.
+
+    Returns:
+        The mean score of numbers that are still to come, then the share of visits at which each column is there.
+    """
+    rest = (counts - told).clamp_min(0.0)
+    numbers = rest[..., : means.shape[-1]]
+    mean = (counts[..., : means.shape[-1]] * means - sums) / numbers.clamp_min(1.0)
+    mean = torch.where(numbers > 0, mean.clamp(-_FARTHEST, _FARTHEST), 0.0)
+    return torch.cat([mean, (rest / left.clamp_min(1.0)[..., None]).clamp_max(1.0)], dim=-1)
+
+
+def brought(raw: np.ndarray, seen: np.ndarray, starts: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """A column's scores, moved so that each record's smallest, mean, largest and last one are about its summary's.
+
+    A map of each record: straight lines through the first three points, so that ranks within a record stay. Then the
+    last score is set, within these bounds.
+
+    Args:
+        raw: float64 [visits], as they were told.
+        seen: bool [visits].
+        starts: int64 [n], each record's first visit.
+        wanted: float64 [n, 4], the mean, the last, the smallest and the largest score to come to; NaN leaves the record
+            as it is.
+
+    Returns:
+        float64 [visits]; 0 where nothing was seen.
+    """
+    count = np.add.reduceat(seen.astype(np.int64), starts)
+    owners = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(raw))))
+    low = np.minimum.reduceat(np.where(seen, raw, np.inf), starts)
+    high = np.maximum.reduceat(np.where(seen, raw, -np.inf), starts)
+    middle = np.add.reduceat(np.where(seen, raw, 0.0), starts) / np.maximum(count, 1)
+    told = np.stack([low, middle, high], axis=1)
+    unknown = np.asarray(np.isnan(wanted).any(axis=1))[:, None]
+    aim = np.where(unknown, told, wanted[:, [2, 0, 3]])
+    aim[:, 2] = np.maximum(aim[:, 2], aim[:, 0])
+    aim[:, 1] = np.clip(aim[:, 1], aim[:, 0], aim[:, 2])
+    found = np.zeros(len(raw))
+    rows = np.flatnonzero(seen)
+    ends = np.clip(wanted[:, 1], aim[:, 0], aim[:, 2])
+    told, aim, values = told[owners[rows]], aim[owners[rows]], raw[rows]
+    found[rows] = aim[:, 1]
+    for end, below in ((0, values < told[:, 1]), (2, values > told[:, 1])):
+        share = (values - told[:, 1]) / np.where(below, told[:, end] - told[:, 1], 1.0)
+        found[rows] += np.where(below, share * (aim[:, end] - aim[:, 1]), 0.0)
+    last = np.maximum.reduceat(np.where(seen, np.arange(len(raw)), 0), starts)
+    there = (count > 0) & ~unknown[:, 0]
+    found[last[there]] = ends[there]
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """Spans of patients.
+
+    Attributes:
+        visits: int64 [n], >= 1.
+        start: float64 [n], time of the first visit, >= 0.
+        end: float64 [n], time of the last one; that of the first one where there is one visit only.
+        least: the smallest gap, > 0.
+    """
+
+    visits: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    least: float
+
+    @classmethod
+    def of(
+        cls, visits: np.ndarray, start: np.ndarray, end: np.ndarray, *, horizon: float, least: float, middle: float
+    ) -> Self:
+        """What was drawn, made possible.
+
+        The number of visits stays where they fit before the horizon at all. An end that is too early for them moves:
+        just as far as they need, or, where it is not after the first visit, to where gaps of middle length lead.
+
+        Args:
+            visits, start, end: float64 [n], as they were drawn; NaN for no idea.
+            horizon: the latest time of any visit.
+            least, middle: the smallest gap and one of middle length, > 0.
+        """
+        visits = np.maximum(np.nan_to_num(np.round(visits), nan=1.0), 1.0)
+        start, end = np.clip(np.nan_to_num(start), 0.0, horizon), np.nan_to_num(end)
+        visits = np.minimum(visits, np.floor((horizon - start) / least) + 1)
+        gaps = visits - 1
+        end = np.where(end > start, end, np.minimum(start + gaps * middle, horizon))
+        end = np.where(gaps > 0, np.maximum(end, start + gaps * least), start)
+        return cls(visits.astype(np.int64), start, end, least)
+
+    def at(self, order: np.ndarray) -> "Spans":
+        """Those of some patients, int64 [m]."""
+        return Spans(self.visits[order], self.start[order], self.end[order], self.least)
+
+    def room(self, elapsed: np.ndarray, step: int) -> np.ndarray:
+        """The longest gap before a visit that leaves the least one before each visit behind it, float64 [m].
+
+        Args:
+            elapsed: float64 [m], when the visit before was; of the first patients.
+            step: which visit, >= 1; all of these patients have it.
+        """
+        now = len(elapsed)
+        behind = self.visits[:now] - step - 1
+        return np.maximum(self.end[:now] - elapsed - behind * self.least, self.least)
+
+    def ends(self, now: int, step: int) -> np.ndarray:
+        """Whether this visit is the last one, bool [now], of the first patients."""
+        return self.visits[:now] == step + 1
