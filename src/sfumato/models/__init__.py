@@ -5,7 +5,14 @@ from sfumato.models.backbones.catalogue import BACKBONES, backbone
 from sfumato.models.backbones.lenet import LeNet, lenet
 from sfumato.models.backbones.mobilefacenet import MobileFaceNet, mobilefacenet
 from sfumato.models.backbones.mobilenet import MobileNetV2, mobilenet_v2
-from sfumato.models.backbones.resnet import ResNet, resnet18, resnet20, resnet50
+from sfumato.models.backbones.resnet import (
+    ResNet,
+    resnet18,
+    resnet18_classifier,
+    resnet20,
+    resnet20_classifier,
+    resnet50,
+)
 from sfumato.models.backbones.squeezenet import SqueezeNet, squeezenet
 from sfumato.models.check import coupled_layers, refuse_batch_norm, refuse_no_values
 from sfumato.models.classifiers.bilstm import BiLSTMClassifier, bilstm_classifier
@@ -13,7 +20,6 @@ from sfumato.models.classifiers.catalogue import CLASSIFIERS, classifier
 from sfumato.models.classifiers.ctr import CTRModel, ctr_model, embedding_width
 from sfumato.models.classifiers.lenet5 import LeNet5, lenet5
 from sfumato.models.classifiers.lenet300_100 import LeNet300100, lenet300_100
-from sfumato.models.classifiers.resnet_classifier import resnet18_classifier, resnet20_classifier
 from sfumato.models.classifiers.scatternet import ScatterLinear, scatternet_linear
 from sfumato.models.classifiers.transformer import TransformerClassifier, transformer_classifier
 from sfumato.models.classifiers.vgg import VGG, vgg

@@ -18,11 +18,11 @@ import torch
 from torch import nn
 
 from sfumato._check import InputError, one_of, whole
+from sfumato.models.backbones.resnet import resnet18_classifier, resnet20_classifier
 from sfumato.models.classifiers.bilstm import bilstm_classifier
 from sfumato.models.classifiers.ctr import ctr_model
 from sfumato.models.classifiers.lenet5 import lenet5
 from sfumato.models.classifiers.lenet300_100 import lenet300_100
-from sfumato.models.classifiers.resnet_classifier import resnet18_classifier, resnet20_classifier
 from sfumato.models.classifiers.scatternet import scatternet_linear
 from sfumato.models.classifiers.transformer import transformer_classifier
 from sfumato.models.classifiers.vgg import vgg
