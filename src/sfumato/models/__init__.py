@@ -22,7 +22,6 @@ from sfumato.models.classifiers.lenet5 import LeNet5, lenet5
 from sfumato.models.classifiers.lenet300_100 import LeNet300100, lenet300_100
 from sfumato.models.classifiers.scatternet import ScatterLinear, scatternet_linear
 from sfumato.models.classifiers.transformer import TransformerClassifier, transformer_classifier
-from sfumato.models.classifiers.vgg import VGG, vgg
 from sfumato.models.classifiers.wide_resnet import WideResNet, wrn16_4
 from sfumato.models.features.extract import FEATURES, feature_extractor, features_of
 from sfumato.models.features.hog import HOG
@@ -55,7 +54,6 @@ __all__ = [
     "HOG",
     "LANGUAGE_MODELS",
     "RECOMMENDERS",
-    "VGG",
     "BiLSTMClassifier",
     "CTRModel",
     "Change",
@@ -133,6 +131,5 @@ __all__ = [
     "transformer",
     "transformer_classifier",
     "use_public_batch",
-    "vgg",
     "wrn16_4",
 ]

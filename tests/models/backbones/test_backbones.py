@@ -104,8 +104,8 @@ def test_two_dimensions_mean_grey():
 
 
 def test_unknown_names_and_shapes_are_one_clear_line():
-    with pytest.raises(InputError, match=r"model must be one of lenet, .*got vgg") as error:
-        models.backbone("vgg", embedding_dim=4, input_shape=(28, 28, 1))
+    with pytest.raises(InputError, match=r"model must be one of lenet, .*got alexnet") as error:
+        models.backbone("alexnet", embedding_dim=4, input_shape=(28, 28, 1))
     assert "\n" not in str(error.value)
     with pytest.raises(InputError, match=r"reads images .*input_shape=\(80,\)"):
         models.backbone("lenet", embedding_dim=4, input_shape=(80,))

@@ -10,11 +10,10 @@ from sfumato._check import InputError
 from sfumato.guard import self_check
 from sfumato.per_example import Recording, covered
 
-IMAGES = ("lenet5", "lenet300_100", "vgg", "resnet18", "resnet20", "wrn16_4", "scatternet")
+IMAGES = ("lenet5", "lenet300_100", "resnet18", "resnet20", "wrn16_4", "scatternet")
 NORMS = {
     "lenet5": ("none", "layer", "group", "public_batch"),
     "lenet300_100": ("none", "layer", "group", "public_batch"),
-    "vgg": ("none", "layer", "group", "public_batch"),
     "resnet18": ("none", "layer", "group", "public_batch"),
     "resnet20": ("none", "layer", "group", "public_batch"),
     "wrn16_4": (),
@@ -207,7 +206,7 @@ def test_lenet5_is_the_classic_one():
 
 def test_a_norm_follows_every_trained_layer_but_the_last():
     for norm, kind in (("layer", nn.GroupNorm), ("group", nn.GroupNorm), ("public_batch", models.PublicBatchNorm)):
-        for build_model, norms in ((models.lenet5, 4), (models.lenet300_100, 2), (models.vgg, 7)):
+        for build_model, norms in ((models.lenet5, 4), (models.lenet300_100, 2)):
             layers = [
                 layer for layer in build_model(normalisation=norm).modules() if list(layer.parameters(recurse=False))
             ]
@@ -221,7 +220,7 @@ def test_a_norm_follows_every_trained_layer_but_the_last():
         (lambda: models.classifier("alexnet", 10, [(28, 28)]), "model must be one of lenet5, .*, ctr, got alexnet"),
         (lambda: models.classifier("lenet5", 10, [(128,)]), r"reads images .* got input shapes \(128,\); for texts"),
         (lambda: models.classifier("bilstm", 4, [(28, 28, 1)], vocabulary_size=9), "for images take lenet5"),
-        (lambda: models.classifier("vgg", 4, [(3,), (4,)]), "for tables take ctr"),
+        (lambda: models.classifier("lenet5", 4, [(3,), (4,)]), "for tables take ctr"),
         (lambda: models.classifier("ctr", 2, [(3,), (4,)]), "ctr needs vocabulary_sizes=.*public"),
         (lambda: models.classifier("bilstm", 2, [(9,)]), "bilstm needs vocabulary_size=.*public"),
         (lambda: models.classifier("ctr", 2, [(3,), (4,)], vocabulary_sizes=[5, 6]), "each of the 4 .* got 2"),

@@ -18,7 +18,7 @@ from sfumato.cli.options.untrained import refuse_untrained
 from sfumato.cli.own_model import is_own, own_model
 from sfumato.data import ExampleDataset, to_tensor
 
-PICTURES = ("lenet5", "vgg", "resnet18", "resnet20", "wrn16_4", "scatternet")
+PICTURES = ("lenet5", "resnet18", "resnet20", "wrn16_4", "scatternet")
 """The classifiers that read nothing else."""
 
 
@@ -27,7 +27,7 @@ class ClassifierOptions:
     """The model.
 
     Attributes:
-        model: lenet5, lenet300_100, vgg, resnet18, resnet20, wrn16_4 or scatternet for pictures, bilstm or transformer
+        model: lenet5, lenet300_100, resnet18, resnet20, wrn16_4 or scatternet for pictures, bilstm or transformer
             for texts, ctr for tables, lenet300_100 for numbers alone, matrix_factorization or neural for ratings. It
             gets an output for each class, or for each number of a target. Or package.module:factory, an importable
             class or function without arguments that gives a torch module; the folder that you are in is searched too.

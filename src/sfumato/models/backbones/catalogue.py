@@ -2,11 +2,11 @@
 
 >>> backbone("lenet", embedding_dim=128, input_shape=(28, 28, 1))(torch.zeros(3, 1, 28, 28)).shape
 torch.Size([3, 128])
->>> backbone("vgg", embedding_dim=128, input_shape=(28, 28, 1))
+>>> backbone("alexnet", embedding_dim=128, input_shape=(28, 28, 1))
 Traceback (most recent call last):
 ...
 sfumato._check.InputError: model must be one of lenet, mobilenet_v2, resnet18, resnet20, resnet50, \
-squeezenet, mobilefacenet, got vgg; or package.module:factory for a torch module of your own
+squeezenet, mobilefacenet, got alexnet; or package.module:factory for a torch module of your own
 """
 
 from collections.abc import Sequence

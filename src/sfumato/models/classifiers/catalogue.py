@@ -7,7 +7,7 @@ torch.Size([3, 10])
 Traceback (most recent call last):
 ...
 sfumato._check.InputError: bilstm reads token ids of shape (T,), got input shapes (28, 28, 1); \
-for images take lenet5, lenet300_100, vgg, resnet18, resnet20, wrn16_4 or scatternet
+for images take lenet5, lenet300_100, resnet18, resnet20, wrn16_4 or scatternet
 """
 
 import inspect
@@ -25,12 +25,11 @@ from sfumato.models.classifiers.lenet5 import lenet5
 from sfumato.models.classifiers.lenet300_100 import lenet300_100
 from sfumato.models.classifiers.scatternet import scatternet_linear
 from sfumato.models.classifiers.transformer import transformer_classifier
-from sfumato.models.classifiers.vgg import vgg
 from sfumato.models.classifiers.wide_resnet import wrn16_4
 
 _SMALL = 64  # pixels: below it, a stem that shrinks the image by 4 leaves almost nothing to see
 
-_SIZED = {"lenet5": lenet5, "vgg": vgg, "scatternet": scatternet_linear}
+_SIZED = {"lenet5": lenet5, "scatternet": scatternet_linear}
 _ANY_SIZE = {"resnet18": resnet18_classifier, "resnet20": resnet20_classifier, "wrn16_4": wrn16_4}
 _TEXT = {"bilstm": bilstm_classifier, "transformer": transformer_classifier}
 _BUILDERS: dict[str, Callable[..., nn.Module]] = {
@@ -41,7 +40,7 @@ _BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "ctr": ctr_model,
 }
 
-CLASSIFIERS = ("lenet5", "lenet300_100", "vgg", "resnet18", "resnet20", "wrn16_4", "scatternet", *_TEXT, "ctr")
+CLASSIFIERS = ("lenet5", "lenet300_100", "resnet18", "resnet20", "wrn16_4", "scatternet", *_TEXT, "ctr")
 """The names that `classifier` knows."""
 
 _READS = {
@@ -68,9 +67,9 @@ def classifier(
         input_shapes: the shape of one example of each input, as the data set stores it: [(height, width, channels)] or
             [(height, width)] for images, [(T,)] for texts, [(a,), (b,)] for tables.
         generator: source of the initial weights; None takes torch's global generator, as torch's layers do.
-        options: keyword arguments of the model's own function (`lenet5`, `vgg`, ...), such as normalisation; what
-            follows from the shapes (channels, image_size, max_length, columns) need not be given. Texts and tables need
-            their public sizes: vocabulary_size and vocabulary_sizes.
+        options: keyword arguments of the model's own function (`lenet5`, `bilstm_classifier`, ...), such as
+            normalisation; what follows from the shapes (channels, image_size, max_length, columns) need not be given.
+            Texts and tables need their public sizes: vocabulary_size and vocabulary_sizes.
 
     Raises:
         InputError: the name or an option is unknown, the shapes are not what the model reads, or an option is missing.
@@ -122,7 +121,7 @@ def _from_shapes(name: str, shapes: list[tuple[int, ...]]) -> tuple[tuple[Any, .
 
 def _remedy(ranks: list[int]) -> str:
     if ranks in ([2], [3]):
-        return "for images take lenet5, lenet300_100, vgg, resnet18, resnet20, wrn16_4 or scatternet"
+        return "for images take lenet5, lenet300_100, resnet18, resnet20, wrn16_4 or scatternet"
     if ranks == [1]:
         return "for texts take bilstm or transformer, for numbers lenet300_100"
     return "for tables take ctr" if ranks == [1, 1] else "for other data bring your own torch module"

@@ -19,6 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 from sfumato._check import whole
+from sfumato.models import Stage
 from sfumato.models.layers.blocks import (
     Normalisation,
     check_normalisation,
@@ -29,7 +30,6 @@ from sfumato.models.layers.blocks import (
     with_public_inputs,
 )
 from sfumato.models.layers.initialise import he
-from sfumato.models.stages import Stage
 
 _WIDTHS = (32, 64, 128)
 _DENSE = 128
