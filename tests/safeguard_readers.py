@@ -339,7 +339,7 @@ NO_READER = {
     **dict.fromkeys(["to_tensor", "unlabelled", "with_user_column", "examples_from_users"], "changes what was read"),
     "examples_from_ratings": "changes what was read",
     **dict.fromkeys(["write_ehr_events", "write_ehr_tables", "write_meds", "write_examples"], "writes what was read"),
-    **dict.fromkeys(["glyphs", "writers"], "no person is in drawn data, whose names are numbers"),
+    "glyphs": "no person is in drawn data, whose names are numbers",
     **dict.fromkeys(["examples_from_arrays", "examples_from_table", "npy_examples", "npz_examples"], EXAMPLES),
     **dict.fromkeys(["table", "text_csv", "idx_images", "class_folder", "open_examples"], EXAMPLES),
     "load_examples": EXAMPLES,

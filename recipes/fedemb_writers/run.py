@@ -14,12 +14,14 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cells
+from writers import writers
 
 from sfumato import models
 from sfumato._files import read_json
 from sfumato.cli.accounting.figure import save
-from sfumato.data import UserDataset, writers
+from sfumato.data import UserDataset
 from sfumato.federated import FedAvg, FedEmb, Verification
 from sfumato.training import Cadence
 

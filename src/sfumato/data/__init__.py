@@ -45,7 +45,6 @@ from sfumato.data.users.arrays import from_arrays
 from sfumato.data.users.dataset import UserDataset
 from sfumato.data.users.glyphs import glyphs
 from sfumato.data.users.split import Split, split_groups, split_labels, split_users
-from sfumato.data.users.writers import writers
 
 __all__ = [
     "EHRDataset",
@@ -108,5 +107,4 @@ __all__ = [
     "write_meds",
     "write_store",
     "write_users",
-    "writers",
 ]

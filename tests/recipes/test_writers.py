@@ -4,26 +4,35 @@ import numpy as np
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data import load, split_users, writers
-from sfumato.data.users.writers import CHARACTERS
+from sfumato.data import load, split_users
 
 
-@pytest.fixture(scope="module")
-def some():
+@pytest.fixture
+def drawn(script):
+    return script("fedemb_writers", "writers")
+
+
+@pytest.fixture
+def writers(drawn):
+    return drawn.writers
+
+
+@pytest.fixture
+def some(writers):
     return writers(300, seed=4)
 
 
-def test_each_writes_tens_of_characters_of_all_kinds(some):
+def test_each_writes_tens_of_characters_of_all_kinds(some, drawn):
     assert some.sizes.min() >= 20
     assert some.sizes.max() <= 60
     counts = np.bincount(np.concatenate([some.examples(user)[1] for user in range(60)]), minlength=62)
     assert counts.min() > 0
     assert some.label_names is not None
-    assert "".join(some.label_names) == CHARACTERS
+    assert "".join(some.label_names) == drawn.CHARACTERS
     assert some.groups == ("digits", "capitals", "small")
 
 
-def test_a_picture_depends_on_the_seed_the_writer_and_the_place_alone(some):
+def test_a_picture_depends_on_the_seed_the_writer_and_the_place_alone(some, writers):
     more, other = writers(2000, seed=4), writers(300, seed=5)
     for user in (0, 1, 299):
         (pictures, labels), (again, same) = some.examples(user), more.examples(user)
@@ -56,7 +65,7 @@ def test_a_hand_is_nearer_to_itself_than_to_others(some):
     assert np.mean(own) > np.mean(others) + 0.1
 
 
-def test_a_hundred_thousand_writers_take_megabytes_and_split_as_collected_data():
+def test_a_hundred_thousand_writers_take_megabytes_and_split_as_collected_data(writers):
     many = writers(100_000)
     assert many.labels.nbytes + many.offsets.nbytes < 8e6
     split = split_users(many.subset(np.arange(2000)), test=0.25, shared_labels=True)
@@ -67,20 +76,18 @@ def test_a_hundred_thousand_writers_take_megabytes_and_split_as_collected_data()
     assert test.examples(0)[0].shape[1:] == (28, 28, 1)
 
 
-def test_the_digest_tells_populations_apart_without_drawing_them(some):
+def test_the_digest_tells_populations_apart_without_drawing_them(some, writers):
     found = {data.contents() for data in (some, writers(300, seed=5), writers(301, seed=4))}
     assert len(found) == 3
     assert some.contents() == writers(300, seed=4).contents()
 
 
-def test_populations_by_name_and_refusals():
-    assert len(load("writers:12")) == 12
+def test_a_population_out_of_range_is_refused(writers):
     for wrong, told in ((0, "population"), (2.5, "population")):
         with pytest.raises(InputError, match=told):
             writers(wrong)
-    with pytest.raises(InputError, match="population"):
-        load("writers:0")
-    with pytest.raises(InputError, match="28x28"):
-        load("writers:12", size=32)
-    with pytest.raises(InputError, match="there is nothing at writers:x"):
-        load("writers:x")
+
+
+def test_writers_are_no_source_of_commands():
+    with pytest.raises(InputError, match="there is nothing at writers:12; give a packed store"):
+        load("writers:12")
