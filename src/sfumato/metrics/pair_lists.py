@@ -13,14 +13,29 @@ References:
     07-49, 2007.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
 from sfumato._check import InputError
-from sfumato.data.users.dataset import UserDataset
+
+
+class People(Protocol):
+    """People by their names, each with some pictures; a `sfumato.data.UserDataset` is one.
+
+    Attributes:
+        user_ids: the names [people].
+        sizes: pictures of each, int64 [people].
+    """
+
+    @property
+    def user_ids(self) -> Sequence[str]: ...
+
+    @property
+    def sizes(self) -> Any: ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,7 +60,7 @@ class Pairs:
         """Whether both pictures show one person, bool [pairs]."""
         return self.names[:, 0] == self.names[:, 1]
 
-    def among(self, people: UserDataset) -> "Pairs":
+    def among(self, people: People) -> "Pairs":
         """The pairs both of whose people are in this data set.
 
         Raises:
@@ -56,7 +71,7 @@ class Pairs:
         found.rows(people)
         return found
 
-    def rows(self, people: UserDataset) -> np.ndarray:
+    def rows(self, people: People) -> np.ndarray:
         """Places of the pictures among all examples of a data set, user by user, int64 [pairs, 2].
 
         Args:
