@@ -1,7 +1,6 @@
 """Networks for embeddings, classes, next tokens and values, their weights, and checks of any module."""
 
 from sfumato.models.adapters import Projected, add_lora, add_projection, merge_lora
-from sfumato.models.backbones.catalogue import BACKBONES, backbone
 from sfumato.models.backbones.lenet import LeNet, lenet
 from sfumato.models.backbones.mobilefacenet import MobileFaceNet, mobilefacenet
 from sfumato.models.backbones.mobilenet import MobileNetV2, mobilenet_v2
@@ -14,9 +13,18 @@ from sfumato.models.backbones.resnet import (
     resnet50,
 )
 from sfumato.models.backbones.squeezenet import SqueezeNet, squeezenet
+from sfumato.models.catalogue import (
+    BACKBONES,
+    CLASSIFIERS,
+    LANGUAGE_MODELS,
+    RECOMMENDERS,
+    backbone,
+    classifier,
+    language_model,
+    recommender,
+)
 from sfumato.models.check import coupled_layers, refuse_batch_norm, refuse_no_values
 from sfumato.models.classifiers.bilstm import BiLSTMClassifier, bilstm_classifier
-from sfumato.models.classifiers.catalogue import CLASSIFIERS, classifier
 from sfumato.models.classifiers.ctr import CTRModel, ctr_model, embedding_width
 from sfumato.models.classifiers.lenet5 import LeNet5, lenet5
 from sfumato.models.classifiers.lenet300_100 import LeNet300100, lenet300_100
@@ -35,11 +43,9 @@ from sfumato.models.layers.scattering import Scattering, scattering
 from sfumato.models.layers.statistics_gradient import add_statistics_gradient
 from sfumato.models.layers.ws_conv import WSConv2d
 from sfumato.models.recommenders.base import Recommender
-from sfumato.models.recommenders.catalogue import RECOMMENDERS, recommender
 from sfumato.models.recommenders.linear_head import LinearHead, linear_head
 from sfumato.models.recommenders.matrix_factorization import MatrixFactorization, matrix_factorization
 from sfumato.models.recommenders.neural import NeuralCollaborativeFiltering, neural_collaborative_filtering
-from sfumato.models.sequences.catalogue import LANGUAGE_MODELS, language_model
 from sfumato.models.sequences.lstm import LSTMLanguageModel, lstm
 from sfumato.models.sequences.transformer import TransformerLanguageModel, transformer
 from sfumato.models.stages import Part, Stage, stages_of
