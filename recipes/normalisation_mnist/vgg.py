@@ -20,16 +20,16 @@ from torch.nn import functional
 
 from sfumato._check import whole
 from sfumato.models import Stage
-from sfumato.models.layers.blocks import (
+from sfumato.models.layers import (
     Normalisation,
     check_normalisation,
     check_shape,
     has_bias,
+    he,
     height_and_width,
     norm_after,
     with_public_inputs,
 )
-from sfumato.models.layers.initialise import he
 
 _WIDTHS = (32, 64, 128)
 _DENSE = 128

@@ -28,7 +28,7 @@ from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.readers.idx import read_idx
 from sfumato.data.users.arrays import from_arrays
 from sfumato.data.users.dataset import UserDataset
-from sfumato.models.weights.files import read_tensors
+from sfumato.models.weights import read_tensors
 
 TRIES = 150  # damages a reader; all of them end within 40 s
 MEMORY = 1 << 29  # bytes that all of them together may take beyond what was there before

@@ -11,11 +11,11 @@ torch.Size([3, 10])
 torch.Size([2])
 >>> language_model("lstm", 100, 80, hidden=32)(torch.zeros(2, 80, dtype=torch.int64)).shape
 torch.Size([2, 80, 100])
->>> backbone("alexnet", embedding_dim=128, input_shape=(28, 28, 1))
+>>> backbone("vgg", embedding_dim=128, input_shape=(28, 28, 1))
 Traceback (most recent call last):
 ...
 sfumato._check.InputError: model must be one of lenet, mobilenet_v2, resnet18, resnet20, resnet50, \
-squeezenet, mobilefacenet, got alexnet; or package.module:factory for a torch module of your own
+squeezenet, mobilefacenet, got vgg; or package.module:factory for a torch module of your own
 >>> classifier("bilstm", 4, [(28, 28, 1)], vocabulary_size=100)
 Traceback (most recent call last):
 ...
@@ -32,30 +32,23 @@ import torch
 from torch import nn
 
 from sfumato._check import InputError, one_of, whole
-from sfumato.models.backbones.lenet import lenet
-from sfumato.models.backbones.mobilefacenet import mobilefacenet
-from sfumato.models.backbones.mobilenet import mobilenet_v2
-from sfumato.models.backbones.resnet import (
+from sfumato.models.layers import GroupOrNone, Stem
+from sfumato.models.lenet import lenet, lenet5, lenet300_100
+from sfumato.models.mobilefacenet import mobilefacenet
+from sfumato.models.mobilenet import mobilenet_v2
+from sfumato.models.recommenders import Recommender, matrix_factorization, neural_collaborative_filtering
+from sfumato.models.resnet import (
     resnet18,
     resnet18_classifier,
     resnet20,
     resnet20_classifier,
     resnet50,
 )
-from sfumato.models.backbones.squeezenet import squeezenet
-from sfumato.models.classifiers.bilstm import bilstm_classifier
-from sfumato.models.classifiers.ctr import ctr_model
-from sfumato.models.classifiers.lenet5 import lenet5
-from sfumato.models.classifiers.lenet300_100 import lenet300_100
-from sfumato.models.classifiers.scatternet import scatternet_linear
-from sfumato.models.classifiers.transformer import transformer_classifier
-from sfumato.models.classifiers.wide_resnet import wrn16_4
-from sfumato.models.layers.blocks import GroupOrNone, Stem
-from sfumato.models.recommenders.base import Recommender
-from sfumato.models.recommenders.matrix_factorization import matrix_factorization
-from sfumato.models.recommenders.neural import neural_collaborative_filtering
-from sfumato.models.sequences.lstm import lstm
-from sfumato.models.sequences.transformer import transformer
+from sfumato.models.scattering import scatternet_linear
+from sfumato.models.squeezenet import squeezenet
+from sfumato.models.table import ctr_model
+from sfumato.models.text import bilstm_classifier, lstm, transformer, transformer_classifier
+from sfumato.models.wide_resnet import wrn16_4
 
 Gives = Literal["embedding", "classes", "values", "tokens"]
 """What a network gives: an embedding, a number for each class, a value of an item, a number for each next token."""

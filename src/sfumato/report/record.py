@@ -18,7 +18,7 @@ from sfumato.accounting import Event, Guarantee, Ledger, Statement, guarantee
 from sfumato.accounting.ledger import binding
 from sfumato.accounting.statement.verdict import Verdict, promised
 from sfumato.algorithms import SYNTHETIC
-from sfumato.models.weights.files import read_metadata
+from sfumato.models.weights import read_metadata
 from sfumato.report.evaluation import Evaluation, evaluation
 from sfumato.report.rounds import Metrics
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from sfumato._check import InputError
-from sfumato.models.weights.files import read_metadata, read_tensors
+from sfumato.models.weights import read_metadata, read_tensors
 from sfumato.synthesis.baselines.crnngan import CRNNGAN
 from sfumato.synthesis.baselines.plan import BaselinePlan
 from sfumato.synthesis.baselines.rcgan import RCGAN

@@ -17,7 +17,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema
-from sfumato.models.weights.files import read_metadata, read_tensors
+from sfumato.models.weights import read_metadata, read_tensors
 from sfumato.synthesis.blocks import BLOCK, in_blocks
 from sfumato.synthesis.ehr_safe.calibration import EVEN, RowCalibration, knots_of
 from sfumato.synthesis.ehr_safe.given import Given
