@@ -333,16 +333,15 @@ READERS = {
 EXAMPLES = "the unit is one example; rows have no names of users"
 NO_READER = {
     "EHRDataset": "patients in memory; each once, which its own test tries",
-    **dict.fromkeys(["ExampleDataset", "UserDataset", "Encoding", "UncountedTexts", "Pairs", "Schema"], "no reader"),
+    **dict.fromkeys(["ExampleDataset", "UserDataset", "Encoding", "UncountedTexts", "Schema"], "no reader"),
     **dict.fromkeys(["Split", "ExampleSplit", "Tokenizer", "MissingPart"], "no reader"),
     **dict.fromkeys(["split_examples", "split_groups", "split_labels", "split_users", "order_of_content"], "divides"),
     **dict.fromkeys(["to_tensor", "unlabelled", "with_user_column", "examples_from_users"], "changes what was read"),
     "examples_from_ratings": "changes what was read",
     **dict.fromkeys(["write_ehr_events", "write_ehr_tables", "write_meds", "write_examples"], "writes what was read"),
-    **dict.fromkeys(["glyphs", "writers"], "no person is in drawn data, whose names are numbers"),
+    "glyphs": "no person is in drawn data, whose names are numbers",
     **dict.fromkeys(["examples_from_arrays", "examples_from_table", "npy_examples", "npz_examples"], EXAMPLES),
     **dict.fromkeys(["table", "text_csv", "idx_images", "class_folder", "open_examples"], EXAMPLES),
     "load_examples": EXAMPLES,
     "read_schema": "what is public of columns; no user is in it",
-    "lfw_pairs": "names pictures to evaluate by; nothing is trained on them",
 }

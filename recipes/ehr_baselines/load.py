@@ -7,7 +7,7 @@ from ehr_baselines.plan import BaselinePlan, BaselineSynthesizer
 from ehr_baselines.rcgan import RCGAN
 from ehr_baselines.timegan import TimeGAN
 from sfumato._check import InputError
-from sfumato.models.weights.files import read_metadata, read_tensors
+from sfumato.models.weights import read_metadata, read_tensors
 
 _KINDS: dict[str, type[BaselinePlan]] = {kind.name: kind for kind in (TimeGAN, RCGAN, CRNNGAN)}
 

@@ -22,7 +22,7 @@ from cells import SHARED
 from PIL import Image
 from torch import nn
 
-from sfumato import data, models
+from sfumato import data, metrics, models
 from sfumato.data import UserDataset
 
 AXES = 128
@@ -50,7 +50,7 @@ class Faces:
     validation: UserDataset
     test: UserDataset
     test_as_is: UserDataset
-    pairs: data.Pairs
+    pairs: metrics.Pairs
 
 
 class Residual(nn.Module):
@@ -81,7 +81,7 @@ def faces(folder: Path | None = None) -> Faces:
 
     parts = split(data.from_arrays(whitened(rows), name, name))
     train, friends, validation, test = parts
-    pairs = data.lfw_pairs(folder / "lfw_pairs.txt").among(test)
+    pairs = metrics.lfw_pairs(folder / "lfw_pairs.txt").among(test)
     for part in (train, friends, validation):
         pairs.refuse_trained_on(part.user_ids)
     return Faces(

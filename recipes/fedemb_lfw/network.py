@@ -11,7 +11,7 @@ from faces import Residual, whitening
 from torch import Tensor, nn
 
 from sfumato import models
-from sfumato.models.stages import Stage, renamed
+from sfumato.models.trainable import Stage, renamed
 
 
 class Whitening(nn.Module):

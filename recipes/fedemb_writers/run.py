@@ -14,11 +14,13 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cells
+from writers import writers
 
 from sfumato import models
 from sfumato._files import read_json
-from sfumato.data import UserDataset, writers
+from sfumato.data import UserDataset
 from sfumato.federated import FedAvg, FedEmb, Verification
 from sfumato.report.plots import save
 from sfumato.training import Cadence

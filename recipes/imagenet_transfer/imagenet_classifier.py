@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato import models
-from sfumato.models.stages import Stage, renamed
+from sfumato.models.trainable import Stage, renamed
 
 CHANNELS = 512
 

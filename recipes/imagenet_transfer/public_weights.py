@@ -11,7 +11,7 @@ from sfumato import models
 from sfumato._check import InputError
 from sfumato.central import DPSGD
 from sfumato.data import ExampleDataset
-from sfumato.models.weights.files import read_metadata, save_weights
+from sfumato.models.weights import read_metadata, save_weights
 
 
 def network(data: ExampleDataset) -> nn.Module:

@@ -21,8 +21,7 @@ from public_features import kept, principal
 
 from sfumato.data import ExampleDataset, examples_from_arrays
 from sfumato.labels import LPMST, clusters, label_counts
-from sfumato.models.features.extract import feature_extractor
-from sfumato.models.features.imagenet import imagenet_features
+from sfumato.models.features import feature_extractor, imagenet_features
 
 BUDGETS = (0.1, 0.25, 0.5, 1.0, 2.0)
 AXES, CLUSTERS = 50, 30

@@ -40,8 +40,10 @@ from torch import nn
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 from ag_news import ag_news
 from cells import SHARED, mean_and_std
+from vgg import vgg
 
 from sfumato import models
 from sfumato._files import write_json
@@ -123,7 +125,7 @@ SETTINGS = {
         dataset="AG News", data=news, model=bilstm, rates={"none": 0.01, "layer": 0.01}, steps=150, test=1200
     ),
     "VGG": digits(
-        model=lambda norm: models.vgg(10, 1, 28, normalisation=norm),
+        model=lambda norm: vgg(10, 1, 28, normalisation=norm),
         rates=_rates(0.003, 0.003, 0.1),
         steps=100,
         batch=48,

@@ -98,7 +98,7 @@ def guess(given: object, allowed: Iterable[object]) -> str:
 
     A word that was cut short means the shortest that begins with it, any other the one that looks most like it.
 
-    >>> guess("lenet6", ["lenet5", "vgg"]), guess("tree", ["lenet5", "vgg"])
+    >>> guess("lenet6", ["lenet5", "bilstm"]), guess("tree", ["lenet5", "bilstm"])
     (' (did you mean lenet5?)', '')
     >>> guess("--noise", ["--noise-multiplier", "--nose"])
     ' (did you mean --noise-multiplier?)'

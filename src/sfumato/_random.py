@@ -75,9 +75,6 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `examples` | `test` | which positions are kept for the test, by a public seed | `data.parts` |
 | `glyphs` | `identities` | which characters are chosen, by a public seed | `data.users.glyphs` |
 | `glyphs` | character | seed: the images of a character, by a public seed | `data.users.glyphs` |
-| `writers` | `characters`, block | which characters synthetic writers write, by a public seed | `data.users.writers` |
-| `writers` | `hand`, writer | seed: a hand and its pictures, by a public seed | `data.users.writers` |
-| `writers` | `digest` | seed: tells one population from another | `data.users.writers` |
 
 What a run releases outside of a loop draws `within` a part that bears the release's own name, and a loop that is one
 phase of several `within` one that bears what it begins with. Words and normal numbers

@@ -81,7 +81,7 @@ def test_another_run_is_where_one_starts_from(sfumato, digits: Path, tmp_path: P
         "classifier.bias",
         "classifier.weight",
     ]
-    line = sfumato("dpsgd", *words, "--model", "vgg", "--out", tmp_path / "third").line
+    line = sfumato("dpsgd", *words, "--model", "lenet300_100", "--out", tmp_path / "third").line
     assert "only the last layer" in line
 
 

@@ -188,7 +188,7 @@ def _published(model) -> dict:
     """A state dict as torchvision's ResNet-18 has it, with the shapes of a model of ours."""
     import numpy as np
 
-    from sfumato.models.weights.published_names import naming
+    from sfumato.models.pretrained import naming
 
     standard = {"conv1.weight", "bn1.weight", "fc.weight", "fc.bias"}
     rng = np.random.default_rng(0)

@@ -28,7 +28,7 @@ from sfumato.data.examples.dataset import ExampleDataset
 from sfumato.data.readers.idx import read_idx
 from sfumato.data.users.arrays import from_arrays
 from sfumato.data.users.dataset import UserDataset
-from sfumato.models.weights.files import read_tensors
+from sfumato.models.weights import read_tensors
 from slow import slow_but
 
 TRIES = slow_but([30, 150], 30)  # damages a reader

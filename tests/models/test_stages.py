@@ -15,7 +15,6 @@ STAGED = {
         name: lambda name=name: models.backbone(name, embedding_dim=8, input_shape=(32, 32, 3))
         for name in models.BACKBONES
     },
-    "vgg": lambda: models.vgg(8),
     "resnet20_classifier": lambda: models.resnet20_classifier(8),
     "projected": lambda: models.add_projection(models.squeezenet(None, stem="small"), 512, 8, hidden=16),
     "sequence": lambda: nn.Sequential(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), nn.Flatten(), nn.Linear(3600, 8)),

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from sfumato import models
 from sfumato.data import to_tensor
-from sfumato.models.stages import Part
+from sfumato.models.trainable import Part
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "recipes" / "imagenet_transfer"

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from sfumato import models
+from sfumato.per_example import Recording, covered
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "recipes" / "normalisation_mnist" / "noisy_weights.py"
@@ -72,3 +74,41 @@ def test_batch_norm_is_torchs_own_in_training(script):
     inputs = torch.randn(8, 3, 5, 5, generator=torch.Generator().manual_seed(0))
     ours = script.with_batch_norm(nn.Sequential(models.PublicBatchNorm(3)))
     assert torch.equal(ours.eval()(inputs), nn.BatchNorm2d(3).train()(inputs))
+
+
+def test_the_stages_of_vgg_in_turn_give_what_it_gives_and_hold_all_its_parameters(script):
+    assert sum(parameter.numel() for parameter in script.vgg().parameters()) == 550_570
+    network, inputs = script.vgg(8).eval(), torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    stages = models.stages_of(network)
+    part = models.Part(network, stages)
+    with torch.no_grad():
+        assert torch.equal(part(inputs), network(inputs))
+        for cut in (1, len(stages) // 2, len(stages) - 1):
+            between = models.Part(network, stages[:cut])(inputs)
+            assert torch.equal(models.Part(network, stages[cut:])(between), network(inputs))
+    assert part.state_dict().keys() == network.state_dict().keys()
+
+
+@pytest.mark.parametrize(
+    ("norm", "kind"), [("layer", nn.GroupNorm), ("group", nn.GroupNorm), ("public_batch", models.PublicBatchNorm)]
+)
+def test_a_norm_follows_every_trained_layer_of_vgg_but_the_last(script, norm, kind):
+    layers = [layer for layer in script.vgg(normalisation=norm).modules() if list(layer.parameters(recurse=False))]
+    assert [isinstance(layer, kind) for layer in layers] == [False, True] * 7 + [False]
+    assert all((layer.bias is None) == (norm == "public_batch") for layer in layers[:-1:2])
+
+
+@pytest.mark.parametrize("norm", ["none", "layer", "group", "public_batch"])
+def test_one_pass_gives_the_norm_of_each_examples_gradient_of_vgg(script, norm):
+    source = torch.Generator().manual_seed(5)
+    public = torch.rand(8, 1, 16, 16, generator=source) if norm == "public_batch" else None
+    model = script.vgg(4, 1, 16, normalisation=norm, public_inputs=public, generator=source).double()
+    inputs, targets = torch.rand(3, 1, 16, 16, generator=source).double(), torch.tensor([0, 1, 2])
+    with Recording(covered(model)) as recording:
+        recording.backward(functional.cross_entropy(model(inputs), targets, reduction="none"))
+    expected = []
+    for row in range(3):
+        loss = functional.cross_entropy(model(inputs[row : row + 1]), targets[row : row + 1])
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        expected.append(sum(gradient.square().sum() for gradient in gradients))
+    torch.testing.assert_close(recording.squared_norms(), torch.stack(expected), rtol=1e-8, atol=1e-12)

@@ -37,7 +37,7 @@ from sfumato.data.domain import BUILT
 from sfumato.federated import PrivateVocabulary
 from sfumato.federated.vocabulary import FILE as VOCABULARY_FILE
 from sfumato.integrations import Log
-from sfumato.models.weights.files import refuse_missing
+from sfumato.models.weights import refuse_missing
 from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
 from sfumato.training import Cadence, ModelBuilder, Opening, PrivatePlan, Task, TrainingPlan

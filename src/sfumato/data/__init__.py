@@ -25,7 +25,6 @@ from sfumato.data.readers.emnist import emnist_leaf, emnist_tff
 from sfumato.data.readers.example_arrays import npy_examples, npz_examples
 from sfumato.data.readers.idx import idx_images
 from sfumato.data.readers.image_folder import image_folder
-from sfumato.data.readers.lfw_pairs import Pairs, lfw_pairs
 from sfumato.data.readers.omniglot import omniglot_folder, omniglot_npz
 from sfumato.data.readers.part import MissingPart
 from sfumato.data.readers.text import text_csv
@@ -45,7 +44,6 @@ from sfumato.data.users.arrays import from_arrays
 from sfumato.data.users.dataset import UserDataset
 from sfumato.data.users.glyphs import glyphs
 from sfumato.data.users.split import Split, split_groups, split_labels, split_users
-from sfumato.data.users.writers import writers
 
 __all__ = [
     "EHRDataset",
@@ -53,7 +51,6 @@ __all__ = [
     "ExampleDataset",
     "ExampleSplit",
     "MissingPart",
-    "Pairs",
     "Schema",
     "Split",
     "Tokenizer",
@@ -75,7 +72,6 @@ __all__ = [
     "glyphs",
     "idx_images",
     "image_folder",
-    "lfw_pairs",
     "load",
     "load_examples",
     "mimic_iv",
@@ -108,5 +104,4 @@ __all__ = [
     "write_meds",
     "write_store",
     "write_users",
-    "writers",
 ]

@@ -1,6 +1,5 @@
 """One door to every kind of data: look at what a path holds and open it with the right reader."""
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -24,18 +23,14 @@ from sfumato.data.tables.open import is_table_file, open_source
 from sfumato.data.tables.paths import refuse_folder
 from sfumato.data.tars.shards import is_tars
 from sfumato.data.users.dataset import UserDataset
-from sfumato.data.users.glyph_drawing import SIDE
 from sfumato.data.users.glyphs import glyphs
-from sfumato.data.users.writers import writers
-
-_POPULATION = re.compile(r"writers(?::(\d{1,12}))?")
 
 UNDERSTOOD = (
     f"a packed store, {LAYOUTS}, Omniglot (folder or npz), npz with images or inputs, users, labels, "
     "federated EMNIST (.h5 or LEAF's JSON), a table (.parquet, .csv, .tsv, .jsonl, .tar) with a column of users and "
     "one of pictures, of their paths or of numbers, ratings "
     "of MovieLens (folder, zip or file) or a table with columns of users, items and values, or the "
-    "word glyphs, or writers:NUMBER; for texts say --text characters or words (data.text_users)"
+    "word glyphs; for texts say --text characters or words (data.text_users)"
 )
 
 
@@ -64,7 +59,7 @@ def load(
     Args:
         path: a packed store; a folder of pictures; Omniglot's folder or npz; an npz file of arrays; a folder of
             federated EMNIST; a table in a file (.parquet, .csv, .tsv, .jsonl) or in tar shards; ratings, as a release
-            of MovieLens or a table; or "glyphs" for the embedded data, "writers:5000" for so many synthetic writers.
+            of MovieLens or a table; or "glyphs" for the embedded data.
         size: side or (height, width) to bring pictures to. A store has the size that it was packed with.
         channels: 1 or 3 to convert pictures to.
         on_error: for pictures in folders and tables: "refuse" or "skip" files that are not readable.
@@ -117,8 +112,6 @@ def load(
     refuse_folder(folder, path)
     if str(path) == "glyphs" and not place.exists():
         return fitted_dataset(glyphs(progress=progress), size, channels)
-    if (found := _POPULATION.fullmatch(str(path))) and not place.exists():
-        return _writers(found[1], size, channels)
     if is_store(place):
         return _as_packed(open_store(place), place, size, channels)
     if not place.exists():
@@ -141,15 +134,6 @@ def load(
         reader = emnist_tff if place.suffix == ".h5" else emnist_leaf
         return fitted_dataset(reader(place, progress=progress), size, channels)
     raise InputError(f"{path} is none of: {UNDERSTOOD}")
-
-
-def _writers(population: str | None, size: int | Sequence[int] | None, channels: int | None) -> UserDataset:
-    if size not in (None, SIDE, [SIDE, SIDE], (SIDE, SIDE)) or channels not in (None, 1):
-        raise InputError(
-            f"writers are drawn as grey pictures of {SIDE}x{SIDE} when they are asked for, got size={size} and "
-            f"channels={channels}; leave both out, or pack them first"
-        )
-    return writers() if population is None else writers(int(population))
 
 
 def _table(

@@ -3,6 +3,7 @@
 from sfumato.metrics.classification import ClassificationCounts, ClassificationReport, classification_report, roc_auc
 from sfumato.metrics.counts import CountsReport, CountsSums, counts_report
 from sfumato.metrics.nearest import nearest
+from sfumato.metrics.pair_lists import Pairs, lfw_pairs
 from sfumato.metrics.pairs import PairAccuracy, pair_accuracy
 from sfumato.metrics.regression import RegressionReport, RegressionSums, regression_report
 from sfumato.metrics.tabular import (
@@ -37,6 +38,7 @@ __all__ = [
     "Interval",
     "NumericFit",
     "PairAccuracy",
+    "Pairs",
     "RecallAtFar",
     "RegressionReport",
     "RegressionSums",
@@ -50,6 +52,7 @@ __all__ = [
     "detector_auc",
     "in_batch_recall_at_far",
     "kolmogorov_smirnov",
+    "lfw_pairs",
     "nearest",
     "pair_accuracy",
     "rank_correlation_gap",

@@ -1,46 +1,70 @@
 """Networks for embeddings, classes, next tokens and values, their weights, and checks of any module."""
 
 from sfumato.models.adapters import Projected, add_lora, add_projection, merge_lora
-from sfumato.models.backbones.catalogue import BACKBONES, backbone
-from sfumato.models.backbones.lenet import LeNet, lenet
-from sfumato.models.backbones.mobilefacenet import MobileFaceNet, mobilefacenet
-from sfumato.models.backbones.mobilenet import MobileNetV2, mobilenet_v2
-from sfumato.models.backbones.resnet import ResNet, resnet18, resnet20, resnet50
-from sfumato.models.backbones.squeezenet import SqueezeNet, squeezenet
+from sfumato.models.catalogue import (
+    BACKBONES,
+    CLASSIFIERS,
+    LANGUAGE_MODELS,
+    RECOMMENDERS,
+    backbone,
+    classifier,
+    language_model,
+    recommender,
+)
 from sfumato.models.check import coupled_layers, refuse_batch_norm, refuse_no_values
-from sfumato.models.classifiers.bilstm import BiLSTMClassifier, bilstm_classifier
-from sfumato.models.classifiers.catalogue import CLASSIFIERS, classifier
-from sfumato.models.classifiers.ctr import CTRModel, ctr_model, embedding_width
-from sfumato.models.classifiers.lenet5 import LeNet5, lenet5
-from sfumato.models.classifiers.lenet300_100 import LeNet300100, lenet300_100
-from sfumato.models.classifiers.resnet_classifier import resnet18_classifier, resnet20_classifier
-from sfumato.models.classifiers.scatternet import ScatterLinear, scatternet_linear
-from sfumato.models.classifiers.transformer import TransformerClassifier, transformer_classifier
-from sfumato.models.classifiers.vgg import VGG, vgg
-from sfumato.models.classifiers.wide_resnet import WideResNet, wrn16_4
-from sfumato.models.features.extract import FEATURES, feature_extractor, features_of
-from sfumato.models.features.hog import HOG
-from sfumato.models.features.imagenet import ImageNetFeatures, imagenet_features
+from sfumato.models.features import (
+    FEATURES,
+    HOG,
+    ImageNetColours,
+    ImageNetFeatures,
+    feature_extractor,
+    features_of,
+    imagenet_features,
+)
 from sfumato.models.fix import Change, fix_model
-from sfumato.models.freeze import freeze, trainable_parameters
-from sfumato.models.layers.imagenet_colours import ImageNetColours
-from sfumato.models.layers.morlet import MorletBank, morlet_bank
-from sfumato.models.layers.public_batch_norm import PublicBatchNorm, refresh_statistics, use_public_batch
-from sfumato.models.layers.scattering import Scattering, scattering
-from sfumato.models.layers.statistics_gradient import add_statistics_gradient
-from sfumato.models.layers.ws_conv import WSConv2d
-from sfumato.models.recommenders.base import Recommender
-from sfumato.models.recommenders.catalogue import RECOMMENDERS, recommender
-from sfumato.models.recommenders.linear_head import LinearHead, linear_head
-from sfumato.models.recommenders.matrix_factorization import MatrixFactorization, matrix_factorization
-from sfumato.models.recommenders.neural import NeuralCollaborativeFiltering, neural_collaborative_filtering
-from sfumato.models.sequences.catalogue import LANGUAGE_MODELS, language_model
-from sfumato.models.sequences.lstm import LSTMLanguageModel, lstm
-from sfumato.models.sequences.transformer import TransformerLanguageModel, transformer
-from sfumato.models.stages import Part, Stage, stages_of
-from sfumato.models.weights.files import load_weights, read_metadata, save_weights
-from sfumato.models.weights.pretrained import LoadReport, load_pretrained
-from sfumato.models.weights.transfer import transfer_weights
+from sfumato.models.lenet import LeNet, LeNet5, LeNet300100, lenet, lenet5, lenet300_100
+from sfumato.models.mobilefacenet import MobileFaceNet, mobilefacenet
+from sfumato.models.mobilenet import MobileNetV2, mobilenet_v2
+from sfumato.models.pretrained import LoadReport, load_pretrained
+from sfumato.models.public_batch_norm import (
+    PublicBatchNorm,
+    add_statistics_gradient,
+    refresh_statistics,
+    use_public_batch,
+)
+from sfumato.models.recommenders import (
+    LinearHead,
+    MatrixFactorization,
+    NeuralCollaborativeFiltering,
+    Recommender,
+    linear_head,
+    matrix_factorization,
+    neural_collaborative_filtering,
+)
+from sfumato.models.resnet import (
+    ResNet,
+    resnet18,
+    resnet18_classifier,
+    resnet20,
+    resnet20_classifier,
+    resnet50,
+)
+from sfumato.models.scattering import MorletBank, Scattering, ScatterLinear, morlet_bank, scattering, scatternet_linear
+from sfumato.models.squeezenet import SqueezeNet, squeezenet
+from sfumato.models.table import CTRModel, ctr_model, embedding_width
+from sfumato.models.text import (
+    BiLSTMClassifier,
+    LSTMLanguageModel,
+    TransformerClassifier,
+    TransformerLanguageModel,
+    bilstm_classifier,
+    lstm,
+    transformer,
+    transformer_classifier,
+)
+from sfumato.models.trainable import Part, Stage, freeze, stages_of, trainable_parameters
+from sfumato.models.weights import load_weights, read_metadata, save_weights, transfer_weights
+from sfumato.models.wide_resnet import WideResNet, WSConv2d, wrn16_4
 
 __all__ = [
     "BACKBONES",
@@ -49,7 +73,6 @@ __all__ = [
     "HOG",
     "LANGUAGE_MODELS",
     "RECOMMENDERS",
-    "VGG",
     "BiLSTMClassifier",
     "CTRModel",
     "Change",
@@ -127,6 +150,5 @@ __all__ = [
     "transformer",
     "transformer_classifier",
     "use_public_batch",
-    "vgg",
     "wrn16_4",
 ]

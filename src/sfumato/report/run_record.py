@@ -20,7 +20,7 @@ from sfumato.accounting import Event, Guarantee, Ledger, Statement, guarantee
 from sfumato.accounting.ledger import binding
 from sfumato.accounting.statement.verdict import Verdict, promised
 from sfumato.metrics.shown import FIRST, NUMBERS
-from sfumato.models.weights.files import read_metadata
+from sfumato.models.weights import read_metadata
 from sfumato.report.numbers import finite, near
 from sfumato.training.told import learned
 from sfumato.training.told.seen import SEEN

@@ -32,7 +32,7 @@ from sfumato._one_thread import one_thread_each
 from sfumato._random import RandomSource
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema
-from sfumato.models.weights.files import read_metadata, read_tensors
+from sfumato.models.weights import read_metadata, read_tensors
 from sfumato.synthesis.decoder import EVEN, RecordDecoder, RowCalibration, RowsDrawn, VisitsDrawn, knots_of
 from sfumato.synthesis.networks import Networks
 from sfumato.synthesis.scales import Scales

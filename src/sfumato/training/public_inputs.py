@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from torch import Tensor
 
 from sfumato._check import InputError
-from sfumato.models.layers.public_batch_norm import public_inputs_of
+from sfumato.models.public_batch_norm import public_inputs_of
 from sfumato.training.trainable import Trainable
 
 

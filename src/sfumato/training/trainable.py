@@ -20,7 +20,7 @@ from sfumato._check import InputError, first_line
 from sfumato.clipping import Layout
 from sfumato.guard.state import Attributes, same_values
 from sfumato.models import PublicBatchNorm, refresh_statistics, trainable_parameters
-from sfumato.models.layers.public_batch_norm import public_inputs_of
+from sfumato.models.public_batch_norm import public_inputs_of
 
 HEAD = "head.weight"
 """The released name of a head that is trained beside the model."""

@@ -267,7 +267,7 @@ def test_the_page_counts_stages_and_speaks_of_labels(sfumato, ended, tmp_path):
         (("--features", "hogg", *CLUSTERS), "did you mean hog?"),
         (("--feature-weights", "w.safetensors"), "--feature-weights is for --features squeezenet"),
         (("--model", "bilstm"), "bilstm needs vocabulary_size"),
-        (("--model", "vgg"), "vgg reads"),
+        (("--model", "lenet5"), "lenet5 reads"),
         (("--threads", 0), "threads must be a whole number >= 1"),
         (("--mixup", -1), "mixup must be >= 0"),
         (("--test", "nowhere"), "there is nothing at nowhere"),

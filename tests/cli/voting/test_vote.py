@@ -206,7 +206,7 @@ def test_an_agent_that_knows_one_class_is_told(sfumato, files, tmp_path):
         (("--talliers", "a:1", "b:2"), "talliers must be an odd number of at least 3, got 2"),
         (("--talliers", "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:2"), "the same address, 127.0.0.1:2"),
         (("--features", "squeezenet"), "needs public weights: give --pretrained FILE"),
-        (("--student-model", "vgg"), "add --student-inputs inputs"),
+        (("--student-model", "lenet5"), "add --student-inputs inputs"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_and_leave_nothing(sfumato, files, tmp_path, words, told):

@@ -264,9 +264,9 @@ def test_a_hook_that_no_stage_tells_of_is_refused():
 
 
 def test_norms_that_follow_public_inputs_are_refused():
-    model = models.vgg(4, 1, 8, normalisation="public_batch", public_inputs=torch.randn(8, 1, 8, 8))
+    model = models.resnet20_classifier(4, 1, normalisation="public_batch", public_inputs=torch.randn(8, 1, 8, 8))
     with pytest.raises(InputError, match="follow public inputs"):
-        split(model, "classifier", INPUTS)
+        split(model, "last", INPUTS)
 
 
 def test_what_changes_later_is_seen_when_records_go_through():

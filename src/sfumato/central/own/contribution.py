@@ -31,7 +31,7 @@ from sfumato.guard.placeholders import placeholder_sample
 from sfumato.guard.rows import count_of, probe_rows, tensors_of
 from sfumato.guard.trial import COUPLED
 from sfumato.models import refuse_no_values
-from sfumato.models.layers.public_batch_norm import public_inputs_of
+from sfumato.models.public_batch_norm import public_inputs_of
 from sfumato.per_example import covered
 from sfumato.sampling import Cohort
 from sfumato.training import Trainable

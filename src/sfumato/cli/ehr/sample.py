@@ -76,7 +76,7 @@ def load_synthesizer(model: Path) -> Any:
     Raises:
         InputError: it is no run that learned from health records, or has not ended.
     """
-    from sfumato.models.weights.files import read_metadata  # late: --help needs no torch
+    from sfumato.models.weights import read_metadata  # late: --help needs no torch
     from sfumato.runs import RunFolder
 
     if not model.exists():

@@ -17,8 +17,9 @@ from sfumato.cli.options.named_values import named_values
 from sfumato.cli.options.untrained import refuse_untrained
 from sfumato.cli.own_model import is_own, own_model
 from sfumato.data import ExampleDataset, to_tensor
+from sfumato.models.catalogue import NETWORKS
 
-PICTURES = ("lenet5", "vgg", "resnet18", "resnet20", "wrn16_4", "scatternet")
+PICTURES = tuple(name for name, each in NETWORKS["classes"].items() if each.reads.startswith("pictures"))
 """The classifiers that read nothing else."""
 
 
@@ -27,7 +28,7 @@ class ClassifierOptions:
     """The model.
 
     Attributes:
-        model: lenet5, lenet300_100, vgg, resnet18, resnet20, wrn16_4 or scatternet for pictures, bilstm or transformer
+        model: lenet5, lenet300_100, resnet18, resnet20, wrn16_4 or scatternet for pictures, bilstm or transformer
             for texts, ctr for tables, lenet300_100 for numbers alone, matrix_factorization or neural for ratings. It
             gets an output for each class, or for each number of a target. Or package.module:factory, an importable
             class or function without arguments that gives a torch module; the folder that you are in is searched too.
@@ -183,9 +184,7 @@ def _sizes(name: str, sizes: Sequence[int]) -> dict[str, Any]:
     """The public sizes of the data under the name that the model gives them."""
     if not sizes:
         return {}
-    kinds: dict[str, dict[str, Any]] = {
-        "bilstm": {"vocabulary_size": sizes[0]},
-        "transformer": {"vocabulary_size": sizes[0]},
-        "ctr": {"vocabulary_sizes": tuple(sizes)},
-    }
-    return kinds.get(name, {})
+    reads = NETWORKS["classes"][name].reads if name in NETWORKS["classes"] else None
+    if reads == "tokens":
+        return {"vocabulary_size": sizes[0]}
+    return {"vocabulary_sizes": tuple(sizes)} if reads == "table" else {}

@@ -13,8 +13,8 @@ from torch import nn
 from sfumato import models
 from sfumato._check import InputError
 from sfumato.cli.options.adapters import AdapterOptions
-from sfumato.models.layers.lora import LoRAConv2d, LoRALinear
-from sfumato.models.weights.files import some
+from sfumato.models.adapters import LoRAConv2d, LoRALinear
+from sfumato.models.weights import some
 
 _SMALL = 64  # pixels: below it, a backbone's first layer is another one than that of photographs
 

@@ -84,9 +84,9 @@ class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
         data: a packed store, a folder of pictures (FOLDER/<user>/<picture> or FOLDER/<user>/<class>/<picture>),
             Omniglot (folder or npz), an npz with images, users and labels, federated EMNIST, a table (.parquet,
             .csv, .tsv, .jsonl, or .tar shards as 'faces-*.tar') with --user, ratings (a folder or zip file of
-            MovieLens, or a table with --user, --item and --value), the word glyphs for the embedded data, or
-            writers:5000 for so many synthetic writers. With --text: JSON lines of objects with a user and a text
-            (.jsonl, also .gz; other names by --user and --input), or a play as plain text, whose roles are the users.
+            MovieLens, or a table with --user, --item and --value), or the word glyphs for the embedded data.
+            With --text: JSON lines of objects with a user and a text (.jsonl, also .gz; other names by --user and
+            --input), or a play as plain text, whose roles are the users.
         text: train on texts: each of their characters is a token, of a fixed public alphabet, or each of their words,
             of a --vocabulary.
         vocabulary: for words: a public file with one word a line, chosen without looking at the records; or private:

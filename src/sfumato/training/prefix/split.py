@@ -29,7 +29,7 @@ from sfumato.guard.state import Attributes, same_values
 from sfumato.guard.trial import SAME_SHAPE, Tolerance
 from sfumato.models import Part, Stage, refuse_batch_norm, refuse_no_values, stages_of, trainable_parameters
 from sfumato.models.check import tried_on
-from sfumato.models.layers.public_batch_norm import public_inputs_of
+from sfumato.models.public_batch_norm import public_inputs_of
 from sfumato.training.prefix.reached import holds_more
 from sfumato.training.trainable import copied
 

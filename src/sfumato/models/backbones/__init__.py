@@ -1,1 +1,0 @@
-"""Networks that map pictures to embeddings."""

@@ -1,1 +1,0 @@
-"""Features of pictures by fixed public functions, without training: what neighbours are looked for in."""

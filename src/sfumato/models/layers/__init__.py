@@ -1,1 +1,0 @@
-"""Layers, initial weights and fixed features that several networks share."""

@@ -1,1 +1,0 @@
-"""Networks that tell which value a user gives an item, with a part that is each user's own."""

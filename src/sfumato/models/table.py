@@ -1,0 +1,112 @@
+"""The click model of Denison et al. (2022): an embedding for each categorical column, numbers beside them, 4 x 598.
+
+A column with a table of V rows gets int(2 V^0.25) numbers a row. V is public: the number of hash buckets, or the size
+of a public vocabulary, never a count over the private data; an id from V on shares a row (id modulo V), so no table
+grows with what is in the data. Numeric columns come as they are or, with `log_numeric`, as sign(x) log(1 + |x|): a
+fixed map, without statistics. Activations are ReLU. One output is the logit of a click, or the logarithm of an
+expected count. No layer couples examples.
+
+References:
+    Denison, Ghazi, Kamath, Kumar, Manurangsi, Narra, Sinha, Varadarajan, Zhang: Private Ad Modeling with DP-SGD (2022),
+    arXiv 2211.11896, section 3.
+
+>>> model = ctr_model(vocabulary_sizes=1000)
+>>> model.tables[0].weight.shape, sum(parameter.numel() for parameter in model.parameters())
+(torch.Size([1000, 11]), 1540605)
+>>> model(torch.zeros(2, 13), torch.zeros(2, 26, dtype=torch.int64)).shape
+torch.Size([2, 1])
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from sfumato._check import InputError, whole
+from sfumato.models.layers import glorot, sequence_layers
+
+_COLUMNS = 26  # categorical columns of the Criteo format
+_NUMERIC = 13
+
+
+def embedding_width(rows: int) -> int:
+    """Numbers in a row of a table: int(2 V^0.25), from its public number of rows.
+
+    >>> embedding_width(1), embedding_width(16), embedding_width(10_000_000)
+    (2, 4, 112)
+    """
+    whole(rows=rows)
+    return int(2 * rows**0.25)
+
+
+class CTRModel(nn.Module):
+    """Embeddings and numbers, side by side, through dense layers; see `ctr_model`."""
+
+    sizes: torch.Tensor
+
+    def __init__(
+        self, *, num_outputs: int, numeric: int, sizes: Sequence[int], hidden: Sequence[int], log_numeric: bool
+    ) -> None:
+        super().__init__()
+        self.numeric, self.log_numeric = numeric, log_numeric
+        self.register_buffer("sizes", torch.tensor(list(sizes), dtype=torch.int64), persistent=False)
+        self.tables = nn.ModuleList(nn.Embedding(rows, embedding_width(rows)) for rows in sizes)
+        width = numeric + sum(embedding_width(rows) for rows in sizes)
+        layers: list[nn.Module] = []
+        for units in hidden:
+            layers += [nn.Linear(width, units), nn.ReLU(inplace=True)]
+            width = units
+        self.dense = nn.Sequential(*layers)
+        self.classifier = nn.Linear(width, num_outputs)
+
+    def forward(self, numbers: torch.Tensor, categories: torch.Tensor) -> torch.Tensor:
+        """Map float [n, a] and int64 [n, b] to float [n, num_outputs]."""
+        if numbers.shape[1:] != (self.numeric,) or categories.shape[1:] != self.sizes.shape:
+            raise InputError(
+                f"this CTR model reads [n, {self.numeric}] numbers and [n, {len(self.sizes)}] categories, "
+                f"got {list(numbers.shape)} and {list(categories.shape)}; build it for the columns of the table"
+            )
+        if self.log_numeric:
+            numbers = numbers.sign() * numbers.abs().log1p()
+        ids = categories.remainder(self.sizes)
+        parts = [table(ids[:, column]) for column, table in enumerate(self.tables)]
+        return self.classifier(self.dense(torch.cat([numbers, *parts], dim=1)))
+
+
+def ctr_model(
+    num_outputs: int = 1,
+    *,
+    vocabulary_sizes: int | Sequence[int],
+    numeric: int = _NUMERIC,
+    columns: int = _COLUMNS,
+    hidden: Sequence[int] = (598, 598, 598, 598),
+    log_numeric: bool = False,
+    generator: torch.Generator | None = None,
+) -> CTRModel:
+    """Build a click model with Glorot-uniform dense layers.
+
+    Args:
+        num_outputs: 1 for a click or a count; the number of classes for a softmax.
+        vocabulary_sizes: public rows of each table, or one number for all; an id from there on shares a row.
+        numeric: numeric columns, >= 0.
+        columns: categorical columns where `vocabulary_sizes` is one number, >= 1.
+        hidden: units of the hidden layers.
+        log_numeric: whether to take logarithms of the numeric columns; not if the reader has done so.
+        generator: source of the initial weights; None takes torch's global generator, as torch's layers do.
+
+    Raises:
+        InputError: a size is not a whole number >= 1 (numeric: >= 0), or there is no hidden layer.
+    """
+    whole(num_outputs=num_outputs, columns=columns)
+    whole(at_least=0, numeric=numeric)
+    sizes = [vocabulary_sizes] * columns if isinstance(vocabulary_sizes, int) else list(vocabulary_sizes)
+    for rows in sizes:
+        whole(vocabulary_sizes=rows)
+    for units in hidden:
+        whole(hidden=units)
+    if not sizes or not hidden:
+        raise InputError("a CTR model needs at least one categorical column and one hidden layer; use a linear model")
+    model = CTRModel(num_outputs=num_outputs, numeric=numeric, sizes=sizes, hidden=hidden, log_numeric=log_numeric)
+    glorot(model, generator)
+    sequence_layers(model, generator)
+    return model
