@@ -25,7 +25,7 @@ from sfumato import models
 from sfumato._random import RandomSource
 from sfumato.data import UserDataset, from_arrays
 from sfumato.federated import FedAvg, FedEmb
-from sfumato.federated.plan import FederatedPlan
+from sfumato.federated.fedavg import FederatedPlan
 
 PEOPLE, PUBLIC, FEATURES, DIMENSION = 4600, 600, 512, 32
 COSINES = {"loss": "cosine", "loss_scale": 20.0, "local_epochs": 1, "batch_size": 64, "learning_rate": 0.05}

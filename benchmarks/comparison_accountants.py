@@ -48,13 +48,13 @@ import scipy
 
 from sfumato._check import InputError, between, non_negative, positive
 from sfumato._types import Adjacency
-from sfumato.accounting.accountants.pld import Curve, Parts, directions
-from sfumato.accounting.accountants.rdp import RdpAccountant
-from sfumato.accounting.doubles import EPS, dot
+from sfumato.accounting.accountants import RdpAccountant
 from sfumato.accounting.events import Event, Unknown
-from sfumato.accounting.loss.compose import TooFine
-from sfumato.accounting.loss.discretise import Atoms
-from sfumato.accounting.pairs import Pair
+from sfumato.accounting.loss.curve import Curve
+from sfumato.accounting.loss.grid import Atoms, TooFine
+from sfumato.accounting.numerics import EPS, dot
+from sfumato.accounting.pair import Pair
+from sfumato.accounting.pld import Parts, directions
 
 _Bound = TypeVar("_Bound")
 _SHARE = 1e-3  # of delta: PRV takes it for errors, as the authors' program does, buckets for the ends that are cut

@@ -94,7 +94,7 @@ def labels(count: int, threads: int, turns: int) -> list[Row]:
 
 def bins(turns: int) -> list[Row]:
     """The best bins for 1,000 values."""
-    from sfumato.mechanisms.randomized_response import BinnedResponse
+    from sfumato.labels.numbers import BinnedResponse
 
     rng = np.random.default_rng(0)
     values, prior = np.sort(rng.random(1000)), rng.dirichlet(np.full(1000, 0.3))

@@ -27,8 +27,8 @@ from rows import Row, shown
 from sfumato import data, models
 from sfumato._random import RandomSource
 from sfumato.federated import FedEmb
-from sfumato.federated.deltas import LocalContribution
-from sfumato.training.prefix.cache import PrefixCache, cut_for
+from sfumato.federated.contribution import LocalContribution
+from sfumato.training.frozen_features import PrefixCache, cut_for
 
 PEOPLE, EACH, SIDE = 512, 2, 112
 TRAINED = {

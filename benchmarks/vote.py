@@ -32,11 +32,11 @@ from sklearn.neighbors import NearestNeighbors
 
 from sfumato._random import RandomSource
 from sfumato.models import lenet5
+from sfumato.voting.multi_party.shares import FIELD
+from sfumato.voting.multi_party.tally import MultiPartyTally
+from sfumato.voting.neighbours import NearestRecords
 from sfumato.voting.question import Question
 from sfumato.voting.tally import ClearTally, Tally
-from sfumato.voting.tally.multi_party import MultiPartyTally
-from sfumato.voting.tally.multi_party.field import FIELD
-from sfumato.voting.voters.nearest import NearestRecords
 
 CLASSES, K = 10, 8
 LIMIT_SECONDS, LIMIT_TALLY_MS, LIMIT_PRIVATE_SECONDS = 5.0, 50.0, 10.0

@@ -25,7 +25,7 @@ from sfumato.data import UserDataset
 from sfumato.federated import FedAvg
 from sfumato.report.plots import COLOURS, save
 from sfumato.training import Cadence, Result
-from sfumato.training.plans.noise_comparison import prefix_error
+from sfumato.training.private_plan import prefix_error
 
 PREDICTED = (0.5, 1.0, 2.0, 4.0, 8.0, 20.0)
 """Budgets at which the noise is predicted; nobody trains for that."""

@@ -22,9 +22,9 @@ from sfumato.data import ExampleDataset, UserDataset
 from sfumato.federated import FedAvg
 from sfumato.report.plots import COLOURS, save
 from sfumato.training import Cadence
+from sfumato.training.supervised import measure
 from sfumato.voting import AEDPFL, VotingResult
-from sfumato.voting.measure import measure
-from sfumato.voting.tally.multi_party.field import FIELD
+from sfumato.voting.multi_party.shares import FIELD
 
 DELTA = 1e-3
 TALLIERS, SHARE_BYTES, WEIGHT_BYTES = 3, 4 * FIELD.limbs, 4

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from sfumato._random import RandomSource
-from sfumato.mechanisms.discrete_gaussian import discrete_gaussian
+from sfumato.mechanisms.discrete import discrete_gaussian
+from sfumato.voting.multi_party.engine import share_variance
+from sfumato.voting.multi_party.peers import free_address
+from sfumato.voting.multi_party.tallier import own_noise
 from sfumato.voting.question import Answers, Question, added, decide
-from sfumato.voting.tally.multi_party.engine import share_variance
-from sfumato.voting.tally.multi_party.peers import free_address
-from sfumato.voting.tally.multi_party.tallier import own_noise
 
 SOURCE = RandomSource.from_seed(11)
 Ballots = list[tuple[str, np.ndarray]]

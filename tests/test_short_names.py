@@ -23,7 +23,7 @@ def test_accounting_by_the_short_names_loads_no_torch():
 
 def test_a_tallier_loads_no_torch():
     """It takes seconds and hundreds of megabytes, three times over where talliers are local."""
-    assert loaded_by("import sfumato.voting.tally.multi_party.tallier") == "False\n"
+    assert loaded_by("import sfumato.voting.multi_party.tallier") == "False\n"
     assert loaded_by("from sfumato.voting import ClearTally, Question") == "False\n"
 
 

@@ -41,7 +41,8 @@ def sfumato(kind: str, size: int, threads: int) -> Step:
 
     from sfumato._random import RandomSource
     from sfumato.accounting import strategies as known
-    from sfumato.mechanisms.gaussian import CorrelatedGaussian, IndependentGaussian
+    from sfumato.mechanisms.correlated import CorrelatedGaussian
+    from sfumato.mechanisms.gaussian import IndependentGaussian
 
     torch.set_num_threads(threads)
     total, source = torch.zeros(size, dtype=torch.float64), RandomSource.from_os()

@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from comparison_accountants import BucketsAccountant, PrvAccountant
 
 from sfumato import accounting as acc
-from sfumato.cli.accounting import figure as account_figure
-from sfumato.cli.accounting.figure import LOOKS, Look
+from sfumato.cli import account as account_figure
+from sfumato.cli.account import LOOKS, Look
 from sfumato.cli.console import number, table
 
 if TYPE_CHECKING:

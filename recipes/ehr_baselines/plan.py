@@ -24,7 +24,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato._types import RecordUnit
 from sfumato.accounting import Event, NonPrivate, Statement
-from sfumato.accounting.statement.delta import default_delta
+from sfumato.accounting.statement.verdict import default_delta
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema
 from sfumato.runs import Checkpoint, Facts, Run, share_cores

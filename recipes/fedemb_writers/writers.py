@@ -26,10 +26,10 @@ import numpy as np
 
 from sfumato._check import InputError, whole
 from sfumato._random import RandomSource
+from sfumato.data.glyph_shapes import distance_fields, font_files
+from sfumato.data.glyphs import KNOTS, SIDE, Distortion, looked_up, painted
 from sfumato.data.strings import Strings
-from sfumato.data.users.dataset import UserDataset
-from sfumato.data.users.glyph_drawing import KNOTS, SIDE, Distortion, looked_up, painted
-from sfumato.data.users.glyph_shapes import distance_fields, font_files
+from sfumato.data.users import UserDataset
 
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 """What is written, in the order of EMNIST's classes: digits, capitals, small letters."""

@@ -23,12 +23,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import cells
 
 from sfumato._files import read_json, write_json
-from sfumato.accounting.extrapolate import extrapolate
+from sfumato.accounting.extrapolation import extrapolate
 from sfumato.data import Split, UserDataset, ratings, split_users
-from sfumato.data.ratings.user_column import with_user_column
+from sfumato.data.ratings import with_user_column
 from sfumato.federated import Centralized, FedAvg, FedRecon
+from sfumato.federated.tasks.outputs import Values
 from sfumato.federated.tasks.personalised import Personalised
-from sfumato.federated.tasks.values import Values
 from sfumato.models import recommender
 from sfumato.report.plots import COLOURS, save
 from sfumato.training import Cadence, PrivatePlan

@@ -21,7 +21,7 @@ import cells
 from sfumato._files import read_json, write_json
 from sfumato.data import Split, UserDataset, split_users, text_users
 from sfumato.federated import FedAvg, FedRecon
-from sfumato.federated.local.phases import Phase
+from sfumato.federated.client import Phase
 from sfumato.federated.tasks.next_token import NextToken
 from sfumato.federated.tasks.personalised import Personalised
 from sfumato.models import lstm

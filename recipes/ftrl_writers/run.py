@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cells import SHARED
 from ftrl_recipe import Method, Noise, Recipe, main
 
-from sfumato.central.classification import Classification
+from sfumato.central.tasks import Classification
 from sfumato.data import UserDataset, examples_from_users, from_arrays
 from sfumato.federated import FedAvg
 from sfumato.training import Result

@@ -13,7 +13,7 @@ from cells import SHARED
 
 from sfumato._check import InputError
 from sfumato.data import ExampleDataset, class_folder, examples_from_arrays, npz_examples, split_examples
-from sfumato.data.numpy_files import read_npz
+from sfumato.data.files import read_npz
 
 ALPHABETS = 10
 DIGITS = 6_000

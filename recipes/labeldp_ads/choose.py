@@ -15,7 +15,7 @@ import methods
 import run
 
 from sfumato._files import write_json
-from sfumato.training.scores import measure
+from sfumato.training.supervised import measure
 
 _PLAIN = [{"epochs": 10, "learning_rate": 0.05, "weight_decay": decay} for decay in (0.0, 1e-3, 1e-2)]
 _CLIPPED = [

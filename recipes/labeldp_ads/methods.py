@@ -16,7 +16,7 @@ from sfumato.accounting import Statement
 from sfumato.central import DPSGD, LabelDPPro
 from sfumato.data import ExampleDataset
 from sfumato.labels import label_facts, randomized
-from sfumato.mechanisms.randomized_response import LabelResponse
+from sfumato.labels.response import LabelResponse
 from sfumato.runs import Run
 from sfumato.training import Supervised
 

@@ -18,7 +18,7 @@ import methods
 
 from sfumato._files import read_json, write_json
 from sfumato.report.plots import COLOURS, DASHES, save
-from sfumato.training.scores import measure
+from sfumato.training.supervised import measure
 
 FOLDER = Path(__file__).resolve().parent
 EPSILONS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)

@@ -20,10 +20,9 @@ from methods import AE, KNN, Method, network
 
 from sfumato._files import read_json, write_json
 from sfumato._random import RandomSource
-from sfumato.metrics.attributes import attribute_scores
+from sfumato.metrics.classification import attribute_scores
 from sfumato.report.plots import COLOURS, save
-from sfumato.training.supervised import Supervised
-from sfumato.voting.measure import measure
+from sfumato.training.supervised import Supervised, measure
 
 FOLDER = Path(__file__).resolve().parent
 EPSILONS = (1.0, 2.0, 4.0, 8.0)

@@ -15,8 +15,8 @@ from sfumato.accounting import (
     PureDP,
     guarantee,
 )
-from sfumato.accounting.accountants.pld import PldAccountant
-from sfumato.accounting.accountants.rdp import RdpAccountant
+from sfumato.accounting.accountants import RdpAccountant
+from sfumato.accounting.pld import PldAccountant
 from slow import by_profile
 
 ADJACENCIES = ("add_remove", "replace", "zero_out")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.accounting import Composition, Event, Gaussian, Guarantee, guarantee
-from sfumato.accounting.guarantee import Method
+from sfumato.accounting.guarantees import Method
 from slow import by_profile
 
 ADJACENCIES = ("add_remove", "replace", "zero_out")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 from sfumato.accounting import Composition, Gaussian, InputError, guarantee
-from sfumato.accounting.accountants.exact_gaussian import gaussian_delta_interval, gaussian_deltas
+from sfumato.accounting.gaussian_curve import gaussian_delta_interval, gaussian_deltas
 from sfumato.accounting.tradeoff import GaussianTradeoff, TradeoffCurve
 from slow import by_profile
 

@@ -30,13 +30,13 @@ from adversarial.specimens import COUPLED, UNCOUPLED, UNMEASURED, as_data, each,
 from sfumato import central, data, federated, guard, voting
 from sfumato._check import InputError
 from sfumato._random import RandomSource
+from sfumato.central.custom_loop import contribution, dataset
 from sfumato.central.examples import ExampleContribution
-from sfumato.central.own import contribution, map_rows
 from sfumato.clipping import ConstantClipNorm
-from sfumato.data.parts import divide
+from sfumato.data.split import divide
 from sfumato.federated.clients import Clients
-from sfumato.federated.deltas import LocalContribution
-from sfumato.federated.local.places import Places
+from sfumato.federated.contribution import LocalContribution
+from sfumato.federated.slots import Places
 from sfumato.guard import Findings, Recheck, SelfCheck
 from sfumato.mechanisms.gaussian import IndependentGaussian
 from sfumato.per_example import covered
@@ -49,7 +49,7 @@ from sfumato.synthesis.records import Records
 from sfumato.synthesis.scales import Scales
 from sfumato.synthesis.training import gan_optimizer
 from sfumato.training import Trainable, loop
-from sfumato.training.prefix import split as split_module
+from sfumato.training import frozen_features as split_module
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import Server
 
@@ -309,9 +309,9 @@ def unchecked() -> Iterator[None]:
     """Nothing that a user's code remembers is looked for, and no batch is tried; what is put back is put back."""
     nothing = Findings(fresh=True, placeholders=True)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (guard.examples, federated.deltas, map_rows, voting.fit, split_module):
+        for module in (guard.examples, federated.deltas, dataset, voting.fit, split_module):
             patch.setattr(module, "try_out", lambda *_, **__: nothing)
-        patch.setattr(map_rows, "histories", lambda *_: None)
+        patch.setattr(dataset, "histories", lambda *_: None)
         for module in (central.gradients, contribution, federated.deltas):
             patch.setattr(module, "due", lambda *_, **__: False)
         patch.setattr(voting.course, "histories", lambda *_: None)

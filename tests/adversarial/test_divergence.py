@@ -10,7 +10,7 @@ from torch import nn
 from sfumato import data
 from sfumato.central import DPSGD
 from sfumato.federated import FedAvg
-from sfumato.training.told.learned import Watch, columns, trouble
+from sfumato.training.monitoring import Watch, columns, trouble
 
 FEATURES, CLASSES = 6, 3
 

@@ -96,7 +96,7 @@ LATE: dict[str, Callable[[Writer, Tensor, bool], Any]] = {
 def test_what_writes_later_is_not_released(name, plan, tmp_path, monkeypatch):
     """The occasion is set from outside, after every check: no trial sees it coming, and no later step is looked at."""
     monkeypatch.setattr("sfumato.central.gradients.due", lambda *_, **__: False)
-    monkeypatch.setattr("sfumato.federated.deltas.due", lambda *_, **__: False)
+    monkeypatch.setattr("sfumato.federated.contribution.due", lambda *_, **__: False)
     occasion = {"now": False}
     model = Writer(lambda m, x, _: LATE[name](m, x, occasion["now"]))
 

@@ -22,14 +22,15 @@ from adversarial.first_mean import Seen, Watched
 from adversarial.test_attacks import refutes
 from sfumato import data
 from sfumato._check import InputError
-from sfumato.central import DPSGD, first_look
+from sfumato.central import DPSGD
+from sfumato.central import examples as first_look
 from sfumato.central.examples import ExampleContribution
 from sfumato.federated import FedAvg
-from sfumato.federated.deltas import LocalContribution
+from sfumato.federated.contribution import LocalContribution
 from sfumato.guard import SelfCheck
 from sfumato.per_example import covered
 from sfumato.runs import run as runs
-from sfumato.runs.team import Team
+from sfumato.runs.processes import Team
 from sfumato.training import loop
 
 COUNT, FEATURES, CLASSES = 12, 16, 3

@@ -13,7 +13,7 @@ from torch.nn import functional
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central import DPSGD
-from sfumato.central.augment import augmented
+from sfumato.central.examples import augmented
 from sfumato.clipping import AutomaticClipNorm, QuantileRule
 from sfumato.data import ExampleDataset, to_tensor
 from sfumato.guard import due

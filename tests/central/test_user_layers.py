@@ -81,7 +81,7 @@ def test_examples_for_the_check_are_looked_for_in_all_of_the_data() -> None:
     data = numbers(200, 6)
     inputs = np.asarray(data.inputs[0]).copy()
     inputs[:100] = inputs[0]
-    from sfumato.central.first_look import spread
+    from sfumato.central.examples import spread
 
     places = spread(dataclasses.replace(data, inputs=(inputs,)), 8)
     assert len(places) == 8

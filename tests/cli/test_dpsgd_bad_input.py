@@ -82,7 +82,7 @@ def test_what_needs_no_data_to_be_refused_is_refused_before_they_are_read(sfumat
     def read(*words: object, **settings: object) -> None:
         raise AssertionError("the data were read")
 
-    monkeypatch.setattr("sfumato.cli.record_kinds.read_example_parts", read)
+    monkeypatch.setattr("sfumato.cli.training.read_example_parts", read)
     run = ("--steps", 3, "--batch-size", 10, "--threads", 1)
     assert named in sfumato("dpsgd", "--data", "digits.npz", *run, *words).line
 

@@ -14,7 +14,7 @@ import pytest
 import tyro
 
 from sfumato.cli import main as cli
-from sfumato.cli.options.training import PrivateTraining, Training
+from sfumato.cli.run_options import PrivateTraining, Training
 from sfumato.federated import Centralized, FedAvg, FedEmb, FedSGD
 
 ROOT = Path(__file__).resolve().parents[2]

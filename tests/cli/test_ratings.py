@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from sfumato._check import InputError
-from sfumato.cli.options.users import DataOptions
+from sfumato.cli.sources import DataOptions
 
 ROWS = "who,film,stars,day\nbo,17,3.5,2\nal,4,5,1\nbo,4,1,1\nbo,17,4,3\n"
 NAMED = {"user": "who", "item": "film", "value": "stars", "time": "day"}

@@ -19,7 +19,7 @@ from sfumato import data
 from sfumato.cli import main
 from sfumato.federated import FedEmb
 from sfumato.runs import checkpoint
-from sfumato.training.course import Course
+from sfumato.training.fit import Course
 
 FILES = (
     "plan.json",
@@ -48,7 +48,7 @@ def test_a_run_leaves_every_file_and_tells_recall_and_statement(sfumato, people:
 
 
 def test_the_command_line_trains_the_same_model_as_the_library(people: Path, finished: Path, small, tmp_path: Path):
-    from sfumato.cli.options.backbones import ModelOptions, build
+    from sfumato.cli.models import ModelOptions, build
 
     fields = {str(name)[2:].replace("-", "_"): value for name, value in zip(small[::2], small[1::2])}
     dimension = fields.pop("embedding_dim")

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from sfumato._check import InputError
 from sfumato.clipping import AutomaticClipNorm, ClippedSum, ConstantClipNorm, Layout, NormBound, PerLayerClipNorm
+from sfumato.clipping.bounds import ROUND_DOWN
 from sfumato.clipping.clipped_sum import row_norms
-from sfumato.clipping.norm_bound import ROUND_DOWN
 from slow import by_profile
 
 

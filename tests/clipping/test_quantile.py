@@ -7,7 +7,7 @@ import pytest
 
 from sfumato._check import InputError
 from sfumato.clipping import AdaptiveClipNorm, ConstantClipNorm, QuantileRule
-from sfumato.clipping.quantile import MOVED
+from sfumato.clipping.bounds import MOVED
 
 
 @pytest.mark.parametrize("quantile", [0.2, 0.5, 0.9])

@@ -14,7 +14,8 @@ import torch.distributed
 
 from contract import toy
 from contract.specimens import fit, network, vectors
-from sfumato.mechanisms.gaussian import CorrelatedGaussian, IndependentGaussian
+from sfumato.mechanisms.correlated import CorrelatedGaussian
+from sfumato.mechanisms.gaussian import IndependentGaussian
 
 DEADLY_ROUND = 3
 

@@ -24,10 +24,9 @@ from safetensors.torch import save_file
 
 from sfumato._check import InputError
 from sfumato.data import load, load_examples, open_store, pack, split_users, text_csv, write_examples, write_store
-from sfumato.data.examples.dataset import ExampleDataset
-from sfumato.data.readers.idx import read_idx
-from sfumato.data.users.arrays import from_arrays
-from sfumato.data.users.dataset import UserDataset
+from sfumato.data.examples import ExampleDataset
+from sfumato.data.readers.arrays import read_idx
+from sfumato.data.users import UserDataset, from_arrays
 from sfumato.models.weights import read_tensors
 from slow import slow_but
 

@@ -23,7 +23,7 @@ from sfumato.data import (
     write_store,
 )
 from sfumato.data.digest import digest_of
-from sfumato.data.store import facts as store_room
+from sfumato.data.store import seal as store_room
 from slow import by_profile
 
 USERS = 30_000
@@ -146,7 +146,7 @@ def test_a_folder_shows_a_changed_picture_without_reading_it_again(
     as_examples = class_folder(flat_folder).fingerprint()
     assert examples_from_users(people).fingerprint()
     assert image_folder(flat_folder, invert=True).fingerprint() != whole
-    monkeypatch.setattr("sfumato.data.readers.image_folder.decode", None)
+    monkeypatch.setattr("sfumato.data.readers.folders.decode", None)
     assert people.fingerprint() == whole
     monkeypatch.undo()
     save(flat_folder / "user5" / "3.png", picture(12345))

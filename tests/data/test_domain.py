@@ -9,7 +9,7 @@ import pytest
 from sfumato._check import InputError
 from sfumato.data import ehr_from_tables, examples_from_arrays, from_arrays, open_store, split_users
 from sfumato.data.domain import COUNT, DECLARED_PUBLIC, NAMES
-from sfumato.data.store.save import write_store
+from sfumato.data.store.build import write_store
 
 PUBLIC = ["eel", "bee", "ant", "cat"]
 

@@ -56,7 +56,7 @@ def test_emnist_is_recognised_in_both_forms(tmp_path: Path) -> None:
 def test_the_embedded_data_have_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path))
-    monkeypatch.setattr("sfumato.data.load_users.glyphs", partial(glyphs, images_per_identity=1))
+    monkeypatch.setattr("sfumato.data.open.glyphs", partial(glyphs, images_per_identity=1))
     calls: list[tuple[int, int]] = []
     assert len(load("glyphs", progress=lambda *c: calls.append(c))) == 2300
     assert calls[-1] == (2300, 2300)

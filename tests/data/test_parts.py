@@ -10,7 +10,7 @@ from scipy import stats
 
 from sfumato._check import InputError
 from sfumato.data import UserDataset, class_folder, from_arrays, split_examples, split_groups, split_labels, split_users
-from sfumato.data.parts import divide, name_keys
+from sfumato.data.split import divide, name_keys
 from slow import by_profile
 
 NAMES = [f"person {i}" for i in range(40)]

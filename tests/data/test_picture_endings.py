@@ -8,7 +8,7 @@ import pytest
 from PIL import Image, features
 
 from sfumato.data import examples_from_table, from_table, load
-from sfumato.data.image_files import picture_endings
+from sfumato.data.pictures import picture_endings
 
 WRITTEN = [
     *(".png", ".apng", ".jpg", ".jpe", ".jfif", ".bmp", ".dib", ".gif", ".tga", ".tif", ".webp", ".pcx", ".ico"),

@@ -12,10 +12,9 @@ from PIL import Image
 
 from sfumato._check import InputError
 from sfumato.data import ehr_from_events, ehr_from_tables, examples_from_table, from_arrays, from_table, load, table
-from sfumato.data.spellings import odd_values
-from sfumato.labels.files.open import open_label_file
-from sfumato.labels.settings import LabelSettings
-from sfumato.labels.table_work import TableWork
+from sfumato.data.safeguards import odd_values
+from sfumato.labels.files import open_label_file
+from sfumato.labels.table import LabelSettings, TableWork
 from slow import by_profile
 
 SAID = "values differ from another one only in case, blanks or Unicode form"

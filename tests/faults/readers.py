@@ -14,11 +14,11 @@ from mutations import READERS, Reader, _with
 from sfumato import accounting as acc
 from sfumato import data
 from sfumato._check import InputError
-from sfumato.accounting.ledger import chain
-from sfumato.cli.accounting.compare import read_source
+from sfumato.accounting.ledger import entries
+from sfumato.cli.compare import read_source
 from sfumato.data import examples_from_arrays, from_arrays, write_examples, write_store
-from sfumato.data.store.facts import index_digest, write_facts
-from sfumato.data.tars import index as tar_index
+from sfumato.data.store.seal import index_digest, write_facts
+from sfumato.data.tables import tars as tar_index
 from sfumato.report.run_record import read_run
 from sfumato.runs import RunFolder, checkpoint
 from small_run import work
@@ -68,17 +68,17 @@ def _sealed_again(folder: Path) -> None:
     path = folder / "ledger.jsonl"
     content, whole = path.read_bytes(), (folder / "whole").read_bytes()
     rng = random.Random(content)
-    previous, lines = chain.ORIGIN, []
+    previous, lines = entries.ORIGIN, []
     for index, line in enumerate(map(json.loads, whole.splitlines())):
         fields = {name: value for name, value in line.items() if name not in ("hash", "index", "previous")}
         try:
             if content != whole and rng.random() < 0.4:
                 value = rng.choice((b"[]", b"{}", b"1e308", b"-1", b"null", b'"x"', b"true", b"9" * 30, b"0.5"))
                 fields = json.loads(_with(fields, rng, value))
-            entry = chain.seal(fields, index=index, previous=previous)
+            entry = entries.seal(fields, index=index, previous=previous)
         except (InputError, TypeError):
             continue
-        lines.append(chain.line(entry))
+        lines.append(entries.line(entry))
         previous = entry["hash"]
     path.write_bytes(b"".join(lines))
     acc.Ledger.read(path)

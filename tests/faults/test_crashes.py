@@ -22,7 +22,7 @@ from forked import Forked
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting import Budget, Ledger, Statement
-from sfumato.accounting.ledger import binding
+from sfumato.accounting.ledger import ledger as binding
 from sfumato.runs import Run, RunFolder, checkpoint
 from sfumato.runs import run as run_module
 from small_run import ROUNDS, work

@@ -13,10 +13,9 @@ from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato.data import UserDataset, from_arrays
 from sfumato.federated import FedAvg, FedEmb, FedRecon
-from sfumato.federated.local.phases import Phase
-from sfumato.federated.local.reconstruction import Reconstruction
+from sfumato.federated.client import Phase, Reconstruction
+from sfumato.federated.tasks.outputs import Values
 from sfumato.federated.tasks.personalised import Personalised
-from sfumato.federated.tasks.values import Values
 from slow import one_in
 
 ITEMS, FACTORS = 30, 4

@@ -10,7 +10,7 @@ from torch import nn
 from sfumato import data
 from sfumato._check import InputError
 from sfumato.federated import FedAvg, FedEmb
-from sfumato.federated.local.negatives import PublicNegatives
+from sfumato.federated.negatives import PublicNegatives
 from sfumato.training import Callback, Stop
 
 PLAN = FedEmb(

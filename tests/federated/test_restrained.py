@@ -10,8 +10,8 @@ from torch import nn
 
 from sfumato import data, models
 from sfumato.federated import FedAvg, FedEmb, FedSGD
-from sfumato.federated.restrained import MOST_MOVED
-from sfumato.training.told.learned import columns, diverged
+from sfumato.federated.fedavg import MOST_MOVED
+from sfumato.training.monitoring import columns, diverged
 
 SIZE = 20_000
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from sfumato import accounting as acc
-from sfumato.accounting.statement.disclosure import NOT_STATED
+from sfumato.accounting.statement.statement import NOT_STATED
 from sfumato.federated import FedAvg
 
 

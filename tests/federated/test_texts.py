@@ -16,10 +16,9 @@ from sfumato._random import RandomSource
 from sfumato.clipping import ConstantClipNorm
 from sfumato.data import Encoding, UserDataset, from_arrays
 from sfumato.federated import Centralized, FedAvg, FedEmb, FedSGD, NextToken
-from sfumato.federated.local.batched import BatchedTrainer
-from sfumato.federated.local.losses import NextTokenLoss
-from sfumato.federated.local.one_by_one import ClientTrainer
-from sfumato.federated.local.work import ClientData, LocalTraining
+from sfumato.federated.batched import BatchedTrainer
+from sfumato.federated.client import ClientData, ClientTrainer, LocalTraining
+from sfumato.federated.losses import NextTokenLoss
 from sfumato.sampling import Cohort
 from sfumato.training import Trainable
 

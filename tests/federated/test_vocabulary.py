@@ -13,7 +13,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.data import Encoding
 from sfumato.federated import PrivateVocabulary
-from sfumato.federated.word_votes import votes_of, words_by_user
+from sfumato.federated.vocabulary import votes_of, words_by_user
 
 COMMON = {f"u{i}": {"the", "sea", "is", "calm"} for i in range(400)}
 

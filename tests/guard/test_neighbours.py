@@ -11,7 +11,7 @@ from sfumato._check import InputError
 from sfumato.guard import self_check
 from sfumato.guard.state import shaken
 from sfumato.per_example import covered
-from sfumato.per_example.memory import out_of_memory
+from sfumato.per_example.workspace import out_of_memory
 
 
 @pytest.fixture

@@ -14,20 +14,19 @@ from torch import Tensor, nn
 from sfumato import data
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.central.own.map_rows import MapRows, _Reads
+from sfumato.central.custom_loop.dataset import MapRows, _Reads
 from sfumato.federated import FedSGD
+from sfumato.federated.client import ClientTrainer, LocalTraining
 from sfumato.federated.clients import Clients
-from sfumato.federated.local.one_by_one import ClientTrainer
-from sfumato.federated.local.work import LocalTraining
 from sfumato.guard import Subject, fresh, guard, try_out
 from sfumato.guard.examples import Examples
 from sfumato.training import Trainable
-from sfumato.training.prefix.split import _Frozen
+from sfumato.training.frozen_features import _Frozen
 from sfumato.training.supervised import Supervised
 from sfumato.voting import AEDPFL
-from sfumato.voting.voters.neighbours import NeighbourVoter
-from sfumato.voting.voters.trained import TrainedVoter
-from sfumato.voting.voters.voter import Agents
+from sfumato.voting.neighbours import NeighbourVoter
+from sfumato.voting.trained import TrainedVoter
+from sfumato.voting.voter import Agents
 
 SOURCE = Path(guard.__file__).parents[1]
 UNITS = (0, 1, 3, 2)

@@ -5,8 +5,7 @@ import pytest
 
 from sfumato._check import InputError
 from sfumato.labels import clusters, label_counts
-from sfumato.labels.clusters import FileClusters
-from sfumato.labels.histogram import prior_of
+from sfumato.labels.priors import FileClusters, prior_of
 
 
 def test_inputs_that_lie_apart_have_clusters_of_their_own():

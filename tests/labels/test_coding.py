@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from sfumato._check import InputError
-from sfumato.labels.coding import ClassCoding, GridCoding
+from sfumato.labels.table import ClassCoding, GridCoding
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato.labels import NoisyHistogram
-from sfumato.labels.histogram import prior_of
+from sfumato.labels.priors import prior_of
 from sfumato.runs import Run
 
 

@@ -188,7 +188,7 @@ def test_simulations_are_neither_recorded_nor_refused(tmp_path: Path):
 
 def test_rows_that_are_remembered_are_limited_and_still_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     from sfumato.labels import past_releases
-    from sfumato.labels.files.open import open_label_file
+    from sfumato.labels.files import open_label_file
 
     monkeypatch.setattr(past_releases, "_MOST", 500)
     whole, part, other = (

@@ -8,8 +8,9 @@ import pytest
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.labels import label_facts, randomized
-from sfumato.labels.phase import reports_of, words_of
-from sfumato.mechanisms.randomized_response import BinnedResponse, LabelResponse
+from sfumato.labels.numbers import BinnedResponse
+from sfumato.labels.reports import reports_of, words_of
+from sfumato.labels.response import LabelResponse
 from sfumato.runs import Run
 
 RESPONSE = LabelResponse(epsilon=1.0, classes=5)
@@ -52,7 +53,7 @@ def test_blocks_of_words_change_nothing(monkeypatch: pytest.MonkeyPatch):
             return randomized(open_run, RESPONSE, LABELS, prior).tolist()
 
     whole = drawn()
-    monkeypatch.setattr("sfumato.labels.phase._ROWS", 7)
+    monkeypatch.setattr("sfumato.labels.reports._ROWS", 7)
     assert drawn() == whole
 
 

@@ -13,9 +13,10 @@ from torch import nn
 
 from sfumato._check import InputError
 from sfumato.data import examples_from_arrays
-from sfumato.labels import LPMST, LabelSettings, RROnBins, randomize_table, row_order
-from sfumato.labels.row_order import RowOrder
-from sfumato.mechanisms.randomized_response import LabelResponse
+from sfumato.labels import LPMST, LabelSettings, RROnBins, randomize_table
+from sfumato.labels import table as row_order
+from sfumato.labels.response import LabelResponse
+from sfumato.labels.table import RowOrder
 
 SORTED = np.repeat([0, 1, 2], 40)
 REFUSED = "the rows: the order of rows is public and follows from the labels"

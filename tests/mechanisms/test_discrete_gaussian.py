@@ -12,7 +12,7 @@ from scipy import stats
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource, Stream
-from sfumato.mechanisms.discrete_gaussian import _is_below, discrete_gaussian, lattice_variance
+from sfumato.mechanisms.discrete import _is_below, discrete_gaussian, lattice_variance
 
 
 def drawn(variance: Fraction, count: int, label: str = "noise") -> np.ndarray:

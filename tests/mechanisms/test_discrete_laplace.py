@@ -8,7 +8,7 @@ import scipy.stats
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.mechanisms.discrete_laplace import discrete_laplace
+from sfumato.mechanisms.discrete import discrete_laplace
 
 
 @pytest.mark.parametrize(("rate", "seed"), [(0.3, 1), (1.0, 2), (2.5, 3), (2 / 3, 4)])

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from sfumato.per_example.factor import Dense, Outer, Rows, _lengths_at_most, lengths_of
-from sfumato.per_example.repeated_use import TiedTable
+from sfumato.per_example.factor import Dense, Outer, Rows, TiedTable, _lengths_at_most, lengths_of
 
 
 def truth(factor: Any) -> float:

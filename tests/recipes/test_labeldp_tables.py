@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from sfumato.mechanisms.randomized_response import LabelResponse, forward_loss
+from sfumato.labels.corrections import forward_loss
+from sfumato.labels.response import LabelResponse
 
 ROOT = Path(__file__).resolve().parents[2] / "recipes"
 

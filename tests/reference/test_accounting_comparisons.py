@@ -9,7 +9,7 @@ from comparison_accountants import BucketsAccountant, PrvAccountant
 from scipy.optimize import brentq
 
 from sfumato.accounting import Gaussian, guarantee
-from sfumato.accounting.accountants.pld import PldAccountant
+from sfumato.accounting.pld import PldAccountant
 
 
 @pytest.mark.parametrize(

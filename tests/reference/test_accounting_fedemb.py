@@ -9,7 +9,7 @@ of the definition (the first row, by 1.5 %).
 import pytest
 
 from sfumato.accounting import Gaussian, extrapolate, guarantee
-from sfumato.accounting.accountants.rdp import RdpAccountant
+from sfumato.accounting.accountants import RdpAccountant
 
 THEIR_ORDERS = tuple([1 + x / 10 for x in range(1, 100)] + list(range(11, 64)) + [128, 256, 512, 1024])
 

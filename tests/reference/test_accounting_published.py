@@ -8,8 +8,7 @@ published bound is an upper limit for ours, and it is met to the printed digits 
 import pytest
 
 from sfumato.accounting import Gaussian, guarantee
-from sfumato.accounting.accountants.rdp import RdpAccountant, rdp
-from sfumato.accounting.accountants.zcdp import rho_to_epsilon
+from sfumato.accounting.accountants import RdpAccountant, rdp, rho_to_epsilon
 
 # google/differential-privacy, python/dp_accounting: the default orders of its Renyi accountant
 THEIR_ORDERS = tuple([1 + x / 10 for x in range(1, 100)] + list(range(11, 64)) + [128, 256, 512, 1024])

@@ -11,7 +11,7 @@ import pytest
 from mpmath import erfc, exp, inf, log, mp, mpf, ncdf, npdf, quad, sqrt
 
 from sfumato.accounting import Gaussian, guarantee
-from sfumato.accounting.accountants.pld import PldAccountant
+from sfumato.accounting.pld import PldAccountant
 from slow import slow_but
 
 mp.dps = 30

@@ -9,7 +9,7 @@ from dp_accounting.rdp import RdpAccountant
 from scipy import integrate
 
 from sfumato import accounting as acc
-from sfumato.accounting.accountants.rdp import rdp
+from sfumato.accounting.accountants import rdp
 
 RATE, NOISE = 256 / 3400, 0.62
 TABLE = {1.8: (0.051996, 0.053548), 1.9: (0.059502, 0.060306), 2.0: (0.068379, 0.068379), 2.5: (0.151213, 0.151611)}

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from sfumato.accounting import Event, Gaussian, TruncatedPoisson
-from sfumato.accounting.accountants.pld import PldAccountant
-from sfumato.accounting.pairs import Labelled, SampledGaussian
-from sfumato.accounting.pairs.pair import Pair
+from sfumato.accounting.pair import Labelled, Pair
+from sfumato.accounting.pld import PldAccountant
+from sfumato.accounting.sampled_pair import SampledGaussian
 
 EPSILON, DELTA = 17.90433, 1e-6
 STEPS = ((TruncatedPoisson(Gaussian(1.0), 0.5, 2, 4), 3), (TruncatedPoisson(Gaussian(1.0), 0.5, 2, 3), 2))

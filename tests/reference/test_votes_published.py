@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfumato.accounting.accountants.rdp import rdp
-from sfumato.accounting.events.vote import NoisyVote
-from sfumato.accounting.votes import VoteSensitivity, vote_cost
-from sfumato.accounting.votes.cost import to_epsilon
+from sfumato.accounting.accountants import rdp
+from sfumato.accounting.events.votes import NoisyVote
+from sfumato.accounting.votes import VoteSensitivity, to_epsilon, vote_cost
 
 TABLE = Path(__file__).parents[3] / "shared" / "references" / "accounting.csv"
 ORDERS = tuple(np.concatenate([np.arange(2, 101, 0.5), np.logspace(2, np.log10(500), 100)]).tolist())

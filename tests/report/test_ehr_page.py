@@ -11,7 +11,7 @@ from made_up_patients import SCHEMA, copied, records
 from page_checks import assert_silent_and_readable
 from sfumato._check import InputError
 from sfumato.audit.ehr import evaluate
-from sfumato.metrics.tabular.bootstrap import Interval
+from sfumato.metrics.tabular import Interval
 from sfumato.report.charts import BarGroup, bar_chart
 from sfumato.report.ehr_page import (
     attacks_verdict,

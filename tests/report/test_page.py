@@ -11,7 +11,7 @@ import pytest
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
-from sfumato.accounting.statement.disclosure import QUESTIONS
+from sfumato.accounting.statement.statement import QUESTIONS
 from sfumato.report import summary, write_report
 from sfumato.report.page import render
 from sfumato.report.run_record import read_run

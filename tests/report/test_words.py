@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm
 
 from sfumato import accounting as acc
-from sfumato.accounting.statement.brief import brief
+from sfumato.accounting.statement.statement import brief
 from sfumato.report import words
 from sfumato.report.page import render, result
 from sfumato.report.run_record import RunRecord, read_run

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sfumato import accounting as acc
-from sfumato.accounting.ledger import binding
+from sfumato.accounting.ledger import ledger as binding
 from sfumato.report import write_report
 from sfumato.runs import RunFolder
 from small_run import EVENT, ROUNDS, work

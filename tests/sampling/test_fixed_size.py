@@ -10,7 +10,7 @@ from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.sampling import FixedSizeSampling
-from sfumato.sampling.fixed_size import subset
+from sfumato.sampling.independent import subset
 
 SOURCE = RandomSource.from_seed(4)
 

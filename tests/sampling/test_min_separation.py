@@ -16,8 +16,7 @@ from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._random import RandomSource, Stream
 from sfumato.sampling import MinSeparationSampling
-from sfumato.sampling.min_separation import choose
-from sfumato.sampling.participation_log import ParticipationLog
+from sfumato.sampling.limited import ParticipationLog, choose
 
 SOURCE = RandomSource.from_seed(9)
 PLAN = MinSeparationSampling(size=3, population=20, min_separation=3, max_participations=3, rounds=14)

@@ -6,7 +6,7 @@ import torch
 
 from sfumato._random import RandomSource
 from sfumato.accounting.strategies import BandedToeplitz, BinaryTree, BufferedToeplitz, InverseBanded, Strategy
-from sfumato.mechanisms.gaussian import CorrelatedGaussian
+from sfumato.mechanisms.correlated import CorrelatedGaussian
 
 ROUNDS, DRAWS = 11, 200_000
 

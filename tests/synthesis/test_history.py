@@ -8,7 +8,7 @@ import torch
 
 from sfumato._check import InputError
 from sfumato.accounting import Gaussian, Ledger, NonPrivate, Statement
-from sfumato.accounting.ledger import binding
+from sfumato.accounting.ledger import ledger
 from sfumato.runs import Facts, Run
 from sfumato.synthesis.history import SAMPLES, digest_of_folder, note_evaluation, note_sample, restate, samples_of
 
@@ -57,7 +57,7 @@ def assert_bound(run: Path, before: Statement) -> None:
     """The ledger still backs the statement, whose promise is what it was."""
     after = Statement.load(run / "statement.json")
     assert after.digest == before.digest
-    assert binding.compare(Ledger.read(run / "ledger.jsonl"), after, run)
+    assert ledger.compare(Ledger.read(run / "ledger.jsonl"), after, run)
 
 
 def test_draws_from_a_run_with_a_guarantee_cost_nothing_more_and_no_figure_gets_into_its_statement(tmp_path, made):

@@ -6,7 +6,7 @@ import pytest
 from sfumato._check import InputError
 from sfumato.data import examples_from_arrays, from_arrays
 from sfumato.voting import KNNDPFL
-from sfumato.voting.classes import numbered_alike
+from sfumato.voting.public_pool import numbered_alike
 
 ROWS = np.arange(6, dtype=np.float32)[:, None]
 USERS = ["x", "x", "y", "y", "z", "z"]

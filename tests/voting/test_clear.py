@@ -9,8 +9,8 @@ from scipy import special, stats
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.accounting.votes.outcome import log_wrong
-from sfumato.mechanisms.discrete_gaussian import lattice_variance
+from sfumato.accounting.votes import log_wrong
+from sfumato.mechanisms.discrete import lattice_variance
 from sfumato.voting import ClearTally, Question
 
 QUERIES = 20_000

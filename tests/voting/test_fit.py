@@ -11,13 +11,13 @@ import torch
 
 from sfumato._check import InputError
 from sfumato.accounting import Ledger, Statement, guarantee
-from sfumato.accounting.ledger.merge import merge
+from sfumato.accounting.ledger.ledger import merge
 from sfumato.accounting.votes import vote_cost
 from sfumato.data import examples_from_arrays, from_arrays
 from sfumato.runs import RunFolder
 from sfumato.voting import AEDPFL, KNNDPFL, Answers, ClearTally
-from sfumato.voting.tally.multi_party import MultiPartyTally
-from sfumato.voting.voters.neighbours import NeighbourVoter
+from sfumato.voting.multi_party.tally import MultiPartyTally
+from sfumato.voting.neighbours import NeighbourVoter
 from small_vote import CLASSES, agents, blobs, model, pool
 
 PLAN = AEDPFL(queries=20, noise_std=1.5, epochs=5, learning_rate=0.2, student_epochs=10, seed=3)
@@ -177,9 +177,7 @@ def test_a_run_that_stopped_among_its_agents_goes_on_with_their_ballots(tmp_path
     class Stops(Exception):
         pass
 
-    from sfumato.voting import course
-
-    monkeypatch.setattr(course, "_SAVE_EVERY", 0.0)
+    monkeypatch.setattr("sfumato.voting.run._SAVE_EVERY", 0.0)
 
     def stop(what, done, total):
         voted.append(done)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sfumato._check import InputError
+from sfumato.voting.multi_party.tally import MultiPartyTally
 from sfumato.voting.question import Question
-from sfumato.voting.tally.multi_party import MultiPartyTally
 from talliers import SOURCE, Ballots, expected, one_hot, question, same
 
 SEED = 5

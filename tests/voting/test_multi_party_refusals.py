@@ -11,10 +11,11 @@ import pytest
 
 from sfumato._check import InputError
 from sfumato.cli.main import main
-from sfumato.voting.tally.multi_party import MultiPartyTally, frames
-from sfumato.voting.tally.multi_party.addresses import keep_alive
-from sfumato.voting.tally.multi_party.field import FIELD
-from sfumato.voting.tally.multi_party.memory import Memory
+from sfumato.voting.multi_party import messages
+from sfumato.voting.multi_party.messages import keep_alive
+from sfumato.voting.multi_party.shares import FIELD
+from sfumato.voting.multi_party.tallier import Memory
+from sfumato.voting.multi_party.tally import MultiPartyTally
 from slow import slow_but
 from talliers import SOURCE, after, expected, group, one_hot, question, same
 
@@ -31,13 +32,13 @@ class Raw:
     def all(self, head, body=b""):
         for place in range(len(self.sockets)):
             self.one(place, head, body)
-            frames.receive(self.sockets[place])
+            messages.receive(self.sockets[place])
 
     def one(self, place, head, body=b""):
-        self.sockets[place].sendall(frames.pack(head, body))
+        self.sockets[place].sendall(messages.pack(head, body))
 
     def told(self, place=0):
-        return frames.receive(self.sockets[place])[0]
+        return messages.receive(self.sockets[place])[0]
 
 
 def asking(asked, token="t"):
@@ -170,7 +171,7 @@ def test_strangers_are_not_answered_and_disturb_nobody(tmp_path):
     asked = question()
     with group(tmp_path, common=("--once",)) as talliers:
         talliers.start()
-        for content in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, b"", frames.pack({"kind": "tallier", "place": 9})):
+        for content in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, b"", messages.pack({"kind": "tallier", "place": 9})):
             host, port = talliers.addresses[0].split(":")
             with socket.create_connection((host, int(port))) as stranger:
                 stranger.sendall(content)

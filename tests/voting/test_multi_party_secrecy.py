@@ -18,8 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from scipy import stats
 
 from sfumato._check import InputError
-from sfumato.voting.tally.multi_party import MultiPartyTally, frames
-from sfumato.voting.tally.multi_party.field import FIELD
+from sfumato.voting.multi_party import messages as frames
+from sfumato.voting.multi_party.shares import FIELD
+from sfumato.voting.multi_party.tally import MultiPartyTally
 from talliers import SOURCE, Group, expected, group, one_hot, question, same
 
 _LENGTHS = struct.Struct("<II")
@@ -180,5 +181,5 @@ def test_a_tallier_whose_certificate_is_for_another_host_is_refused(tmp_path, au
 
 
 def test_a_tallier_starts_without_torch():
-    code = "import sys, sfumato.voting.tally.multi_party.tallier; sys.exit('torch' in sys.modules)"
+    code = "import sys, sfumato.voting.multi_party.tallier; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

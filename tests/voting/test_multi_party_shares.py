@@ -10,11 +10,10 @@ from scipy import stats
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.mechanisms.discrete_gaussian import lattice_variance
-from sfumato.voting.tally.multi_party.addresses import parse
-from sfumato.voting.tally.multi_party.box import Box, top_coefficients
-from sfumato.voting.tally.multi_party.engine import compared_bits, share_variance
-from sfumato.voting.tally.multi_party.field import FIELD
+from sfumato.mechanisms.discrete import lattice_variance
+from sfumato.voting.multi_party.engine import compared_bits, share_variance
+from sfumato.voting.multi_party.messages import parse
+from sfumato.voting.multi_party.shares import FIELD, Box, top_coefficients
 from slow import by_profile
 from talliers import one_hot, question
 

@@ -10,8 +10,8 @@ from torch.nn import functional
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.training.supervised import Supervised, outputs
-from sfumato.voting import smoothness as module
-from sfumato.voting.smoothness import smoothness
+from sfumato.voting import student as module
+from sfumato.voting.student import smoothness
 
 OPTIONS = {"weight": 1.0, "radius": 0.2, "batch_size": 64, "attributes": False}
 

@@ -1,7 +1,7 @@
 """Accounting: what a run cost each unit. NumPy and SciPy only; useful without the rest of sfumato."""
 
 from sfumato._check import InputError
-from sfumato.accounting.calibration.calibrate import calibrate
+from sfumato.accounting.calibration import calibrate
 from sfumato.accounting.events import (
     ZCDP,
     ApproximateDP,
@@ -37,8 +37,9 @@ from sfumato.accounting.events import (
     joint,
     terms,
 )
-from sfumato.accounting.extrapolate import ExtrapolationRow, extrapolate
-from sfumato.accounting.guarantee import Guarantee, guarantee
+from sfumato.accounting.events.sensitivity import Participation
+from sfumato.accounting.extrapolation import ExtrapolationRow, extrapolate
+from sfumato.accounting.guarantees import Guarantee, guarantee
 from sfumato.accounting.ledger import Budget, BudgetExceeded, Ledger, Totals
 from sfumato.accounting.running import RunningCost, epsilon_curve
 from sfumato.accounting.statement.statement import Statement
@@ -49,13 +50,10 @@ from sfumato.accounting.strategies import (
     Independent,
     InverseBanded,
     Strategy,
-    banded_inverse_square_root,
-    optimize_banded,
-    optimize_blt,
     root_error,
     square_root,
 )
-from sfumato.accounting.streams.participation import Participation
+from sfumato.accounting.strategy_search import banded_inverse_square_root, optimize_banded, optimize_blt
 from sfumato.accounting.tradeoff import GaussianEquivalent
 from sfumato.accounting.votes import (
     DataDependentCost,

@@ -29,10 +29,9 @@ import numpy as np
 
 from sfumato._check import InputError, between, non_negative, one_of, whole
 from sfumato._types import Adjacency
-from sfumato.accounting.accountants.pld import PldAccountant
-from sfumato.accounting.accountants.schedule import many_different
 from sfumato.accounting.events import Composition, Event, Unknown, combined_shift
-from sfumato.accounting.guarantee import guarantee
+from sfumato.accounting.guarantees import guarantee
+from sfumato.accounting.pld import PldAccountant, many_different
 
 _MOST_STEPS = 1 << 40
 

@@ -22,8 +22,8 @@ from typing import Protocol
 import numpy as np
 import scipy
 
-from sfumato.accounting.accountants.exact_gaussian import gaussian_deltas
-from sfumato.accounting.doubles import EPS
+from sfumato.accounting.gaussian_curve import gaussian_deltas
+from sfumato.accounting.numerics import EPS
 
 _LARGEST = 700.0  # epsilon whose e^epsilon is a double
 

@@ -1,8 +1,7 @@
 """Algorithms of one holder of the data: what examples contribute to the private sum."""
 
-from sfumato.central.classification import Classification
 from sfumato.central.dpsgd import DPSGD
-from sfumato.central.examples import ExampleContribution
+from sfumato.central.examples import ExampleContribution, predict
 from sfumato.central.labeldp_pro import LabelDPPro
 from sfumato.central.losses import (
     IGNORED,
@@ -14,8 +13,7 @@ from sfumato.central.losses import (
     squared_error,
     token_loss,
 )
-from sfumato.central.measure import predict
-from sfumato.central.numbers import Counts, OwnLoss, Regression
+from sfumato.central.tasks import Classification, Counts, OwnLoss, Regression
 
 __all__ = [
     "DPSGD",

@@ -35,15 +35,13 @@ from torch import nn
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato._types import Unit
-from sfumato.central.augment import Augmentation
-from sfumato.central.classification import Classification
-from sfumato.central.examples import ExampleContribution
+from sfumato.central.custom_loop.contribution import OwnLoop
+from sfumato.central.custom_loop.dataset import MapRows
+from sfumato.central.custom_loop.loop import PrivateLoop
+from sfumato.central.custom_loop.optimizer import described
+from sfumato.central.examples import Augmentation, ExampleContribution
 from sfumato.central.losses import LossPerExample, cross_entropy, poisson_loss, squared_error
-from sfumato.central.numbers import Counts, OwnLoss, Regression
-from sfumato.central.own import PrivateLoop
-from sfumato.central.own.borrowed import described
-from sfumato.central.own.map_rows import MapRows
-from sfumato.central.own.task import OwnLoop
+from sfumato.central.tasks import Classification, Counts, OwnLoss, Regression
 from sfumato.data import ExampleDataset
 from sfumato.sampling import OwnClients
 from sfumato.training import Callback, Optimizer, OptimizerName, PrivatePlan, Result, Schedule, Task

@@ -1,37 +1,359 @@
 """Examples of a data set under a model and a loss, as `DPSGD.fit` trains them.
 
-An example may count by several augmentations: its gradient is that of the mean of their losses, and is clipped as one.
+How a model gets the inputs of a data set: by position, or by the names that the data set gives them.
+
+>>> class Scaled(nn.Module):
+...     def forward(self, x, *, factor):
+...         return factor * x
+>>> call(Scaled(), (torch.ones(1), torch.tensor(3.0)), ("x", "factor"))
+tensor([3.])
+>>> refuse_names(Scaled(), ("x", "faktor"))
+Traceback (most recent call last):
+...
+sfumato._check.InputError: the model takes no input 'faktor'; its forward takes x, factor: name the inputs so
+
+Random flips and crops of pictures, each drawn for its example alone.
+
+What an example gets is a function of a key, its place in the data set and the number of the copy: neither the size of
+a micro-batch nor the number of processes nor anybody else's presence changes it. Shapes stay as they are.
+
+>>> images = torch.arange(8.0).view(1, 1, 1, 8).expand(2, 1, 8, 8)
+>>> both = augmented(images, np.array([3, 4]), kind="flip", key=1, copy=0)
+>>> both[:, 0, 0].tolist()
+[[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], [7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.0]]
 """
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from typing import Any
+from inspect import Parameter, signature
+from typing import Any, Literal, NoReturn
 
 import numpy as np
-import torch
+import torch  # for the doctest
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils._pytree import tree_map
 
-from sfumato._check import InputError
-from sfumato.central.augment import Augmentation, augmented
-from sfumato.central.first_look import LossPerExample, first_look, placeholders_first, spread, tensors
+from sfumato._check import InputError, first_line
+from sfumato._mixing import mixed_bits
 from sfumato.central.gradients import GradientSum
-from sfumato.central.inputs import call, in_order, refuse_names
-from sfumato.central.loss_values import values_of
-from sfumato.central.losses import cross_entropy
-from sfumato.data import ExampleDataset
+from sfumato.central.losses import LossPerExample, cross_entropy, logits_of, refuse_outputs, values_of
+from sfumato.data import ExampleDataset, UserDataset, to_tensor
+from sfumato.guard import Findings, SelfCheck, examples_first, self_check
 from sfumato.guard.placeholders import placeholder, placeholder_targets
 from sfumato.models import refuse_no_values
-from sfumato.per_example import covered
+from sfumato.models.check import failing_layer
+from sfumato.per_example import Recording, covered
 from sfumato.training import Trainable
 from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of
 from sfumato.training.public_inputs import refuse_private_as_public
 
+
+def call(model: nn.Module, inputs: Sequence[Tensor], names: Sequence[str]) -> Any:
+    """What the model gives.
+
+    Args:
+        model: any.
+        inputs: one tensor each.
+        names: the keyword of each; () for positions.
+    """
+    return model(**dict(zip(names, inputs, strict=True))) if names else model(*inputs)
+
+
+def in_order(model: nn.Module, inputs: Sequence[Tensor], names: Sequence[str]) -> tuple[Tensor, ...]:
+    """The inputs as a call by position would give them: public inputs of a model have no names.
+
+    >>> class Both(nn.Module):
+    ...     def forward(self, first, second): ...
+    >>> in_order(Both(), (torch.tensor(2), torch.tensor(1)), ("second", "first"))
+    (tensor(1), tensor(2))
+    """
+    taken, _ = _taken(model)
+    place = {name: taken.index(name) if name in taken else len(taken) for name in names}
+    return tuple(inputs[i] for i in sorted(range(len(inputs)), key=lambda i: place[names[i]] if names else i))
+
+
+def refuse_names(model: nn.Module, names: Sequence[str]) -> None:
+    """Refuse names that the model does not know.
+
+    A forward with `**keywords` takes any, and would drop a misspelt mask without a word; so some part of the model has
+    to take the name.
+
+    Raises:
+        InputError: tells those that it takes.
+    """
+    taken, open_ended = _taken(model)
+    if open_ended:
+        taken += [name for part in model.modules() for name in _taken(part)[0] if name not in taken]
+    for name in names:
+        if name not in taken:
+            raise InputError(
+                f"the model takes no input {name!r}; its forward takes {', '.join(_taken(model)[0] or taken)}: name "
+                "the inputs so"
+            )
+
+
+def _taken(part: nn.Module) -> tuple[list[str], bool]:
+    """Keywords of a forward, and whether it takes any other, too."""
+    kinds = {name: each.kind for name, each in signature(part.forward).parameters.items()}
+    named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    return [name for name, kind in kinds.items() if kind in named], Parameter.VAR_KEYWORD in kinds.values()
+
+
+Augmentation = Literal["none", "flip", "crop_flip"]
+
+
+_MARGIN = 4  # pixels that a crop may move by, as for CIFAR-10 (De et al. 2022)
+
+
+def refuse_unfit(kind: Augmentation, inputs: tuple[Tensor, ...]) -> None:
+    """Refuse to augment what are no pictures.
+
+    Raises:
+        InputError: with what to use.
+    """
+    if kind == "none":
+        return
+    if len(inputs) != 1 or inputs[0].dim() != 4 or not inputs[0].is_floating_point():
+        shapes = " and ".join(str(tuple(each.shape[1:])) for each in inputs)
+        raise InputError(f"augmentation {kind} is for pictures, got inputs of shape {shapes}; use augmentation=none")
+    if kind == "crop_flip" and min(inputs[0].shape[2:]) <= _MARGIN:
+        height, width = inputs[0].shape[2:]
+        raise InputError(f"pictures of {height}×{width} are too small to crop; use augmentation=flip")
+
+
+def augmented(images: Tensor, examples: np.ndarray, *, kind: Augmentation, key: int, copy: int) -> Tensor:
+    """One augmentation of each picture.
+
+    Args:
+        images: float [n, C, H, W].
+        examples: int64 [n], places in the data set.
+        kind: "flip" left and right with probability ½; "crop_flip" also moves by up to 4 pixels, edges mirrored.
+        key: of the round.
+        copy: which of several augmentations.
+    """
+    if kind == "none":
+        return images
+    bits = mixed_bits(examples, key, copy)
+    device, (height, width) = images.device, images.shape[2:]
+    flip = torch.from_numpy((bits & np.uint64(1)).astype(bool)).to(device)
+    columns = torch.arange(width, device=device)
+    columns = torch.where(flip[:, None], columns.flip(0), columns)
+    rows = torch.arange(height, device=device).expand(len(images), height)
+    if kind == "crop_flip":
+        moves = np.uint64(2 * _MARGIN + 1)
+        down = torch.from_numpy(((bits >> np.uint64(1)) % moves).astype(np.int64)).to(device)
+        right = torch.from_numpy(((bits >> np.uint64(32)) % moves).astype(np.int64)).to(device)
+        images = functional.pad(images, [_MARGIN] * 4, mode="reflect")
+        rows, columns = rows + down[:, None], columns + right[:, None]
+    each = torch.arange(len(images), device=device)
+    # Indices on both sides of a slice put it last: [n, H, W, C], which is torch's channels_last.
+    return images[each[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+# What a model says of the examples of a data set, in bounded memory, and whether its task fits them.
+#
+# Whatever is measured on private records is private: only public or consented data belongs in an evaluation that is
+# released.
+
+
+_BATCH = 512
+
+
+def outputs_of(model: nn.Module, data: ExampleDataset, *, device: str = "cpu") -> Iterator[tuple[Any, Tensor | None]]:
+    """Outputs of all examples in bounded memory, of the model in evaluation mode.
+
+    Yields:
+        what the model gives, and targets [n] or [n, k] or None, on the device.
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        for inputs, targets in data.batches(_BATCH):
+            with torch.inference_mode():
+                outputs = call(model, [to_tensor(x).to(device) for x in inputs], data.input_names)
+            yield outputs, None if targets is None else torch.from_numpy(targets).to(device)
+    finally:
+        model.train(was_training)
+
+
+def predict(model: nn.Module, data: ExampleDataset, *, device: str = "cpu") -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Targets and predictions of all examples, for a model whose outputs `logits_of` can read.
+
+    Yields:
+        targets [n] or [n, k], outputs float32 [n, …].
+
+    Raises:
+        InputError: there are no targets.
+    """
+    for outputs, targets in outputs_of(model, data, device=device):
+        if targets is None:
+            raise InputError("the examples have no targets to measure against; give them, or task=own with a loss")
+        yield targets.cpu().numpy(), logits_of(outputs).float().cpu().numpy()
+
+
+def refuse_few(data: ExampleDataset) -> None:
+    """Raise InputError if these are no single examples, or nobody can hide among them."""
+    if not isinstance(data, ExampleDataset):
+        remedy = "data.examples_from_table(table, input=…, label=…) makes one of a table"
+        if isinstance(data, UserDataset):
+            remedy = "data.examples_from_users(people) takes them one by one; to hide whole users take FedAvg or FedEmb"
+        raise InputError(f"data must be single examples (ExampleDataset), got {type(data).__name__}; {remedy}")
+    if len(data) < 2:
+        raise InputError(f"the data set has {len(data)} examples; a private sum needs at least 2")
+
+
+def refuse_targets(data: ExampleDataset, task: str, wanted: str, remedy: str) -> NoReturn:
+    """Raise InputError about targets that are of another kind than a task's."""
+    given = "none" if data.targets is None else f"{data.targets.dtype} {data.targets.shape}"
+    if data.num_classes is not None:
+        given = f"{data.num_classes:,} classes"
+    raise InputError(f"task={task} needs {wanted} as targets, got {given}; {remedy}")
+
+
+# Before the first step: what the model, the data and the loss say to some examples.
+#
+# Shapes, targets, coupling, and the engine against autograd; whatever does not fit is refused by name.
+
+
+_POOL = 128  # examples of which the self-check chooses some
+
+
+_USUAL = 1e12  # of targets in the first look: beyond it a loss of a power of them may leave single precision
+
+
+Losses = Callable[[tuple[Tensor, ...], Tensor | None], Tensor]
+
+
+"""From inputs and targets (None where there are none) to one loss an example, as the contribution computes it."""
+
+
+def tensors(
+    data: ExampleDataset, examples: np.ndarray, device: torch.device
+) -> tuple[tuple[Tensor, ...], Tensor | None]:
+    """Inputs and targets of some examples, for the model and the loss."""
+    inputs, targets = data.examples(examples)
+    read = tuple(to_tensor(each).to(device) for each in inputs)
+    return read, None if targets is None else torch.from_numpy(targets).to(device)
+
+
+def placeholders_first(trained: Trainable, data: ExampleDataset, losses: Losses, device: torch.device) -> Findings:
+    """Compare examples in two orders in fresh processes, and let placeholders be the first that go through here."""
+    return examples_first(trained.model, _afresh(trained, losses), tensors(data, spread(data, _POOL), device))
+
+
+def _afresh(trained: Trainable, losses: Losses) -> Callable[[Any], Tensor]:
+    """The losses of a pool's rows, as the contribution computes them."""
+
+    def afresh(rows: Any) -> Tensor:
+        trained.forget()  # as before each micro-batch of a step
+        # each pass gets inputs of its own: a model may work on them in place
+        return losses(tuple(each.clone() for each in rows[0]), rows[1])
+
+    return afresh
+
+
+def first_look(
+    trained: Trainable,
+    data: ExampleDataset,
+    loss: LossPerExample,
+    losses: Losses,
+    augmentation: Augmentation,
+    device: torch.device,
+    findings: Findings,
+) -> SelfCheck:
+    """What the self-check found when examples from all over the data went through the model.
+
+    Raises:
+        InputError: inputs that the model does not take, targets that its outputs do not fit, examples that are coupled,
+            a parameter that no layer covers, a gradient that autograd finds otherwise.
+    """
+    model = trained.model
+    pool = tensors(data, spread(data, _POOL), device)
+    inputs = tuple(each[:2] for each in pool[0])
+    refuse_unfit(augmentation, inputs)
+    was_training = model.training
+    shape = " and ".join(f"{tuple(x.shape[1:])} {str(x.dtype).removeprefix('torch.')}" for x in inputs)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            with failing_layer(model, shape):
+                outputs = call(model, [each.clone() for each in inputs], data.input_names)
+            with failing_layer(model, f"{shape} of a single example"):  # a step may draw one
+                call(model, [each[:1].clone() for each in inputs], data.input_names)
+    finally:
+        model.train(was_training)
+    refuse_outputs(loss, outputs, data, len(inputs[0]))
+    return looked_at(trained, _afresh(trained, losses), pool, findings)
+
+
+def looked_at(
+    trained: Trainable, losses: Callable[[Any], Tensor], pool: Any, findings: Findings, *, double: bool = True
+) -> SelfCheck:
+    """The self-check on some examples, and what else has to be known of the parameters.
+
+    Args:
+        trained: the model.
+        losses: from rows of the pool to one loss an example; begins as a micro-batch of a step does.
+        pool: examples, as `self_check` takes them.
+        findings: of `examples_first`.
+        double: whether to try the model in double precision.
+
+    Raises:
+        InputError: coupled examples, a parameter that no layer covers, a gradient that autograd finds otherwise.
+    """
+    try:
+        check = self_check(trained.model, losses, pool, double=double, findings=findings)
+    except RuntimeError as error:
+        in_place = "inplace" in str(error)
+        remedy = "work on a copy there (x = x + 1, not x += 1)" if in_place else "see that it trains without privacy"
+        raise InputError(f"the backward pass of the model fails ({first_line(error)}); {remedy}") from error
+    if check.unused:
+        warnings.warn(
+            f"{len(check.unused)} trained parameters have no gradient and only collect noise ({check.unused[0]}); "
+            "freeze them",
+            stacklevel=3,
+        )
+    seen = {id(parameter) for parameter in Recording(check.layers).parameters}
+    for name, parameter in zip(trained.layout.names, trained.parameters, strict=True):
+        if id(parameter) not in seen:
+            raise InputError(f"parameter {name} belongs to no layer that is covered; freeze it")
+    return check
+
+
+def evenly(count: int, most: int) -> np.ndarray:
+    """At most so many of the places 0 … count − 1 at equal distances, int64."""
+    return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64))
+
+
+def spread(data: ExampleDataset, count: int) -> np.ndarray:
+    """Places of at most so many examples at equal distances, those without wild numbers if there are any."""
+    places = evenly(len(data), count)
+    inputs, targets = data.examples(places)
+    usable = np.logical_and.reduce([np.isfinite(each.reshape(len(each), -1)).all(axis=1) for each in inputs])
+    if targets is not None:
+        usable &= (np.abs(targets.reshape(len(places), -1)) <= _USUAL).all(axis=1)
+    return places[usable] if usable.any() else places
+
+
+# Examples of a data set under a model and a loss, as `DPSGD.fit` trains them.
+#
+# An example may count by several augmentations: its gradient is that of the mean of their losses, and is clipped as
+# one.
+
+
 _BLOCK = 1 << 12
+
+
 _BACK = 4  # examples that are looked at again and again
+
+
 _MOST_CLASSES = 1 << 8  # made-up examples for a resume; with more classes, some of them
 
+
 Rows = tuple[list[tuple[Tensor, ...]], Tensor | None]
+
+
 """The inputs of each augmentation, and the targets."""
 
 

@@ -1,30 +1,29 @@
-"""What examples contribute: their gradients, each clipped, added up in micro-batches.
+"""How much memory the tensors of a computation take at their peak, whoever holds them.
 
-Unit: an example. Each adds a vector of L2 norm at most the bound's sensitivity to the sum, whatever it holds; one with
-a gradient that is not finite adds nothing. A model that lets one example change another one's gradient is refused
-before the first step, by its layers and by experiment. The sum of a batch of any size takes the memory of one
-micro-batch, and is the same for every size of the micro-batch up to float round-off.
+Tensors that are made within the context count from the operation that makes them until they are freed; scratch memory
+inside an operation does not.
 
-Dropout and other draws of the model are independent from row to row; what rows share is refused, since who shares it
-changes when an example comes or goes. Who else is present decides which draw an example meets, and not how it is
-distributed: the bound holds for each outcome of the draws, which are not released.
-
-What a model keeps in parameters, buffers and attributes of its own is put back between two micro-batches.
+>>> with LiveMemory() as seen:
+...     total = (torch.ones(1000) * 2).sum()
+>>> seen.peak
+8000
 """
 
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
+import torch  # for the doctest
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.central.micro_batch import default_budget, measured, suggested
 from sfumato.clipping import ClippedSum, NormBound
 from sfumato.guard import Coupled, Recheck, SelfCheck, due
 from sfumato.guard.draws import SameNoise, seed_dropout
@@ -33,12 +32,132 @@ from sfumato.guard.guard import equal
 from sfumato.guard.trial import SINGLE
 from sfumato.models import add_statistics_gradient
 from sfumato.per_example import Recording, covered
-from sfumato.per_example.memory import out_of_memory
+from sfumato.per_example.workspace import out_of_memory
 from sfumato.sampling import Cohort
 from sfumato.training import Contribution, Trainable
 
+
+class LiveMemory(TorchDispatchMode):
+    """A context around a computation.
+
+    Attributes:
+        peak: bytes, the most at one time.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._live: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.peak = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation, and look at what is alive behind it."""
+        outputs = func(*args, **(kwargs or {}))
+        self._live = {key: held for key, held in self._live.items() if not held[0].expired()}
+        for output in tree_leaves(outputs):
+            if isinstance(output, Tensor):
+                storage = output.untyped_storage()
+                self._live.setdefault(storage._cdata, (StorageWeakRef(storage), storage.nbytes()))
+        self.peak = max(self.peak, sum(size for _, size in self._live.values()))
+        return outputs
+
+
+# How many examples go through the model at once: measured against a memory budget, and less when memory runs out.
+#
+# It changes what a step costs in time and memory, and no result beyond float round-off, unless the model draws random
+# numbers: it draws for a micro-batch at a time. Then a run keeps the size that it began with.
+
+
+_SAFETY = 3.5  # on a GPU
+
+
+_MOMENTS = 4.5  # on a CPU, for what is alive for a moment only: gradients on their way, scratch memory
+
+
+_SCATTERED = 1.5  # what the allocator takes for tensors of many sizes
+
+
+_CPU_BUDGET = 1 << 29
+
+
+_LARGEST = 4096  # beyond it nothing gets faster
+
+
+def default_budget(device: torch.device) -> int:
+    """Bytes for a micro-batch: half of the free memory of a GPU, 512 MiB on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] // 2
+    return _CPU_BUDGET
+
+
+def suggested(bytes_per_example: int, budget: int) -> int:
+    """The micro-batch that fits, at least 1.
+
+    >>> suggested(1 << 20, 1 << 28)
+    256
+    """
+    return max(1, min(_LARGEST, budget // max(1, bytes_per_example)))
+
+
+def measured(run: Callable[[int, AbstractContextManager[Any]], int], device: torch.device) -> int:
+    """Bytes that one example takes in a forward and backward pass.
+
+    Args:
+        run: puts so many examples through, with its forward pass within the context that it is given; gives the bytes
+            that are held in the end for the clipped sum.
+        device: where it runs.
+    """
+    if device.type == "cuda":
+        peaks = []
+        for count in (2, 4):
+            torch.cuda.reset_peak_memory_stats(device)
+            run(count, nullcontext())
+            peaks.append(torch.cuda.max_memory_allocated(device))
+        return int(max(1, peaks[1] - peaks[0]) / 2 * _SAFETY)
+    totals, peaks = [], []
+    for count in (1, 3):
+        seen: dict[int, int] = {}
+
+        def pack(tensor: Tensor, seen: dict[int, int] = seen) -> Tensor:
+            storage = tensor.untyped_storage()
+            seen[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        # The backward pass stays outside: layers that are run again there, vectorised, bear no such hooks.
+        live = LiveMemory()
+        held = run(count, _both(live, torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)))
+        totals.append(sum(seen.values()) + held)
+        peaks.append(live.peak)
+    kept, alive = totals[1] - totals[0], peaks[1] - peaks[0]  # the difference: parameters are in both
+    # A part without gradients keeps nothing for the backward pass, and may still take the most.
+    return int(max(1, kept * _MOMENTS, alive * _SCATTERED) / 2)
+
+
+@contextmanager
+def _both(one: AbstractContextManager[Any], other: AbstractContextManager[Any]) -> Iterator[None]:
+    with one, other:
+        yield
+
+
+# What examples contribute: their gradients, each clipped, added up in micro-batches.
+#
+# Unit: an example. Each adds a vector of L2 norm at most the bound's sensitivity to the sum, whatever it holds; one
+# with a gradient that is not finite adds nothing. A model that lets one example change another one's gradient is
+# refused before the first step, by its layers and by experiment. The sum of a batch of any size takes the memory of one
+# micro-batch, and is the same for every size of the micro-batch up to float round-off.
+#
+# Dropout and other draws of the model are independent from row to row; what rows share is refused, since who shares it
+# changes when an example comes or goes. Who else is present decides which draw an example meets, and not how it is
+# distributed: the bound holds for each outcome of the draws, which are not released.
+#
+# What a model keeps in parameters, buffers and attributes of its own is put back between two micro-batches.
+
+
 _ALL = 16  # micro-batches of the first and the last step that are looked at, at most
+
+
 _SOME = 3  # drawn ones of another step
+
+
 _BEHIND = 8  # examples or more that go through before a step that is looked at, a micro-batch at a time
 
 

@@ -33,7 +33,7 @@ from sfumato._check import InputError
 from sfumato._types import Unit
 from sfumato.central.dpsgd import DPSGD
 from sfumato.central.losses import LossPerExample, cross_entropy
-from sfumato.central.projected import ProjectedContribution
+from sfumato.central.projection import ProjectedContribution
 from sfumato.data import ExampleDataset
 from sfumato.sampling import PoissonSampling, Sampler
 

@@ -1,4 +1,6 @@
-"""Losses that are one number an example, and the outputs that they read.
+"""Losses that are one number an example, the outputs that they read, and the values that they carry.
+
+Losses that are one number an example, and the outputs that they read.
 
 Outputs are [n, k], or [n] or [n, 1] for one each, as the targets are; a loss of several numbers is the mean of theirs.
 An object with `logits`, as models of transformers give it, stands for these, and so does one that holds one tensor.
@@ -16,21 +18,96 @@ An object with `logits`, as models of transformers give it, stands for these, an
 [1.3863, 1.3863]
 """
 
+import hashlib
 from collections.abc import Callable
+from functools import partial
+from types import FunctionType
 from typing import Any
 
-import torch  # noqa: F401  # for the doctest
-from torch import Tensor
+import numpy as np
+import torch
+from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.loss import _Loss
 from torch.utils._pytree import tree_leaves
 
 from sfumato._check import InputError
+from sfumato._closures import held_by
 from sfumato.data import ExampleDataset
 
+# The digest of one value, as examples and losses hold them.
+
+
+def value_digest(value: Any) -> bytes | None:
+    """SHA-256 of a tensor, an array, a number, text, bytes or None; None for anything else.
+
+    >>> value_digest(1.0) == value_digest(1.0), value_digest(1.0) == value_digest(2.0), value_digest(object())
+    (True, False, None)
+    """
+    if isinstance(value, Tensor):
+        value = value.detach().cpu()
+        value = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+    elif hasattr(value, "__array__"):
+        value = np.asarray(value)
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        whole = hashlib.sha256(f"{value.dtype.str}{value.shape}".encode())
+        whole.update(np.ascontiguousarray(value).data)
+        return whole.digest()
+    if isinstance(value, bool | int | float | complex | str | bytes | type(None)):
+        return hashlib.sha256(repr(value).encode()).digest()
+    return None
+
+
+# The values that a loss carries with it (weights of classes, a threshold), by which one is told from another.
+
+
+def values_of(loss: Any) -> str:
+    """SHA-256 of what a loss holds in closures, defaults, arguments, attributes and buffers; "" for nothing.
+
+    What is not a number, text, an array or a tensor counts by its type alone, and so does a network that a loss uses:
+    its first weights may be others in each process.
+
+    >>> def weighted(weight):
+    ...     return lambda outputs, targets: weight * outputs
+    >>> values_of(weighted(1.0)) == values_of(weighted(2.0)), values_of(len)
+    (False, '')
+    """
+    found: list[bytes] = []
+    _collect(loss, found, 0)
+    return hashlib.sha256(b"|".join(found)).hexdigest() if found else ""
+
+
+def _collect(value: Any, found: list[bytes], depth: int) -> None:
+    if depth > 4:
+        return
+    if isinstance(value, partial):
+        parts = [value.func, *value.args, *(each for item in sorted(value.keywords.items()) for each in item)]
+    elif isinstance(value, nn.Module) and (not depth or isinstance(value, _Loss)):
+        own = {name: each for name, each in vars(value).items() if not name.startswith("_")}
+        parts = [each for item in sorted({**own, **value.state_dict()}.items()) for each in item]
+    elif isinstance(value, FunctionType):
+        parts = held_by(value)
+    elif isinstance(value, list | tuple):
+        parts = list(value)
+    elif isinstance(value, dict):
+        parts = [each for item in value.items() for each in item]
+    else:
+        if depth:
+            found.append(value_digest(value) or type(value).__qualname__.encode())
+        return
+    for part in parts:
+        _collect(part, found, depth + 1)
+
+
 LossPerExample = Callable[[Any, Any], Tensor]
+
+
 """From the model's outputs [n, …] and targets [n] or [n, k], or None without targets, to one loss an example, [n]."""
 
+
 IGNORED = -100
+
+
 """The target of a place that does not count, such as padding; torch's and transformers' number for it."""
 
 

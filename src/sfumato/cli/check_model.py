@@ -16,13 +16,12 @@ from torch import nn
 
 from sfumato._check import InputError, positive, whole
 from sfumato.central import DPSGD, ExampleContribution
-from sfumato.central.micro_batch import default_budget
+from sfumato.central.gradients import default_budget
 from sfumato.cli.console import say, say_json, table
-from sfumato.cli.options.backbones import check_device
-from sfumato.cli.options.classifiers import PICTURES, ClassifierOptions, build_classifier
-from sfumato.cli.options.examples import ExampleDataOptions, ExampleParts, read_example_parts
+from sfumato.cli.models import PICTURES, ClassifierOptions, build_classifier, check_device
 from sfumato.cli.own_model import is_own
 from sfumato.cli.parse import CommonOptions, parse
+from sfumato.cli.sources import ExampleDataOptions, ExampleParts, read_example_parts
 from sfumato.data import ExampleDataset, examples_from_arrays
 from sfumato.models import fix_model, freeze
 from sfumato.per_example import layers_of, problems

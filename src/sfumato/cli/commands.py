@@ -11,7 +11,7 @@ from typing import Any
 
 from sfumato.algorithms import ALGORITHMS
 
-_PLACES = {"agents": "voting.vote", "labels": "labels.train", "ehr": "ehr.fit"}
+_PLACES = {"agents": "vote", "labels": "labels", "ehr": "ehr"}
 """The modules of plans that do not train in rounds, by their kind of records."""
 
 _FEW = 10
@@ -62,7 +62,7 @@ class Command:
 COMMANDS = {
     **{
         each.command or name: Command(
-            module=_PLACES.get(each.records, "train"),
+            module=_PLACES.get(each.records, "training"),
             function="train",
             options="options_of",
             summary=each.summary,
@@ -91,14 +91,14 @@ COMMANDS = {
         ),
     ),
     "embed": Command(
-        module="embeddings.embed",
+        module="embeddings",
         function="embed",
         options="EmbedOptions",
         summary="a trained model and a data set → a Parquet file of embeddings",
         example="sfumato embed runs/a glyphs.store --out embeddings.parquet",
     ),
     "search": Command(
-        module="embeddings.search",
+        module="embeddings",
         function="search",
         options="SearchOptions",
         summary="embeddings and somebody to look for → whose are most alike",
@@ -114,7 +114,7 @@ COMMANDS = {
         matters=("out", "top", "query", "measure", "user", "item", "value", "on_unknown", "device"),
     ),
     "labeldp randomize": Command(
-        module="labels.randomize",
+        module="labels",
         function="randomize",
         options="RandomizeOptions",
         summary="a table with private labels → the same table with randomised ones, for anybody to train on",
@@ -133,7 +133,7 @@ COMMANDS = {
         ),
     ),
     "ehr sample": Command(
-        module="ehr.sample",
+        module="ehr",
         function="ehr_sample",
         options="SampleOptions",
         summary="a model of health records → a folder of new ones, as many as you like",
@@ -141,7 +141,7 @@ COMMANDS = {
         matters=("model", "count", "to", "format", "given", "seed", "threads"),
     ),
     "ehr evaluate": Command(
-        module="ehr.evaluate",
+        module="ehr",
         function="ehr_evaluate",
         options="EvaluateOptions",
         summary="synthetic health records beside real ones: how faithful, how useful, what attacks find",
@@ -149,21 +149,21 @@ COMMANDS = {
         matters=("model", "synthetic", "real", "holdout", "out", "schema", "sensitive", "most", "seed"),
     ),
     "report": Command(
-        module="report",
+        module="runs",
         function="report",
         options="ReportOptions",
         summary="one self-contained HTML page about one run or several",
         example="sfumato report runs/a --out a.html",
     ),
     "close": Command(
-        module="close",
+        module="runs",
         function="close",
         options="CloseOptions",
         summary="end a run that was stopped, and delete its key",
         example="sfumato close runs/a",
     ),
     "tally": Command(
-        module="voting.tally",
+        module="vote",
         function="tally",
         options="TallyOptions",
         summary="one of several parties that count votes together and see none",
@@ -171,7 +171,7 @@ COMMANDS = {
         matters=("index", "talliers", "out", "listen", "certificate", "key", "authority", "wait", "once"),
     ),
     "account": Command(
-        module="accounting.account",
+        module="account",
         function="account",
         options="AccountOptions",
         summary="what a run costs: epsilon from noise, sampling and steps",
@@ -190,28 +190,28 @@ COMMANDS = {
         ),
     ),
     "account tree": Command(
-        module="accounting.correlated",
+        module="account",
         function="account_tree",
         options="TreeOptions",
         summary="what a run with tree noise (DP-FTRL) costs",
         example="sfumato account tree --noise-multiplier 7 --steps 2000 --max-participations 6 --min-separation 313",
     ),
     "account matrix": Command(
-        module="accounting.correlated",
+        module="account",
         function="account_matrix",
         options="MatrixOptions",
         summary="what a run with banded, BLT or other correlated noise costs",
         example="sfumato account matrix --noise-multiplier 7 --steps 2000 --max-participations 6 --min-separation 313",
     ),
     "compare": Command(
-        module="accounting.compare",
+        module="compare",
         function="compare",
         options="CompareOptions",
         summary="what runs cost under one convention: same delta, same neighbours",
         example="sfumato compare small-batches.json large-batches.json --delta 1e-6",
     ),
     "calibrate": Command(
-        module="accounting.calibrate",
+        module="account",
         function="calibrate",
         options="CalibrateOptions",
         summary="the noise, the steps or the sampling rate that meet a budget",
@@ -230,35 +230,35 @@ COMMANDS = {
         ),
     ),
     "extrapolate": Command(
-        module="accounting.extrapolate",
+        module="extrapolate",
         function="extrapolate",
         options="ExtrapolateOptions",
         summary="what more computation and more people buy in privacy",
         example="sfumato extrapolate --populations 3e6 --multipliers 1 2 4 --figure extrapolate.png",
     ),
     "ledger show": Command(
-        module="accounting.ledger",
+        module="ledger",
         function="ledger_show",
         options="ShowOptions",
         summary="what a ledger holds, what it cost, and what its budget leaves",
         example="sfumato ledger show runs/a/ledger.jsonl",
     ),
     "ledger verify": Command(
-        module="accounting.ledger",
+        module="ledger",
         function="ledger_verify",
         options="VerifyOptions",
         summary="whether a ledger is whole: nothing changed, removed or moved",
         example="sfumato ledger verify runs/a",
     ),
     "ledger merge": Command(
-        module="accounting.ledger",
+        module="ledger",
         function="ledger_merge",
         options="MergeOptions",
         summary="ledgers of the same records as one; each release counts once",
         example="sfumato ledger merge runs/a other.jsonl --out all.jsonl --unrelated",
     ),
     "data pack": Command(
-        module="data.pack",
+        module="data",
         function="data_pack",
         options="PackOptions",
         summary="decode a folder of pictures once into a memory-mapped store",
@@ -277,7 +277,7 @@ COMMANDS = {
         ),
     ),
     "data glyphs": Command(
-        module="data.glyphs",
+        module="data",
         function="data_glyphs",
         options="GlyphOptions",
         summary="write the embedded default data as a store",

@@ -23,7 +23,7 @@ from sfumato._check import InputError, guess
 from sfumato._extras import remedy
 from sfumato.cli.commands import COMMANDS, Command
 from sfumato.cli.console import SettingsError, complain, is_text, leads, notify, table
-from sfumato.cli.options.spoken import spoken
+from sfumato.cli.spoken import spoken
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,7 +92,7 @@ def _dispatch(words: list[str]) -> int:
         print(f"sfumato {version('sfumato')}")
         return 0
     if words[:1] == ["--completion"]:
-        from sfumato.cli.completion import print_completion  # late: it imports every command
+        from sfumato.cli.parse import print_completion  # late: it imports every command
 
         print_completion(words[1:])
         return 0

@@ -1,14 +1,14 @@
 """How much a contribution may weigh: bounds, the sum that they bound, and its counts."""
 
-from sfumato.clipping.adaptive import AdaptiveClipNorm
-from sfumato.clipping.automatic import AutomaticClipNorm
-from sfumato.clipping.clipped_sum import ClippedSum
-from sfumato.clipping.constant import ConstantClipNorm
-from sfumato.clipping.layout import Layout
-from sfumato.clipping.norm_bound import NormBound
-from sfumato.clipping.per_layer import PerLayerClipNorm
-from sfumato.clipping.quantile import QuantileRule
-from sfumato.clipping.tally import Tally
+from sfumato.clipping.bounds import (
+    AdaptiveClipNorm,
+    AutomaticClipNorm,
+    ConstantClipNorm,
+    NormBound,
+    PerLayerClipNorm,
+    QuantileRule,
+)
+from sfumato.clipping.clipped_sum import ClippedSum, Layout, Tally
 
 __all__ = [
     "AdaptiveClipNorm",

@@ -1,4 +1,17 @@
-"""A running sum of contributions, each weighted by a `NormBound`, then forgotten.
+"""How a vector is made of parameters, one after the other.
+
+>>> layout = Layout(names=("weight", "bias"), shapes=(torch.Size([2, 3]), torch.Size([2])))
+>>> layout.size, [tuple(view.shape) for view in layout.views(torch.zeros(8))]
+(8, [(2, 3), (2,)])
+
+Counts and sums of a round, as one vector that processes add up. All of them are private.
+
+>>> tally = Tally("cpu")
+>>> tally.add(units=3, below=2, clipped=1, loss=4.5)
+>>> tally.row()["loss"], tally["below"]
+(1.5, 2.0)
+
+A running sum of contributions, each weighted by a `NormBound`, then forgotten.
 
 Unit: one contribution (an example's gradient, a client's delta). Each adds a vector of L2 norm at most the bound's
 sensitivity to `total`, whatever it holds: a contribution with NaN or Inf counts as zero. Weights are rounded towards
@@ -19,7 +32,7 @@ the weights that `weigh` gives for their norms. There is no other way to a weigh
 | has NaN or Inf      | nothing                       | units, non_finite     |
 | clip_norm is None   | itself                        | units, below          |
 
->>> from sfumato.clipping.constant import ConstantClipNorm
+>>> from sfumato.clipping.bounds import ConstantClipNorm
 >>> layout = Layout(names=("w",), shapes=(torch.Size([2]),))
 >>> total = ClippedSum(ConstantClipNorm(clip_norm=1.0), 1.0, layout)
 >>> total.add(torch.tensor([3.0, 4.0])); total.add(torch.tensor([float("nan"), 0.0]))
@@ -27,6 +40,10 @@ the weights that `weigh` gives for their norms. There is no other way to a weigh
 ([0.6, 0.8], 2.0, 1.0)
 """
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -34,13 +51,89 @@ from torch import Tensor
 
 from sfumato import _check
 from sfumato._precision import at_least_single
-from sfumato.clipping.layout import Layout
-from sfumato.clipping.norm_bound import NormBound
-from sfumato.clipping.tally import Tally
+from sfumato.clipping.bounds import NormBound
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names and shapes of the parameters in the vector's order.
+
+    Attributes:
+        names: of the parameters.
+        shapes: of the parameters.
+    """
+
+    names: Sequence[str]
+    shapes: Sequence[torch.Size]
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """How many numbers each parameter has."""
+        return [shape.numel() for shape in self.shapes]
+
+    @property
+    def size(self) -> int:
+        """Length of the vector."""
+        return sum(self.sizes)
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """Views of a vector [..., size] in the parameters' shapes [..., *shape]."""
+        pieces = vector.split(self.sizes, dim=-1)
+        return [piece.view((*vector.shape[:-1], *shape)) for piece, shape in zip(pieces, self.shapes, strict=True)]
+
+
+_FIELDS = ("units", "below", "clipped", "non_finite", "norms", "loss", "examples")
+
+
+class Tally:
+    """What is known of a round beside its sum.
+
+    units: contributions seen; below: those of norm at most the clip norm (the count that adaptive clipping releases
+    with noise); clipped: those that were longer; non_finite: those that counted as zero because of NaN or Inf; norms:
+    the sum of the finite norms before clipping; loss: the sum of the contributions' mean losses; examples: processed.
+
+    Attributes:
+        values: float64 [7], on the device of the sum.
+    """
+
+    def __init__(self, device: torch.device | str) -> None:
+        self.values = torch.zeros(len(_FIELDS), dtype=torch.float64, device=device)
+
+    def add(self, **amounts: Tensor | float) -> None:
+        """Add to some of the fields; scalars."""
+        for name, amount in amounts.items():
+            self.values[_FIELDS.index(name)] += amount
+
+    def __getitem__(self, name: str) -> float:
+        return self.values[_FIELDS.index(name)].item()
+
+    def row(self) -> dict[str, float | int | None]:
+        """Figures for the metrics, to be marked as private."""
+        of = dict(zip(_FIELDS, self.values.tolist(), strict=True))
+        units, finite = of["units"], of["units"] - of["non_finite"]
+        return {
+            "units": int(units),
+            "examples": int(of["examples"]),
+            "loss": _finite(of["loss"] / units) if units else None,
+            "clipped": round(of["clipped"] / units, 4) if units else None,
+            "norm_mean": _finite(of["norms"] / finite) if finite else None,
+            "non_finite": int(of["non_finite"]),
+        }
+
+
+def _finite(value: float) -> float | None:
+    return round(value, 6) if math.isfinite(value) else None
+
 
 _CHUNK = 1 << 21  # numbers weighed at a time: they stay in a large cache
+
+
 _ROWS = 1 << 8  # rows added up in single precision: the longer such a sum, the more round-off they share
+
+
 _PIECE = 1 << 6  # numbers whose squares are added up in single precision
+
+
 _LEAST, _MOST = 1e-12, 1e15  # norms whose squares are far from the ends of single precision
 
 

@@ -1,49 +1,40 @@
 """Data sets by user, of single examples or of health records: read from files, kept in stores, split."""
 
 from sfumato.data.ehr.dataset import EHRDataset
+from sfumato.data.ehr.events import ehr_from_events
+from sfumato.data.ehr.meds import read_meds, write_meds
 from sfumato.data.ehr.mimic_iv import mimic_iv
 from sfumato.data.ehr.physionet2012 import physionet2012
-from sfumato.data.ehr.read_events import ehr_from_events
-from sfumato.data.ehr.read_meds import read_meds
-from sfumato.data.ehr.read_tables import ehr_from_tables
-from sfumato.data.ehr.write_meds import write_meds
-from sfumato.data.ehr.write_tables import write_ehr_events, write_ehr_tables
-from sfumato.data.examples.arrays import examples_from_arrays
-from sfumato.data.examples.dataset import ExampleDataset
-from sfumato.data.examples.from_users import examples_from_users
-from sfumato.data.examples.schema import Schema, read_schema
-from sfumato.data.examples.split import ExampleSplit, order_of_content, split_examples
-from sfumato.data.examples.tokens import Tokenizer
-from sfumato.data.load_examples import load_examples
-from sfumato.data.load_users import load
-from sfumato.data.ratings.examples import examples_from_ratings
-from sfumato.data.ratings.read import ratings
-from sfumato.data.ratings.user_column import with_user_column
-from sfumato.data.readers.class_folder import class_folder
-from sfumato.data.readers.digiface import digiface
+from sfumato.data.ehr.tables import ehr_from_tables
+from sfumato.data.ehr.write import write_ehr_events, write_ehr_tables
+from sfumato.data.examples import ExampleDataset, examples_from_arrays, examples_from_users
+from sfumato.data.files import MissingPart
+from sfumato.data.glyphs import glyphs
+from sfumato.data.open import load, load_examples, unlabelled
+from sfumato.data.ratings import examples_from_ratings, ratings, with_user_column
+from sfumato.data.readers.arrays import array_file, idx_images, npy_examples, npz_examples
 from sfumato.data.readers.emnist import emnist_leaf, emnist_tff
-from sfumato.data.readers.example_arrays import npy_examples, npz_examples
-from sfumato.data.readers.idx import idx_images
-from sfumato.data.readers.image_folder import image_folder
+from sfumato.data.readers.folders import class_folder, digiface, image_folder
 from sfumato.data.readers.omniglot import omniglot_folder, omniglot_npz
-from sfumato.data.readers.part import MissingPart
-from sfumato.data.readers.text import text_csv
-from sfumato.data.readers.user_arrays import array_file
-from sfumato.data.store.examples import open_examples, write_examples
-from sfumato.data.store.pack import pack
-from sfumato.data.store.save import write_store, write_users
-from sfumato.data.store.users import open_store
+from sfumato.data.readers.texts import text_csv
+from sfumato.data.schema import Schema, read_schema
+from sfumato.data.split import (
+    ExampleSplit,
+    Split,
+    order_of_content,
+    split_examples,
+    split_groups,
+    split_labels,
+    split_users,
+)
+from sfumato.data.store.build import pack, write_store, write_users
+from sfumato.data.store.opened import open_examples, open_store, write_examples
 from sfumato.data.tables.load import examples_from_table, from_table
 from sfumato.data.tables.with_schema import table
-from sfumato.data.text.encoding import Encoding
-from sfumato.data.text.uncounted import UncountedTexts, uncounted_texts
-from sfumato.data.text.users import text_users
+from sfumato.data.text import Encoding, Tokenizer
+from sfumato.data.text_users import UncountedTexts, text_users, uncounted_texts
 from sfumato.data.transforms import to_tensor
-from sfumato.data.unlabelled_examples import unlabelled
-from sfumato.data.users.arrays import from_arrays
-from sfumato.data.users.dataset import UserDataset
-from sfumato.data.users.glyphs import glyphs
-from sfumato.data.users.split import Split, split_groups, split_labels, split_users
+from sfumato.data.users import UserDataset, from_arrays
 
 __all__ = [
     "EHRDataset",

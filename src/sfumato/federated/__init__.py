@@ -1,11 +1,9 @@
 """Federated algorithms: what users contribute to the private sum."""
 
 from sfumato.federated.centralized import Centralized
-from sfumato.federated.fedavg import FedAvg
+from sfumato.federated.fedavg import FedAvg, FederatedPlan, FedSGD
 from sfumato.federated.fedemb import FedEmb
 from sfumato.federated.fedrecon import FedRecon, Personal
-from sfumato.federated.fedsgd import FedSGD
-from sfumato.federated.plan import FederatedPlan
 from sfumato.federated.tasks.next_token import NextToken
 from sfumato.federated.tasks.personalised import Personalised
 from sfumato.federated.tasks.verification import Verification

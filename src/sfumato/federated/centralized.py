@@ -14,10 +14,9 @@ from sfumato._random import RandomSource
 from sfumato._types import Unit
 from sfumato.clipping import ClippedSum, ConstantClipNorm, NormBound
 from sfumato.data import UserDataset
-from sfumato.federated.deltas import LocalContribution
-from sfumato.federated.local.losses import Loss, loss_of, without_head
-from sfumato.federated.local.one_by_one import ClientTrainer
-from sfumato.federated.local.work import ClientData, LocalTraining
+from sfumato.federated.client import ClientData, ClientTrainer, LocalTraining
+from sfumato.federated.contribution import LocalContribution
+from sfumato.federated.losses import Loss, loss_of, without_head
 from sfumato.federated.tasks.by_loss import MODEL_FIELDS, task_of
 from sfumato.mechanisms.gaussian import IndependentGaussian
 from sfumato.sampling import Cohort, FixedSizeSampling, OwnClients

@@ -27,10 +27,9 @@ import torch
 from torch import Tensor
 
 from sfumato.data import UserDataset
-from sfumato.federated.local.batched import BatchedTrainer
-from sfumato.federated.local.one_by_one import ClientTrainer
-from sfumato.federated.local.row_tables import OTHER_ROWS, row_tables_of
-from sfumato.federated.local.work import ClientData, LocalTraining, gather
+from sfumato.federated.batched import BatchedTrainer
+from sfumato.federated.client import ClientData, ClientTrainer, LocalTraining, gather
+from sfumato.federated.row_tables import OTHER_ROWS, row_tables_of
 from sfumato.guard import Coupled
 from sfumato.guard.fresh import at
 from sfumato.guard.placeholders import placeholder_rows

@@ -28,12 +28,11 @@ from torch import nn
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato.data import UserDataset
-from sfumato.federated.deltas import LocalContribution
-from sfumato.federated.local.heads import HeadStart
-from sfumato.federated.local.losses import without_head
-from sfumato.federated.local.negatives import PublicNegatives
-from sfumato.federated.local.work import LocalTraining
-from sfumato.federated.local_steps import LocalStepsPlan
+from sfumato.federated.client import LocalTraining
+from sfumato.federated.contribution import LocalContribution
+from sfumato.federated.fedavg import LocalStepsPlan
+from sfumato.federated.losses import HeadStart, without_head
+from sfumato.federated.negatives import PublicNegatives
 from sfumato.training import ContributionFactory
 
 

@@ -27,12 +27,10 @@ from torch import Tensor, nn
 
 from sfumato._check import InputError
 from sfumato.data import UserDataset
-from sfumato.federated.local.losses import Loss
-from sfumato.federated.local.phases import Phase
-from sfumato.federated.local.reconstruction import Reconstruction
-from sfumato.federated.local.serving import Serving
-from sfumato.federated.local.work import LocalTraining
-from sfumato.federated.local_steps import LocalStepsPlan
+from sfumato.federated.client import LocalTraining, Phase, Reconstruction
+from sfumato.federated.fedavg import LocalStepsPlan
+from sfumato.federated.losses import Loss
+from sfumato.federated.serving import Serving
 from sfumato.federated.tasks.by_loss import task_of
 from sfumato.federated.tasks.outputs import OutputTask
 from sfumato.federated.tasks.personalised import Personalised, own_parameters

@@ -1,4 +1,6 @@
-"""A vocabulary that is counted in private texts: which words are released tells little of any one user.
+"""Which words a user votes for: a few of the distinct ones, by the user's own name and words alone.
+
+A vocabulary that is counted in private texts: which words are released tells little of any one user.
 
 Each user votes for at most m of their distinct words, drawn by the run's randomness from the user's name alone, with
 weight 1/sqrt(m) each: a user moves the votes by at most 1 in L2 norm. Every vote gets Gaussian noise, and the words
@@ -23,7 +25,8 @@ References:
 10.8221
 """
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -40,18 +43,63 @@ from sfumato._random import RandomSource
 from sfumato._types import Adjacency
 from sfumato.accounting import ApproximateDP, Event, Gaussian, Statement
 from sfumato.accounting import calibrate as calibrate_event
-from sfumato.accounting.statement.delta import default_delta
+from sfumato.accounting.statement.verdict import default_delta
 from sfumato.data import Encoding, UncountedTexts, UserDataset
-from sfumato.data.text.records import records
-from sfumato.federated.word_votes import digest, votes_of, words_by_user
+from sfumato.data.text import tokens_of
+from sfumato.data.text_users import records
 from sfumato.runs import Facts, Run
-from sfumato.runs.searched import as_begun
+from sfumato.runs.folder import as_begun
+
+# Which words a user votes for: a few of the distinct ones, by the user's own name and words alone.
+
+
+def words_by_user(texts: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
+    """The distinct words of each user, from records of a user and a text; memory grows with them."""
+    found: dict[str, set[str]] = {}
+    for user, text in texts:
+        held = tokens_of(text)
+        if held:
+            found.setdefault(user, set()).update(held)
+    return found
+
+
+def votes_of(user: str, held: set[str], most: int, source: RandomSource) -> list[str]:
+    """At most so many of a user's words; nobody else changes which."""
+    words = sorted(filter(_is_text, held))
+    if len(words) <= most:
+        return words
+    return [words[place] for place in source.stream("votes", user).permutation(len(words))[:most].tolist()]
+
+
+def digest(words: Mapping[str, set[str]]) -> str:
+    """Of everybody's words, in whatever order they were read."""
+    found = hashlib.sha256()
+    for user in sorted(words):
+        found.update(repr((user, sorted(words[user]))).encode("utf-8", "surrogatepass"))
+    return found.hexdigest()
+
+
+def _is_text(word: str) -> bool:
+    """Whether a file of words can hold it: half of a pair of surrogates, as JSON may have it, is no text."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
 
 FILE = "vocabulary.txt"
+
+
 """Where a run puts the words, one a line, as `--vocabulary` reads them."""
 
+
 PHASE = "vocabulary"
+
+
 _DIVIDED = "The way in which texts are divided into words is public"
+
+
 _SHARE = 0.1  # of delta, for the chance that the threshold fails
 
 

@@ -52,8 +52,8 @@ from sfumato.guard.state import as_it_was, shaken, unchanged
 from sfumato.guard.trial import COUPLED, DOUBLE, HALF, SAME_SHAPE, SINGLE, Coupled, Tolerance, Trial
 from sfumato.per_example.coverage import covered, name_of, place_of
 from sfumato.per_example.engine import Recording
-from sfumato.per_example.expand import ExpandRule
 from sfumato.per_example.full_precision import full_precision
+from sfumato.per_example.layers import ExpandRule
 from sfumato.per_example.rule import Layer
 
 _LARGEST = 1 << 26  # numbers of a model that is tried out in double precision (512 MiB)

@@ -29,7 +29,7 @@ from sfumato.guard.rows import made_rows, probe_rows, rows_at, stacked, with_nan
 from sfumato.guard.trial import COUPLED, SAME_SHAPE, Coupled, Tolerance, Trial
 from sfumato.per_example.coverage import name_of
 from sfumato.per_example.engine import Recording
-from sfumato.per_example.memory import out_of_memory
+from sfumato.per_example.workspace import out_of_memory
 
 _PROBES = 12  # rows of the data; what is made comes in addition
 _SIZES = (2, 3, 5, 8)

@@ -29,7 +29,7 @@ from sfumato.guard.guard import Looked, refuse_memory
 from sfumato.guard.state import as_it_was, shaken
 from sfumato.guard.trial import COUPLED, DOUBLE, HALF, SINGLE, Coupled, Tolerance
 from sfumato.per_example.engine import Recording
-from sfumato.per_example.memory import out_of_memory
+from sfumato.per_example.workspace import out_of_memory
 
 Measure = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
 """From places within a micro-batch (one may come twice) to losses [n] and squared norms [n], by a recording."""

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from sfumato._check import InputError
 from sfumato.central import DPSGD
-from sfumato.central.own import PrivateLoop
+from sfumato.central.custom_loop.loop import PrivateLoop
 
 try:
     from lightning.pytorch import LightningModule, Trainer

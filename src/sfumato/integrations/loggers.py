@@ -33,7 +33,7 @@ from torch import nn
 
 from sfumato._check import InputError, first_line
 from sfumato._files import read_json, write_json
-from sfumato.runs.team import Team
+from sfumato.runs.processes import Team
 from sfumato.training import Callback, Result
 
 PRIVATE = "private/"

@@ -26,14 +26,12 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting import Event
 from sfumato.data import ExampleDataset
-from sfumato.labels.clusters import clusters
-from sfumato.labels.fitting import refuse_other_data, refuse_other_test
-from sfumato.labels.learning import Learning, Progress
-from sfumato.labels.plan import Given, LabelPlan
-from sfumato.labels.stages import StagesSettings
-from sfumato.mechanisms.randomized_response.response import require_labels
+from sfumato.labels.plan import Given, LabelPlan, refuse_other_data, refuse_other_test
+from sfumato.labels.priors import clusters
+from sfumato.labels.response import require_labels
+from sfumato.labels.stages import Learning, Progress, StagesSettings
 from sfumato.runs import Checkpoint, Run
-from sfumato.training.scores import require_outputs
+from sfumato.training.supervised import require_outputs
 
 
 @dataclass(frozen=True)

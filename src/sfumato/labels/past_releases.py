@@ -42,7 +42,7 @@ import pyarrow as pa
 from sfumato._check import InputError
 from sfumato._files import read_json, whole_folder, write_json
 from sfumato.accounting import Event, event_from_json
-from sfumato.labels.files.label_file import LabelFile
+from sfumato.labels.files import LabelFile
 
 FOLDER = "label-releases"
 

@@ -35,12 +35,10 @@ from sfumato._check import InputError
 from sfumato._files import beside, write_atomic
 from sfumato._random import RandomSource
 from sfumato.accounting import Budget, Event, Statement, compose, guarantee
-from sfumato.labels.files.label_file import Cells
-from sfumato.labels.files.open import open_label_file, refuse_other_format
+from sfumato.labels.files import Cells, open_label_file, refuse_other_format
 from sfumato.labels.past_releases import FOLDER, PastRelease, PastReleases, TableIdentity, outputs_of
-from sfumato.labels.phase import PHASE, label_facts, reports_of, words_of
-from sfumato.labels.settings import LabelSettings
-from sfumato.labels.table_work import TableWork
+from sfumato.labels.reports import PHASE, label_facts, reports_of, words_of
+from sfumato.labels.table import LabelSettings, TableWork
 from sfumato.runs import Run, RunFolder
 
 _ROUND_OFF = 1e-9  # of a sum of costs, relative to it

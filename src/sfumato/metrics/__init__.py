@@ -1,11 +1,17 @@
 """Measures on held-out data: embeddings, classes, numbers, counts, tables of synthetic records."""
 
 from sfumato.metrics.classification import ClassificationCounts, ClassificationReport, classification_report, roc_auc
-from sfumato.metrics.counts import CountsReport, CountsSums, counts_report
 from sfumato.metrics.nearest import nearest
 from sfumato.metrics.pair_lists import Pairs, lfw_pairs
 from sfumato.metrics.pairs import PairAccuracy, pair_accuracy
-from sfumato.metrics.regression import RegressionReport, RegressionSums, regression_report
+from sfumato.metrics.regression import (
+    CountsReport,
+    CountsSums,
+    RegressionReport,
+    RegressionSums,
+    counts_report,
+    regression_report,
+)
 from sfumato.metrics.tabular import (
     AssociationGap,
     CategoricalFit,

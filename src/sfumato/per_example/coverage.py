@@ -1,4 +1,6 @@
-"""How each layer of a model is covered: which path it takes, or why it is refused.
+"""Which rule covers which kind of layer.
+
+How each layer of a model is covered: which path it takes, or why it is refused.
 
 >>> [(layer.name, type(layer.rule).__name__) for layer in covered(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))]
 [('0', 'LinearRule')]
@@ -8,14 +10,67 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from sfumato._check import InputError
-from sfumato.models import coupled_layers
-from sfumato.per_example.expand import ExpandRule
-from sfumato.per_example.layers.catalogue import rule_for
-from sfumato.per_example.layers.fallback import AroundFallbackRule, FallbackRule
-from sfumato.per_example.rule import Layer
+from sfumato.models import PublicBatchNorm, WSConv2d, coupled_layers
+from sfumato.per_example.attention import AttentionRule
+from sfumato.per_example.fallback import AroundFallbackRule, FallbackRule, WholeFallbackRule
+from sfumato.per_example.layers import (
+    ConvolutionRule,
+    EmbeddingBagRule,
+    EmbeddingRule,
+    ExpandRule,
+    GroupNormRule,
+    InstanceNormRule,
+    LayerNormRule,
+    LinearRule,
+    PublicBatchNormRule,
+    RMSNormRule,
+    StandardisedConvolutionRule,
+)
+from sfumato.per_example.recurrent import RecurrentRule
+from sfumato.per_example.rule import Layer, OutputRule, Rule
 from sfumato.per_example.workspace import Workspace
+
+# Which rule covers which kind of layer.
+
+
+_RULES: tuple[tuple[type[nn.Module], type[Rule]], ...] = (
+    (WSConv2d, StandardisedConvolutionRule),
+    (PublicBatchNorm, PublicBatchNormRule),
+    (nn.Linear, LinearRule),
+    (nn.Conv1d, ConvolutionRule),
+    (nn.Conv2d, ConvolutionRule),
+    (nn.Conv3d, ConvolutionRule),
+    (nn.Embedding, EmbeddingRule),
+    (nn.EmbeddingBag, EmbeddingBagRule),
+    (nn.LayerNorm, LayerNormRule),
+    (nn.RMSNorm, RMSNormRule),
+    (nn.GroupNorm, GroupNormRule),
+    (nn.InstanceNorm1d, InstanceNormRule),
+    (nn.InstanceNorm2d, InstanceNormRule),
+    (nn.InstanceNorm3d, InstanceNormRule),
+    (nn.MultiheadAttention, AttentionRule),
+    (nn.LSTM, RecurrentRule),
+    (nn.GRU, RecurrentRule),
+    (nn.RNN, RecurrentRule),
+)
+
+
+def rule_for(module: nn.Module) -> Rule:
+    """The rule of a module; the fallback where its kind, its `forward` or its parameters are not known ones."""
+    if is_parametrized(module):
+        return WholeFallbackRule()
+    for kind, rule in _RULES:
+        if isinstance(module, kind) and type(module).forward is kind.forward:
+            if "forward" in vars(module):  # another one on this instance
+                return WholeFallbackRule()
+            names = {name for name, _ in module.named_parameters(recurse=False)}
+            if issubclass(rule, OutputRule) and not names <= {"weight", "bias"}:  # such as those of weight_norm
+                break
+            return rule()
+    return FallbackRule()
 
 
 def covered(model: nn.Module, *, expand: bool = True) -> list[Layer[nn.Module]]:

@@ -1,4 +1,10 @@
-"""Per-example gradient norms and clipped sums in one backward pass.
+"""A point of the graph at which the gradient of a layer's output is seen, without a change to the layer.
+
+It is the identity. Its second input, the anchor, is what the backward pass is asked to reach: then every such point
+is passed, and nothing else is computed than what lies between the loss and these points. Where the layer's input
+needs no gradient, the backward pass ends here.
+
+Per-example gradient norms and clipped sums in one backward pass.
 
 A `Recording` is a context around a forward and a backward pass of the user's own module. Within it, trained parameters
 do not ask for gradients, so the backward pass skips their weight gradients; each covered layer shows its input and the
@@ -28,13 +34,31 @@ from torch import Tensor, nn
 
 from sfumato._check import InputError
 from sfumato._precision import at_least_single
-from sfumato.per_example.factor import Factor
+from sfumato.per_example.factor import Factor, joined
 from sfumato.per_example.full_precision import full_precision
-from sfumato.per_example.repeated_use import joined
 from sfumato.per_example.rule import Factors, Layer
 from sfumato.per_example.shared import Shared
-from sfumato.per_example.show_gradient import ShowGradient
 from sfumato.per_example.workspace import Workspace
+
+# A point of the graph at which the gradient of a layer's output is seen, without a change to the layer.
+#
+# It is the identity. Its second input, the anchor, is what the backward pass is asked to reach: then every such point
+# is passed, and nothing else is computed than what lies between the loss and these points. Where the layer's input
+# needs no gradient, the backward pass ends here.
+
+
+class ShowGradient(torch.autograd.Function):
+    """Identity; hands the gradient to `see`."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, output: Tensor, anchor: Tensor, see: Callable) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.see = see  # type: ignore[attr-defined]
+        return output.detach()  # the same memory and no view, so that the next layer may work in place
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> tuple[Tensor | None, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.see(gradient)  # type: ignore[attr-defined]
+        return (gradient if ctx.needs_input_grad[0] else None), None, None  # type: ignore[attr-defined]
 
 
 class Recording:

@@ -1,4 +1,11 @@
-"""Memory that is used again from layer to layer and from batch to batch.
+"""Memory that is used again from layer to layer, and whether memory ran out.
+
+Whether memory ran out: then the same is tried with fewer examples.
+
+>>> out_of_memory(RuntimeError("CUDA out of memory")), out_of_memory(RuntimeError("shapes differ"))
+(True, False)
+
+Memory that is used again from layer to layer and from batch to batch.
 
 Fresh memory of some megabytes is given to a process page by page, and that costs more than filling it.
 
@@ -15,8 +22,20 @@ from torch import Tensor
 
 from sfumato.per_example.shared import Decisions
 
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    told = str(error)
+    return isinstance(error, RuntimeError) and ("can't allocate memory" in told or "out of memory" in told)
+
+
 ONCE = 0
+
+
 """In place of a number of rows: computed once for all examples."""
+
 
 _SHOWN = (32 << 20) - (1 << 16)
 

@@ -38,7 +38,7 @@ from sfumato.report.numbers import near, power_of_ten
 from sfumato.report.plots import COLOURS, DARK_COLOURS, DASHES
 
 if TYPE_CHECKING:
-    from sfumato.metrics.tabular.bootstrap import Interval
+    from sfumato.metrics.tabular import Interval
 
 _WIDTH, _HEIGHT, _FONT = 400, 250, 13
 _RIGHT, _TOP, _BOTTOM, _PAD, _LETTER = 18, 26, 44, 9, 8.3  # room around the lines; a digit is _LETTER wide

@@ -11,14 +11,12 @@ so at the top; it is written for its owner's eyes. Three verdicts come first, wi
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato.audit.ehr.attack import Attack
+from sfumato.audit.ehr.attacks import Attack
 from sfumato.audit.ehr.evaluate import Evaluation
 from sfumato.audit.ehr.fidelity import LIMITS as KS_LIMITS
 from sfumato.audit.ehr.fidelity import ColumnFit, Fidelity, Summary
 from sfumato.audit.ehr.utility import Utility
-from sfumato.metrics.tabular.associations import AssociationGap
-from sfumato.metrics.tabular.bootstrap import Interval
-from sfumato.metrics.tabular.columns import Cdf, NumericFit
+from sfumato.metrics.tabular import AssociationGap, Cdf, Interval, NumericFit
 from sfumato.report.charts import Axis, BarGroup, Series, bar_chart, line_chart, square, swatch
 from sfumato.report.figures import Figure
 from sfumato.report.numbers import near

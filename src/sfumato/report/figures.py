@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sfumato.accounting.statement.verdict import FPR
-from sfumato.metrics.shown import FIRST, NUMBERS
+from sfumato.metrics.regression import FIRST, NUMBERS
 from sfumato.report.charts import Axis, Series, line_chart, swatch
 from sfumato.report.numbers import near
 from sfumato.report.run_record import Metrics, RunRecord, Score

@@ -21,9 +21,9 @@ from markupsafe import Markup
 from sfumato import __version__
 from sfumato._check import InputError
 from sfumato._files import write_atomic
-from sfumato.accounting.statement.brief import brief
+from sfumato.accounting.statement.statement import brief
 from sfumato.algorithms import ALGORITHMS, command_of
-from sfumato.metrics.shown import FIRST, NUMBERS
+from sfumato.metrics.regression import FIRST, NUMBERS
 from sfumato.report import numbers, words
 from sfumato.report.charts import Series, palette, swatch
 from sfumato.report.figures import (
@@ -367,7 +367,7 @@ def result(run: RunRecord) -> tuple[str, str] | None:
 
 
 def measure_title(name: str) -> str:
-    """A measure of `sfumato.metrics.shown` at the beginning of a line."""
+    """A measure of `sfumato.metrics.regression` at the beginning of a line."""
     return NUMBERS[name][:1].upper() + NUMBERS[name][1:]
 
 

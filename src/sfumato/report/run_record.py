@@ -17,13 +17,13 @@ from sfumato._check import InputError
 from sfumato._files import parse_json, read_json
 from sfumato._types import Adjacency, RecordUnit
 from sfumato.accounting import Event, Guarantee, Ledger, Statement, guarantee
-from sfumato.accounting.ledger import binding
+from sfumato.accounting.ledger import ledger as binding
 from sfumato.accounting.statement.verdict import Verdict, promised
-from sfumato.metrics.shown import FIRST, NUMBERS
+from sfumato.metrics.regression import FIRST, NUMBERS
 from sfumato.models.weights import read_metadata
 from sfumato.report.numbers import finite, near
-from sfumato.training.told import learned
-from sfumato.training.told.seen import SEEN
+from sfumato.training import monitoring
+from sfumato.training.monitoring import SEEN
 
 T = TypeVar("T")
 
@@ -427,14 +427,14 @@ def trouble(run: RunRecord, *, private: bool = True, measured: bool = True) -> s
         private: whether the losses and the counts of the rounds may be shown.
         measured: whether the measurements on test data may be shown.
     """
-    return learned.trouble(
+    return monitoring.trouble(
         run.metrics.private if private and run.metrics else None, _as_written(run.evaluation) if measured else None
     )
 
 
 def unmeasured(run: RunRecord) -> str:
     """Which test examples gave nothing to measure, a sentence; "" if all did."""
-    lost = learned.not_finite(_as_written(run.evaluation) or {})
+    lost = monitoring.not_finite(_as_written(run.evaluation) or {})
     return f"{lost}." if lost else ""
 
 

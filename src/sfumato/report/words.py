@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sfumato.accounting import Statement
-from sfumato.accounting.statement.delta import is_too_large, published
-from sfumato.accounting.statement.disclosure import NOT_STATED, QUESTIONS
-from sfumato.accounting.statement.verdict import FPR, percent
+from sfumato.accounting.statement.statement import NOT_STATED, QUESTIONS
+from sfumato.accounting.statement.verdict import FPR, is_too_large, percent, published
 from sfumato.accounting.statement.verdict import SCALE as _SCALE
 from sfumato.report.numbers import down, near, odds_factor, up
 from sfumato.report.run_record import RunRecord

@@ -1,4 +1,21 @@
-"""A run: folder, lock, key, ledger, budget, processes, resume and statement. It knows no loop.
+"""Ctrl-C and SIGTERM ask the run to stop after the round in hand; a second one stops it at once.
+
+What a run has recorded so far, as one word: the same after the same releases in the same order, else another.
+
+A phase draws its randomness under this word. So two copies of a stopped run that go on in different ways, by another
+order, with something between, or at another point of a loop, draw different noise, and the difference of what they
+release tells no sum; a run that goes on as it did before draws the same again. Another query under the same name, event
+and public fields is not told from the first: do not go on twice from one folder. Budgets and statements are no part of
+it, nor is where the ledger lies: a run in memory has the same word.
+
+>>> from sfumato.accounting import Gaussian
+>>> one, other = Story(), Story()
+>>> one.add({"phase": "votes", "event": Gaussian(2.0).to_json()}); one.word == other.word
+False
+>>> other.add({"event": Gaussian(2.0).to_json(), "phase": "votes", "hash": "of the ledger's"}); one.word == other.word
+True
+
+A run: folder, lock, key, ledger, budget, processes, resume and statement. It knows no loop.
 
 Whatever is released from private records goes through one run, in phases: a noisy histogram, then the rounds of a
 loop, then votes. Each release is recorded before it happens (`spend`), all phases stand in one ledger, and one
@@ -26,11 +43,14 @@ mistake in plan or data leaves no folder behind.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, Self
 
 import torch
 from safetensors.torch import save_file
@@ -41,16 +61,65 @@ from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato._types import Adjacency
 from sfumato.accounting import Budget, BudgetExceeded, Event, Ledger, Statement, compose, event_from_json, terms
-from sfumato.accounting.ledger import binding
-from sfumato.accounting.ledger.meter import meter
+from sfumato.accounting.ledger import entries as chain
+from sfumato.accounting.ledger import ledger as binding
+from sfumato.accounting.ledger.budget import meter
 from sfumato.runs import checkpoint as checkpoints
 from sfumato.runs.checkpoint import Checkpoint
-from sfumato.runs.facts import Facts
 from sfumato.runs.folder import RunFolder
-from sfumato.runs.interrupt import Interrupt
-from sfumato.runs.statement import NO_LEDGER, make_statement
-from sfumato.runs.story import Story
-from sfumato.runs.team import Team
+from sfumato.runs.processes import Team
+from sfumato.runs.statement import NO_LEDGER, Facts, make_statement
+
+# Ctrl-C and SIGTERM ask the run to stop after the round in hand; a second one stops it at once.
+
+
+class Interrupt:
+    """A context in which the first signal only sets `asked`; outside the main thread it does nothing.
+
+    Attributes:
+        asked: whether somebody asked the run to stop.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "Interrupt":
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _ask(self, number: int, _: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+class Story:
+    """The chain of a ledger's releases without what tells one ledger from another."""
+
+    def __init__(self) -> None:
+        self.word = chain.ORIGIN
+
+    @classmethod
+    def of(cls, entries: Iterable[Mapping[str, Any]]) -> Self:
+        """That of a ledger's entries."""
+        story = cls()
+        for entry in entries:
+            if "event" in entry:
+                story.add(entry)
+        return story
+
+    def add(self, entry: Mapping[str, Any]) -> None:
+        """Take in a release; fields as in the ledger."""
+        told = {name: value for name, value in entry.items() if name not in chain.RESERVED}
+        sealed = chain.seal({**told, "event": entry["event"]}, index=0, previous=self.word)
+        self.word = sealed["hash"]
 
 
 class Run:

@@ -1,14 +1,8 @@
 """Who takes part: cohorts of units, and virtual clients made of them."""
 
-from sfumato.sampling.cohort import Cohort
-from sfumato.sampling.cyclic_poisson import CyclicPoissonSampling
-from sfumato.sampling.fixed_size import FixedSizeSampling
-from sfumato.sampling.min_separation import MinSeparationSampling
-from sfumato.sampling.participation_log import ParticipationLog
-from sfumato.sampling.poisson import PoissonSampling
-from sfumato.sampling.sampler import Sampler
-from sfumato.sampling.shuffled import ShuffledEpochs
-from sfumato.sampling.virtual_clients import OwnClients, VirtualClients
+from sfumato.sampling.independent import CyclicPoissonSampling, FixedSizeSampling, PoissonSampling
+from sfumato.sampling.limited import MinSeparationSampling, ParticipationLog, ShuffledEpochs
+from sfumato.sampling.sampler import Cohort, OwnClients, Sampler, VirtualClients
 
 __all__ = [
     "Cohort",

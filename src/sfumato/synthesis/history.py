@@ -19,7 +19,7 @@ from typing import Any
 from sfumato._check import InputError
 from sfumato._files import append, parse_json, sync_file
 from sfumato.accounting import Statement
-from sfumato.accounting.statement.disclosure import NOT_STATED
+from sfumato.accounting.statement.statement import NOT_STATED
 from sfumato.runs import RunFolder
 
 SAMPLES = "samples.jsonl"

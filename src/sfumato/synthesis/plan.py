@@ -12,7 +12,7 @@ from typing import Any
 from sfumato._check import InputError
 from sfumato.accounting import Statement
 from sfumato.data.ehr.dataset import EHRDataset
-from sfumato.data.ehr.unlearnable import refuse_unlearnable
+from sfumato.data.ehr.values import refuse_unlearnable
 from sfumato.runs import Run, RunFolder, share_cores
 from sfumato.runs.statement import make_statement
 from sfumato.synthesis.budget import Spending, private_facts

@@ -12,7 +12,7 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato._types import RecordUnit
 from sfumato.accounting import Event, NonPrivate
-from sfumato.accounting.statement.delta import default_delta
+from sfumato.accounting.statement.verdict import default_delta
 from sfumato.runs import Facts
 
 _LEAST_TIME = 1e-9  # in any unit; networks read times in single precision

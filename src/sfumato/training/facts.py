@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sfumato.guard import not_seen
 from sfumato.runs import Alternative, Facts
 from sfumato.sampling import PoissonSampling, VirtualClients
-from sfumato.training.opening import Opening
+from sfumato.training.initial_release import Opening
 from sfumato.training.plan import Plan
 from sfumato.training.private_sum import PrivateSum
 

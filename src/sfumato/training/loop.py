@@ -28,16 +28,15 @@ from torch import Tensor
 
 from sfumato._check import InputError
 from sfumato.clipping import Tally
-from sfumato.clipping.quantile import MOVED
+from sfumato.clipping.bounds import MOVED
 from sfumato.runs import Checkpoint, Run
 from sfumato.runs.checkpoint import digest
 from sfumato.training.behaviour import Behaviour, refuse_other
 from sfumato.training.contribution import Contribution
-from sfumato.training.opening import ROUNDS
+from sfumato.training.initial_release import ROUNDS
+from sfumato.training.monitoring import Callback, Stop, Watch
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import Server
-from sfumato.training.told.callback import Callback, Stop
-from sfumato.training.told.learned import Watch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,14 +14,15 @@ from torch import nn
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato._types import Unit
-from sfumato.accounting.statement.delta import default_delta
+from sfumato.accounting.statement.verdict import default_delta
 from sfumato.training.contribution import Contribution
-from sfumato.training.optimizers.optimizer import Optimizer
 from sfumato.training.private_sum import PrivateSum
-from sfumato.training.schedule import Schedule
+from sfumato.training.server import Optimizer, Schedule
 from sfumato.training.task import Task
 
 ContributionFactory = Callable[[nn.Module, Any, str, int], Contribution]
+
+
 """Builds a contribution from the model, the data, the device and the seed of fresh heads."""
 
 

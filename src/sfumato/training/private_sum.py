@@ -16,7 +16,7 @@ from typing import Any
 from sfumato._check import InputError
 from sfumato.accounting import ClipCount, Event, joint
 from sfumato.clipping import NormBound
-from sfumato.clipping.quantile import MOVED
+from sfumato.clipping.bounds import MOVED
 from sfumato.mechanisms.gaussian import IndependentGaussian, Mechanism
 from sfumato.sampling import OwnClients, Sampler, VirtualClients
 

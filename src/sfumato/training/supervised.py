@@ -10,13 +10,19 @@ then put back. Such models are trained one at a time even when several threads a
 >>> model = settings.fit(start, inputs, np.array([0, 0, 1, 1]), source=RandomSource.from_seed(1))
 >>> outputs(model, inputs).argmax(1).tolist()
 [0, 0, 1, 1]
+
+A model that was trained plainly, without privacy: whether it fits, and how good it is; no task tells it.
+
+>>> from sfumato.data import examples_from_arrays
+>>> data = examples_from_arrays(np.zeros((4, 2), np.float32), np.array([0, 1, 2, 0]), num_classes=3)
+>>> require_outputs(nn.Linear(2, 3), data, classes=3, whose="model", device="cpu")
 """
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -26,20 +32,25 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from sfumato import _check
-from sfumato._check import InputError
+from sfumato._check import InputError, first_line
 from sfumato._random import RandomSource
-from sfumato.data import to_tensor
-from sfumato.data.singles import as_singles
+from sfumato.data import ExampleDataset, to_tensor
+from sfumato.data.inputs import as_singles
 from sfumato.guard.draws import draws_random, seed_dropout
+from sfumato.metrics import ClassificationCounts, CountsSums, RegressionSums
+from sfumato.metrics.classification import attribute_scores
 from sfumato.models import refuse_no_values
-from sfumato.training.optimizers.optimizer import Optimizer, OptimizerName
-from sfumato.training.schedule import Schedule
+from sfumato.training.server import Optimizer, OptimizerName, Schedule
 from sfumato.training.trainable import copied
 
 _AT_ONCE = 512  # rows of which outputs are computed together
+
+
 _OFF_ONE = 1e-4  # by which a row of soft labels may miss the sum of 1, which single precision does
 
+
 Loss = Literal["cross_entropy", "squared", "absolute", "poisson"]
+
 
 _OF_NUMBERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "squared": functional.mse_loss,
@@ -47,7 +58,10 @@ _OF_NUMBERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "poisson": functional.poisson_nll_loss,  # of logarithms, without log y!
 }
 
+
 _GENERATOR = threading.Lock()
+
+
 """Held by whoever draws from torch's generator, of which a process has one."""
 
 
@@ -66,9 +80,14 @@ class AddedLoss:
 
 
 Inputs = np.ndarray | tuple[np.ndarray, ...]
+
+
 """Rows [n, …] of what a model is called with: one array, or one for each of its arguments."""
 
+
 LossAdder = Callable[[nn.Module, RandomSource, torch.device], AbstractContextManager[AddedLoss]]
+
+
 """Builds a term for the copy that is trained; what it hung into the copy is gone when it is left."""
 
 
@@ -338,3 +357,56 @@ def _drawing(seed: int, device: torch.device) -> Iterator[None]:
     with _GENERATOR, torch.random.fork_rng([device] if device.type == "cuda" else [], device_type="cuda"):
         seed_dropout(seed, device)
         yield
+
+
+def measure(model: nn.Module, data: ExampleDataset, *, log_rates: bool = False, device: str = "cpu") -> dict[str, Any]:
+    """Accuracy and log loss of a model of classes; of attributes micro and macro F1 and mean average precision; of
+    numbers the errors.
+
+    Args:
+        model: with one output a class or an attribute, or one for a number.
+        data: labelled.
+        log_rates: the outputs for numbers are logarithms of rates, which are measured as counts are.
+        device: where to compute.
+    """
+    inputs, targets = data.examples(np.arange(len(data)))
+    assert targets is not None
+    logits = outputs(model, inputs, device=device)
+    if targets.ndim == 1 and data.num_classes is None:
+        sums = CountsSums() if log_rates else RegressionSums()
+        sums.add(logits, targets)
+        return dict(sums.report().summary())
+    if targets.ndim == 2:
+        return dict(attribute_scores(targets > 0, logits))
+    counts = ClassificationCounts(logits.shape[1])
+    counts.add(logits, targets)
+    return dict(counts.report().summary())
+
+
+def require_outputs(
+    model: nn.Module, data: ExampleDataset, *, classes: int | None, whose: str, device: str, where: str = "the data"
+) -> None:
+    """Refuse a model that does not give one output a class for an example, or one number.
+
+    Args:
+        model: it stays as it is.
+        data: examples, of which it is given the first.
+        classes: how many there are; None for a number.
+        whose: what messages call the model.
+        device: where it is going to train.
+        where: what messages call the data.
+
+    Raises:
+        InputError: it is no module, cannot read the example, or gives something else.
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"the {whose} must be a torch module, got {type(model).__name__}")
+    inputs, _ = data.examples(np.arange(1))
+    try:
+        given = outputs(copied(model).to(device), inputs, device=device)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise InputError(f"the {whose} cannot read an example of {where}: {first_line(error)}") from None
+    if classes is None and given.shape not in ((1,), (1, 1)):
+        raise InputError(f"the {whose} must give one output for an example, a number, got {given.shape[1:]}")
+    if classes is not None and given.shape != (1, classes):
+        raise InputError(f"the {whose} must give {classes} outputs for an example, one a class, got {given.shape[1:]}")

@@ -7,13 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sfumato.voting.ae_dpfl import AEDPFL
-    from sfumato.voting.knn_dpfl import KNNDPFL
+    from sfumato.voting.plan import AEDPFL, KNNDPFL
     from sfumato.voting.question import Answers, Question
-    from sfumato.voting.result import VotingResult
+    from sfumato.voting.run import VotingResult
     from sfumato.voting.student import StudentTraining
     from sfumato.voting.tally import ClearTally, Tally
-    from sfumato.voting.voters.dann import DANN
+    from sfumato.voting.trained import DANN
 
 __all__ = [
     "AEDPFL",
@@ -31,7 +30,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """What this room makes public under this name."""
     if name in __all__:
-        for module in ("question", "tally", "ae_dpfl", "knn_dpfl", "result", "student", "voters.dann"):
+        for module in ("question", "tally", "plan", "run", "student", "trained"):
             found = getattr(import_module(f"{__name__}.{module}"), name, None)
             if found is not None:
                 return found

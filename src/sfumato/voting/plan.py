@@ -1,355 +1,461 @@
-"""What both ways of voting share: the questions, the noise, who is protected, and what it costs.
+"""AE-DPFL and kNN-DPFL as plans: from agents and a public pool to a vote that runs.
 
-For each public query every agent casts one vote. The votes are added up, noise is added to every count, and the answer
-is opened: one phase of one run, recorded before it happens and never asked again with fresh noise. A student that
-learns from the answers alone costs nothing more.
+AE-DPFL: every agent trains a model of its own, and votes with it.
 
-- **Unit.** `level="agent"`: an agent with all of its records. `level="instance"`: one record of one agent.
-- **Sensitivity.** As in `accounting.NoisyVote`; ballots are bounded where they are made (`voting.ballots`).
-- **Sampling.** None: every agent is asked every query.
-- **What depends on the data.** Neither the denominator (there is none: counts are compared, or a cut that is a share of
-  the public number of agents) nor the number of answers that is paid for: with a threshold, `max_answers` are paid for
-  whether so many are given or not.
-- **An agent that is missing** is a ballot of nothing; whether one is missing is what the agent level hides.
-- **Released** besides the student: the answers and which queries were asked. The agents' models are never released.
+- **Unit.** An agent with all of its records; or one record, whose absence may change its agent's whole vote.
+- **Sensitivity.** 1 for an agent that comes or goes, sqrt(2) where it is replaced, and sqrt(2) for one record under
+  every adjacency: the model is trained anew without it. A soft vote is a distribution, so the same bounds hold.
+- **What an agent's training may use.** Its own records, the public weights it starts from and the public pool. Nothing
+  of another agent enters it, so its vote moves by its own records only.
+
+>>> plan = AEDPFL(queries=500).calibrate(epsilon=3.0, delta=1e-3, population=200)
+>>> round(plan.noise_std, 2)
+23.19
+
+References:
+    Zhu, Yu, Tsai, Pittaluga, Faraki, Chandraker, Wang: Voting-based Approaches for Differentially Private Federated
+    Learning. 2021, arXiv 2010.04851. Algorithm 1.
+
+kNN-DPFL: an agent votes by the labels of its nearest records in a public feature space; nothing is trained.
+
+- **Unit.** One record (the default), or an agent with all of its records.
+- **Sensitivity.** sqrt(2)/k for one record: it makes way for one other neighbour, of one kind of label or another. For
+  an agent 1, sqrt(2) where it is replaced. Both rest on features that are a fixed public function of one record, on
+  ties that are broken by what records hold, and on distances that no other record can round in another way; see
+  `voting.voters.nearest`. A vote is divided by k, however many records an agent has. Of attributes each
+  record's row weighs tau at most, before rows are added up.
+
+>>> KNNDPFL(neighbours=8, noise_std=25.0).answer_event().sensitivity("add_remove") * 8 == 2**0.5
+True
+
+References:
+    Zhu et al. 2021, arXiv 2010.04851. Algorithm 2. Their cost of one record has k where the sensitivity gives k^2; a
+    statement has the latter, and the printed one beside it.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, get_args
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import nn
 
 from sfumato import _check
-from sfumato._check import InputError
-from sfumato._types import Unit
-from sfumato.accounting import ZCDP, Event, NoisyVote, VoteCostRelease, VoteThreshold
-from sfumato.accounting import calibrate as calibrate_event
-from sfumato.accounting.events.vote import Level
-from sfumato.accounting.statement.delta import default_delta
-from sfumato.data import UserDataset
-from sfumato.runs import Alternative
-from sfumato.runs.searched import as_begun
+from sfumato._check import InputError, whole
+from sfumato._random import RandomSource
+from sfumato.accounting import Budget
+from sfumato.accounting.events.votes import Level
+from sfumato.data import ExampleDataset, UserDataset, to_tensor
+from sfumato.guard import Findings, try_out
+from sfumato.models import features_of
+from sfumato.runs import Run, RunFolder, share_cores
 from sfumato.training import OptimizerName
-from sfumato.voting.queries import Selection
-from sfumato.voting.question import Opens, Question
-from sfumato.voting.student import Method, StudentTraining
+from sfumato.training.supervised import Supervised, require_outputs
+from sfumato.voting.neighbours import ROW_PARTS, Distance, FewRecords, NeighbourVoter
+from sfumato.voting.public_pool import choose, numbered_alike, refuse_duplicates, with_public_classes
+from sfumato.voting.question import Question
+from sfumato.voting.run import Progress, Vote, VotingResult, silent
+from sfumato.voting.settings import VotingSettings
+from sfumato.voting.tally import ClearTally, Tally
+from sfumato.voting.trained import DANN, TrainedVoter
+from sfumato.voting.voter import Agents, Voter
 
-_SOFT_UNITS = 1 << 12
-"""Units of a vote that is any number in [0, 1]."""
-_HARD_UNITS = 16
-"""Units of a vote for one class, and at least of one by neighbours."""
-_SMOOTHNESS = 0.2
-"""Of the sensitivity that a published cost is scaled by, times the order."""
-_QUIETER = 3.0
-"""How many times the answer's noise the threshold's has, unless given: a threshold is one number and can bear more."""
+# From a plan, agents and a pool to a vote that runs; refuses what does not fit together before anything is written.
 
 
 @dataclass(frozen=True, kw_only=True)
-class VotingSettings:
-    """Fields of both plans.
+class VotingPlan(VotingSettings):
+    """A way of voting that can run; it says how an agent votes."""
 
-    Attributes:
-        queries: how many examples of the public pool are asked about.
-        noise_std: standard deviation, in votes, of the noise on every count; None until it is set or calibrated.
-        level: whom the statement protects: an "agent" with all records, or one record ("instance").
-        adjacency: "add_remove" or "replace".
-        opens: "label", or "counts": all noisy counts, which cost the same and tell a student more.
-        attributes: for records of which several attributes can hold: the most that one vote may weigh, tau. None for
-            all attributes there are; leave it out for classes.
-        cut: for attributes: the share of all agents' votes from which on one holds, in (0, 1).
-        threshold: answer a query only where its highest count, with noise of its own, reaches so many votes.
-        threshold_noise_std: that noise; three times `noise_std` unless given.
-        max_answers: with a threshold: answers that are paid for and given at most; all queries unless given.
-        selection: which examples are asked about: "random", or "diverse" ones.
-        selection_seed: public; decides which.
-        publish_cost: release what the answers cost for the votes as they were cast, too, with so much noise (std in
-            units of its smooth sensitivity); None does not.
-        publish_order: order of the Renyi cost that is released, > 1.
-        student_epochs: passes of the student over the answered queries.
-        student_batch_size: queries a step of the student.
-        student_learning_rate: of the student's optimiser; it falls to zero along a cosine.
-        student_optimizer: the student's torch optimiser.
-        student_momentum: its momentum (Adam: first beta), in [0, 1).
-        student_weight_decay: its weight decay.
-        student_method: "supervised" learns from the answers alone; "smooth" from the pool's other examples, too: the
-            student shall not change its mind between neighbours (VAT), and have one.
-        student_smoothness: smooth: weight of these two terms.
-        student_radius: smooth: how far neighbours lie, as a share of the examples' distance from their mean.
-        delta: of the statement; None for 0.01 / units.
-        seed: repeatable randomness, for tests and simulation only; None draws from the operating system.
-    """
-
-    queries: int = 500
-    noise_std: float | None = None
-    level: Level = "agent"
-    adjacency: Literal["add_remove", "replace"] = "add_remove"
-    opens: Literal["label", "counts"] = "label"
-    attributes: int | None = None
-    cut: float = 0.5
-    threshold: float | None = None
-    threshold_noise_std: float | None = None
-    max_answers: int | None = None
-    selection: Selection = "random"
-    selection_seed: int = 0
-    publish_cost: float | None = None
-    publish_order: float = 20.0
-    student_epochs: int = 60
-    student_batch_size: int = 32
-    student_learning_rate: float = 0.02
-    student_optimizer: OptimizerName = "sgd"
-    student_momentum: float = 0.9
-    student_weight_decay: float = 0.0
-    student_method: Method = "supervised"
-    student_smoothness: float = 1.0
-    student_radius: float = 0.3
-    delta: float | None = None
-    seed: int | None = None
-
-    name: ClassVar[str] = "vote"
-    title: ClassVar[str] = "vote"
-
-    def __post_init__(self) -> None:
-        _check.whole(queries=self.queries)
-        _check.one_of(get_args(Level), level=self.level)
-        _check.one_of(("add_remove", "replace"), adjacency=self.adjacency)
-        _check.one_of(("label", "counts"), opens=self.opens)
-        _check.one_of(get_args(Selection), selection=self.selection)
-        _check.between(0.0, 1.0, ends="()", cut=self.cut)
-        if self.noise_std is not None:
-            _check.positive(noise_std=self.noise_std, remedy="a vote without noise tells its agents' votes")
-        _check.whole(at_least=0, selection_seed=self.selection_seed)
-        if self.attributes is not None:
-            _check.whole(attributes=self.attributes)
-        if self.delta is not None:
-            _check.between(0.0, 1.0, ends="()", delta=self.delta)
-        if self.seed is not None:
-            _check.whole(at_least=0, seed=self.seed)
-        _ = self.student_training, self.cost_event()  # both check their fields
-        self._check_threshold()
-
-    def _check_threshold(self) -> None:
-        if self.threshold is None:
-            for name in ("threshold_noise_std", "max_answers"):
-                if getattr(self, name) is not None:
-                    raise InputError(f"{name} is for a threshold; give one, or leave it out")
-            return
-        _check.positive(threshold=self.threshold)
-        if self.opens != "label":
-            raise InputError(f"a threshold is for opens=label, got {self.opens}; leave one of them out")
-        if self.threshold_noise_std is not None:
-            _check.positive(threshold_noise_std=self.threshold_noise_std)
-        if self.max_answers is not None:
-            _check.whole(max_answers=self.max_answers)
-            if self.max_answers > self.queries:
-                raise InputError(f"max_answers must be <= queries ({self.queries}), got {self.max_answers}")
-
-    @property
-    def neighbours(self) -> int | None:
-        """k of a vote by nearest neighbours; None where an agent votes as a whole."""
-        return None
-
-    @property
-    def student_training(self) -> StudentTraining:
-        """How the student learns."""
-        return StudentTraining(
-            epochs=self.student_epochs,
-            batch_size=self.student_batch_size,
-            learning_rate=self.student_learning_rate,
-            optimizer=self.student_optimizer,
-            momentum=self.student_momentum,
-            weight_decay=self.student_weight_decay,
-            method=self.student_method,
-            smoothness=self.student_smoothness,
-            radius=self.student_radius,
-        )
-
-    @property
-    def answers(self) -> int:
-        """How many answers are paid for."""
-        return self.queries if self.max_answers is None else self.max_answers
-
-    @property
-    def unit(self) -> Unit:
-        """Whom the statement protects."""
-        return "agent" if self.level == "agent" else "example"
-
-    def event(self) -> Event:
-        """What the whole run costs one unit, whatever is answered.
-
-        Raises:
-            InputError: the noise is not set.
-        """
-        cost = self.cost_event()
-        return self.answers_event() if cost is None else self.answers_event() + cost
-
-    def answers_event(self) -> Event:
-        """What all questions cost one unit, whatever is answered."""
-        return self._event(self.level)
-
-    def cost_event(self) -> VoteCostRelease | None:
-        """What the release of the answers' cost costs; None where it is not released.
-
-        Raises:
-            InputError: that cost does not depend on the votes, or is not known.
-        """
-        if self.publish_cost is None:
-            return None
-        _check.positive(publish_cost=self.publish_cost)
-        _check.between(1.0, 1e6, ends="()", publish_order=self.publish_order)
-        if self.opens == "counts" or self.threshold is not None or self.attributes is not None:
-            raise InputError(
-                "publish_cost is for the winner of every query: leave out opens=counts, threshold and attributes, or "
-                "publish_cost"
-            )
-        beta = _SMOOTHNESS / self.publish_order
-        return VoteCostRelease(beta, self.publish_cost, self.publish_cost, self.level, self.adjacency)
-
-    def _event(self, level: Level) -> Event:
-        vote = NoisyVote(self._noise, level, self.neighbours, self.attributes) * self.answers
-        if self.threshold is None:
-            return vote
-        return VoteThreshold(self._threshold_noise, level, self.neighbours) * self.queries + vote
-
-    def answer_event(self) -> NoisyVote:
-        """What one answer costs."""
-        return NoisyVote(self._noise, self.level, self.neighbours, self.attributes)
-
-    def threshold_event(self) -> VoteThreshold | None:
-        """What one comparison with the threshold costs; None without one."""
-        return None if self.threshold is None else VoteThreshold(self._threshold_noise, self.level, self.neighbours)
-
-    def calibrate(self, *, epsilon: float, delta: float | None = None, population: int) -> Self:
-        """A plan like this one whose noise meets (epsilon, delta) for one unit.
+    def voter(
+        self,
+        agents: UserDataset,
+        pool: ExampleDataset,
+        queries: np.ndarray,
+        how: Any,
+        source: RandomSource,
+        device: str,
+    ) -> Voter:
+        """Who makes the votes.
 
         Args:
-            epsilon: of the whole vote, > 0.
-            delta: in (0, 1); None for 0.01 / population.
-            population: public number of units: of agents, or of all their records at instance level.
+            agents, pool, how, device: as for `fit`.
+            queries: int64 [queries], positions in the pool.
+            source: of the agents' own draws.
 
         Raises:
-            InputError: no noise reaches the budget, for one because the threshold alone costs more.
+            InputError: `how` is of no use for these agents.
         """
-        _check.positive(epsilon=epsilon)
-        _check.whole(population=population)
-        chosen = default_delta(population) if delta is None else delta
-        _check.between(0.0, 1.0, ends="()", delta=chosen)
-        base = dataclasses.replace(self, delta=chosen)
+        raise NotImplementedError
 
-        def event(noise_std: float) -> Event:
-            return dataclasses.replace(base, noise_std=noise_std).event()
+    def is_hard(self, agents: UserDataset) -> bool:
+        """Whether every vote is for one class."""
+        return False
 
-        noise = calibrate_event(event, epsilon=epsilon, delta=chosen, adjacency=self.adjacency)
-        return dataclasses.replace(base, noise_std=noise)
+    def lesson(self, examples: ExampleDataset, how: Any, device: str) -> ExampleDataset:
+        """Public examples as the student sees them."""
+        return examples
 
-    def as_begun(self, recorded: Mapping[str, Any]) -> Self:
-        """The plan with the noise of the run that goes on, if only the last digits of a calibration differ."""
-        return as_begun(self, recorded, "noise_std", "threshold_noise_std")
+    def fit(
+        self,
+        agents: UserDataset,
+        pool: ExampleDataset,
+        how: Any,
+        *,
+        student: nn.Module | None = None,
+        test: ExampleDataset | None = None,
+        queries: Sequence[int] | np.ndarray | None = None,
+        out: Path | str | None = None,
+        resume: bool = False,
+        tally: Tally | None = None,
+        budget: Budget | None = None,
+        about: dict[str, Any] | None = None,
+        device: str = "cpu",
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> VotingResult:
+        """Let all agents vote, open the answers, train the student.
 
-    def population_of(self, agents: UserDataset) -> int:
-        """How many units there are: agents, or all of their records."""
-        return len(agents) if self.level == "agent" else agents.num_examples
-
-    def delta_for(self, population: int) -> float:
-        """The chosen delta, or 0.01 / units."""
-        return default_delta(population) if self.delta is None else self.delta
-
-    def with_attributes(self, attributes: int | None) -> Self:
-        """The plan for records of so many attributes; None for classes.
+        Args:
+            agents: users, one an agent; labels are classes, or attributes (bool).
+            pool: public examples of the agents' shape; labels, where it has some, are never trained on.
+            how: AE-DPFL: the module that every agent's training starts from, with one output a class. kNN-DPFL: a name
+                of `sfumato.models.FEATURES`, or a frozen module whose weights are public.
+            student: what learns from the answers, one output a class; None for the answers alone.
+            test: labelled public examples to measure the student on.
+            queries: positions in the pool, instead of a choice by the plan.
+            out: the run's folder; None keeps all in memory.
+            resume: go on with the run in `out`.
+            tally: who counts; None counts in this process.
+            budget: what the run may cost.
+            about: JSON for plan.json and the student's file; public.
+            device: where to train.
+            threads: agents that vote side by side; None for as many as there are cores.
+            progress: is told what goes on ("agents", "tally", "student"), how much is done, and of how much.
 
         Raises:
-            InputError: the plan is for the other kind of records, or for more attributes than there are.
+            InputError: a mistake in the plan, the data, the models or the folder; or the tally failed. Nothing is lost.
         """
-        if attributes is None:
-            if self.attributes is not None:
-                raise InputError(f"attributes={self.attributes} is for records with several; leave it out for classes")
-            return self
-        if self.threshold is not None or self.publish_cost is not None:
-            raise InputError(
-                "threshold and publish_cost are for classes; records with attributes have no single winner: leave them "
-                "out"
+        begun = self if out is None else self.as_begun(RunFolder(out).recorded(resume=resume))
+        ready = begun._ready(agents, pool, how, student=student, test=test, queries=queries, device=device)
+        if threads is not None:
+            whole(threads=threads)
+        counted = tally or ClearTally()
+        told = {
+            "queries_given": None if queries is None else ready.queries.tolist(),
+            "tally": counted.to_json(),
+            **(about or {}),
+        }
+        share_cores()
+        plan = ready.plan
+        kept = {**plan.to_json(), "about": told}
+        if resume and out is not None:
+            RunFolder(out).refuse_another(kept)
+        with Run.open(out, plan=kept, seed=plan.seed, resume=resume, budget=budget) as run:
+            return Vote(
+                plan=plan,
+                agents=ready.agents,
+                pool=ready.pool,
+                queries=ready.queries,
+                voter=plan.voter(ready.agents, ready.pool, ready.queries, how, run.source.within("agents"), device),
+                question=ready.question,
+                tally=counted,
+                findings=ready.findings,
+                student=student,
+                lesson=ready.lesson,
+                test=ready.test,
+                about=about or {},
+                device=device,
+                threads=threads or torch.get_num_threads(),
+                progress=progress or silent,
+            ).go(run, resume=resume)
+
+    def try_out(
+        self,
+        agents: UserDataset,
+        pool: ExampleDataset,
+        how: Any,
+        *,
+        student: nn.Module | None = None,
+        test: ExampleDataset | None = None,
+        device: str = "cpu",
+    ) -> None:
+        """Refuse what `fit` would refuse before anybody votes; the arguments are its own.
+
+        Raises:
+            InputError: as `fit`, for a mistake in the plan, the data or the models.
+        """
+        self._ready(agents, pool, how, student=student, test=test, queries=None, device=device)
+
+    def _ready(
+        self,
+        agents: UserDataset,
+        pool: ExampleDataset,
+        how: Any,
+        *,
+        student: nn.Module | None,
+        test: ExampleDataset | None,
+        queries: Sequence[int] | np.ndarray | None,
+        device: str,
+    ) -> "_Ready":
+        """What fits together, before anything is written."""
+        refuse_agents(agents, pool)
+        agents = with_public_classes(agents, pool)
+        pool = numbered_alike(pool, agents, "the pool")
+        plan = self.with_attributes(agents.num_classes if agents.of_attributes else None)
+        places = _queries(plan, pool, queries)
+        hard = plan.is_hard(agents)
+        question = plan.question(
+            agents=len(agents), classes=agents.num_classes, units=plan.units(hard=hard), one_hot=hard
+        )
+        if test is not None:
+            test = numbered_alike(test, agents, "the test")
+            if test.input_shapes != pool.input_shapes:
+                raise InputError(
+                    f"the test has inputs {test.input_shapes[0]}, the pool {pool.input_shapes[0]}; bring them to one "
+                    "shape"
+                )
+        lesson = pool if student is None else plan.lesson(pool, how, device)
+        if student is not None:
+            require_outputs(
+                student, lesson, classes=agents.num_classes, whose="student", device=device, where="the pool"
             )
-        if self.opens == "counts":
-            raise InputError("opens=counts is for classes; of records with attributes leave it out")
-        if self.attributes is not None and self.attributes > attributes:
-            raise InputError(f"attributes must be <= {attributes}, as many as there are, got {self.attributes}")
-        return dataclasses.replace(self, attributes=self.attributes or attributes)
+            test = None if test is None else plan.lesson(test, how, device)
+        voter = plan.voter(agents, pool, places, how, RandomSource.from_os(), device)
+        findings = try_out(Agents(voter), _tried(agents)).refuse()
+        return _Ready(plan, agents, pool, places, question, findings, lesson, test)
 
-    def units(self, *, hard: bool) -> int:
-        """Lattice units of one whole vote, so that hard votes and those of neighbours are not rounded."""
-        if self.neighbours is not None:
-            return self.neighbours * -(-_HARD_UNITS // self.neighbours)
-        return _HARD_UNITS if hard else _SOFT_UNITS
 
-    def question(self, *, agents: int, classes: int, units: int, one_hot: bool) -> Question:
-        """What the tally is asked, for so many agents.
+@dataclass(frozen=True)
+class _Ready:
+    """What a vote begins with; all have the classes that are public."""
 
-        Raises:
-            InputError: there are more classes than votes.
-        """
-        if agents < 2:
-            raise InputError("there is 1 agent, and nobody among whose votes its own could hide; ask more agents")
-        if self.attributes is None and classes > agents:
-            raise InputError(
-                f"{classes} classes cannot be told apart by {agents} votes, which noise hides besides; ask more agents "
-                "or for fewer classes"
-            )
-        several = self.attributes is not None
-        opens: Opens = "attributes" if several and self.opens == "label" else self.opens
-        return Question(
-            queries=self.queries,
-            classes=classes,
-            agents=agents,
-            units=units,
-            opens=opens,
-            noise_std=self._noise,
-            threshold=self.threshold,
-            threshold_noise_std=None if self.threshold is None else self._threshold_noise,
-            max_answers=None if self.threshold is None else self.answers,
-            cut=self.cut * agents if opens == "attributes" else None,
-            attributes=self.attributes,
-            one_hot=one_hot,
+    plan: VotingPlan
+    agents: UserDataset
+    pool: ExampleDataset
+    queries: np.ndarray
+    question: Question
+    findings: Findings
+    lesson: ExampleDataset
+    test: ExampleDataset | None
+
+
+def _tried(agents: UserDataset) -> list[int]:
+    """Agents that are tried: of different sizes and two of one size, where there are some with several classes."""
+    order = np.argsort(agents.sizes, kind="stable")
+    several = [int(agent) for agent in order if len(np.unique(agents.examples(int(agent))[1], axis=0)) > 1]
+    found = several or order.tolist()
+    places = {0, len(found) // 3, 2 * len(found) // 3, len(found) - 1}
+    sizes = agents.sizes[found]
+    same_size = (place + 1 for place in sorted(places)[:-1] if sizes[place] == sizes[place + 1])
+    return [found[place] for place in sorted({*places, *islice(same_size, 1)})]
+
+
+def _queries(plan: VotingSettings, pool: ExampleDataset, given: Sequence[int] | np.ndarray | None) -> np.ndarray:
+    if given is None:
+        return choose(pool.inputs[0], plan.queries, plan.selection, plan.selection_seed)
+    places = refuse_duplicates(given, len(pool))
+    if len(places) != plan.queries:
+        raise InputError(f"the plan has queries={plan.queries}, and {len(places)} were given; make them one number")
+    return places
+
+
+def refuse_agents(agents: UserDataset, pool: ExampleDataset) -> None:
+    """Refuse agents that cannot vote on this pool, each in one line; warns of agents that know one class only."""
+    if not isinstance(agents, UserDataset):
+        raise InputError(
+            f"agents must be a data set of users, one an agent, got {type(agents).__name__}; make one with "
+            "sfumato.data.from_arrays"
+        )
+    if not isinstance(pool, ExampleDataset):
+        raise InputError(
+            f"the pool must be single examples (ExampleDataset), got {type(pool).__name__}; make one with "
+            "sfumato.data.examples_from_arrays"
+        )
+    if agents.of_values or (agents.of_sequences and not agents.of_attributes):
+        raise InputError(f"agents vote for classes or attributes, got {agents}; ratings and texts have neither")
+    told = " and ".join(f"{shape} {kind}" for shape, kind in zip(pool.input_shapes, pool.dtypes, strict=True))
+    if len(pool.inputs) != 1 or pool.input_shapes[0] != agents.input_shape or pool.dtypes[0] != agents.dtype:
+        raise InputError(
+            f"the pool has inputs {told}, the agents {agents.input_shape} {agents.dtype}; bring them to one shape and "
+            "type: size and channels of pictures, floats for numbers"
+        )
+    empty = np.flatnonzero(agents.sizes == 0)
+    if len(empty):
+        raise InputError(
+            f"agent {agents.user_ids[int(empty[0])]!r} has no records, so it has nothing to vote by; leave it out"
+        )
+    alone = []
+    for agent in range(len(agents)):
+        inputs, labels = agents.examples(agent)
+        _refuse_not_finite(inputs, f"agent {agents.user_ids[agent]!r}")
+        if not agents.of_attributes and len(np.unique(labels)) == 1:
+            alone.append(agent)
+    if alone:
+        warnings.warn(
+            f"{len(alone)} of {len(agents)} agents have records of one class only, agent "
+            f"{agents.user_ids[alone[0]]!r} for one, and will vote for it whatever is asked",
+            stacklevel=2,
         )
 
-    def describe(self) -> str:
-        """The mechanism, a phrase."""
-        what = {"label": "the winner of each is opened", "counts": "all noisy counts are opened"}[self.opens]
-        if self.attributes is not None and self.opens == "label":
-            what = f"attributes at or above the cut are opened, a vote weighing {self.attributes} of them at most"
-        told = f"{self.title}: {self.queries} queries, Gaussian noise of {self._noise:.6g} votes on each count; {what}"
-        if self.threshold is None:
-            return told
-        return (
-            f"{told} where the highest count reaches {self.threshold:g} votes under noise of "
-            f"{self._threshold_noise:.6g}, {self.answers} answers at most"
+
+def _refuse_not_finite(inputs: np.ndarray, whose: str) -> None:
+    wrong = ~np.isfinite(inputs.reshape(len(inputs), -1)).all(axis=1)
+    if wrong.any():
+        raise InputError(
+            f"{whose} has records with NaN or infinity, {int(wrong.sum())} of {len(inputs)}, the first at its place "
+            f"{int(np.argmax(wrong))}; fill them in or leave them out"
         )
 
-    def alternatives(self) -> tuple[Alternative, ...]:
-        """The same vote under other conventions."""
-        other: Level = "instance" if self.level == "agent" else "agent"
-        whom: Unit = "example" if other == "instance" else "agent"
-        words = "one record of an agent" if other == "instance" else "an agent with all of its records"
-        found = [Alternative(name=f"neighbours differ in {words}", unit=whom, event=self._event(other))]
-        plain = self.attributes is None and self.threshold is None and self.publish_cost is None
-        if plain and self.adjacency == "add_remove":
-            printed = ZCDP(claimed_rho=self.answer_event().printed_rho() * self.answers)
-            name = "as printed by Zhu et al. (2021), by Rényi accounting"
-            found.append(Alternative(name=name, unit=self.unit, event=printed, method="rdp", whole=True))
-        return tuple(found)
+
+@dataclass(frozen=True, kw_only=True)
+class AEDPFL(VotingPlan):
+    """Fields beside those of `VotingPlan`.
+
+    Attributes:
+        votes: "hard", for the likeliest class; or "soft", the model's probabilities.
+        epochs: passes of an agent over its records.
+        batch_size: records a step.
+        learning_rate: of an agent's optimiser.
+        optimizer: an agent's torch optimiser.
+        momentum: its momentum (Adam: first beta), in [0, 1).
+        weight_decay: its weight decay.
+        schedule: of the learning rate, "constant" or "cosine" down to zero.
+        label_smoothing: the share of a label that goes to all classes evenly.
+        adaptation_weight: weight of domain adaptation to the pool while an agent trains (DANN); None for none.
+        adaptation_layer: name of the layer whose input are the features that adapt; None for the last linear one.
+    """
+
+    votes: Literal["hard", "soft"] = "hard"
+    epochs: int = 20
+    batch_size: int = 32
+    learning_rate: float = 0.02
+    optimizer: OptimizerName = "sgd"
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    schedule: Literal["constant", "cosine"] = "constant"
+    label_smoothing: float = 0.0
+    adaptation_weight: float | None = None
+    adaptation_layer: str | None = None
+
+    name: ClassVar[str] = "ae_dpfl"
+    title: ClassVar[str] = "AE-DPFL"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check.one_of(("hard", "soft"), votes=self.votes)
+        _ = self.training, self.adaptation  # both check their fields
+
+    @property
+    def training(self) -> Supervised:
+        """How an agent trains."""
+        names = [each.name for each in dataclasses.fields(Supervised) if hasattr(self, each.name)]
+        return Supervised(**{name: getattr(self, name) for name in names})
+
+    @property
+    def adaptation(self) -> DANN | None:
+        """Domain adaptation to the pool while it trains; None for none."""
+        if self.adaptation_weight is not None:
+            return DANN(weight=self.adaptation_weight, layer=self.adaptation_layer)
+        if self.adaptation_layer is not None:
+            raise InputError("adaptation_layer is for domain adaptation; give adaptation_weight, 1 for example")
+        return None
 
     def assumptions(self) -> tuple[str, ...]:
-        """Sentences that the guarantee of this way of voting rests on."""
-        return ()
+        return (
+            "Each agent trains on its own records, the public weights and the public pool alone, and leaves nothing "
+            "but its ballot; its model is not released.",
+        )
 
-    def to_json(self) -> dict[str, Any]:
-        """All fields, with the plan's name."""
-        return {"plan": self.name, **dataclasses.asdict(self)}
+    def is_hard(self, agents: UserDataset) -> bool:
+        return self.votes == "hard" and not agents.of_attributes
 
-    @property
-    def _noise(self) -> float:
-        if self.noise_std is None:
-            raise InputError("noise_std is not set; give one, or call calibrate(epsilon=…, population=…)")
-        return self.noise_std
+    def voter(
+        self,
+        agents: UserDataset,
+        pool: ExampleDataset,
+        queries: np.ndarray,
+        how: Any,
+        source: RandomSource,
+        device: str,
+    ) -> TrainedVoter:
+        require_outputs(how, pool, classes=agents.num_classes, whose="model", device=device, where="the pool")
+        return TrainedVoter(
+            agents,
+            pool,
+            queries,
+            how,
+            self.training,
+            soft=self.votes == "soft",
+            adaptation=self.adaptation,
+            device=device,
+            source=source,
+        )
 
-    @property
-    def _threshold_noise(self) -> float:
-        return _QUIETER * self._noise if self.threshold_noise_std is None else self.threshold_noise_std
+
+@dataclass(frozen=True, kw_only=True)
+class KNNDPFL(VotingPlan):
+    """Fields beside those of `VotingPlan`.
+
+    Attributes:
+        neighbours: k, how many records vote for an agent, >= 1.
+        distance: "euclidean" or "cosine".
+        few_records: "refuse" agents with fewer than k records, or let them vote with a "share": n/k of a vote.
+        student_inputs: whether the student sees the "features" of an example or its "inputs".
+    """
+
+    level: Level = "instance"
+    neighbours: int = 8  # pyright: ignore[reportIncompatibleMethodOverride]
+    distance: Distance = "euclidean"
+    few_records: FewRecords = "refuse"
+    student_inputs: Literal["features", "inputs"] = "features"
+
+    name: ClassVar[str] = "knn_dpfl"
+    title: ClassVar[str] = "kNN-DPFL"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check.whole(neighbours=self.neighbours)
+        _check.one_of(("euclidean", "cosine"), distance=self.distance)
+        _check.one_of(("refuse", "share"), few_records=self.few_records)
+        _check.one_of(("features", "inputs"), student_inputs=self.student_inputs)
+
+    def assumptions(self) -> tuple[str, ...]:
+        return (
+            "The features are a fixed public function of one record: they were not trained, fitted or scaled on the "
+            "agents' records.",
+        )
+
+    def units(self, *, hard: bool) -> int:
+        return super().units(hard=hard) if self.attributes is None else self.neighbours * ROW_PARTS
+
+    def voter(
+        self,
+        agents: UserDataset,
+        pool: ExampleDataset,
+        queries: np.ndarray,
+        how: Any,
+        source: RandomSource,
+        device: str,
+    ) -> NeighbourVoter:
+        return NeighbourVoter(
+            agents,
+            pool.subset(queries),
+            neighbours=self.neighbours,
+            features=how,
+            attributes=self.attributes,
+            distance=self.distance,
+            few_records=self.few_records,
+            device=device,
+        )
+
+    def lesson(self, examples: ExampleDataset, how: Any, device: str) -> ExampleDataset:
+        if self.student_inputs == "inputs":
+            return examples
+        (inputs,), _ = examples.examples(np.arange(len(examples)))
+        return replace(examples, inputs=(features_of(how, to_tensor(inputs), device=device),))

@@ -1,4 +1,19 @@
-"""The student: a model that learns from the released answers and from public rows, and from nothing else.
+"""What a student learns from public rows without a label: not to change its mind between neighbours, and to have one.
+
+Two terms beside the loss of the labels. *Virtual adversarial training*: what the model says of a row shall not change
+within a small ball around it; the worst direction is found by one step of the power iteration. *Low entropy*: the model
+shall be certain, so that its boundaries run where there are no rows. Both smooth over wrong labels, too, of which the
+answers of a noisy vote hold some. No augmentation is needed, so inputs may be any real numbers.
+
+The ball's radius is a share of how far rows lie from their mean (the root of the mean square), which is
+public as the rows are.
+
+References:
+    Miyato, Maeda, Koyama, Ishii: Virtual Adversarial Training: A Regularization Method for Supervised and Semi-
+    Supervised Learning. TPAMI 2018, arXiv 1704.03976 (algorithm 1; "VAT+EntMin", equations 11 and 13).
+    Grandvalet, Bengio: Semi-supervised Learning by Entropy Minimization. NeurIPS 2004.
+
+The student: a model that learns from the released answers and from public rows, and from nothing else.
 
 So what it learns, and how often it is trained, costs nothing beyond the answers. With `method="smooth"` the rows of the
 pool that have no answer teach, too: the model must not change its mind between neighbours (`voting.smoothness`).
@@ -8,21 +23,142 @@ pool that have no answer teach, too: the model must not change its mind between 
 [[0.75, 0.0, 0.25], [0.333, 0.333, 0.333]]
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.data import ExampleDataset
-from sfumato.training.supervised import Supervised
+from sfumato.data import ExampleDataset, to_tensor
+from sfumato.data.examples import ExampleRows
+from sfumato.training.supervised import AddedLoss, LossAdder, Supervised, batches_in_order
 from sfumato.voting.question import Answers
-from sfumato.voting.smoothness import smoothness
+
+# What a student learns from public rows without a label: not to change its mind between neighbours, and to have one.
+#
+# Two terms beside the loss of the labels. *Virtual adversarial training*: what the model says of a row shall not change
+# within a small ball around it; the worst direction is found by one step of the power iteration. *Low entropy*: the
+# model shall be certain, so that its boundaries run where there are no rows. Both smooth over wrong labels, too, of
+# which the answers of a noisy vote hold some. No augmentation is needed, so inputs may be any real numbers.
+#
+# The ball's radius is a share of how far rows lie from their mean (the root of the mean square), which is
+# public as the rows are.
+#
+# References:
+#     Miyato, Maeda, Koyama, Ishii: Virtual Adversarial Training: A Regularization Method for Supervised and Semi-
+#     Supervised Learning. TPAMI 2018, arXiv 1704.03976 (algorithm 1; "VAT+EntMin", equations 11 and 13).
+#     Grandvalet, Bengio: Semi-supervised Learning by Entropy Minimization. NeurIPS 2004.
+
+
+_FIRST = 1e-2  # the power iteration's first step, as a share of the radius: a direction, not yet a distance
+
+
+_LOOKED_AT = 1024  # rows that tell how far rows lie from their mean
+
+
+_LEAST = 1e-12
+
+
+def smoothness(rows: ExampleRows, *, weight: float, radius: float, batch_size: int, attributes: bool) -> LossAdder:
+    """The two terms, for `Supervised.fit`.
+
+    Args:
+        rows: public, as a data set stores them, [n, …]; n >= 2, of pictures or real numbers.
+        weight: of both terms, > 0.
+        radius: of the ball, as a share of the rows' distance from their mean, > 0.
+        batch_size: rows a step at most, >= 2.
+        attributes: outputs are one logit for each attribute, not for each class.
+
+    Raises:
+        InputError: fewer rows, or whole numbers, which have no neighbours.
+    """
+    size = int(rows.shape[0])
+    if size < 2:
+        raise InputError(f"learning from unlabelled rows needs at least 2 of them, got {size}; use method=supervised")
+    first = to_tensor(np.asarray(rows[np.arange(min(size, _LOOKED_AT))]))
+    if not first.is_floating_point():
+        raise InputError(f"method=smooth moves inputs a little, and {rows.dtype} cannot be; use method=supervised")
+    distance = radius * float((first - first.mean(0)).flatten(1).square().sum(1).mean().sqrt())
+    divergence, entropy = _of_attributes if attributes else _of_classes
+
+    @contextmanager
+    def adder(model: nn.Module, source: RandomSource, device: torch.device) -> Iterator[AddedLoss]:
+        generator = torch.Generator().manual_seed(source.seed64("smoothness"))
+        order = batches_in_order(source, "unlabelled", size, -(-size // batch_size))
+
+        def loss(_: float) -> Tensor:
+            places = next(order)
+            while len(places) < 2:  # alone, batch norm would have no statistics
+                places = next(order)
+            inputs = to_tensor(np.asarray(rows[places])).to(device)
+            logits = model(inputs)
+            moved = inputs + _worst(model, inputs, logits.detach(), generator, distance, divergence)
+            return weight * (divergence(logits.detach(), model(moved)) + entropy(logits))
+
+        yield AddedLoss((), loss)
+
+    return adder
+
+
+def _worst(
+    model: nn.Module,
+    inputs: Tensor,
+    logits: Tensor,
+    generator: torch.Generator,
+    distance: float,
+    divergence: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """The move of this length that changes the outputs most, to first order of the power iteration."""
+    move = torch.randn(inputs.shape, generator=generator).to(inputs)
+    move = (_FIRST * distance * _unit(move)).requires_grad_()
+    (gradient,) = torch.autograd.grad(divergence(logits, model(inputs + move)), move)
+    return distance * _unit(gradient)
+
+
+def _unit(rows: Tensor) -> Tensor:
+    """Each row divided by its length; zeros stay."""
+    lengths = rows.flatten(1).norm(dim=1).clamp(min=_LEAST)
+    return rows / lengths.view(-1, *[1] * (rows.dim() - 1))
+
+
+def _class_divergence(before: Tensor, after: Tensor) -> Tensor:
+    """Mean Kullback-Leibler divergence between two distributions over classes."""
+    now, then = functional.log_softmax(after, dim=1), functional.log_softmax(before, dim=1)
+    return functional.kl_div(now, then, reduction="batchmean", log_target=True)
+
+
+def _class_entropy(logits: Tensor) -> Tensor:
+    shares = functional.log_softmax(logits, dim=1)
+    return -(shares.exp() * shares).sum(1).mean()
+
+
+def _attribute_divergence(before: Tensor, after: Tensor) -> Tensor:
+    """The same for independent attributes, the mean over them."""
+    given = torch.sigmoid(before)
+    crossed = functional.binary_cross_entropy_with_logits(after, given)
+    return crossed - functional.binary_cross_entropy_with_logits(before, given)
+
+
+def _attribute_entropy(logits: Tensor) -> Tensor:
+    return functional.binary_cross_entropy_with_logits(logits, torch.sigmoid(logits))
+
+
+_of_classes = (_class_divergence, _class_entropy)
+
+
+_of_attributes = (_attribute_divergence, _attribute_entropy)
+
 
 Method = Literal["supervised", "smooth"]
+
+
 """Whether the student learns from the answers alone, or from the pool's other rows, too."""
 
 

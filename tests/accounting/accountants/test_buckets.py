@@ -7,8 +7,8 @@ import pytest
 from comparison_accountants import BucketsAccountant, _rounded
 
 from sfumato.accounting import Gaussian, InputError
-from sfumato.accounting.accountants.pld import PldAccountant
-from sfumato.accounting.pairs import SampledGaussian
+from sfumato.accounting.pld import PldAccountant
+from sfumato.accounting.sampled_pair import SampledGaussian
 
 
 @pytest.mark.parametrize("direction", ["remove", "add", "replace", "exchange"])

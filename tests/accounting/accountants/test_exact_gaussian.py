@@ -6,11 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.accounting import Gaussian, InputError
-from sfumato.accounting.accountants.exact_gaussian import (
-    GaussianAccountant,
-    gaussian_delta_interval,
-    gaussian_epsilon,
-)
+from sfumato.accounting.gaussian_curve import GaussianAccountant, gaussian_delta_interval, gaussian_epsilon
 
 
 def exact_delta(mu: float, epsilon: float) -> mp.mpf:

@@ -15,15 +15,14 @@ from scipy import integrate, stats
 from scipy.special import gammaln
 
 from sfumato.accounting import DiscreteGaussian, Gaussian, InputError, RandomizedResponse, guarantee
-from sfumato.accounting.accountants.pld import _ORDERS, PldAccountant
-from sfumato.accounting.accountants.rdp import RdpAccountant
+from sfumato.accounting.accountants import RdpAccountant
 from sfumato.accounting.events import Event
-from sfumato.accounting.loss.compose import compose
+from sfumato.accounting.loss.compose import Sketch, compose
 from sfumato.accounting.loss.curve import Curve
-from sfumato.accounting.loss.discretise import best_offset, from_above, from_below
-from sfumato.accounting.loss.sketch import Sketch
-from sfumato.accounting.pairs import SampledGaussian
-from sfumato.accounting.pairs.finite import FinitePair
+from sfumato.accounting.loss.grid import best_offset, from_above, from_below
+from sfumato.accounting.pair import FinitePair
+from sfumato.accounting.pld import _ORDERS, PldAccountant
+from sfumato.accounting.sampled_pair import SampledGaussian
 from slow import by_profile, one_in, slow_but
 
 

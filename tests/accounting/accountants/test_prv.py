@@ -9,8 +9,8 @@ from comparison_accountants import BucketsAccountant, PrvAccountant, _nearest, r
 from scipy import integrate, stats
 
 from sfumato.accounting import ApproximateDP, Gaussian, InputError
-from sfumato.accounting.accountants.pld import PldAccountant
-from sfumato.accounting.pairs import SampledGaussian
+from sfumato.accounting.pld import PldAccountant
+from sfumato.accounting.sampled_pair import SampledGaussian
 
 
 def mean_loss(rate: float, shift: float, direction: str) -> float:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.accounting import Gaussian, InputError, NonPrivate
-from sfumato.accounting.accountants.rdp import ORDERS, RdpAccountant, rdp
+from sfumato.accounting.accountants import ORDERS, RdpAccountant, rdp
 from slow import by_profile
 
 FEW = (1.1, 1.5, 2.0, 3.0, 4.5, 8.0, 16.0, 33.0, 64.0)
@@ -80,7 +80,7 @@ def test_impossible_orders_are_refused(orders: tuple[float, ...]) -> None:
 @pytest.mark.parametrize("z", [0.05, 0.2, 1.0, 30.0, 1000.0])
 def test_the_default_orders_lose_little_for_huge_and_tiny_epsilons(z: float) -> None:
     """For a plain Gaussian the best real order is known from the zCDP conversion."""
-    from sfumato.accounting.accountants.zcdp import ZcdpAccountant
+    from sfumato.accounting.accountants import ZcdpAccountant
 
     best = ZcdpAccountant(Gaussian(z)).epsilon(1e-6)
     assert best <= RdpAccountant(Gaussian(z)).epsilon(1e-6) <= best * 1.005

@@ -23,9 +23,8 @@ from sfumato.accounting import (
     guarantee,
     joint,
 )
-from sfumato.accounting.accountants import schedule as module
-from sfumato.accounting.accountants.pld import PldAccountant
-from sfumato.accounting.accountants.schedule import Rank, ScheduleAccountant, mildest, worst
+from sfumato.accounting import pld as module
+from sfumato.accounting.pld import PldAccountant, Rank, ScheduleAccountant, mildest, worst
 
 
 def schedule(steps: int, rate: float = 0.02) -> Event:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.accounting import Gaussian, NonPrivate
-from sfumato.accounting.accountants.zcdp import ZcdpAccountant, rho_to_epsilon
+from sfumato.accounting.accountants import ZcdpAccountant, rho_to_epsilon
 
 
 @given(st.floats(1e-6, 1e3), st.floats(1e-15, 0.5))

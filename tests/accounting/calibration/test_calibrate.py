@@ -123,7 +123,7 @@ def test_a_budget_that_everything_meets_returns_the_cheap_end() -> None:
 
 
 def test_the_tight_accountant_is_asked_only_a_few_times_and_only_near_the_answer(monkeypatch) -> None:
-    from sfumato.accounting.accountants.pld import PldAccountant
+    from sfumato.accounting.pld import PldAccountant
 
     asked = []
     ask = PldAccountant.epsilon

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.accounting.calibration.search import Search
+from sfumato.accounting.calibration import Search
 from slow import by_profile
 
 COSTS = {

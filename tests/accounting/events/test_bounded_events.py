@@ -27,8 +27,8 @@ from sfumato.accounting import (
     event_from_json,
     guarantee,
 )
-from sfumato.accounting.accountants.pld import PldAccountant
 from sfumato.accounting.events import terms
+from sfumato.accounting.pld import PldAccountant
 from slow import by_profile
 
 ORDERS = np.array([1.001, 1.5, 2.0, 3.0, 7.5, 32.0, 500.0])

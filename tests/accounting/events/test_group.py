@@ -29,7 +29,7 @@ from sfumato.accounting import (
     guarantee,
     joint,
 )
-from sfumato.accounting.accountants.pld import PldAccountant
+from sfumato.accounting.pld import PldAccountant
 
 SINGLES = [
     Gaussian(3.0),

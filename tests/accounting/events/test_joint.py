@@ -20,7 +20,7 @@ from sfumato.accounting import (
     guarantee,
     joint,
 )
-from sfumato.clipping.quantile import MOVED, QuantileRule
+from sfumato.clipping.bounds import MOVED, QuantileRule
 from sfumato.mechanisms.gaussian import IndependentGaussian
 
 noises = st.floats(0.05, 1e3)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from sfumato.accounting import Gaussian, InputError, TreeAggregation, event_from_json, guarantee
 from sfumato.accounting.events import Unknown
-from sfumato.accounting.events.matrix import MatrixMechanism
-from sfumato.accounting.events.sampled.cyclic import cyclic_poisson
+from sfumato.accounting.events.correlated import MatrixMechanism, cyclic_poisson
 from slow import by_profile
 
 LIMITS = {"noise_multiplier": 2.0, "max_participations": 3, "min_separation": 4}

@@ -17,7 +17,7 @@ from sfumato.accounting import (
     event_from_json,
     guarantee,
 )
-from sfumato.accounting.accountants.pld import PldAccountant
+from sfumato.accounting.pld import PldAccountant
 from slow import by_profile
 
 HALF = MixtureOfGaussians(2.0, (0.0, 1.0, 3.0), (0.5, 0.3, 0.2))

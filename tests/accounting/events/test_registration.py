@@ -63,5 +63,5 @@ def test_json_is_read_where_no_kind_was_imported(first: ModuleType) -> None:
 )
 def test_an_event_is_derived_where_only_its_own_kind_was_imported(first: ModuleType, method, numbers, kind) -> None:
     one = importlib.import_module("sfumato.accounting.events.gaussian").Gaussian(1.0)
-    assert "sfumato.accounting.events.sampled.sampling" not in sys.modules
+    assert "sfumato.accounting.events.sampled" not in sys.modules
     assert getattr(one, method)(*numbers).kind == kind

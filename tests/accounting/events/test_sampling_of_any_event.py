@@ -22,9 +22,11 @@ from sfumato.accounting import (
     Unknown,
     guarantee,
 )
-from sfumato.accounting.accountants.pld import PldAccountant
-from sfumato.accounting.loss.discretise import from_above
-from sfumato.accounting.pairs import DiscreteGaussianPair, Pair, SampledPair
+from sfumato.accounting.events.discrete_gaussian import DiscreteGaussianPair
+from sfumato.accounting.loss.grid import from_above
+from sfumato.accounting.pair import Pair
+from sfumato.accounting.pld import PldAccountant
+from sfumato.accounting.sampled_pair import SampledPair
 from slow import by_profile
 
 X = np.arange(-70, 71)

@@ -23,7 +23,7 @@ from sfumato.accounting import (
     event_from_json,
     guarantee,
 )
-from sfumato.accounting.accountants.rdp import RdpAccountant
+from sfumato.accounting.accountants import RdpAccountant
 from slow import by_profile
 
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.accounting import Gaussian, InputError, calibrate, event_from_json, guarantee
-from sfumato.accounting.accountants.zcdp import rho_to_epsilon
+from sfumato.accounting.accountants import rho_to_epsilon
 from sfumato.accounting.events import Unknown
-from sfumato.accounting.events.tree import TreeAggregation
+from sfumato.accounting.events.correlated import TreeAggregation
 from slow import by_profile
 
 PRODUCTION = TreeAggregation(noise_multiplier=7.0, steps=2000, max_participations=6, min_separation=313)

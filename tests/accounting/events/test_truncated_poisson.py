@@ -22,9 +22,9 @@ from sfumato.accounting import (
     event_from_json,
     guarantee,
 )
-from sfumato.accounting.accountants.pld import PldAccountant
-from sfumato.accounting.pairs import SampledGaussian
-from sfumato.accounting.pairs.pair import Pair
+from sfumato.accounting.pair import Pair
+from sfumato.accounting.pld import PldAccountant
+from sfumato.accounting.sampled_pair import SampledGaussian
 from slow import by_profile
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from sfumato._check import InputError
-from sfumato.accounting.accountants.exact_gaussian import GaussianAccountant, gaussian_epsilon
 from sfumato.accounting.events.event import Unknown, event_from_json
-from sfumato.accounting.events.vote import NoisyVote, VoteThreshold, honest_noise_std
+from sfumato.accounting.events.votes import NoisyVote, VoteThreshold, honest_noise_std
+from sfumato.accounting.gaussian_curve import GaussianAccountant, gaussian_epsilon
 
 ADJACENCIES = ("add_remove", "replace", "zero_out")
 

@@ -24,8 +24,8 @@ from sfumato.accounting import (
     NonPrivate,
     guarantee,
 )
-from sfumato.accounting.accountants.rdp import RdpAccountant
-from sfumato.accounting.ledger.meter import Meter, PlanMeter, meter
+from sfumato.accounting.accountants import RdpAccountant
+from sfumato.accounting.ledger.budget import Meter, PlanMeter, meter
 from slow import by_profile
 
 STEP = Gaussian(1.0).poisson(0.02)

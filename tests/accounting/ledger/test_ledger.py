@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.accounting import Gaussian, InputError, Ledger, NonPrivate
-from sfumato.accounting.ledger import chain
+from sfumato.accounting.ledger import entries as chain
 from slow import by_profile
 
 STEP = Gaussian(1.0).poisson(0.1)

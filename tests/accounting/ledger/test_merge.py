@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.accounting import Budget, Composition, Event, Gaussian, InputError, Ledger
-from sfumato.accounting.ledger.chain import ORIGIN, line, seal
+from sfumato.accounting.ledger.entries import ORIGIN, line, seal
 from slow import by_profile
 
 EVENTS: tuple[Event, ...] = (Gaussian(1.0), Gaussian(2.0).poisson(0.1), Gaussian(3.0))

@@ -8,10 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.accounting.loss import compose as _compose
-from sfumato.accounting.loss.atoms import Atoms
-from sfumato.accounting.loss.compose import TooFine, at_least_once, compose
-from sfumato.accounting.loss.sketch import Sketch
-from sfumato.accounting.loss.window import best_tilt
+from sfumato.accounting.loss.compose import Sketch, at_least_once, best_tilt, compose
+from sfumato.accounting.loss.grid import Atoms, TooFine
 from slow import by_profile
 
 

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.accounting.loss.discretise import best_offset, from_above, from_below, grid
-from sfumato.accounting.loss.outline import outline
-from sfumato.accounting.loss.sketch import Sketch
-from sfumato.accounting.pairs import SampledGaussian
-from sfumato.accounting.pairs.finite import FinitePair
+from sfumato.accounting.loss.compose import Sketch
+from sfumato.accounting.loss.grid import best_offset, from_above, from_below, grid, outline
+from sfumato.accounting.pair import FinitePair
+from sfumato.accounting.sampled_pair import SampledGaussian
 from slow import by_profile
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import comb
 
 from sfumato.accounting import ApproximateDP, Event, Gaussian, Laplace, RandomizedResponse, guarantee
-from sfumato.accounting.accountants.pld import PldAccountant
+from sfumato.accounting.pld import PldAccountant
 from sfumato.accounting.tradeoff import TradeoffCurve
 
 EVENTS: dict[str, tuple[Event, str]] = {

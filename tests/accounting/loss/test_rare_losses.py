@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from sfumato.accounting.loss.atoms import Atoms
-from sfumato.accounting.loss.rare_losses import split
+from sfumato.accounting.loss.curve import split
+from sfumato.accounting.loss.grid import Atoms
 
 from .test_compose import atoms, exact_delta
 

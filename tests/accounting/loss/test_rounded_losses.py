@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sfumato.accounting import Composition, Event, Gaussian, InputError, NonPrivate, Unknown
-from sfumato.accounting.accountants.exact_gaussian import gaussian_epsilon
-from sfumato.accounting.accountants.pld import PldAccountant
+from sfumato.accounting.gaussian_curve import gaussian_epsilon
+from sfumato.accounting.pld import PldAccountant
 from slow import by_profile
 
 BOTH = pytest.mark.parametrize("kind", [BucketsAccountant, PrvAccountant])

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from sfumato.accounting import Laplace, RandomizedResponse
-from sfumato.accounting.moments.bounded_pair import renyi_of_pairs, renyi_of_pure, rho_of_pure
-from sfumato.accounting.moments.integers import log_excess_sampled_integers
-from sfumato.accounting.moments.sampled_gaussian import log_excess_sampled_gaussian
-from sfumato.accounting.pairs import BoundedRange, FinitePair, LaplacePair, SampledPair
+from sfumato.accounting.events.discrete_gaussian import log_excess_sampled_integers
+from sfumato.accounting.events.laplace import BoundedRange, LaplacePair
+from sfumato.accounting.loss.renyi import renyi_of_pairs, renyi_of_pure, rho_of_pure
+from sfumato.accounting.pair import FinitePair
+from sfumato.accounting.sampled_pair import SampledPair, log_excess_sampled_gaussian
 
 ORDERS = np.array([1.01, 1.5, 2.0, 8.0, 100.0, 3000.0])
 

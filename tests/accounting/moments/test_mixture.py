@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from mpmath import exp, inf, log, mp, mpf, npdf, quad
 
-from sfumato.accounting.moments.mixture import log_excess_mixture, log_excess_revealed
-from sfumato.accounting.moments.sampled_gaussian import log_excess_sampled_gaussian
+from sfumato.accounting.events.mixture import log_excess_mixture, log_excess_revealed
+from sfumato.accounting.sampled_pair import log_excess_sampled_gaussian
 from slow import slow_but
 
 MIXTURES = [

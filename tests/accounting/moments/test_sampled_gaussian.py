@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sfumato.accounting import Gaussian
-from sfumato.accounting.moments.sampled_gaussian import log_excess_replace, log_excess_sampled_gaussian
+from sfumato.accounting.sampled_pair import log_excess_replace, log_excess_sampled_gaussian
 from slow import slow_but
 
 ROUND_OFF = 2e-16  # of exponents; `renyi_from_log_excess` adds more

@@ -8,16 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.accounting.loss.discretise import best_offset, from_above, from_below
-from sfumato.accounting.pairs import (
-    BoundedRange,
-    DiscreteGaussianPair,
-    DiscreteLaplacePair,
-    FinitePair,
-    LaplacePair,
-    Pair,
-    SampledPair,
-)
+from sfumato.accounting.events.discrete_gaussian import DiscreteGaussianPair
+from sfumato.accounting.events.laplace import BoundedRange, DiscreteLaplacePair, LaplacePair
+from sfumato.accounting.loss.grid import best_offset, from_above, from_below
+from sfumato.accounting.pair import FinitePair, Pair
+from sfumato.accounting.sampled_pair import SampledPair
 from slow import by_profile
 
 LIKELY, UNLIKELY = 0.9 / (1 + 1 / math.e), 0.9 / (1 + math.e)

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from sfumato.accounting.pairs import Labelled, SampledGaussian
+from sfumato.accounting.pair import Labelled
+from sfumato.accounting.sampled_pair import SampledGaussian
 
 
 def curve(pair, epsilon: float) -> float:

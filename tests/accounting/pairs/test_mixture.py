@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import exp, inf, log, mp, mpf, npdf, quad
 
-from sfumato.accounting.pairs import MixedGaussian, SampledGaussian
-from sfumato.accounting.pairs.pair import Pair
+from sfumato.accounting.events.mixture import MixedGaussian
+from sfumato.accounting.pair import Pair
+from sfumato.accounting.sampled_pair import SampledGaussian
 from slow import by_profile, slow_but
 
 mp.dps = 25

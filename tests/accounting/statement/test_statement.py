@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sfumato.accounting import InputError, NoisyVote, Statement, vote_cost
-from sfumato.accounting.statement.disclosure import NOT_STATED, QUESTIONS
+from sfumato.accounting.statement.statement import NOT_STATED, QUESTIONS
 
 STATEMENT = Statement(
     unit="user",

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from sfumato.accounting import Gaussian, PureDP, Statement, Unknown, guarantee
-from sfumato.accounting.statement.brief import MOST_LINES, brief
-from sfumato.accounting.statement.delta import default_delta, is_too_large, published
-from sfumato.accounting.statement.verdict import FPR, SCALE, judge, promised
+from sfumato.accounting.statement.statement import MOST_LINES, brief
+from sfumato.accounting.statement.verdict import FPR, SCALE, default_delta, is_too_large, judge, promised, published
 from slow import by_profile
 
 STATED = Statement(

@@ -8,22 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfumato.accounting import InputError, Participation
+from sfumato.accounting import InputError, Participation, strategy_search
 from sfumato.accounting.strategies import (
     BandedToeplitz,
     BufferedToeplitz,
     Independent,
     Strategy,
-    banded_inverse_square_root,
-    banded_search,
-    blt_search,
-    optimize_banded,
-    optimize_blt,
     root_error,
     square_root,
 )
-from sfumato.accounting.strategies.objective import power_mean
-from sfumato.accounting.strategies.stepped import Stepped
+from sfumato.accounting.strategy_search import (
+    Stepped,
+    banded_inverse_square_root,
+    optimize_banded,
+    optimize_blt,
+    power_mean,
+)
 
 CSV = Path(__file__).parents[3].parent / "shared" / "references" / "matrix_mechanisms.csv"
 BOTH = ("mean", "max")
@@ -189,19 +189,19 @@ def test_stepped_variances_and_gradients_are_right(starts: tuple[int, ...]) -> N
 @pytest.mark.parametrize("error", BOTH)
 def test_the_gradient_of_a_blts_error_is_right(limits: Participation, error) -> None:
     point = np.array([-1.0, -2.0, -0.5, 2.0, 0.5, -1.0])
-    _, gradient = blt_search.log_error(point, limits, error)
+    _, gradient = strategy_search.log_error_of_blt(point, limits, error)
     assert gradient == pytest.approx(
-        differences(lambda x: blt_search.log_error(x, limits, error)[0], point), rel=1e-5, abs=1e-9
+        differences(lambda x: strategy_search.log_error_of_blt(x, limits, error)[0], point), rel=1e-5, abs=1e-9
     )
 
 
 @every_limit
 @pytest.mark.parametrize("error", BOTH)
 def test_the_gradient_of_a_banded_strategys_error_is_right(limits: Participation, error) -> None:
-    turns = banded_search.Turns.of(limits)
+    turns = strategy_search.Turns.of(limits)
     point = np.concatenate([[0.6, -0.1], np.random.default_rng(6).uniform(0, 0.3, len(turns.starts) - 1)])
-    _, gradient = banded_search.log_error(point, turns, limits.rounds, error)
-    expected = differences(lambda x: banded_search.log_error(x, turns, limits.rounds, error)[0], point)
+    _, gradient = strategy_search.log_error_of_banded(point, turns, limits.rounds, error)
+    expected = differences(lambda x: strategy_search.log_error_of_banded(x, turns, limits.rounds, error)[0], point)
     assert gradient == pytest.approx(expected, rel=1e-5, abs=1e-8)
 
 

@@ -15,10 +15,10 @@ from sfumato.accounting.strategies import (
     Independent,
     InverseBanded,
     Strategy,
-    banded_inverse_square_root,
     root_error,
     square_root,
 )
+from sfumato.accounting.strategy_search import banded_inverse_square_root
 from slow import by_profile
 
 SCALES = tuple(1.0 + 0.3 * math.sin(t) for t in range(40))

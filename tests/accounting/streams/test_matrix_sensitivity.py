@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.accounting.streams import matrix_sensitivity as _matrix
-from sfumato.accounting.streams.participation import Participation
+from sfumato.accounting.events import sensitivity as _matrix
+from sfumato.accounting.events.sensitivity import Participation
 from slow import by_profile
 
 seeds = st.integers(0, 2**32 - 1)

@@ -9,8 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sfumato.accounting import InputError
-from sfumato.accounting.streams.participation import Participation
-from sfumato.accounting.streams.tree_sensitivity import Forest, _level_bound, squared_sensitivity
+from sfumato.accounting.events.sensitivity import Forest, Participation, _level_bound, squared_sensitivity
 from slow import by_profile
 
 limits = st.tuples(st.one_of(st.none(), st.integers(1, 6)), st.integers(0, 6))

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.accounting.events.vote import NoisyVote
-from sfumato.accounting.votes.bounds import renyi, theorem6, theorem7, tradeoff
-from sfumato.accounting.votes.outcome import log_wrong
+from sfumato.accounting.events.votes import NoisyVote
+from sfumato.accounting.votes import log_wrong, renyi, theorem6, theorem7, tradeoff
 
 spec = importlib.util.spec_from_file_location("exact", Path(__file__).with_name("exact.py"))
 exact = importlib.util.module_from_spec(spec)

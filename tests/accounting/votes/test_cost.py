@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato._check import InputError
-from sfumato.accounting.accountants.rdp import ORDERS, RdpAccountant
+from sfumato.accounting.accountants import ORDERS, RdpAccountant
 from sfumato.accounting.events.event import Unknown
 from sfumato.accounting.events.gaussian import Gaussian
-from sfumato.accounting.events.vote import NoisyVote, VoteThreshold
+from sfumato.accounting.events.votes import NoisyVote, VoteThreshold
 from sfumato.accounting.ledger import Ledger
 from sfumato.accounting.statement.statement import Statement
 from sfumato.accounting.votes import NotPrivate, VoteSensitivity, threshold_cost, vote_cost

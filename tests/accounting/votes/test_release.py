@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.accounting.events.vote import NoisyVote
-from sfumato.accounting.events.vote_cost import gnss_renyi
+from sfumato.accounting.events.votes import NoisyVote, gnss_renyi
 from sfumato.accounting.statement.statement import Statement
 from sfumato.accounting.votes import VoteSensitivity, release_cost, release_renyi
 from slow import slow_but

@@ -8,7 +8,7 @@ import pytest
 
 from sfumato._check import InputError
 from sfumato.accounting.events.event import Unknown
-from sfumato.accounting.events.vote import NoisyVote
+from sfumato.accounting.events.votes import NoisyVote
 from sfumato.accounting.votes import VoteSensitivity, release_renyi, vote_cost
 
 spec = importlib.util.spec_from_file_location("exact", Path(__file__).with_name("exact.py"))

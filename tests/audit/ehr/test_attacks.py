@@ -5,11 +5,20 @@ import pytest
 
 from made_up_patients import copied, records, shuffled
 from sfumato._check import InputError
-from sfumato.audit.ehr.attribute import attribute_inference
-from sfumato.audit.ehr.flatten import flatten, pooled
-from sfumato.audit.ehr.membership import accuracy_at, best_threshold, ideal_tpr, membership_inference, tpr_at_fpr
-from sfumato.audit.ehr.reidentification import agreement, reidentification
-from sfumato.audit.ehr.scale import Placed, Scale, nearest_distances
+from sfumato.audit.ehr.attacks import (
+    Placed,
+    Scale,
+    accuracy_at,
+    agreement,
+    attribute_inference,
+    best_threshold,
+    ideal_tpr,
+    membership_inference,
+    nearest_distances,
+    reidentification,
+    tpr_at_fpr,
+)
+from sfumato.audit.ehr.flat import flatten, pooled
 from slow import slow_but
 
 TRAIN, HOLDOUT = records(400, 1), records(200, 2)

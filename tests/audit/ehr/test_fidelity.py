@@ -5,7 +5,7 @@ import pytest
 
 from made_up_patients import records, shuffled
 from sfumato.audit.ehr.fidelity import fidelity
-from sfumato.metrics.tabular.columns import kolmogorov_smirnov
+from sfumato.metrics.tabular import kolmogorov_smirnov
 
 TRAIN, HOLDOUT = records(500, 1), records(400, 2)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from made_up_patients import records, shuffled
-from sfumato.audit.ehr.flatten import flatten, pooled
+from sfumato.audit.ehr.flat import flatten, pooled
 
 
 def test_it_is_what_pandas_finds_patient_by_patient():

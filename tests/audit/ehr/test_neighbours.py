@@ -3,8 +3,7 @@
 import numpy as np
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
-from sfumato.audit.ehr.neighbours import Votes
-from sfumato.audit.ehr.scale import Placed
+from sfumato.audit.ehr.attacks import Placed, Votes
 
 
 def sides(seed: int = 0):

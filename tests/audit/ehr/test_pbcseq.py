@@ -13,9 +13,9 @@ from sfumato.audit.ehr import (
     membership_inference,
     reidentification,
 )
-from sfumato.audit.ehr.flatten import pooled
+from sfumato.audit.ehr.flat import pooled
 from sfumato.audit.ehr.utility import utility
-from sfumato.data.ehr.read_tables import ehr_from_tables
+from sfumato.data.ehr.tables import ehr_from_tables
 
 pytestmark = pytest.mark.shared
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from made_up_patients import records
-from sfumato.audit.ehr import scale as module
-from sfumato.audit.ehr.flatten import flatten
-from sfumato.audit.ehr.scale import Scale, nearest_distances, squared_distances
+from sfumato.audit.ehr import attacks as module
+from sfumato.audit.ehr.attacks import Scale, nearest_distances, squared_distances
+from sfumato.audit.ehr.flat import flatten
 
 
 def by_hand(reference, first, second) -> float:

@@ -8,8 +8,7 @@ import torch
 
 from made_up_patients import records, shuffled
 from sfumato._check import InputError
-from sfumato.audit.ehr.classifiers import MODELS, scores_of_test
-from sfumato.audit.ehr.utility import utility
+from sfumato.audit.ehr.utility import MODELS, scores_of_test, utility
 from sfumato.metrics import roc_auc
 
 TRAIN, HOLDOUT = records(250, 1), records(150, 2)

@@ -5,7 +5,7 @@ import torch
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.central.own.witness import Witness
+from sfumato.central.custom_loop.contribution import Witness
 
 
 def test_a_word_behind_a_torn_line_is_known_after_the_next_crash(tmp_path):

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from sfumato import accounting as acc
-from sfumato.accounting.strategies import optimize_blt, root_error
+from sfumato.accounting.strategies import root_error
+from sfumato.accounting.strategy_search import optimize_blt
 
 RUN = ["--noise-multiplier", 7, "--steps", 2000, "--max-participations", 6, "--min-separation", 313, "--delta", "1e-10"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sfumato import accounting as acc
-from sfumato.accounting.ledger import chain
+from sfumato.accounting.ledger import entries as chain
 
 PRETRAIN, TRAIN = acc.Gaussian(1.1).poisson(0.01), acc.Gaussian(2.0).poisson(0.02)
 

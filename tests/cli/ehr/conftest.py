@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from made_up_patients import records
-from sfumato.cli.ehr.folder import write_folder
+from sfumato.cli.ehr import write_folder
 from sfumato.cli.main import main
 
 SMALL = (

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from made_up_patients import copied, records
-from sfumato.cli.ehr.folder import read_folder
+from sfumato.cli.ehr import read_folder
 from sfumato.cli.main import main
-from sfumato.data.ehr.write_tables import write_ehr_tables
+from sfumato.data.ehr.write import write_ehr_tables
 
 
 def write(folder: Path, data) -> Path:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ehr_records import assert_same
-from sfumato.cli.ehr.folder import read_folder
+from sfumato.cli.ehr import read_folder
 from sfumato.cli.main import main
 from sfumato.data import EHRDataset
 from sfumato.synthesis import Synthesizer

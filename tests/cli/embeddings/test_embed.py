@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from sfumato import data
-from sfumato.cli.options.backbones import rebuild
-from sfumato.federated.tasks.recall import embed
+from sfumato.cli.models import rebuild
+from sfumato.federated.tasks.verification import embed
 
 
 @pytest.mark.parametrize("batch", [5, 256])

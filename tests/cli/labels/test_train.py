@@ -16,8 +16,8 @@ from sfumato import accounting as acc
 from sfumato import data
 from sfumato.central import LabelDPPro
 from sfumato.cli.main import main
-from sfumato.cli.options.examples import ExampleDataOptions, read_example_parts
-from sfumato.cli.record_kinds import RECORD_KINDS
+from sfumato.cli.sources import ExampleDataOptions, read_example_parts
+from sfumato.cli.training import RECORD_KINDS
 from sfumato.labels import LPMST
 from sfumato.models import classifier
 

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from sfumato.cli.options.backbones import ModelOptions
-from sfumato.cli.options.classifiers import PICTURES, ClassifierOptions
+from sfumato.cli.models import PICTURES, ClassifierOptions, ModelOptions
 from sfumato.models import BACKBONES, CLASSIFIERS, LANGUAGE_MODELS, RECOMMENDERS
 
 NAMES = {ModelOptions: BACKBONES + LANGUAGE_MODELS + RECOMMENDERS, ClassifierOptions: CLASSIFIERS + RECOMMENDERS}

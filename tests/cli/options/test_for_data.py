@@ -75,7 +75,6 @@ def test_classes_are_trained_on_by_cross_entropy_with_a_bias_of_each_users_own(s
 
 
 def test_a_run_on_ratings_that_was_stopped_goes_on_to_the_same_model(sfumato, stars, tmp_path, monkeypatch):
-    from sfumato.cli import train
     from sfumato.training import Callback, Stop
 
     words = ("fedrecon", "--data", stars, *RATED, *SMALL, *BRIEF)
@@ -86,7 +85,7 @@ def test_a_run_on_ratings_that_was_stopped_goes_on_to_the_same_model(sfumato, st
             raise Stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(train, "open_logs", lambda *a, **k: [Once()])
+        patch.setattr("sfumato.cli.training.open_logs", lambda *a, **k: [Once()])
         assert sfumato(*words, "--out", tmp_path / "cut").code == 130
     assert "was stopped; go on with" in sfumato("personalise", tmp_path / "cut", stars, "--measure").line
     assert sfumato("fedrecon", "--resume", tmp_path / "cut").code == 0

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sfumato import data, models
-from sfumato.training.prefix.cache import PrefixCache
+from sfumato.training.frozen_features import PrefixCache
 
 FROZEN = ("--trainable", "last_blocks:1+last", "--noise-multiplier", 1, "--seed", 1)
 

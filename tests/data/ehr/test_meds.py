@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from ehr_records import records
 from sfumato._check import InputError
 from sfumato.data import EHRDataset, read_meds, write_meds
-from sfumato.data.ehr.meds_files import CODES, DATASET, EVENTS, OF_CODES, OF_SPLITS, SPLITS
+from sfumato.data.ehr.meds import CODES, DATASET, EVENTS, OF_CODES, OF_SPLITS, SPLITS
 from slow import by_profile
 
 

@@ -15,7 +15,7 @@ from ehr_records import assert_same
 from sfumato._check import InputError
 from sfumato.data import EHRDataset, ehr_from_tables
 from sfumato.data.ehr.schema import Schema, categorical, numeric
-from sfumato.data.ehr.unlearnable import refuse_unlearnable
+from sfumato.data.ehr.values import refuse_unlearnable
 
 VISITS = """who,day,bili,edema,ward,sex
 bo,0,1.5,0,east,m
@@ -315,7 +315,7 @@ def test_an_outcome_of_one_class_cannot_be_learned(tmp_path: Path):
 
 
 def test_a_file_is_read_in_blocks_and_a_late_row_keeps_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    records = importlib.import_module("sfumato.data.ratings.records")
+    records = importlib.import_module("sfumato.data.rating_files")
     monkeypatch.setattr(records, "_BYTES", 64)
     monkeypatch.setattr(records, "_ROWS", 3)
     text = "who,day,x\n" + "".join(f"p{i // 3},{i % 3},{i}\n" for i in range(60))

@@ -9,7 +9,7 @@ import pytest
 
 from sfumato._check import InputError
 from sfumato._types import RecordUnit
-from sfumato.cli.ehr.folder import read_folder, write_folder
+from sfumato.cli.ehr import read_folder, write_folder
 from sfumato.data import EHRDataset, ehr_from_events, ehr_from_tables
 from sfumato.data.ehr.schema import Schema, categorical, numeric
 from sfumato.synthesis import EHRSafe

@@ -10,7 +10,7 @@ from sfumato._check import InputError
 from sfumato.data import (
     Tokenizer,
 )
-from sfumato.data.examples.tokens import hashed_id, tokens_of
+from sfumato.data.text import hashed_id, tokens_of
 
 
 def test_token_ids_are_blake2_of_the_token_and_nothing_else() -> None:

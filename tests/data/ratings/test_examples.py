@@ -14,8 +14,7 @@ from sfumato.data import (
 )
 from sfumato.labels import LPMST, RROnBins
 from sfumato.models import matrix_factorization
-from sfumato.training.scores import measure
-from sfumato.training.supervised import Supervised
+from sfumato.training.supervised import Supervised, measure
 
 HALVES = [count / 2 for count in range(1, 11)]
 STARS = [1, 2, 3, 4, 5]

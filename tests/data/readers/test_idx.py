@@ -12,7 +12,7 @@ from sfumato.data import (
     idx_images,
     load_examples,
 )
-from sfumato.data.readers.idx import read_idx
+from sfumato.data.readers.arrays import read_idx
 
 
 def idx(array: np.ndarray, code: int = 8) -> bytes:

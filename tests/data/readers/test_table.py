@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sfumato._check import InputError
 from sfumato.data import load_examples, open_examples, read_schema, table
 from sfumato.data.domain import NAMES
-from sfumato.data.examples.schema import column
-from sfumato.data.examples.tokens import hashed_id
+from sfumato.data.schema import column
+from sfumato.data.text import hashed_id
 from slow import by_profile
 
 SCHEMA = {

@@ -12,7 +12,7 @@ from sfumato.data import (
     open_examples,
     text_csv,
 )
-from sfumato.data.examples.tokens import hashed_id
+from sfumato.data.text import hashed_id
 
 
 @pytest.mark.parametrize("header", ["", "Class Index,Title,Description\n", "title,text,label\n"])

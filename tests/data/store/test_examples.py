@@ -12,7 +12,7 @@ from sfumato.data import (
     open_examples,
     write_examples,
 )
-from sfumato.data.store.examples import ExampleWriter
+from sfumato.data.store.opened import ExampleWriter
 
 
 def test_a_written_store_gives_the_same_records(tmp_path: Path, pictures) -> None:

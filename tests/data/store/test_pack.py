@@ -15,16 +15,16 @@ from PIL import ExifTags, Image
 
 from sfumato._check import InputError
 from sfumato.data import image_folder, open_store, pack
-from sfumato.data.image_files import decode, peek
-from sfumato.data.store.arrow import batch_rows
-from sfumato.data.store.users import user_columns
+from sfumato.data.pictures import decode, peek
+from sfumato.data.store.format import batch_rows
+from sfumato.data.store.opened import user_columns
 from sfumato.data.store.writer import StoreWriter
 
 _KILLED = """
 import os, signal, sys
 import sfumato.data.store.pack
 from sfumato.data import pack
-module = sys.modules["sfumato.data.store.pack"]
+module = sys.modules["sfumato.data.store.build"]
 module._COMMIT_SECONDS = float(sys.argv[4])
 stop = int(sys.argv[3])
 def progress(done, total):
@@ -223,7 +223,7 @@ def test_a_full_disk_is_one_line_and_packing_goes_on_later(
     for user in range(30):
         save(flat_folder / f"user{user:02}" / "x.png", picture(user))
     code = (
-        "import resource, signal, sys; from sfumato.data import pack; m = sys.modules['sfumato.data.store.pack'];"
+        "import resource, signal, sys; from sfumato.data import pack; m = sys.modules['sfumato.data.store.build'];"
         "m._COMMIT_SECONDS = 0.0; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000));"  # the kernel refuses longer files
         "pack(sys.argv[1], sys.argv[2], 100)"

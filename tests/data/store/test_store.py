@@ -13,9 +13,9 @@ import pytest
 
 from sfumato._check import InputError
 from sfumato.data import UserDataset, from_arrays, load, load_examples, open_examples, open_store, write_store
-from sfumato.data.store.arrow import batch_rows
-from sfumato.data.store.facts import read_facts, write_facts
-from sfumato.data.store.users import user_columns
+from sfumato.data.store.format import batch_rows
+from sfumato.data.store.opened import user_columns
+from sfumato.data.store.seal import read_facts, write_facts
 
 
 @pytest.fixture

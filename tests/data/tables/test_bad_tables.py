@@ -84,9 +84,9 @@ def test_lists_are_of_one_shape_and_whole(cells: list, told: str, tmp_path: Path
 
 
 def test_lists_that_differ_between_blocks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sfumato.data.tables import inputs
+    from sfumato.data.tables import load
 
-    monkeypatch.setattr(inputs, "_ROWS", 2)
+    monkeypatch.setattr(load, "_ROWS", 2)
     told = _refusal(pa.table({"x": [[1.0], [2.0], [3.0, 4.0]], "who": WHO}), input="x", user="who")
     assert "x at position 2 has the shape (2,), those before it (1,)" in told
 

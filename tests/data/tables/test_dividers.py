@@ -7,7 +7,7 @@ import pytest
 
 from sfumato._check import InputError
 from sfumato.data import ehr_from_events, ehr_from_tables, examples_from_table, from_table, load, ratings, table
-from sfumato.labels.files.open import open_label_file
+from sfumato.labels.files import open_label_file
 
 ROWS = [["who", "day", "bili"], ["al", "0", "1.5"], ["al", "3", "2.5"], ["bo", "0", "1.0"]]
 SCHEMA = {"who": "drop", "day": {"kind": "numeric", "low": 0, "high": 9}, "bili": {"kind": "target"}}

@@ -24,7 +24,7 @@ from sfumato.data import (
     ratings,
     table,
 )
-from sfumato.labels.files.open import open_label_file
+from sfumato.labels.files import open_label_file
 
 polars = pytest.importorskip("polars")
 

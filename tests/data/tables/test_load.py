@@ -16,7 +16,7 @@ import pytest
 from sfumato._check import InputError
 from sfumato.data import ExampleDataset, UserDataset, examples_from_table, from_table, open_store
 from sfumato.data.domain import NAMES
-from sfumato.data.tables import inputs
+from sfumato.data.tables import load
 
 KINDS = ("pyarrow", "pandas", "polars", "datasets", "datasets-chosen", "parquet", "parquet-folder")
 
@@ -56,7 +56,7 @@ def _content(dataset: UserDataset) -> dict[str, list[tuple[bytes, str]]]:
 def test_each_user_has_the_pictures_of_their_rows(
     kind: str, stored: bool, album: dict[str, list], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inputs, "_ROWS", 4)  # several blocks
+    monkeypatch.setattr(load, "_ROWS", 4)  # several blocks
     pixels = album.pop("pixels")
     store = tmp_path / "store" if stored else None
     dataset = from_table(_kept_as(kind, album, tmp_path), user="person", label="mood", store=store)
@@ -163,7 +163,7 @@ def test_a_picture_that_is_kept_by_its_path_is_read(album: dict[str, list], tmp_
 def test_a_row_whose_picture_is_broken_can_be_skipped(
     stored: bool, album: dict[str, list], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inputs, "_ROWS", 2)
+    monkeypatch.setattr(load, "_ROWS", 2)
     album["image"][0] = {"bytes": b"no picture", "path": None}
     album["image"][4] = None  # dee's only one
     table = pa.table({name: album[name] for name in ("image", "person", "mood")})

@@ -30,7 +30,7 @@ from sfumato.data import (
     split_examples,
     unlabelled,
 )
-from sfumato.data.tables import inputs
+from sfumato.data.tables import load as inputs
 
 KINDS = ("csv", "csv.gz", "tsv", "jsonl", "parquet", "parquet-folder", "tar")
 
@@ -233,7 +233,7 @@ def test_memory_holds_no_picture_until_it_is_asked_for(
     people = from_table(pa.table(listed), user="person", folder=flat_folder)
     assert not isinstance(people.inputs, np.ndarray)
     asked: list[Path] = []
-    from sfumato.data.readers import image_folder as lazy
+    from sfumato.data.readers import folders as lazy
 
     decode = lazy.decode
     monkeypatch.setattr(lazy, "decode", lambda path, *convert: asked.append(path) or decode(path, *convert))

@@ -13,7 +13,8 @@ import pytest
 
 from sfumato._check import InputError
 from sfumato.data import examples_from_table, from_table, load, open_store
-from sfumato.data.tables import inputs, tars
+from sfumato.data.tables import load as inputs
+from sfumato.data.tables import tars
 from sfumato.data.tables.open import open_source
 
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data.tars import index
-from sfumato.data.tars.index import TarIndex, index_tar, key_and_extension
-from sfumato.data.tars.shards import is_tars, shards_of
+from sfumato.data.tables import tars
+from sfumato.data.tables.tars import TarIndex, index_tar, is_tars, key_and_extension, shards_of
 
 FOUR = [("0001.jpg", b"picture"), ("0001.cls", b"3"), ("al/0002.Left.JPG", b"two"), ("al/0002.cls", b"")]
 
@@ -68,10 +67,10 @@ def test_an_index_is_kept_beside_a_large_tar_for_its_owner(
     path = write_tar(FOUR)
     index_tar(path)
     assert not (path.parent / ".a.tar.index").exists()
-    monkeypatch.setattr(index, "_KEPT", 4)
+    monkeypatch.setattr(tars, "_KEPT", 4)
     made = index_tar(path)
     assert (path.parent / ".a.tar.index").stat().st_mode & 0o077 == 0
-    monkeypatch.setattr(index, "members", None)  # it is not read again
+    monkeypatch.setattr(tars, "members", None)  # it is not read again
     again = index_tar(path)
     assert _samples(again) == _samples(made)
     assert (again.extensions, again.state) == (made.extensions, made.state)
@@ -81,7 +80,7 @@ def test_an_index_is_kept_beside_a_large_tar_for_its_owner(
 def test_an_index_of_another_tar_is_made_again(
     change: str, write_tar: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index, "_KEPT", 4)
+    monkeypatch.setattr(tars, "_KEPT", 4)
     path = write_tar(FOUR)
     kept = path.parent / ".a.tar.index"
     before = index_tar(path)
@@ -115,13 +114,13 @@ def test_an_index_of_another_tar_is_made_again(
 def test_a_place_that_cannot_be_written_to_costs_time_only(
     write_tar: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index, "_KEPT", 4)
+    monkeypatch.setattr(tars, "_KEPT", 4)
     path = write_tar(FOUR)
 
     def refused(*_: object, **__: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(index, "write_atomic", refused)
+    monkeypatch.setattr(tars, "write_atomic", refused)
     assert len(index_tar(path).keys) == 2
 
 
@@ -173,8 +172,8 @@ def test_a_shard_under_two_names_and_a_packed_one_in_a_folder_are_refused(
 def test_the_index_of_a_tar_that_was_put_in_its_place_is_made_again(
     write_tar: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index, "_KEPT", 4)
-    monkeypatch.setattr(index, "_LOOKED_AT", 1)
+    monkeypatch.setattr(tars, "_KEPT", 4)
+    monkeypatch.setattr(tars, "_LOOKED_AT", 1)
     path = write_tar(FOUR)
     told = path.stat()
     assert list(index_tar(path).keys) == ["0001", "al/0002"]
@@ -188,7 +187,7 @@ def test_the_index_of_a_tar_that_was_put_in_its_place_is_made_again(
 def test_an_index_of_somebody_else_is_not_taken(
     write_tar: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index, "_KEPT", 4)
+    monkeypatch.setattr(tars, "_KEPT", 4)
     path = write_tar(FOUR)
     index_tar(path)
     kept = path.parent / ".a.tar.index"
@@ -197,5 +196,5 @@ def test_an_index_of_somebody_else_is_not_taken(
     with open(kept, "wb") as file:
         np.savez(file, **arrays)
     assert not index_tar(path).size.any()  # one's own is believed
-    monkeypatch.setattr(index.os, "geteuid", lambda: kept.stat().st_uid + 1)
+    monkeypatch.setattr(tars.os, "geteuid", lambda: kept.stat().st_uid + 1)
     assert index_tar(path).size.any()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sfumato._check import InputError
 from sfumato.data import Encoding
-from sfumato.data.text.encoding import encoding
+from sfumato.data.text import encoding
 
 
 @given(st.text(max_size=60), st.integers(1, 30))

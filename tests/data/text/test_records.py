@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data.text.records import records
+from sfumato.data.text_users import records
 
 
 def read(path: Path, user: str | None = None, text: str | None = None) -> list[tuple[str, str]]:

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from sfumato._check import InputError
-from sfumato.federated.local.batched import BatchedTrainer
-from sfumato.federated.local.heads import HeadLoss
-from sfumato.federated.local.work import ClientData, LocalTraining
+from sfumato.federated.batched import BatchedTrainer
+from sfumato.federated.client import ClientData, LocalTraining
+from sfumato.federated.losses import HeadLoss
 from sfumato.training import Trainable
 
 LOCAL = LocalTraining(epochs=1, batch_size=4, head_start="means", loss=HeadLoss("cosine"))

@@ -10,11 +10,9 @@ from torch.nn import functional
 
 from sfumato._check import InputError
 from sfumato.data import to_tensor
-from sfumato.federated.local.batched import BatchedTrainer
-from sfumato.federated.local.heads import HeadLoss, Means, glorot_head
-from sfumato.federated.local.one_by_one import ClientTrainer
-from sfumato.federated.local.phases import orders_of_examples
-from sfumato.federated.local.work import ClientData, LocalTraining
+from sfumato.federated.batched import BatchedTrainer
+from sfumato.federated.client import ClientData, ClientTrainer, LocalTraining, orders_of_examples
+from sfumato.federated.losses import HeadLoss, Means, glorot_head
 from sfumato.training import Trainable
 
 

@@ -13,8 +13,8 @@ from sfumato import data
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.federated import FedAvg, FedEmb
-from sfumato.federated.local.negatives import PublicNegatives
-from sfumato.federated.local.work import gather
+from sfumato.federated.client import gather
+from sfumato.federated.negatives import PublicNegatives
 from sfumato.sampling import Cohort
 from slow import by_profile
 

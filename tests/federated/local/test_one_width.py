@@ -9,9 +9,7 @@ from sfumato import data
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.federated import FedEmb
-from sfumato.federated.local.phases import Phase, counts_of_examples, orders_of_examples
-from sfumato.federated.local.reconstruction import Reconstruction
-from sfumato.federated.local.steps import widths
+from sfumato.federated.client import Phase, Reconstruction, counts_of_examples, orders_of_examples, widths
 from sfumato.sampling import Cohort
 
 FAR = np.arange(100, 130)

@@ -10,13 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._one_thread import one_thread_each
-from sfumato.federated.local.batched import BatchedTrainer
-from sfumato.federated.local.heads import HeadLoss
-from sfumato.federated.local.losses import SquaredLoss
-from sfumato.federated.local.places import Places, present, shapes_of
-from sfumato.federated.local.reconstruction import Reconstruction
-from sfumato.federated.local.steps import class_widths
-from sfumato.federated.local.work import ClientData, LocalTraining
+from sfumato.federated.batched import BatchedTrainer
+from sfumato.federated.client import ClientData, LocalTraining, Reconstruction, class_widths
+from sfumato.federated.losses import HeadLoss, SquaredLoss
+from sfumato.federated.slots import Places, present, shapes_of
 from sfumato.models import recommender
 from sfumato.training import Trainable
 from slow import one_in

@@ -10,13 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.clipping import ClippedSum, ConstantClipNorm, PerLayerClipNorm
-from sfumato.federated.local.batched import BatchedTrainer
-from sfumato.federated.local.losses import SquaredLoss
-from sfumato.federated.local.one_by_one import ClientTrainer
-from sfumato.federated.local.phases import orders_of_examples
-from sfumato.federated.local.reconstruction import Reconstruction
-from sfumato.federated.local.row_tables import PartDeltas
-from sfumato.federated.local.work import ClientData, LocalTraining
+from sfumato.federated.batched import BatchedTrainer
+from sfumato.federated.client import ClientData, ClientTrainer, LocalTraining, Reconstruction, orders_of_examples
+from sfumato.federated.losses import SquaredLoss
+from sfumato.federated.row_tables import PartDeltas
 from sfumato.models import recommender
 from sfumato.training import Trainable
 

@@ -9,8 +9,7 @@ from PIL import Image
 from torch import nn
 
 from sfumato.data import UserDataset, from_arrays, split_labels
-from sfumato.federated.tasks.nearest import nearest_pictures
-from sfumato.federated.tasks.recall import evaluate
+from sfumato.federated.tasks.verification import evaluate, nearest_pictures
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 4, 4, 1)).astype(np.uint8)
 

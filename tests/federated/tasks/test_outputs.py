@@ -10,10 +10,8 @@ from torch import nn
 from sfumato._check import InputError
 from sfumato.data import from_arrays
 from sfumato.federated.tasks.by_loss import task_of
-from sfumato.federated.tasks.classes import Classes
 from sfumato.federated.tasks.next_token import NextToken
-from sfumato.federated.tasks.outputs import OutputTask
-from sfumato.federated.tasks.values import Values
+from sfumato.federated.tasks.outputs import Classes, OutputTask, Values
 
 OWNERS = np.arange(12) // 3
 INPUTS = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)

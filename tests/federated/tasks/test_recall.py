@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from sfumato.data import from_arrays
-from sfumato.federated.tasks.recall import embed
+from sfumato.federated.tasks.verification import embed
 
 
 class Counts(nn.Module):

@@ -8,7 +8,8 @@ from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting.strategies import BandedToeplitz, BinaryTree, BufferedToeplitz, InverseBanded, Strategy
-from sfumato.mechanisms.gaussian import CorrelatedGaussian, IndependentGaussian
+from sfumato.mechanisms.correlated import CorrelatedGaussian
+from sfumato.mechanisms.gaussian import IndependentGaussian
 from sfumato.sampling import (
     CyclicPoissonSampling,
     FixedSizeSampling,
@@ -108,7 +109,7 @@ def test_threads_change_no_bit(name: str):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_memory_is_bands_buffers_or_the_depth_of_the_tree(name: str):
-    from sfumato.mechanisms.gaussian.correlated_gaussian import recurrence_of
+    from sfumato.mechanisms.correlated import recurrence_of
 
     vectors = {"one band": 0, "banded": 3, "scaled": 2, "blt": 2, "bisr": 3, "tree": 4, "plain tree": 4}
     kept = recurrence_of(STRATEGIES[name], ROUNDS).vectors
@@ -116,9 +117,9 @@ def test_memory_is_bands_buffers_or_the_depth_of_the_tree(name: str):
 
 
 def test_tree_noise_needs_one_draw_a_round_and_a_stack_of_logarithmic_height():
-    from sfumato.mechanisms.gaussian.correlated.tree import Tree
+    from sfumato.mechanisms.correlated import TreeRows
 
-    tree = Tree("efficient", None, False, 2000)
+    tree = TreeRows("efficient", None, False, 2000)
     blocks = [tree.block(round) for round in range(2000)]
     assert max(block.slot for block in blocks) < tree.vectors == 11
     assert sum(len(block.swallowed) for block in blocks) < 2000

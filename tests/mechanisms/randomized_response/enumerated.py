@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from sfumato.mechanisms.randomized_response.words import WORDS, most_ratio
+from sfumato.labels.response import WORDS, most_ratio
 
 
 def require_within(weights: np.ndarray, epsilon: float) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from mechanisms.randomized_response.enumerated import require_within
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.mechanisms.randomized_response import BinnedResponse
-from sfumato.mechanisms.randomized_response.words import WORDS
+from sfumato.labels.numbers import BinnedResponse
+from sfumato.labels.response import WORDS
 from slow import by_profile
 
 

@@ -5,14 +5,9 @@ import pytest
 import torch
 
 from sfumato._check import InputError
-from sfumato.mechanisms.randomized_response import (
-    BinnedResponse,
-    LabelResponse,
-    backward_loss,
-    forward_loss,
-    unbiased_numbers,
-    unbiased_targets,
-)
+from sfumato.labels.corrections import backward_loss, forward_loss, unbiased_numbers, unbiased_targets
+from sfumato.labels.numbers import BinnedResponse
+from sfumato.labels.response import LabelResponse
 
 
 def test_the_mean_of_backward_losses_is_the_loss_of_the_true_label():

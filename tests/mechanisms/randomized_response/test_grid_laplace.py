@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from mechanisms.randomized_response.enumerated import largest_ratio, require_within
 from sfumato._check import InputError
-from sfumato.mechanisms.randomized_response import GridLaplace
-from sfumato.mechanisms.randomized_response.words import WORDS
+from sfumato.labels.numbers import GridLaplace
+from sfumato.labels.response import WORDS
 from slow import by_profile
 
 

@@ -12,9 +12,7 @@ from mechanisms.randomized_response.enumerated import largest_ratio, require_wit
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.mechanisms.randomized_response import LabelResponse
-from sfumato.mechanisms.randomized_response.priors import ranked
-from sfumato.mechanisms.randomized_response.words import WORDS, most_ratio, other_weight, share_weight, shares
+from sfumato.labels.response import WORDS, LabelResponse, most_ratio, other_weight, ranked, share_weight, shares
 from slow import by_profile
 
 VECTORS = [

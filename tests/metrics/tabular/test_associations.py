@@ -6,7 +6,7 @@ from scipy.stats import spearmanr
 from scipy.stats.contingency import association
 
 from sfumato.metrics import tabular
-from sfumato.metrics.tabular.associations import _cramers, _rank_correlations
+from sfumato.metrics.tabular import _cramers, _rank_correlations
 
 
 def test_without_missing_values_it_is_spearmans():

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from sfumato.per_example import Recording, covered
-from sfumato.per_example.layers.lstm import Steps
+from sfumato.per_example.recurrent import Steps
 
 KINDS = [nn.LSTM, nn.GRU, nn.RNN]
 

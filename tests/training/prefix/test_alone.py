@@ -9,7 +9,7 @@ from torch import nn
 
 from sfumato import data, models
 from sfumato._check import InputError
-from sfumato.training.prefix.cache import PrefixCache, cut_for
+from sfumato.training.frozen_features import PrefixCache, cut_for
 
 
 class LargestOfAll(nn.Module):

@@ -11,8 +11,8 @@ from torch import nn
 
 from sfumato import data
 from sfumato._check import InputError
-from sfumato.training.prefix import cache as cache_module
-from sfumato.training.prefix.cache import PrefixCache, cut_for
+from sfumato.training import frozen_features as cache_module
+from sfumato.training.frozen_features import PrefixCache, cut_for
 
 
 def model(seed: int = 0, activation: nn.Module | None = None) -> nn.Sequential:

@@ -8,8 +8,7 @@ from torch import nn
 
 from sfumato import models
 from sfumato._check import InputError
-from sfumato.training.prefix.reached import holds_more
-from sfumato.training.prefix.split import split
+from sfumato.training.frozen_features import holds_more, split
 
 INPUTS = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 

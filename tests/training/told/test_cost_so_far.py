@@ -8,8 +8,7 @@ from sfumato.federated import FedAvg
 from sfumato.mechanisms.gaussian import IndependentGaussian
 from sfumato.sampling import OwnClients, PoissonSampling
 from sfumato.training import PrivateSum
-from sfumato.training.told.cost_so_far import CostSoFar, before_rounds
-from sfumato.training.told.display import Display
+from sfumato.training.monitoring import CostSoFar, Display, before_rounds
 
 DELTA = 1e-5
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from sfumato.training.told.display import Display
+from sfumato.training.monitoring import Display
 
 ROW = {"round": 3, "epsilon": 1.23456, "not_private": {"loss": 0.5}}
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sfumato import data
-from sfumato.training.told.seen import marked, who_took_part
+from sfumato.training.monitoring import marked, who_took_part
 
 
 class Asks:

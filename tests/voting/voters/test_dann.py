@@ -11,7 +11,7 @@ from torch import nn
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.training.supervised import Supervised, outputs
-from sfumato.voting.voters.dann import DANN, _Reversed
+from sfumato.voting.trained import DANN, _Reversed
 
 SETTINGS = Supervised(epochs=60, learning_rate=0.05)
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
 from sfumato._check import InputError
-from sfumato.voting.voters import nearest as module
-from sfumato.voting.voters.nearest import NearestRecords
+from sfumato.voting import neighbours as module
+from sfumato.voting.neighbours import NearestRecords
 from slow import by_profile
 
 CLASSES = 4

@@ -13,9 +13,8 @@ from sfumato._random import RandomSource
 from sfumato.data import examples_from_arrays, from_arrays
 from sfumato.models import HOG
 from sfumato.voting import KNNDPFL
-from sfumato.voting.ballots import ballot_of
-from sfumato.voting.voters.nearest import NearestRecords
-from sfumato.voting.voters.neighbours import NeighbourVoter
+from sfumato.voting.neighbours import NearestRecords, NeighbourVoter
+from sfumato.voting.question import ballot_of
 
 
 def pictures(rng, count):

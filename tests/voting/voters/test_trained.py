@@ -12,8 +12,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.data import UserDataset, examples_from_arrays, from_arrays
 from sfumato.training.supervised import Supervised
-from sfumato.voting.voters.dann import DANN
-from sfumato.voting.voters.trained import TrainedVoter
+from sfumato.voting.trained import DANN, TrainedVoter
 
 SETTINGS = Supervised(epochs=10, batch_size=8, learning_rate=0.1)
 SOURCE = RandomSource.from_seed(5)

@@ -1,24 +1,16 @@
 """What can be released, one kind of event a file."""
 
 from sfumato.accounting.events.claims import ZCDP, ApproximateDP, NonPrivate, PureDP
-from sfumato.accounting.events.clip_count import ClipCount
+from sfumato.accounting.events.correlated import MatrixMechanism, MinSeparation, TreeAggregation, cyclic_poisson
 from sfumato.accounting.events.discrete_gaussian import DiscreteGaussian
 from sfumato.accounting.events.event import Composition, Event, Repeated, Unknown, compose, event_from_json, terms
-from sfumato.accounting.events.exponential import ExponentialMechanism
-from sfumato.accounting.events.gaussian import Gaussian, combined_shift
-from sfumato.accounting.events.joint import Joint, joint
-from sfumato.accounting.events.laplace import DiscreteLaplace, Laplace
-from sfumato.accounting.events.matrix import MatrixMechanism
-from sfumato.accounting.events.min_separation import MinSeparation
+from sfumato.accounting.events.gaussian import ClipCount, Gaussian, Joint, combined_shift, joint
+from sfumato.accounting.events.laplace import DiscreteLaplace, ExponentialMechanism, Laplace
 from sfumato.accounting.events.mixture import MixtureOfGaussians
 from sfumato.accounting.events.randomized_response import RandomizedResponse
-from sfumato.accounting.events.sampled.cyclic import cyclic_poisson
-from sfumato.accounting.events.sampled.sampling import Poisson, WithoutReplacement
-from sfumato.accounting.events.sampled.truncated_poisson import TruncatedPoisson
+from sfumato.accounting.events.sampled import Poisson, TruncatedPoisson, WithoutReplacement
 from sfumato.accounting.events.selection import PrivateSelection
-from sfumato.accounting.events.tree import TreeAggregation
-from sfumato.accounting.events.vote import NoisyVote, VoteThreshold, honest_noise_std
-from sfumato.accounting.events.vote_cost import VoteCostRelease
+from sfumato.accounting.events.votes import NoisyVote, VoteCostRelease, VoteThreshold, honest_noise_std
 
 __all__ = [
     "ZCDP",

@@ -1,4 +1,8 @@
-"""Releases of which only a claim is known: (epsilon, delta), rho, or nothing at all.
+"""Events whose privacy loss is bounded and whose pair is symmetric: a kind of them says the bound and the pair.
+
+Renyi divergences follow from the pair, zCDP from the bound (see `Event`).
+
+Releases of which only a claim is known: (epsilon, delta), rho, or nothing at all.
 
 A claim is about somebody else's mechanism and true for the unit and the adjacency that it names. A claim for adding or
 removing a unit says something about replacing one: that is a removal and an addition, a group of two. Nothing else
@@ -7,7 +11,7 @@ follows, so anything else is refused.
 The pair of an (epsilon, delta) claim is the worst mechanism that it allows, so compositions are optimal (Kairouz, Oh
 and Viswanath 2015, Theorem 3.3).
 
->>> from sfumato.accounting.guarantee import guarantee
+>>> from sfumato.accounting.guarantees import guarantee
 >>> thirty = ApproximateDP(epsilon=1.0, delta=0.001) * 30
 >>> round(guarantee(thirty, method="pld").epsilon(0.06), 2), PureDP(1.0).largest_loss("replace")
 (21.71, 2.0)
@@ -27,13 +31,53 @@ import scipy
 
 from sfumato._check import between, non_negative, one_of, positive
 from sfumato._types import Adjacency
-from sfumato.accounting.doubles import EPS, round_up
-from sfumato.accounting.events.bounded import BoundedLoss, require_range
 from sfumato.accounting.events.event import Event, Unknown, event_kind
-from sfumato.accounting.pairs.finite import FinitePair
-from sfumato.accounting.pairs.pair import Pair
+from sfumato.accounting.numerics import EPS, round_up
+from sfumato.accounting.pair import FinitePair, Pair
 
-_LARGEST = 700.0  # epsilon whose e^epsilon is a double
+# Events whose privacy loss is bounded and whose pair is symmetric: a kind of them says the bound and the pair.
+#
+# Renyi divergences follow from the pair, zCDP from the bound (see `Event`).
+
+
+_LARGEST = 500.0  # losses beyond it do not fit into the exponent of a double
+
+
+_SMALLEST = 1e-13  # a loss that is not much above the rounding of one
+
+
+class BoundedLoss(Event):
+    """An event with a finite `largest_loss` and one symmetric pair."""
+
+    __slots__ = ()
+
+    unsampled = ""
+
+    def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
+        require_range(self, min(self.largest_loss(adjacency), 1e300))
+        return (self._pair(adjacency),)
+
+    def largest_loss(self, adjacency: Adjacency) -> float:
+        raise NotImplementedError
+
+    def _pair(self, adjacency: Adjacency) -> Pair:
+        raise NotImplementedError
+
+
+def require_range(event: Event, largest_loss: float) -> None:
+    """Refuse losses that no grid can hold.
+
+    Raises:
+        Unknown: the largest loss is too large or too small.
+    """
+    if math.isfinite(largest_loss) and not _SMALLEST <= largest_loss <= _LARGEST:
+        size = "large" if largest_loss > _LARGEST else "small"
+        raise Unknown(
+            f'a loss of {largest_loss:g} in {type(event).__name__} is too {size} for method="pld"; use "rdp" or "pure"'
+        )
+
+
+_LARGEST_CLAIM = 700.0  # epsilon whose e^epsilon is a double
 
 
 @event_kind("non_private")
@@ -217,12 +261,12 @@ def _group_delta(epsilon: float, delta: float, units: int) -> float:
     whole = units * epsilon
     if epsilon == 0.0:
         return delta * units * (1 + 8 * EPS) if units > 1 else delta
-    if whole <= _LARGEST:
+    if whole <= _LARGEST_CLAIM:
         return delta * (math.expm1(whole) / math.expm1(epsilon)) * (1 + 8 * EPS) if units > 1 else delta
     rest = math.log1p(-math.exp(-whole)) - math.log1p(-math.exp(-epsilon))
     log_delta = math.log(delta) + (units - 1) * epsilon + rest
     log_delta += 8 * EPS * (1 + abs(math.log(delta)) + whole)
-    return math.exp(log_delta) if log_delta < _LARGEST else math.inf
+    return math.exp(log_delta) if log_delta < _LARGEST_CLAIM else math.inf
 
 
 def require_adjacency(adjacency: str) -> None:

@@ -29,8 +29,8 @@ import numpy as np
 
 from sfumato._check import InputError, whole
 from sfumato._types import Adjacency
-from sfumato.accounting.moments.bounded_pair import renyi_of_pairs, renyi_of_pure, rho_of_pairs, rho_of_pure
-from sfumato.accounting.pairs.pair import Pair
+from sfumato.accounting.loss.renyi import renyi_of_pairs, renyi_of_pure, rho_of_pairs, rho_of_pure
+from sfumato.accounting.pair import Pair
 
 
 class Unknown(InputError):
@@ -93,7 +93,7 @@ class Event:
         """The event on a uniform sample of exactly `sample_size` out of `population` units.
 
         A unit that enters such a sample pushes another one out, so the sum moves by up to twice a
-        contribution, under every adjacency. Poisson's formula does not apply; see `sfumato.accounting.accountants.rdp`.
+        contribution, under every adjacency. Poisson's formula does not apply; see `sfumato.accounting.accountants`.
 
         Args:
             sample_size: units in the sample, 0 <= sample_size <= population.
@@ -255,12 +255,23 @@ _MODULES = (
     "vote",
     "vote_cost",
 )
+
+
 """All modules with an `event_kind` or a `derivation`: what is known must not depend on what was imported."""
 
+
 _NAMES = {"event": "of"}  # the key "event" is taken by the kind
+
+
 _KINDS: dict[str, type[Event]] = {}
+
+
 _DERIVATIONS: dict[str, Callable[..., Event]] = {}
+
+
 _AnyEvent = TypeVar("_AnyEvent", bound=type[Event])
+
+
 _Derivation = TypeVar("_Derivation", bound=Callable[..., Event])
 
 
@@ -499,3 +510,23 @@ def _require_names(values: Mapping[str, Any], *known: str) -> None:
 def _require_event(event: object, where: str) -> None:
     if not isinstance(event, Event):
         raise InputError(f"{where} takes events such as Gaussian(1.0), got {event!r}")
+
+
+# What a grid of losses can hold; a pair beyond it is refused by name, and Renyi bounds take over.
+
+
+_LEAST_SHIFT = 1e-7
+
+
+_LARGEST_SHIFT = 20.0  # its losses stay below 700, the logarithm of the largest double
+
+
+def require_grid(event: object, shift: float) -> None:
+    """Refuse a pair whose largest shift, in units of the noise, no grid can hold.
+
+    Raises:
+        Unknown: the shift is too small or too large.
+    """
+    if not _LEAST_SHIFT <= shift <= _LARGEST_SHIFT:
+        size = "much" if shift < _LEAST_SHIFT else "little"
+        raise Unknown(f'{type(event).__name__} has too {size} noise for method="pld"; use "rdp"')

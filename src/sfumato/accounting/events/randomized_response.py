@@ -4,7 +4,7 @@ The unit is whoever reports. Neighbours are two categories of that unit, so the 
 reports at all is not hidden. The pair is exact: one report is likelier by e^epsilon, one less likely by as much, the
 other k - 2 tell nothing.
 
->>> from sfumato.accounting.guarantee import guarantee
+>>> from sfumato.accounting.guarantees import guarantee
 >>> coin = RandomizedResponse(noise_parameter=0.5, categories=2)         # the truth with probability 3/4
 >>> round(coin.largest_loss("replace"), 4), round(guarantee(coin * 100, "replace").epsilon(1e-6), 2)
 (1.0986, 94.29)
@@ -19,11 +19,10 @@ from typing import ClassVar
 
 from sfumato._check import between, positive, whole
 from sfumato._types import Adjacency
-from sfumato.accounting.doubles import round_up
-from sfumato.accounting.events.bounded import BoundedLoss
+from sfumato.accounting.events.claims import BoundedLoss
 from sfumato.accounting.events.event import Event, Unknown, event_kind
-from sfumato.accounting.pairs.finite import FinitePair
-from sfumato.accounting.pairs.pair import Pair
+from sfumato.accounting.numerics import round_up
+from sfumato.accounting.pair import FinitePair, Pair
 
 
 @event_kind("randomized_response")

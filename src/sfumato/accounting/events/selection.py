@@ -22,9 +22,9 @@ import numpy as np
 
 from sfumato._check import InputError, between
 from sfumato._types import Adjacency
-from sfumato.accounting.doubles import round_up, total
 from sfumato.accounting.events.event import Composition, Event, event_kind, terms
-from sfumato.accounting.moments.bounded_pair import rho_of_pure
+from sfumato.accounting.loss.renyi import rho_of_pure
+from sfumato.accounting.numerics import round_up, total
 
 _ORDERS = np.concatenate([1 + np.geomspace(1e-3, 1, 30), np.geomspace(2.1, 8192, 120)])  # of the second divergence
 _LEAST_SHAPE = 1e-9  # beside which a shape is that of the logarithmic distribution

@@ -1,7 +1,6 @@
 """The ledger: what was released, on the disk, in a chain of hashes, within a budget."""
 
 from sfumato.accounting.ledger.budget import Budget, BudgetExceeded
-from sfumato.accounting.ledger.ledger import Ledger
-from sfumato.accounting.ledger.totals import Totals
+from sfumato.accounting.ledger.ledger import Ledger, Totals
 
 __all__ = ["Budget", "BudgetExceeded", "Ledger", "Totals"]

@@ -1,4 +1,15 @@
-"""The statement: what a run promises to each unit, in JSON and in words that a privacy officer can read.
+"""The questions that a disclosure of differential privacy has to answer, and what is said where nobody answered.
+
+Guarantees that no question is left out: what the author of a run did not answer reads "not stated", never as if all
+were well. The questions follow the reporting practice of Ponomareva et al. 2023, "How to DP-fy ML", section 5.3 (the
+setting, the definition as it was instantiated, the accounting, what can be verified), the hazards of NIST SP 800-226
+(2025: trust model, unit, correlated units, randomness and floating point), and public registries of deployments.
+
+>>> answers = complete({"public_data": "None: all weights were drawn at random."})
+>>> answers["public_data"], answers["preprocessing"]
+('None: all weights were drawn at random.', 'not stated by the author of this run')
+
+The statement: what a run promises to each unit, in JSON and in words that a privacy officer can read.
 
 Guarantees nothing by itself; it repeats what the accountants found, names the unit and lists what is assumed.
 All of its fields may be published. Its numbers are plain numbers: a cost that depends on the data cannot be put in.
@@ -8,12 +19,29 @@ All of its fields may be published. Its numbers are plain numbers: a cost that d
 ...     mechanism="Gaussian noise, multiplier 1.1", noise_source="operating system CSPRNG")
 >>> Statement.from_json(statement.to_json()) == statement
 True
+
+A statement in at most eight lines for a terminal: who is protected, how well, on what it rests, what is left out.
+
+A run that was stopped has one more, which comes first. Guarantees the words of the verdict and no others. The whole
+text is in the files, and the last line says where.
+
+>>> from sfumato.accounting.events import Gaussian
+>>> event = Gaussian(1.1).poisson(0.01) * 100
+>>> statement = Statement(
+...     unit="user", adjacency="add_remove", epsilon=0.98, delta=1e-6, sampling="Poisson, rate 0.01",
+...     mechanism="100 Gaussian sums", noise_source="operating system CSPRNG", assumptions=("N is public.",))
+>>> print(*brief(statement, event), sep="\\n")
+Strong protection for one person with all of their examples: epsilon 0.98, delta 1e-06.
+An attacker who suspects 1 % of the users that did not take part finds at most 1.42 % of those that did.
+It rests on: Poisson, rate 0.01; operating system CSPRNG; 1 condition in the statement.
+Not covered: what was computed without noise (metrics, evaluations, checkpoints); other releases.
 """
 
 import hashlib
 import json
 import math
 import re
+import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -25,8 +53,53 @@ from sfumato._check import InputError, between, one_of, whole
 from sfumato._files import read_json, write_json
 from sfumato._rounding import rounded_down, rounded_up
 from sfumato.accounting.events import Event
-from sfumato.accounting.statement.disclosure import NOT_STATED, QUESTIONS, complete
 from sfumato.accounting.statement.verdict import Verdict, judge, too_large_delta
+
+NOT_STATED = "not stated by the author of this run"
+
+
+"""The answer to a question that nobody answered."""
+
+
+QUESTIONS: dict[str, str] = {
+    "trust_model": "Who sees the records, or sums of them without noise, and is trusted with them?",
+    "released": "What is released, and is every part of it covered?",
+    "contribution": "How much can one unit contribute, and what makes sure of it?",
+    "several_units": "Can one person be several units, or do units belong together?",
+    "sampling_as_run": "Is the sampling that ran the sampling that is accounted?",
+    "hyperparameter_tuning": "How were the settings chosen, and are the runs that served to choose them counted?",
+    "preprocessing": "Did the preparation of the data look at private records?",
+    "evaluation": "Were private records used to measure, to select or to stop, and is that covered?",
+    "public_data": "Was other data used, pretrained weights included, and whose records are in it?",
+    "other_releases": "What else is released from the same records, and over what time?",
+    "budget_choice": "Who chose epsilon and delta, and why are they acceptable?",
+    "cryptographic_noise": "Does the randomness come from a cryptographic source that nobody can repeat?",
+    "floating_point": "Is the noise safe against attacks on the rounding of numbers?",
+    "verification": "What can an outsider verify?",
+}
+
+
+"""Questions that the numbers of a statement do not answer, by the name of their answer."""
+
+
+def complete(answers: Mapping[str, str]) -> dict[str, str]:
+    """An answer to every question, in their order.
+
+    Args:
+        answers: by the names in `QUESTIONS`; one sentence or two each, for the public.
+
+    Raises:
+        InputError: there is no such question, or an answer is not text.
+    """
+    if not isinstance(answers, Mapping):
+        raise InputError(f"disclosure must hold answers by name, such as public_data, got {answers!r}")
+    for name, answer in answers.items():
+        if name not in QUESTIONS:
+            raise InputError(f"there is no question {name!r}; the questions are {', '.join(QUESTIONS)}")
+        if not isinstance(answer, str) or not answer.strip():
+            raise InputError(f"the answer to {name} must be a sentence, got {answer!r}; leave it out if there is none")
+    return {name: answers.get(name, NOT_STATED) for name in QUESTIONS}
+
 
 _UNITS = {
     "example": "one example",
@@ -40,6 +113,8 @@ _UNITS = {
     "record": "one record with all that it holds (a patient may have several)",
     "label": "the label of one example (the rest of the example is not protected)",
 }
+
+
 _ADJACENCIES = {
     "add_remove": "is in the data or not",
     "replace": "is in the data or is exchanged for another one",
@@ -68,7 +143,7 @@ class Statement:
         population: units in the data, if that number is public; a delta that is not well below 1 / population gets
             a warning.
         disclosure: answers to the questions that the other fields do not answer, by the names in
-            `sfumato.accounting.statement.disclosure.QUESTIONS`; those without an answer read "not stated".
+            `sfumato.accounting.statement.statement.QUESTIONS`; those without an answer read "not stated".
         tpr_at_1_percent_fpr: the largest true positive rate of any test of membership at a false positive rate of
             0.01, from the trade-off curve of what was released (`Guarantee.tpr`), or None where only epsilon and
             delta are known.
@@ -204,7 +279,7 @@ class Statement:
         """The statement with these answers, beside those that it has.
 
         Args:
-            answers: by the names in `sfumato.accounting.statement.disclosure.QUESTIONS`.
+            answers: by the names in `sfumato.accounting.statement.statement.QUESTIONS`.
 
         Raises:
             InputError: there is no such question, or an answer is not text.
@@ -387,3 +462,44 @@ def _numbers(value: Any) -> Any:
         return [_numbers(item) for item in value]
     infinite = {"inf": math.inf, "-inf": -math.inf}
     return infinite.get(value, value) if isinstance(value, str) else value
+
+
+_WIDTH = 120
+
+
+MOST_LINES = 8
+
+
+def brief(
+    statement: Statement, event: Event | None = None, *, stopped: str = "", trouble: str = "", where: str = ""
+) -> list[str]:
+    """The lines.
+
+    Args:
+        statement: what was promised.
+        event: what was released, from the ledger, if it is at hand.
+        stopped: how far a run came that was stopped before its end, a sentence; "" for one that is finished.
+        trouble: why the model is of no use, a sentence; "" if nothing is known against it.
+        where: where the whole text is.
+    """
+    verdict = statement.verdict(event)
+    lines = _wrapped(stopped) + _wrapped(trouble)
+    if math.isinf(statement.epsilon):
+        lines += [f"{verdict.title}.", *_wrapped(verdict.sentence)]
+    else:
+        unit = unit_in_words(statement.unit)
+        numbers = f"epsilon {rounded_up(statement.epsilon, 4):.4g}, delta {rounded_up(statement.delta, 3):.3g}"
+        stated = f". Stated for {unit}:" if verdict.void else f" for {unit}:"
+        lines += [f"{verdict.title}{stated} {numbers}."]
+        lines += _wrapped(verdict.sentence) + _wrapped(verdict.delta_too_large)
+        conditions = len(statement.assumptions)
+        rests = f"{conditions} condition{'' if conditions == 1 else 's'} in the statement"
+        lines += [f"It rests on: {statement.sampling}; {statement.noise_source}; {rests}."]
+        lines += ["Not covered: what was computed without noise (metrics, evaluations, checkpoints); other releases."]
+    if where:
+        lines += [f"The whole text: {where}"]
+    return lines
+
+
+def _wrapped(sentence: str) -> list[str]:
+    return textwrap.wrap(sentence, _WIDTH, break_long_words=False, break_on_hyphens=False)

@@ -1,4 +1,17 @@
-"""The verdict on a release: what an attacker gains from it, in one number, and the words that follow from it.
+"""The verdict on a release: what an attacker gains from it.
+
+How large delta may be: well below one over the number of units.
+
+A mechanism that publishes each unit's record in full with probability delta, and nothing otherwise, is (0, delta)-
+differentially private. Of N units it publishes delta N on average, so no delta protects everybody unless that product
+is far below 1 (Dwork and Roth 2014, section 2.3).
+
+>>> f"{default_delta(2_250):.3g}", round(published(default_delta(2_250), 2_250), 3)
+('4.44e-06', 0.01)
+>>> is_too_large(2_250**-1.1, 2_250)   # N^-1.1 is above 0.1 / N for every N below 10^10
+True
+
+The verdict on a release: what an attacker gains from it, in one number, and the words that follow from it.
 
 The number is the largest share of the members that any test finds which suspects 1 % of the outsiders: its true
 positive rate at a false positive rate of 0.01, whatever the attacker knows, for the worst data. Guarantees an upper
@@ -29,22 +42,69 @@ An attacker who suspects 1 % of the users that did not take part finds at most 1
 """
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import cast
 
-from sfumato._check import InputError
+from sfumato._check import InputError, whole
 from sfumato._rounding import rounded_up
 from sfumato._types import Adjacency
 from sfumato.accounting.events import ApproximateDP, Event, NonPrivate, PureDP
-from sfumato.accounting.guarantee import Guarantee, guarantee
-from sfumato.accounting.statement.delta import MOST, is_too_large, published
+from sfumato.accounting.guarantees import Guarantee, guarantee
+
+DEFAULT = 0.01
+
+
+"""Records that may be published in full, on average, where nobody chose a delta."""
+
+
+MOST = 0.1
+
+
+"""Above this many, delta is called too large."""
+
+
+def default_delta(population: int) -> float:
+    """A delta well below 1 / population: a hundredth of it.
+
+    Args:
+        population: public number of units, >= 1.
+    """
+    whole(population=population)
+    return DEFAULT / population
+
+
+def published(delta: float, population: int) -> float:
+    """Records that such a mechanism publishes in full, on average; (0, delta) allows it."""
+    return delta * population
+
+
+def is_too_large(delta: float, population: int) -> bool:
+    """Whether that is more than a tenth of a record."""
+    return published(delta, population) > MOST * (1 + 1e-12)
+
+
+def warn_if_too_large(delta: float, population: int) -> None:
+    """Tell who chose such a delta of a smaller one."""
+    if is_too_large(delta, population):
+        remedy = f"leave it out for {default_delta(population):g}"
+        warnings.warn(f"delta {delta:g} is not well below 1/{population}; {remedy}", stacklevel=3)
+
 
 FPR = 0.01
+
+
 """The share of the outsiders that the test suspects wrongly."""
+
+
 SCALE = ((0.02, "strong"), (0.1, "moderate"), (0.5, "weak"), (1.0, "hardly any"))
+
+
 """Words by the largest share of the members that is found."""
 
+
 _LEAST = 1e-9  # epsilon; smaller ones are rounded up to it, as accountants work on grids
+
 
 _UNITS = {
     "example": "examples",
@@ -59,11 +119,15 @@ _UNITS = {
     "label": "examples",
     "unit": "units",  # of an event that no statement goes with
 }
+
+
 _OUTSIDERS = {
     "add_remove": ("that did not take part", "that did"),
     "replace": ("that were replaced", "that were not"),
     "zero_out": ("that were left out", "that were not"),
 }
+
+
 _LABELS = ("with another label", "with this label")
 
 

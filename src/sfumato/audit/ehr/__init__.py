@@ -1,13 +1,17 @@
 """Synthetic health records: how faithful, how useful, and what three attacks find."""
 
-from sfumato.audit.ehr.attack import Attack, Measure
-from sfumato.audit.ehr.attribute import attribute_inference
+from sfumato.audit.ehr.attacks import (
+    Attack,
+    Measure,
+    Placed,
+    Scale,
+    attribute_inference,
+    membership_inference,
+    reidentification,
+)
 from sfumato.audit.ehr.evaluate import Evaluation, evaluate
 from sfumato.audit.ehr.fidelity import Fidelity, fidelity
-from sfumato.audit.ehr.flatten import Flat, FlatColumn, flatten
-from sfumato.audit.ehr.membership import membership_inference
-from sfumato.audit.ehr.reidentification import reidentification
-from sfumato.audit.ehr.scale import Placed, Scale
+from sfumato.audit.ehr.flat import Flat, FlatColumn, flatten
 from sfumato.audit.ehr.utility import ModelUtility, Utility, utility
 
 __all__ = [

@@ -14,15 +14,10 @@ import numpy as np
 
 from sfumato._check import InputError, whole
 from sfumato._random import RandomSource
-from sfumato.audit.ehr.attack import Attack
-from sfumato.audit.ehr.attribute import attribute_inference
-from sfumato.audit.ehr.classifiers import MODELS
+from sfumato.audit.ehr.attacks import Attack, Scale, attribute_inference, membership_inference, reidentification
 from sfumato.audit.ehr.fidelity import Fidelity, fidelity
-from sfumato.audit.ehr.flatten import flatten, pooled
-from sfumato.audit.ehr.membership import membership_inference
-from sfumato.audit.ehr.reidentification import reidentification
-from sfumato.audit.ehr.scale import Scale
-from sfumato.audit.ehr.utility import Utility, utility
+from sfumato.audit.ehr.flat import flatten, pooled
+from sfumato.audit.ehr.utility import MODELS, Utility, utility
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema
 

@@ -11,24 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.audit.ehr.features import Features
-from sfumato.audit.ehr.flatten import Flat, FlatColumn, Part, flatten
-from sfumato.audit.ehr.scale import Scale
+from sfumato.audit.ehr.attacks import Scale
+from sfumato.audit.ehr.flat import Flat, FlatColumn, Part, flatten
+from sfumato.audit.ehr.utility import Features
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Column
-from sfumato.metrics.tabular.associations import AssociationGap, category_association_gap, rank_correlation_gap
-from sfumato.metrics.tabular.bootstrap import Interval
-from sfumato.metrics.tabular.columns import (
+from sfumato.metrics.tabular import (
+    AssociationGap,
     CategoricalFit,
     Cdf,
+    Interval,
     NumericFit,
+    Projection,
+    category_association_gap,
     cdf,
     compare_categories,
     compare_numbers,
+    detector_auc,
+    project,
+    rank_correlation_gap,
     share_below,
 )
-from sfumato.metrics.tabular.detector import detector_auc
-from sfumato.metrics.tabular.projection import Projection, project
 
 LIMITS = (0.03, 0.05)
 """KS statistics below which a column counts as good."""

@@ -30,9 +30,9 @@ import numpy as np
 from sfumato._check import InputError, between, whole
 from sfumato.data.digest import digest_of
 from sfumato.data.ehr.schema import Column, Schema
-from sfumato.data.examples.dataset import read_only
-from sfumato.data.parts import name_keys
+from sfumato.data.examples import read_only
 from sfumato.data.safeguards import refuse_twice
+from sfumato.data.split import name_keys
 
 LARGEST_WHOLE = 2.0**53
 """Up to here doubles hold every whole number."""

@@ -1,4 +1,6 @@
-"""Events as arrays, gathered a block at a time: whose each is, when it was, what it is, and its value.
+"""Health records from events: whose, when, what and its value, in any order.
+
+Events as arrays, gathered a block at a time: whose each is, when it was, what it is, and its value.
 
 An event takes 36 bytes, so a table of 1.7 million takes 60 MB however large its file is.
 
@@ -11,20 +13,63 @@ An event takes 36 bytes, so a table of 1.7 million takes 60 MB however large its
 >>> gathered = events.gathered()
 >>> gathered.times.tolist(), gathered.numbers.tolist(), [events.texts.get(place) for place in gathered.texts]
 ([nan, 3.0], [nan, 80.0], ['f', None])
+
+Health records from a table of events: whose, when, what and its value, in any order.
+
+>>> import pandas as pd
+>>> events = pd.DataFrame(
+...     {"who": ["bo", "bo", "bo", "al", "al"], "minute": [None, 5, 5, 30, 40],
+...      "code": ["sex", "pulse", "alert", "pulse", "pulse"], "value": ["m", "80", "yes", "75.5", "81"]}
+... )
+>>> data = ehr_from_events(events, id="who", time="minute", time_unit="minutes")
+>>> data, data.ids, data.times.tolist()
+(EHRDataset(2 patients, 3 visits, 1 static and 2 temporal columns), ('bo', 'al'), [5.0, 30.0, 40.0])
+>>> data.numbers[:, 0].tolist(), data.codes[:, 0].tolist()
+([80.0, 75.5, 81.0], [0, -1, -1])
 """
 
-from collections.abc import Collection, Mapping
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from sfumato._check import InputError
-from sfumato.data.ehr.cells import Where, numbers_of, texts_of, times_of
-from sfumato.data.examples.schema import as_text
-from sfumato.data.ratings.columns import Codes
-from sfumato.data.tables.cell_texts import as_number, is_missing, is_number_text
-from sfumato.data.tables.kinds import is_number
+from sfumato._check import InputError, guess, one_of, whole
+from sfumato._types import RecordUnit
+from sfumato.data.ehr.dataset import EHRDataset
+from sfumato.data.ehr.schema import MICROSECONDS, Column, Schema, TimeUnit
+from sfumato.data.ehr.schema import categorical as categories
+from sfumato.data.ehr.tables import (
+    blocks_of,
+    dataset_of,
+    profiled,
+    read_static,
+    rows_of,
+    subjects_of,
+    told_of,
+    whose_of,
+)
+from sfumato.data.ehr.values import (
+    Profile,
+    Where,
+    codes_of,
+    is_absent,
+    late_start,
+    numbers_of,
+    refuse_dates_in_numbers,
+    refuse_nearly_unique,
+    refuse_unlearnable,
+    texts_of,
+    times_of,
+)
+from sfumato.data.rating_files import Codes, Duplicates, Records, merged, repeated
+from sfumato.data.schema import as_text
+from sfumato.data.tables.columns import as_number, is_missing, is_number_text
+from sfumato.data.tables.source import is_number, refuse_absent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,3 +238,483 @@ class Events:
                 texts[place] = self._numbers_of_texts.setdefault(text, len(self._numbers_of_texts))
                 self.texts[int(texts[place])] = text
         return numbers[rows], texts[rows]
+
+
+# Events as health records: those of one patient at one time are a visit, each code is a column.
+
+
+VISIT = "sfumato//visit"
+
+
+"""The code of an event that says no more than that there was a visit: one at which nothing was measured."""
+
+
+ORIGIN = "sfumato//origin"
+
+
+"""The code of an event whose time is the patient's origin; without it the origin is the first visit."""
+
+
+SUBJECT = "sfumato//subject"
+
+
+"""The code of an event without a time whose value, in JSON, is the patient behind the id."""
+
+
+OWN_CODES = (VISIT, ORIGIN, SUBJECT)
+
+
+"""Codes that become no column."""
+
+
+PRESENT = "1"
+
+
+"""The category of an event that has no value: that it was there."""
+
+
+MOST_CODES = 1000
+
+
+"""Columns at most: a matrix of visits by columns is held in memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Making:
+    """How events become records.
+
+    Attributes:
+        events: what was gathered; `events.gathered()` was called once, for `all`.
+        all: the events.
+        where: tells of a row.
+        duplicates: what becomes of several values of one patient, time and code.
+        without_visits: whether a patient without a visit is refused, or left out and counted.
+    """
+
+    events: Events
+    all: Gathered
+    where: Callable[[int], str]
+    duplicates: Duplicates = "refuse"
+    without_visits: Literal["refuse", "skip"] = "refuse"
+
+
+def columns_of_events(making: Making, categorical: Sequence[str] = ()) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
+    """The static and the temporal columns: static are the codes of events without a time.
+
+    Raises:
+        InputError: a code has a time in some events only, is of mixed kinds, or there are too many.
+    """
+    names, every = making.events.codes.names, making.all
+    held = [name for place, name in enumerate(names) if (every.codes == place).any()]
+    wanted = [name for name in held if name not in OWN_CODES]
+    if len(wanted) > MOST_CODES:
+        raise InputError(
+            f"there are {len(wanted):,} codes, of which each would be a column, and at most {MOST_CODES:,} can be; "
+            "choose some with codes="
+        )
+    parts: tuple[list[Column], list[Column]] = ([], [])
+    for name, rows in _by_code(making, wanted).items():
+        timed = ~np.isnan(every.times[rows])
+        if timed.any() and not timed.all():
+            raise InputError(
+                f"{name!r} has a time at {making.where(int(every.rows[rows[int(timed.argmax())]]))} and none at "
+                f"{making.where(int(every.rows[rows[int(timed.argmin())]]))}; give all of its events a time or none"
+            )
+        parts[bool(timed.all())].append(_column(making, name, rows, name in categorical))
+    return tuple(parts[0]), tuple(parts[1])
+
+
+def _column(making: Making, name: str, rows: np.ndarray, declared: bool) -> Column:
+    own = making.all.taken(rows)
+    if np.isnan(own.numbers).all() and (own.texts < 0).all():
+        return categories(name, [PRESENT])
+    profile = Profile(name, categorical=declared, constant=True)
+    profile.add(own.cells(making.events.texts), lambda row: making.where(int(own.rows[row])))
+    return profile.column()
+
+
+def _by_code(making: Making, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The places of the events of each of some codes, in their order."""
+    codes = making.all.codes
+    order = np.argsort(codes, kind="stable")
+    numbers = {name: number for number, name in enumerate(making.events.codes.names)}
+    ends = np.searchsorted(codes[order], np.arange(len(numbers) + 1))
+    none = np.empty(0, np.int64)
+    return {name: order[ends[numbers[name]] : ends[numbers[name] + 1]] if name in numbers else none for name in names}
+
+
+def records_of_events(
+    making: Making,
+    schema: Schema,
+    static: Mapping[str, np.ndarray] | None = None,
+    subjects: Sequence[str] | None = None,
+) -> EHRDataset:
+    """The records.
+
+    Args:
+        making: the events, and what becomes of odd ones.
+        schema: the columns; events of other codes are left out and counted.
+        static: values by patient of the static columns that do not come from events.
+        subjects: the patient behind each id; None takes those that events name, where the schema has a subject.
+
+    Raises:
+        InputError: a value is not of its column's kind, two are of one time, or a patient has no visit.
+    """
+    every, notes, static = making.all, list[str](), static or {}
+    names = [column.name for column in schema.columns if column.name not in static]
+    places = _by_code(making, [*names, *OWN_CODES])
+    if schema.subject is not None and subjects is None:
+        subjects = _subjects(making, places[SUBJECT], schema)
+    temporal = np.concatenate([*(places[column.name] for column in schema.temporal), places[VISIT]])
+    if (untimed := np.isnan(every.times[temporal])).any():
+        row = int(temporal[int(untimed.argmax())])
+        raise InputError(
+            f"{making.events.codes.names[every.codes[row]]!r} at {making.where(int(every.rows[row]))} has no time, but "
+            "the schema says that it changes with time; fill it in, or make the column static"
+        )
+    taken = sum(len(rows) for rows in places.values())
+    if left_out := making.events.left_out + len(every.owners) - taken:
+        notes.append(f"{left_out:,} events of codes that the schema does not have were left out")
+
+    temporal = np.sort(temporal)
+    order = temporal[np.lexsort((every.times[temporal], every.owners[temporal]))]
+    owners, times = every.owners[order], every.times[order]
+    new = np.concatenate([[True], (owners[1:] != owners[:-1]) | (times[1:] != times[:-1])])[: len(order)]
+    visit_of = np.full(len(every.owners), -1, np.int64)
+    visit_of[order] = np.cumsum(new) - 1
+    owners, times = owners[new], times[new]
+    if not making.events.dates:
+        refuse_dates_in_numbers(
+            every.times[temporal],
+            schema.time_unit,
+            f"the time {schema.time!r}",
+            lambda row: making.where(int(every.rows[temporal[row]])),
+        )
+    count = len(making.events.ids.names)
+    lengths = np.bincount(owners, minlength=count)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    _refuse_without_visits(making, lengths, notes)
+
+    values: dict[str, np.ndarray] = {}
+    again = 0
+    for column in schema.temporal:
+        values[column.name], more = _filled(making, column, places[column.name], visit_of, len(times))
+        again += more
+    of_patients = dict(static)
+    for column in (column for column in schema.static if column.name not in static):
+        of_patients[column.name], more = _filled(making, column, places[column.name], every.owners, count)
+        again += more
+    if again:
+        how = "the last was taken" if making.duplicates == "last" else "their mean was taken (of categories the last)"
+        notes.append(f"{again:,} values of a patient, time and code that had one before: {how}")
+    if making.events.dates:
+        times = _since_origin(making, places[ORIGIN], times, offsets, owners) / MICROSECONDS[schema.time_unit]
+    else:
+        notes += late_start(times[offsets[:-1][lengths > 0]], schema.time_unit)
+    return _without_the_empty(schema, making, of_patients, values, lengths, times, notes, subjects)
+
+
+def _subjects(making: Making, rows: np.ndarray, schema: Schema) -> list[str]:
+    """The patient behind each id, as events name it."""
+    every, found = making.all, dict[int, str]()
+    for row in rows.tolist():
+        try:
+            found[int(every.owners[row])] = str(json.loads(making.events.texts[int(every.texts[row])]))
+        except (KeyError, ValueError):
+            raise InputError(
+                f"{SUBJECT!r} at {making.where(int(every.rows[row]))} must be a text in quotes; correct it"
+            ) from None
+    for owner, name in enumerate(making.events.ids.names):
+        if owner not in found:
+            raise InputError(
+                f"the schema has the subject {schema.subject!r}, and nothing names that of {name!r}; add the column to "
+                f"the table, or an event {SUBJECT!r} with it"
+            )
+    return [found[owner] for owner in range(len(making.events.ids.names))]
+
+
+def _refuse_without_visits(making: Making, lengths: np.ndarray, notes: list[str]) -> None:
+    if lengths.all():
+        return
+    empty = int((lengths == 0).sum())
+    if making.without_visits == "refuse":
+        owner = int((lengths == 0).argmax())
+        row = np.flatnonzero(making.all.owners == owner)[:1].tolist()
+        at = f" at {making.where(int(making.all.rows[row[0]]))}" if row else ""
+        raise InputError(
+            f"patient {making.events.ids.names[owner]!r}{at} has no visit; add events with a time, or leave such "
+            "patients out with without_visits='skip'"
+        )
+    if empty == len(lengths):
+        raise InputError("no patient has a visit; are the codes and the times those of the events?")
+    notes.append(f"{empty:,} patients without a visit were left out")
+
+
+def _filled(
+    making: Making, column: Column, rows: np.ndarray, target_of: np.ndarray, size: int
+) -> tuple[np.ndarray, int]:
+    """A column's values at their visits or patients, and how many were there again."""
+    own = making.all.taken(rows)
+    texts, targets = making.events.texts, target_of[rows]
+
+    def where(row: int) -> str:
+        return making.where(int(own.rows[row]))
+
+    if column.kind == "numeric":
+        found = numbers_of(own.cells(texts), column.name, where)
+        values = np.full(size, np.nan)
+    else:
+        found = codes_of(own.cells(texts), column, where)
+        if len(column.categories) == 1:  # its events say that it was there, with a value or without
+            found = np.zeros_like(found)
+        values = np.full(size, -1, np.int32)
+    pairs = repeated(targets, np.zeros_like(targets), 1)
+    again = 0
+    if pairs is not None:
+        if making.duplicates == "refuse":
+            one, other = pairs.example()
+            raise InputError(
+                f"patient {making.events.ids.names[own.owners[other]]!r} has {column.name!r} twice at one time, at "
+                f"{where(one)} and {where(other)}; take one with duplicates='last', or give "
+                "duplicates='mean'"
+            )
+        again = pairs.count
+        kept, found = merged(pairs, found, making.duplicates if column.kind == "numeric" else "last")
+        targets, found = targets[kept], found[kept]
+    values[targets] = found
+    return values, again
+
+
+def _since_origin(
+    making: Making, rows: np.ndarray, times: np.ndarray, offsets: np.ndarray, owners: np.ndarray
+) -> np.ndarray:
+    """Times since each patient's origin, which is the first visit unless an event says another."""
+    starts = np.append(times, np.nan)[offsets[:-1]]
+    starts[making.all.owners[rows]] = making.all.times[rows]
+    since = times - starts[owners]
+    if (since < 0).any():
+        owner = int(owners[int((since < 0).argmax())])
+        raise InputError(
+            f"patient {making.events.ids.names[owner]!r} has a visit before the event {ORIGIN!r}; correct either"
+        )
+    return since
+
+
+def _without_the_empty(
+    schema: Schema,
+    making: Making,
+    static: Mapping[str, np.ndarray],
+    temporal: Mapping[str, np.ndarray],
+    lengths: np.ndarray,
+    times: np.ndarray,
+    notes: Sequence[str],
+    subjects: Sequence[str] | None,
+) -> EHRDataset:
+    """The records of those who have a visit."""
+    kept = np.flatnonzero(lengths)
+    ids = making.events.ids.names
+    return dataset_of(
+        schema,
+        [ids[place] for place in kept.tolist()],
+        {name: values[kept] for name, values in static.items()},
+        temporal,
+        np.concatenate([[0], np.cumsum(lengths[kept])]),
+        times,
+        notes,
+        None if subjects is None else [subjects[place] for place in kept.tolist()],
+    )
+
+
+def ehr_from_events(
+    events: Any,
+    static: Any = None,
+    *,
+    schema: Schema | Path | str | None = None,
+    id: str | None = None,
+    time: str | None = None,
+    code: str = "code",
+    value: str = "value",
+    time_unit: TimeUnit = "days",
+    outcome: str | None = None,
+    unit: RecordUnit | None = None,
+    subject: str | None = None,
+    categorical: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    codes: Sequence[str] | int | None = None,
+    duplicates: Duplicates = "refuse",
+    without_visits: Literal["refuse", "skip"] = "refuse",
+) -> EHRDataset:
+    """Read health records from a table of events, in memory that does not grow with the file but with its rows.
+
+    Events of one patient at one time are a visit. What has no time does not change: it is static. An event without a
+    value says that it was there, where no event of its code has a value, and else that the value is missing.
+
+    Refused: a row without a name (null, NaN, empty or blank) or with one that is no valid UTF-8, a patient twice in
+    `static`, and a key twice in an object. Counted in `notes`: names that differ only in case, blanks, zeros or Unicode
+    form, and names such as `NA` that often stand for a missing one. The rule is that of all readers,
+    `sfumato.data.safeguards`.
+
+    Args:
+        events: a row an event, as a table of any kind that `ehr_from_tables` takes.
+        static: a row a patient, in a table; None takes static columns from events without a time.
+        schema: the columns, or a file of YAML; then id and time are the schema's unless they are given, and the fields
+            below it are left out. None infers it from the records, which the statement says.
+        id, time, code, value: the columns of the events.
+        time_unit, outcome, unit, subject, categorical, drop: as in `ehr_from_tables`; columns are codes here, but for
+            the subject, which is a column of either table.
+        codes: which codes are read, or how many: the most frequent of those with a time. None reads all.
+        duplicates: what becomes of several values of one patient, time and code: they are refused, or the last, or
+            their mean stands for all.
+        without_visits: whether a patient without any event that has a time is refused, or left out and counted.
+
+    Raises:
+        InputError: a file is missing or damaged, a column is not there, or a row is wrong; it names the row.
+    """
+    found = schema if isinstance(schema, Schema) or schema is None else Schema.load(schema)
+    if found is not None and (any((outcome, unit, subject, categorical, drop)) or codes is not None):
+        raise InputError(
+            "the schema says what outcome, unit, subject, categorical, drop and codes would; give one of both"
+        )
+    id, time = (found.id, found.time) if found is not None and (id, time) == (None, None) else (id, time)
+    if id is None or time is None:
+        raise InputError("which columns are the patient and the time? give id= and time=, or a schema")
+    return records_of_tables(
+        [rows_of(events)],
+        Roles(id=id, time=time, code=code, values=(value,)),
+        None if static is None else rows_of(static),
+        schema=found,
+        time_unit=time_unit,
+        outcome=outcome,
+        unit=unit,
+        subject=subject,
+        categorical=categorical,
+        drop=drop,
+        codes=codes,
+        duplicates=duplicates,
+        without_visits=without_visits,
+    )
+
+
+def records_of_tables(
+    tables: Sequence[Records],
+    roles: Roles,
+    static: Records | None = None,
+    *,
+    schema: Schema | None,
+    time_unit: TimeUnit,
+    outcome: str | None = None,
+    unit: RecordUnit | None = None,
+    subject: str | None = None,
+    categorical: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    codes: Sequence[str] | int | None = None,
+    duplicates: Duplicates,
+    without_visits: Literal["refuse", "skip"],
+    but: Sequence[str] = (),
+    people: Collection[str] | None = None,
+) -> EHRDataset:
+    """Records from events in one or several tables; arguments are as in `ehr_from_events`.
+
+    Args:
+        but: codes that are not read, and need not be there.
+        people: the patients that are read; None reads all.
+    """
+    one_of(("refuse", "last", "mean"), duplicates=duplicates)
+    one_of(("refuse", "skip"), without_visits=without_visits)
+    for table in tables:
+        for role, name in zip(("id", "time", "code", *["value"] * len(roles.values)), roles.names, strict=True):
+            refuse_absent(table.told, table.names, role, name)
+    only = None
+    if schema is not None:
+        only = {column.name for column in schema.columns}
+    elif codes is not None:
+        only = _most_frequent(tables, roles, codes, (*drop, *but), people) if isinstance(codes, int) else set(codes)
+    gathering = Events(None if only is None else {*only, *OWN_CODES}, but=(*drop, *but), people=people)
+    having = [*tables, *([] if static is None else [static])]
+    whose = whose_of(roles.id, unit, subject, having, drop) if schema is None else {}
+    own = schema.subject if schema is not None else whose["subject"]
+    facts, columns = None, ()
+    if static is not None:
+        columns = (
+            schema.static
+            if schema is not None
+            else profiled(static, (roles.id, *filter(None, [own]), *drop), categorical, outcome)
+        )
+        facts = read_static(static, gathering.ids, roles.id, columns)
+    count = len(gathering.ids.names)
+    ends = []
+    for table in tables:
+        for block, where in blocks_of(table, roles.names):
+            gathering.add(block, roles, where)
+            if static is not None and len(gathering.ids.names) > count:
+                raise InputError(
+                    f"patient {gathering.ids.names[count]!r} of {table.told} is not in {static.told}; add the patient "
+                    "there, or drop the events"
+                )
+        ends.append(gathering.seen)
+    if schema is None:
+        _refuse_unknown(gathering.met, "drop", drop)
+        if static is None:
+            _refuse_unknown(gathering.met, "categorical", categorical)
+            _refuse_unknown(gathering.met, "outcome", [outcome] if outcome else [])
+        if codes is not None and not isinstance(codes, int):
+            _refuse_unknown(gathering.met, "codes", codes)
+    making = Making(
+        events=gathering,
+        all=gathering.gathered(),
+        where=told_of(tables, ends),
+        duplicates=duplicates,
+        without_visits=without_visits,
+    )
+    if schema is None:
+        timeless, temporal = columns_of_events(making, [*categorical, *([outcome] if outcome else [])])
+        if static is not None and timeless:
+            raise InputError(
+                f"events of {timeless[0].name!r} have no time, but the static columns are in {static.told}; fill the "
+                "times in, or drop the code"
+            )
+        schema = Schema(
+            id=roles.id,
+            time=roles.time,
+            time_unit=time_unit,
+            static=tuple(columns) or timeless,
+            temporal=temporal,
+            outcome=outcome,
+            inferred=True,
+            **whose,
+        )
+    named = any(schema.subject in table.names for table in having)
+    subjects = subjects_of(having[::-1], gathering.ids.names, schema) if named else None
+    records = records_of_events(making, schema, None if facts is None else facts.values, subjects)
+    if schema.inferred:
+        refuse_unlearnable(records)
+        refuse_nearly_unique(records)
+    return records
+
+
+def _most_frequent(
+    tables: Sequence[Records], roles: Roles, count: int, but: Sequence[str], people: Collection[str] | None
+) -> set[str]:
+    """The codes of most events with a time, and all of events without one; read in a pass of its own."""
+    whole(codes=count)
+    counts, timeless = Counter[str](), set[str]()
+    sieve, seen = Events(but=(VISIT, ORIGIN, *but), people=people), Codes("code")
+    for table in tables:
+        for block, where in blocks_of(table, (roles.id, roles.code, roles.time)):
+            numbers = seen.add(block[roles.code], where)
+            kept = sieve.kept(block, roles, where)
+            absent = is_absent(block[roles.time])
+            names = seen.names
+            for name, found in zip(names, np.bincount(numbers[kept & ~absent], minlength=len(names)).tolist()):
+                counts[name] += found
+            timeless |= {names[number] for number in np.unique(numbers[kept & absent]).tolist()}
+    timed = [name for name, found in counts.items() if found]
+    return {*sorted(timed, key=lambda name: (-counts[name], name))[:count], *timeless}
+
+
+def _refuse_unknown(codes: Sequence[str], role: str, names: Sequence[str]) -> None:
+    if isinstance(names, str):
+        raise InputError(f"{role} must be a list of codes, got {names!r}; write [{names!r}]")
+    for name in names:
+        if name not in codes:
+            raise InputError(f"no event has the code {name!r} of {role}={name!r}{guess(name, codes)}")

@@ -18,19 +18,15 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError
-from sfumato.data.ehr.assemble import Making, records_of_events
-from sfumato.data.ehr.cells import Where
 from sfumato.data.ehr.dataset import EHRDataset
-from sfumato.data.ehr.events import Events, Roles
-from sfumato.data.ehr.read_tables import read_static
-from sfumato.data.ehr.rows import blocks_of, rows_of, told_of
+from sfumato.data.ehr.events import Events, Making, Roles, records_of_events
 from sfumato.data.ehr.schema import Column, Schema, categorical, numeric
-from sfumato.data.ratings.columns import Codes
-from sfumato.data.ratings.duplicates import Duplicates
-from sfumato.data.ratings.records import Records
-from sfumato.data.readers.csv_rows import read_rows
-from sfumato.data.readers.parquet_folder import is_parquet_folder
+from sfumato.data.ehr.tables import blocks_of, read_static, rows_of, told_of
+from sfumato.data.ehr.values import Where
+from sfumato.data.rating_files import Codes, Duplicates, Records
+from sfumato.data.readers.delimited import read_rows
 from sfumato.data.safeguards import refuse_shared_files, refuse_undecodable
+from sfumato.data.tables.open import is_parquet_folder
 from sfumato.data.tables.source import refuse_absent
 
 DESCRIPTORS = ("Age", "Gender", "Height", "ICUType", "Weight")

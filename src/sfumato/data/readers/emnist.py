@@ -22,11 +22,11 @@ import numpy as np
 
 from sfumato._check import InputError
 from sfumato._files import read_json
+from sfumato.data.files import refuse_bomb
 from sfumato.data.safeguards import name_notes, refuse_same_files, refuse_shared, refuse_twice
-from sfumato.data.store.save import write_users
+from sfumato.data.store.build import write_users
 from sfumato.data.strings import Strings
-from sfumato.data.unpacked import refuse_bomb
-from sfumato.data.users.dataset import UserDataset
+from sfumato.data.users import UserDataset
 
 CLASSES = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _SIDE = 28

@@ -14,13 +14,12 @@ from typing import Literal
 import numpy as np
 
 from sfumato._check import InputError, one_of
-from sfumato.data.image_files import OnError, folders, is_folder, user_names
-from sfumato.data.numpy_files import read_npz
-from sfumato.data.readers.image_folder import CACHE_BYTES, Entry, from_entries
+from sfumato.data.files import read_npz
+from sfumato.data.pictures import OnError, folders, is_folder, user_names
+from sfumato.data.readers.folders import CACHE_BYTES, Entry, from_entries
 from sfumato.data.safeguards import name_notes
 from sfumato.data.strings import Strings
-from sfumato.data.users.arrays import from_arrays
-from sfumato.data.users.dataset import UserDataset
+from sfumato.data.users import UserDataset, from_arrays
 
 OmniglotUser = Literal["character", "drawer"]
 """Who is a user of Omniglot: each character, or each person who drew."""

@@ -1,10 +1,4 @@
-"""Writing a store in constant memory, so that a stop at any moment loses no finished user.
-
-The files grow in `DESTINATION.partial`. Rows wait in memory until a batch is full, and go to `examples.arrow` then.
-`mark` ends a user in memory; `commit` flushes the files to the disk, with the rows of the batch that is not full in
-one of its own, and then records, in one atomic write, how long each file was at the last mark. After a crash every file
-is cut back to that length, so what is written next is what would have been written without the crash.
-"""
+"""Writing a store in constant memory, so that a stop at any moment loses no finished user."""
 
 import errno
 import fcntl
@@ -21,8 +15,18 @@ import pyarrow as pa
 
 from sfumato._check import InputError
 from sfumato._files import read_json, sync_folder, write_atomic, write_json
-from sfumato.data.store.arrow import Column, Frame, batch_of, batch_rows, ending, lengths, schema_of, write_table
-from sfumato.data.store.facts import (
+from sfumato.data.store.format import (
+    Column,
+    Frame,
+    Stream,
+    batch_of,
+    batch_rows,
+    ending,
+    lengths,
+    schema_of,
+    write_table,
+)
+from sfumato.data.store.seal import (
     CLASSES,
     EXAMPLES,
     ITEMS,
@@ -35,12 +39,17 @@ from sfumato.data.store.facts import (
     partial_folder,
     write_facts,
 )
-from sfumato.data.store.stream import Stream
 from sfumato.data.strings import Strings
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
 TARGET = "target"
+
+
 _USER = Column("user", (), np.dtype(np.int64))
+
+
 _WAITING = "waiting-"  # begins the name of the file of rows whose batch is not full
 
 

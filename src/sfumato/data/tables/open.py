@@ -1,4 +1,11 @@
-"""A table wherever it is: of pandas, pyarrow, polars or Hugging Face, or in a file of Parquet, CSV or JSON lines.
+"""A table wherever it is: of pandas, pyarrow, polars or Hugging Face, or in files.
+
+A folder of Parquet files: all in it, or in folders within it that are named column=value, as Spark writes them.
+
+>>> keys_of("year=2024/city=S%C3%A3o/part-0.parquet"), keys_of("a=__HIVE_DEFAULT_PARTITION__/part-0.parquet")
+({'year': '2024', 'city': 'São'}, {'a': None})
+
+A table wherever it is: of pandas, pyarrow, polars or Hugging Face, or in a file of Parquet, CSV or JSON lines.
 
 Columns are read by their names, some rows at a time, as Arrow arrays; a Parquet file never is in memory as a whole.
 Nothing here imports the program that a table comes from: a data set of Hugging Face is known by what it offers.
@@ -16,19 +23,84 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
 from sfumato._check import InputError
-from sfumato.data.readers.csv_rows import is_delimited, read_rows
-from sfumato.data.readers.parquet_folder import PARQUET, is_parquet_folder, parquet_files
+from sfumato.data.readers.delimited import is_delimited, read_rows
 from sfumato.data.safeguards import key_twice, refuse_same_files
 from sfumato.data.tables.source import Source, position
-from sfumato.data.tables.tars import open_tars
-from sfumato.data.tars.shards import is_tars
+from sfumato.data.tables.tars import is_tars, open_tars
+
+PARQUET = (".parquet", ".pq")
+
+
+_MISSING = "__HIVE_DEFAULT_PARTITION__"
+
+
+_DELTA = "_delta_log"
+
+
+def is_parquet_folder(path: Path) -> bool:
+    """Whether a folder has files of Parquet, in itself or in folders named column=value."""
+    return path.is_dir() and next(_found(path), None) is not None
+
+
+def parquet_files(folder: Path) -> list[tuple[Path, dict[str, str | None]]]:
+    """The files of a folder in sorted order, and of each the columns that the folders around it name.
+
+    Raises:
+        InputError: it has none; files lie in folders that name no column, or different ones; or it is a table of Delta
+            Lake, some of whose files hold rows that were deleted.
+    """
+    if (folder / _DELTA).is_dir():
+        raise InputError(
+            f"{folder} is a table of Delta Lake, whose files may hold deleted rows; read it with deltalake or Spark, "
+            "and write its rows as Parquet"
+        )
+    files = sorted(_found(folder))
+    keys = [keys_of(file.relative_to(folder)) for file in files]
+    if not files or keys[0]:
+        for file in folder.rglob("*"):
+            if file.suffix.lower() in PARQUET and file.is_file() and file not in files:
+                raise InputError(
+                    f"{file.parent} has Parquet files, and its name is not column=value, as in year=2024; give the "
+                    "folder of the files, or name it so"
+                )
+    for file, own in zip(files, keys, strict=True):
+        if list(own) != list(keys[0]):
+            raise InputError(
+                f"{files[0]} lies in folders that name {_listed(keys[0])}, {file} in such that name {_listed(own)}; "
+                "name the same columns for each file"
+            )
+    return list(zip(files, keys, strict=True))
+
+
+def keys_of(path: PurePath | str) -> dict[str, str | None]:
+    """The columns that the folders of a path name, with their values as text; None where it is missing."""
+    pairs = [name.partition("=")[::2] for name in PurePath(path).parts[:-1]]
+    return {unquote(key): None if value == _MISSING else unquote(value) for key, value in pairs}
+
+
+def _found(folder: Path) -> Iterator[Path]:
+    for entry in sorted(folder.iterdir()):
+        if entry.suffix.lower() in PARQUET and not entry.is_dir():
+            yield entry
+        elif "=" in entry.name and entry.is_dir():
+            yield from _found(entry)
+
+
+def _listed(keys: dict[str, str | None]) -> str:
+    return ", ".join(keys) or "no column"
+
 
 LINES = (".jsonl", ".ndjson")
+
+
 _ZEROS_IN_FRONT = re.compile(r"[+-]?0\d")
+
+
 UNDERSTOOD = (
     "a datasets.Dataset, a pandas or polars DataFrame, a pyarrow Table, or a path to .parquet (or a folder of them, "
     "also in folders column=value), "

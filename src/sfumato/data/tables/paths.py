@@ -24,11 +24,10 @@ from typing import Any
 import numpy as np
 
 from sfumato._check import InputError
-from sfumato.data.image_files import BadImage, picture_endings, regular_file
+from sfumato.data.pictures import BadImage, picture_endings, regular_file
 from sfumato.data.safeguards import Files, refuse_shared, repeat_note
-from sfumato.data.store.pack import refusal
-from sfumato.data.tables.kinds import is_text
-from sfumato.data.tables.source import Source
+from sfumato.data.store.build import refusal
+from sfumato.data.tables.source import Source, is_text
 
 _ROWS = 256  # read in one go
 _FIRST = 16  # the same, where the first is looked for

@@ -1,13 +1,165 @@
-"""A table that is open: its columns are read by their names, some rows at a time, as Arrow arrays."""
+"""A table that is open: its columns are read by their names, some rows at a time, as Arrow arrays of few types.
 
+Arrow types that other tools write, as the few types that readers take: one rule for files and for data frames.
+
+| written as                                        | read as                                |
+| ------------------------------------------------- | -------------------------------------- |
+| string_view, binary_view                          | large_string, large_binary             |
+| dictionary, run-end encoding                      | its values                             |
+| list_view                                         | large_list                             |
+| decimal without digits after the point, with some | int64, float64 (the nearest)           |
+| extension: fixed_shape_tensor, bool8, uuid, other | lists, bool, text, its storage         |
+
+All other types stay: a reader takes them, or refuses them with their name and `remedy_of`.
+
+>>> plain(pa.array(["a", "b"], pa.string_view())).type, plain(pa.array(["1.50"]).cast(pa.decimal128(5, 2))).to_pylist()
+(DataType(large_string), [1.5])
+>>> is_text(pa.dictionary(pa.int8(), pa.string_view())), is_number(pa.decimal256(60, 3)), is_number(pa.date32())
+(True, True, False)
+"""
+
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sfumato._check import InputError, guess
-from sfumato.data.tables.kinds import plain, plain_kind
+
+_COUNTED = ("pandas.period",)
+
+
+"""Extensions whose storage counts something that the type alone says: months since 1970 would be taken for numbers."""
+
+
+def plain_kind(kind: pa.DataType) -> pa.DataType:
+    """The type that `plain` gives for a column of a type."""
+    name = getattr(kind, "extension_name", None)
+    if name == "arrow.fixed_shape_tensor":
+        return kind.storage_type
+    if name == "arrow.bool8":
+        return pa.bool_()
+    if name == "arrow.uuid":
+        return pa.large_string()
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind if name in _COUNTED else plain_kind(kind.storage_type)
+    if pa.types.is_dictionary(kind) or _named(kind, "is_run_end_encoded"):
+        return plain_kind(kind.value_type)
+    if _named(kind, "is_string_view"):
+        return pa.large_string()
+    if _named(kind, "is_binary_view"):
+        return pa.large_binary()
+    if _named(kind, "is_list_view") or _named(kind, "is_large_list_view"):
+        return pa.large_list(kind.value_type)
+    if pa.types.is_decimal(kind):
+        return pa.int64() if kind.scale <= 0 else pa.float64()
+    return kind
+
+
+def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column in one piece, of the type that `plain_kind` gives.
+
+    Raises:
+        pyarrow.ArrowInvalid: a decimal has no place in 64 bits.
+    """
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):  # of several chunks, since no single array could hold them
+        array = pa.concat_arrays(array.chunks)
+    kind, wanted = array.type, plain_kind(array.type)
+    if isinstance(array, pa.FixedShapeTensorArray) and not array.null_count + array.storage.flatten().null_count:
+        return lists(array.to_numpy_ndarray())
+    if isinstance(array, pa.ExtensionArray):
+        if kind.extension_name == "arrow.bool8":
+            return pc.not_equal(array.storage, pa.scalar(0, pa.int8()))  # pyright: ignore[reportAttributeAccessIssue]
+        if kind.extension_name == "arrow.uuid":
+            cells = [None if cell is None else str(uuid.UUID(bytes=cell)) for cell in array.storage.to_pylist()]
+            return pa.array(cells, wanted)
+        return array if kind == wanted else plain(array.storage)
+    if pa.types.is_dictionary(kind):
+        values = plain(array.dictionary)
+        return pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
+    if _named(kind, "is_run_end_encoded"):
+        return plain(pc.run_end_decode(array))  # pyright: ignore[reportAttributeAccessIssue]
+    if pa.types.is_large_list(wanted) and kind != wanted:  # a view; Arrow's own cast loses its lengths
+        missing = array.is_null()
+        ends = np.cumsum(pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))  # pyright: ignore[reportAttributeAccessIssue]
+        offsets = pa.array(np.concatenate([np.zeros(1, np.int64), ends]))
+        return pa.LargeListArray.from_arrays(offsets, array.flatten(), mask=missing)
+    if pa.types.is_decimal(kind) and wanted == pa.float64():
+        return array.cast(pa.string()).cast(wanted)  # by way of text it is the nearest number
+    return array if kind == wanted else array.cast(wanted)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a column has a list in each row."""
+    kind = plain_kind(kind)
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column has a text in each row."""
+    kind = plain_kind(kind)
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column has a number in each row."""
+    kind = plain_kind(kind)
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+
+
+def is_nested(kind: pa.DataType) -> bool:
+    """Whether a column has several values in each row."""
+    kind = plain_kind(kind)
+    return is_list(kind) or pa.types.is_struct(kind) or pa.types.is_map(kind) or pa.types.is_union(kind)
+
+
+def flags_as_texts(array: pa.Array) -> pa.Array:
+    """Booleans as the texts that files of the same table have, False and True."""
+    return pa.array(["False", "True"], pa.large_string()).take(array.cast(pa.int8()))
+
+
+def is_date(kind: pa.DataType) -> bool:
+    """Whether a column has a date in each row, with a time of day or without."""
+    return pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+
+
+def remedy_of(kind: pa.DataType) -> str:
+    """What to do about a column of a type that is not taken where it stands."""
+    kind = plain_kind(kind)
+    if pa.types.is_null(kind):
+        return "no row has a value; fill it in or leave the column out"
+    if is_date(kind):
+        return "count the time in numbers, as days since the first visit, or leave the column out"
+    if pa.types.is_time(kind) or pa.types.is_duration(kind):
+        return "write it as a number, as hours, or leave the column out"
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return "decode the bytes to text or numbers, or leave the column out"
+    if is_nested(kind):
+        return "write each part as a column of its own, or leave the column out"
+    return "convert it or leave the column out"
+
+
+def lists(rows: np.ndarray) -> pa.Array:
+    """Rows [n, …] as lists within lists, whose lengths Arrow then knows."""
+    array = pa.array(rows.reshape(-1))
+    for side in reversed(rows.shape[1:]):
+        array = pa.FixedSizeListArray.from_arrays(array, side)
+    return array
+
+
+def _named(kind: Any, test: str) -> bool:
+    """Whether a type is one that early versions of pyarrow do not know."""
+    known = getattr(pa.types, test, None)
+    return known is not None and known(kind)
+
+
+# A table that is open: its columns are read by their names, some rows at a time, as Arrow arrays.
+
 
 _LOOKED_AT = 20  # columns named in a message
 

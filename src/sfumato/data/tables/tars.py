@@ -1,40 +1,612 @@
-"""The samples of tar shards as the rows of a table: a column for each extension, and for each field of their JSON.
+"""Tar files as WebDataset writes them, and their samples as the rows of a table.
 
-What a column holds is told by the extension, as in WebDataset, and by the first hundred samples: pictures (`jpg`,
-`png`, …), whole numbers (`cls`, `index`, …), arrays (`npy`), the fields of `json` (`json.person`, `json.meta.age`),
-text for all else that is UTF-8. `__key__` is a sample's key, `__url__` its shard. Columns are read apart: whoever asks
-for users does not read pictures. Memory holds the index and a block of rows.
+Where the samples of a tar are: members with a common key are one sample, as in WebDataset.
+
+A member's key is its name up to the first dot behind the last slash; what follows, in lower case, is its extension:
+`al/0001.left.JPG` is the `left.jpg` of the sample `al/0001`. Members without an extension, with a dot in front, or
+named `__…__` belong to none. The members of a sample stand one after the other.
+
+The index takes about 24 bytes a member and the keys, however long the contents are. That of a large tar is kept beside
+it, `.NAME.index`, and is taken again while it is the reader's own, and size and times of the tar and its headers at 64
+places are what they were.
+
+References:
+    WebDataset, module `webdataset.tariterators`: `base_plus_ext`, `group_by_keys`.
+
+>>> key_and_extension("al/0001.left.JPG"), key_and_extension("a.b/README"), key_and_extension("._0001.jpg")
+(('al/0001', 'left.jpg'), None, None)
+
+Which tar files are meant: a file, a folder of them, or a pattern with `*`, `?`, `[…]` and `{…}`.
+
+>>> braces("faces-{000..002}.tar")
+['faces-000.tar', 'faces-001.tar', 'faces-002.tar']
+>>> braces("{train,test}.tar")
+['train.tar', 'test.tar']
 """
 
+import contextlib
+import glob
+import hashlib
+import io
+import json
 import os
+import re
+import stat
+import tarfile
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError
-from sfumato._files import parse_json
-from sfumato.data.image_files import picture_endings
-from sfumato.data.numpy_files import array_in
-from sfumato.data.safeguards import refuse_undecodable_name
-from sfumato.data.tables.kinds import is_list, lists
-from sfumato.data.tables.source import Source
-from sfumato.data.tars.index import TarIndex, index_tar
-from sfumato.data.tars.shards import shards_of
+from sfumato._files import beside, parse_json, write_atomic
+from sfumato.data.files import array_in, read_npz
+from sfumato.data.pictures import picture_endings
+from sfumato.data.safeguards import refuse_same_files, refuse_undecodable_name
+from sfumato.data.strings import Strings
+from sfumato.data.tables.source import Source, is_list, lists
+
+# The members of a tar file: where the content of each begins and how long it is, in constant memory.
+#
+# A member's header is 512 bytes in front of it. The usual kinds are read here, several times faster than `tarfile` of
+# the standard library does; what is unusual (long names, sizes above 8 GB, headers for all members) is left to that.
+# More is refused than there: for `tarfile` a tar that was cut short, that goes on behind its end or has a damaged
+# header just ends early, and samples would be missing without a word. A link is refused, too: what it points at is
+# never opened.
+#
+# References:
+#     The Open Group Base Specifications (POSIX.1-2017), pax, "ustar Interchange Format" and "pax Header Block".
+
+
+BLOCK = 512
+
+
+_LONGEST = 1 << 14  # bytes of one header that extends another; a path has 4,096, and parsing takes their square
+
+
+_IN_A_ROW = 8  # headers that extend one member
+
+
+_BEHIND = 1 << 16  # bytes behind the end that must be padding
+
+
+_EXTENDS = (b"x", b"X", b"g", b"L", b"K")
+
+
+_HOLES = b"GNU.sparse."
+
+
+_CHANGES = (b"path=", b"size=", _HOLES, b"hdrcharset=")  # what in a pax header changes name or extent
+
+
+_PACKED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
+
+
+class Member(NamedTuple):
+    """A regular file in a tar.
+
+    Attributes:
+        name: with its folders, as it is written there; never used as a path.
+        offset: where its content begins.
+        size: bytes of content.
+    """
+
+    name: str
+    offset: int
+    size: int
+
+
+def open_tar(path: Path) -> BinaryIO:
+    """A tar file, opened without a buffer.
+
+    Raises:
+        InputError: it cannot be read, is no regular file, or is packed, so that no member can be found by its place.
+    """
+    try:
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0)  # a pipe shall not wait
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise InputError(f"{path} is not a regular file; give a tar file")
+        first = os.pread(file.fileno(), 8, 0)
+        for magic, unpack in _PACKED.items():
+            if first.startswith(magic):
+                raise InputError(f"{path} is packed, so samples cannot be found by their place; unpack it: {unpack}")
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def members(file: BinaryIO, path: Path | str) -> Iterator[Member]:
+    """The regular files in a tar, in their order.
+
+    Args:
+        file: the tar, from `open_tar`.
+        path: what messages call it.
+
+    Raises:
+        InputError: the tar is empty, damaged or cut short, or has a link, a device or a sparse file.
+    """
+    handle, end, at = file.fileno(), os.fstat(file.fileno()).st_size, 0
+    unusual: tarfile.TarFile | None = None  # opened when it is needed
+    for_all = False  # whether a header for all members came
+    while True:
+        header = os.pread(handle, BLOCK, at)
+        if len(header) < BLOCK:
+            cut = "is empty" if end == 0 else f"is cut short: it ends at byte {end:,} without the mark of an end"
+            raise InputError(f"{path} {cut}; copy or write it again")
+        if not header[0] and not any(header):
+            _refuse_more(handle, at, path)
+            return
+        kind, found = header[156:157], None
+        if not for_all:
+            if kind in (b"0", b"\0"):
+                found = _plain(header, at)
+            elif kind == b"x" and _is_needless(handle, header, at):
+                at += 2 * BLOCK  # of times and owners
+                continue
+        if found is None:
+            if kind in _EXTENDS:
+                for_all = _refuse_long(handle, header, at, path) or for_all
+            unusual = unusual or _by_the_library(file)
+            found, after = _unusual(unusual, file, at, path)
+        else:
+            after = found.offset + -(-found.size // BLOCK) * BLOCK
+        beyond = found is not None and (found.size < 0 or found.offset + found.size > end)
+        if beyond or after <= at:
+            name, size = (found.name, found.size) if found else ("a member", 0)
+            raise InputError(
+                f"{path} is cut short or damaged: {name!r} at byte {at:,} has {size:,} bytes, {path} has {end:,}; "
+                "copy or write it again"
+            )
+        if found is not None:
+            yield found
+        at = after
+
+
+def _plain(header: bytes, at: int) -> Member | None:
+    """A regular file whose header says all of it; None for what `tarfile` should look at."""
+    field = header[124:136]
+    if field[0] & 0x80:
+        return None
+    try:
+        size = int(field.partition(b"\0")[0].strip() or b"0", 8)
+        told = int(header[148:156].partition(b"\0")[0].strip() or b"0", 8)
+    except ValueError:
+        return None
+    if told != sum(header) - sum(header[148:156]) + 256:
+        return None
+    name = header[:100].partition(b"\0")[0]
+    if header[345]:
+        name = header[345:500].partition(b"\0")[0] + b"/" + name
+    if header[156] == 0 and name.endswith(b"/"):  # a folder, as tars of old have it
+        return None
+    return Member(name.decode("utf-8", "surrogateescape"), at + BLOCK, size)
+
+
+def _is_needless(handle: int, header: bytes, at: int) -> bool:
+    """Whether a pax header is short and changes neither name nor extent, so that the next one can be read by itself."""
+    held = _plain(header, at)
+    if held is None or not 0 < held.size <= BLOCK:
+        return False
+    content = os.pread(handle, BLOCK + 1, held.offset)[: held.size]
+    return content.endswith(b"\n") and not any(word in content for word in _CHANGES)
+
+
+def _by_the_library(file: BinaryIO) -> tarfile.TarFile:
+    """A reader of single members; it is opened on an empty tar, as it looks for the first member at once."""
+    tar = tarfile.TarFile(fileobj=io.BytesIO(bytes(2 * BLOCK)), encoding="utf-8", errors="surrogateescape")
+    tar.fileobj = file
+    return tar
+
+
+def _refuse_long(handle: int, header: bytes, at: int, path: Path | str) -> bool:
+    """Refuse headers that extend a member without end, before memory is taken; tells whether one is for all members."""
+    for_all = False
+    for _ in range(_IN_A_ROW):
+        if header[156:157] not in _EXTENDS:
+            return for_all
+        for_all = for_all or header[156:157] == b"g"
+        held = _plain(header, at)
+        if held is None or not 0 <= held.size <= _LONGEST:
+            break
+        if _HOLES in os.pread(handle, held.size, held.offset):
+            raise InputError(_holes(path, at))
+        at = held.offset + -(-held.size // BLOCK) * BLOCK
+        header = os.pread(handle, BLOCK, at)
+    raise InputError(f"{path} has a damaged header at byte {at:,}; copy or write it again")
+
+
+def _unusual(tar: tarfile.TarFile, file: BinaryIO, at: int, path: Path | str) -> tuple[Member | None, int]:
+    """A member as `tarfile` reads it, None for a folder, and where the next one begins."""
+    if os.pread(file.fileno(), BLOCK, at)[156:157] == tarfile.GNUTYPE_SPARSE:
+        raise InputError(_holes(path, at))
+    tar.offset = at
+    file.seek(at)
+    try:
+        info = tarfile.TarInfo.fromtarfile(tar)
+    except (tarfile.HeaderError, tarfile.ReadError, ValueError, KeyError, IndexError, RecursionError, OSError) as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{path} has a damaged header at byte {at:,} ({why}); copy or write it again") from None
+    if info.isdir():
+        return None, tar.offset
+    if not info.isreg():
+        if info.type in tarfile.SUPPORTED_TYPES:
+            kind = "a link" if info.issym() or info.islnk() else "a device or pipe"
+            raise InputError(
+                f"{path}: {info.name!r} is {kind}, which is not followed; write the tar with --dereference "
+                "--hard-dereference"
+            )
+        return None, tar.offset
+    return Member(info.name, info.offset_data, info.size), tar.offset
+
+
+def _holes(path: Path | str, at: int) -> str:
+    return f"{path} has a member that is stored with holes, at byte {at:,}; write the tar without --sparse"
+
+
+def _refuse_more(handle: int, at: int, path: Path | str) -> None:
+    """Refuse members behind the end, as `cat a.tar b.tar` leaves them."""
+    behind = os.pread(handle, _BEHIND, at)
+    if len(behind) < 2 * BLOCK:
+        raise InputError(f"{path} is cut short: it ends within the mark of its end; copy or write it again")
+    if any(behind):
+        raise InputError(f"{path} goes on behind its end; join tars with tar --concatenate, or give them one by one")
+
+
+_KEPT = 10_000  # members; an index of fewer is made again in a tenth of a second
+
+
+_LOOKED_AT = 64  # headers compared before a kept index is taken
+
+
+_MOST_EXTENSIONS = 256
+
+
+_VERSION = 2
+
+
+_META = re.compile(r"__[^/]*__($|/)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TarIndex:
+    """The samples of one tar.
+
+    Attributes:
+        path: the tar.
+        state: its size and time of change when it was indexed.
+        keys: of the samples.
+        extensions: that occur, in the order in which they first do.
+        sample: int32 [members], which sample each belongs to, ascending.
+        extension: int32 [members], which of the extensions it has.
+        offset: int64 [members], where its content begins.
+        size: int64 [members], bytes of content.
+    """
+
+    path: Path
+    state: tuple[int, int]
+    keys: Strings
+    extensions: tuple[str, ...]
+    sample: np.ndarray
+    extension: np.ndarray
+    offset: np.ndarray
+    size: np.ndarray
+
+    def column(self, extension: str) -> np.ndarray:
+        """Where the members with an extension are, int64 [samples, 2]: offset and size, −1 where there is none."""
+        places = np.full((len(self.keys), 2), -1, np.int64)
+        if extension in self.extensions:
+            chosen = self.extension == self.extensions.index(extension)
+            places[self.sample[chosen]] = np.stack([self.offset[chosen], self.size[chosen]], 1)
+        return places
+
+    def open(self) -> BinaryIO:
+        """The tar, to read members from.
+
+        Raises:
+            InputError: it is not the file any more that was indexed.
+        """
+        file = open_tar(self.path)
+        try:
+            self.refuse_changed(file)
+        except InputError:
+            file.close()
+            raise
+        return file
+
+    def refuse_changed(self, file: BinaryIO) -> None:
+        """Refuse a tar whose size or time of change is not what it was when it was indexed."""
+        _refuse_changed(file, self.path, self.state)
+
+
+def index_tar(path: Path) -> TarIndex:
+    """The index of a tar: the one that is kept beside it, else made, and kept if that can be done.
+
+    Raises:
+        InputError: as `members`; or the members of a sample do not stand together, or two have the same name.
+    """
+    with open_tar(path) as file:
+        state = _state(file)
+        kept = beside(path, before=".", after=".index")
+        found = _read(kept, path, state, file)
+        if found is None:
+            found = _made(path, state, file)
+            if len(found.sample) >= _KEPT:
+                with contextlib.suppress(OSError):  # a place that cannot be written to costs the time again
+                    write_atomic(kept, _written(found, file), private=True)
+        _refuse_changed(file, path, state)
+        return found
+
+
+def key_and_extension(name: str) -> tuple[str, str] | None:
+    """The key of the sample that a member belongs to, and its extension; None if it belongs to none."""
+    if name.startswith("__") and _META.match(name):
+        return None
+    folder = name.rfind("/") + 1
+    dot = name.find(".", folder)
+    return None if dot <= folder else (name[:dot], name[dot + 1 :].lower())
+
+
+def _made(path: Path, state: tuple[int, int], file: BinaryIO) -> TarIndex:
+    keys, ends, hashes = bytearray(), array("q", [0]), array("q")
+    sample, extension, offset, size = array("i"), array("i"), array("q"), array("q")
+    numbers: dict[str, int] = {}
+    last: str | None = None
+    held: set[str] = set()
+    for member in members(file, path):
+        parts = key_and_extension(member.name)
+        if parts is None:
+            continue
+        key, kind = parts
+        if key != last:
+            last, held = key, set()
+            keys += key.encode("utf-8", "surrogateescape")
+            ends.append(len(keys))
+            hashes.append(hash(key))
+        if kind in held:
+            raise InputError(f"{path} has {member.name!r} twice; keep one")
+        held.add(kind)
+        if kind not in numbers and len(numbers) == _MOST_EXTENSIONS:
+            raise InputError(
+                f"{path} has more than {_MOST_EXTENSIONS} extensions, as .{kind[:40]} of {member.name[:200]!r}: they "
+                "begin at the first dot of a name; name members KEY.EXTENSION"
+            )
+        sample.append(len(hashes) - 1)
+        extension.append(numbers.setdefault(kind, len(numbers)))
+        offset.append(member.offset)
+        size.append(member.size)
+    found = TarIndex(
+        path=path,
+        state=state,
+        keys=Strings(np.frombuffer(bytes(keys), np.uint8), np.array(ends, np.int64)),
+        extensions=tuple(numbers),
+        sample=np.array(sample, np.int32),
+        extension=np.array(extension, np.int32),
+        offset=np.array(offset, np.int64),
+        size=np.array(size, np.int64),
+    )
+    _refuse_apart(found, np.array(hashes, np.int64))
+    return found
+
+
+def _refuse_apart(found: TarIndex, hashes: np.ndarray) -> None:
+    """Refuse a key that comes again behind another one: its members would be two samples with a part each."""
+    order = np.argsort(hashes, kind="stable")
+    for place in np.flatnonzero(np.diff(hashes[order]) == 0):
+        one, other = found.keys[int(order[place])], found.keys[int(order[place + 1])]
+        if one == other:
+            raise InputError(
+                f"{found.path}: the members of the sample {one!r} do not stand together; write them one after the "
+                "other (tar --sort=name)"
+            )
+
+
+def _state(file: BinaryIO) -> tuple[int, int]:
+    told = os.fstat(file.fileno())
+    return told.st_size, told.st_mtime_ns
+
+
+def _refuse_changed(file: BinaryIO, path: Path, state: tuple[int, int]) -> None:
+    if _state(file) != state:
+        raise InputError(f"{path} changed while it was read; start again, and leave it as it is")
+
+
+def _headers(offsets: np.ndarray, file: BinaryIO) -> str:
+    """A digest of some headers, from the first member to the last one."""
+    digest = hashlib.blake2b(digest_size=16)
+    for place in np.linspace(0, max(len(offsets) - 1, 0), min(len(offsets), _LOOKED_AT)).astype(np.int64):
+        digest.update(os.pread(file.fileno(), BLOCK, int(offsets[place]) - BLOCK))
+    return digest.hexdigest()
+
+
+def _written(found: TarIndex, file: BinaryIO) -> bytes:
+    facts = {
+        "version": _VERSION,
+        "state": found.state,
+        "extensions": found.extensions,
+        "headers": _headers(found.offset, file),
+        "placed": os.fstat(file.fileno()).st_ctime_ns,
+    }
+    content, (keys, ends) = io.BytesIO(), found.keys.arrays
+    np.savez(
+        content,
+        facts=np.frombuffer(json.dumps(facts).encode(), np.uint8),
+        keys=keys,
+        ends=ends,
+        **{name: getattr(found, name) for name in ("sample", "extension", "offset", "size")},
+    )
+    return content.getvalue()
+
+
+def _read(kept: Path, path: Path, state: tuple[int, int], file: BinaryIO) -> TarIndex | None:
+    """The index that is kept, if it is one of this tar as it is now."""
+    try:
+        if not kept.is_file() or kept.stat().st_uid != os.geteuid():  # others would tell what is whose
+            return None
+        arrays = read_npz(kept)
+        facts = json.loads(arrays.pop("facts").tobytes())
+        keys, ends = arrays.pop("keys"), arrays.pop("ends")
+        if facts["version"] != _VERSION or tuple(facts["state"]) != state:
+            return None
+        if facts["placed"] != os.fstat(file.fileno()).st_ctime_ns:  # a copy may keep the time of change
+            return None
+        found = TarIndex(
+            path=path, state=state, keys=Strings(keys, ends), extensions=tuple(facts["extensions"]), **arrays
+        )
+        return found if _fits(found) and facts["headers"] == _headers(found.offset, file) else None
+    except (InputError, ValueError, TypeError, KeyError, AttributeError, OSError):
+        return None  # not ours, or damaged: it is made again
+
+
+def _fits(found: TarIndex) -> bool:
+    """Whether what a file says is an index: of the right kinds, and within the tar."""
+    keys, ends = found.keys.arrays
+    kinds = (np.int32, np.int32, np.int64, np.int64)
+    held = (found.sample, found.extension, found.offset, found.size)
+    if any(one.dtype != kind or one.shape != held[0].shape for one, kind in zip(held, kinds, strict=True)):
+        return False
+    samples = len(found.keys)
+    return bool(
+        (keys.dtype, ends.dtype, keys.ndim, ends.ndim) == (np.uint8, np.int64, 1, 1)
+        and len(ends)
+        and (ends[0], ends[-1]) == (0, len(keys))
+        and (np.diff(ends) >= 0).all()
+        and all(isinstance(one, str) for one in found.extensions)
+        and len(held[0])
+        and (np.diff(found.sample) >= 0).all()
+        and (found.sample[0], found.sample[-1]) == (0, samples - 1)
+        and (found.extension >= 0).all()
+        and (found.extension < len(found.extensions)).all()
+        and (found.offset >= BLOCK).all()
+        and (found.size >= 0).all()
+        and (found.offset <= found.state[0] - found.size).all()
+    )
+
+
+SUFFIX = ".tar"
+
+
+PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
+
+
+_GROUP = re.compile(r"\{([^{}]*)\}")
+
+
+_MOST = 1_000_000  # names that a pattern may stand for
+
+
+def is_tars(source: Path | str) -> bool:
+    """Whether a path means tar files: by its name, or as a folder of them that has no folders."""
+    place = Path(source)
+    if place.is_dir():
+        entries = list(place.iterdir())
+        return any(_named(entry, (SUFFIX,)) for entry in entries) and not any(entry.is_dir() for entry in entries)
+    return place.name.lower().endswith((SUFFIX, *PACKED))
+
+
+def shards_of(source: Path | str) -> list[Path]:
+    """The tar files, in sorted order, or in that of the braces.
+
+    Raises:
+        InputError: there are none, one is missing, packed, or there twice by a link.
+    """
+    if _named(Path(source), PACKED):
+        raise InputError(f"{source} is packed, so samples cannot be found by their place; unpack it to {SUFFIX}")
+    if Path(source).is_file():
+        return [Path(source)]
+    if Path(source).is_dir():
+        entries = sorted(Path(source).iterdir())
+        for entry in entries:
+            if _named(entry, PACKED):
+                raise InputError(f"{entry} is packed, and its samples would be left out; unpack it, or give a pattern")
+        return _each_once([entry for entry in entries if _named(entry, (SUFFIX,))])
+    found: dict[Path, None] = {}
+    for pattern in braces(str(source)):
+        here = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]
+        if not here or not Path(here[0]).exists():
+            raise InputError(
+                f"there is nothing at {pattern}; give the path of a {SUFFIX}, a folder of them or a pattern"
+            )
+        found |= dict.fromkeys(map(Path, here))
+    return _each_once(list(found))
+
+
+def _named(path: Path, suffixes: tuple[str, ...]) -> bool:
+    return path.name.lower().endswith(suffixes)
+
+
+def _each_once(shards: list[Path]) -> list[Path]:
+    refuse_same_files(shards)
+    return shards
+
+
+def braces(pattern: str) -> list[str]:
+    """The names that a pattern with {first..last} and {one,other} stands for; groups are not within each other.
+
+    Raises:
+        InputError: a group is none of these, or there are too many names.
+    """
+    names = [""]
+    at = 0
+    for group in _GROUP.finditer(pattern):
+        choices = _choices(group[1], pattern)
+        if len(names) * len(choices) > _MOST:
+            raise InputError(f"{pattern} stands for more than {_MOST:,} files; give fewer, or their folder")
+        names = [name + pattern[at : group.start()] + one for name in names for one in choices]
+        at = group.end()
+    return [name + pattern[at:] for name in names]
+
+
+def _choices(inner: str, pattern: str) -> list[str]:
+    numbers = re.fullmatch(r"(\d{1,12})\.\.(\d{1,12})", inner)
+    if numbers is None:
+        if "," in inner:
+            return inner.split(",")
+        raise InputError(f"{{{inner}}} in {pattern} must be {{first..last}} or {{one,other}}")
+    first, last = int(numbers[1]), int(numbers[2])
+    if last < first or last - first >= _MOST:
+        raise InputError(f"{{{inner}}} in {pattern} must rise, and by less than {_MOST:,}")
+    return [f"{number:0{len(numbers[1])}d}" for number in range(first, last + 1)]
+
+
+# The samples of tar shards as the rows of a table: a column for each extension, and for each field of their JSON.
+#
+# What a column holds is told by the extension, as in WebDataset, and by the first hundred samples: pictures (`jpg`,
+# `png`, …), whole numbers (`cls`, `index`, …), arrays (`npy`), the fields of `json` (`json.person`, `json.meta.age`),
+# text for all else that is UTF-8. `__key__` is a sample's key, `__url__` its shard. Columns are read apart: whoever
+# asks for users does not read pictures. Memory holds the index and a block of rows.
+
 
 _JSON = ("json", "jsn")
+
+
 _WHOLE = ("cls", "cls2", "class", "count", "index", "inx", "id")
-_LOOKED_AT = 100  # samples that tell what a column holds
+
+
+_SAMPLES_LOOKED_AT = 100  # samples that tell what a column holds
+
+
 _MOST_BYTES = 1 << 26  # of a block of rows
+
+
 _LARGEST = 1 << 30  # bytes of one member
+
+
 _DIGITS = 64  # bytes of a whole number, with blanks
 
+
 Reading = Callable[[bytes], Any]
+
+
 """Turns a member into a value; raises ValueError where it cannot."""
 
 
@@ -287,12 +859,12 @@ def _first(shards: Sequence[TarIndex], extension: str) -> Iterator[tuple[_Sample
             if not (where[:, 0] >= 0).any():
                 continue
             with shard.open() as file:
-                for row in np.flatnonzero(where[:, 0] >= 0)[:_LOOKED_AT]:
+                for row in np.flatnonzero(where[:, 0] >= 0)[:_SAMPLES_LOOKED_AT]:
                     offset, length = map(int, where[row])
                     content = os.pread(file.fileno(), min(length, _LARGEST), offset)
                     yield _Sample(shard.keys[int(row)], shard.path, {}), content
 
-    return islice(found(), _LOOKED_AT)
+    return islice(found(), _SAMPLES_LOOKED_AT)
 
 
 def _array_kind(value: np.ndarray) -> pa.DataType:

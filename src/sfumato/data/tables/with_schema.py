@@ -13,20 +13,23 @@ from typing import Any
 import numpy as np
 
 from sfumato._check import InputError
-from sfumato.data.examples.dataset import ExampleDataset
-from sfumato.data.examples.labels import LabelCodes
-from sfumato.data.examples.repairs import Repairs, told_repairs
-from sfumato.data.examples.schema import Schema, TargetColumn, as_text, read_schema
-from sfumato.data.readers.csv_rows import is_delimited, read_rows
-from sfumato.data.readers.parquet_folder import PARQUET, is_parquet_folder
-from sfumato.data.store.examples import ExampleWriter
-from sfumato.data.tables.kinds import is_nested, remedy_of
-from sfumato.data.tables.open import open_source
+from sfumato.data.examples import ExampleDataset
+from sfumato.data.labels import LabelCodes, Repairs, told_repairs
+from sfumato.data.readers.delimited import is_delimited, read_rows
+from sfumato.data.schema import Schema, TargetColumn, as_text, read_schema
+from sfumato.data.store.opened import ExampleWriter
+from sfumato.data.tables.open import PARQUET, is_parquet_folder, open_source
+from sfumato.data.tables.source import is_nested, remedy_of
 
 _BLOCK = 4096
+
+
 _SHOWN = 20  # columns that a refusal names
 
+
 Columns = Mapping[str, Sequence[str]]
+
+
 """Some rows of a table: the values of each column, as text."""
 
 
@@ -42,7 +45,7 @@ def table(
 
     Args:
         path: .csv or .tsv with a header, also .gz; or .parquet, or a folder of them.
-        schema: what is public about each column, see `sfumato.data.examples.schema`: a dictionary, or a YAML or JSON
+        schema: what is public about each column, see `sfumato.data.schema`: a dictionary, or a YAML or JSON
             file. Every column of the table must be declared, be it as "drop".
         delimiter: None takes the tab for .tsv, else the comma.
         store: a new folder to write the numbers to, so that memory does not grow with the data; None keeps them in

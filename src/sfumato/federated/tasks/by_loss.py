@@ -1,10 +1,8 @@
 """What a model's loss says of it: how it is measured, and what its file tells so that it can be built again."""
 
-from sfumato.federated.local.losses import Loss
-from sfumato.federated.tasks.classes import Classes
+from sfumato.federated.losses import Loss
 from sfumato.federated.tasks.next_token import NextToken
-from sfumato.federated.tasks.outputs import OutputTask
-from sfumato.federated.tasks.values import Values
+from sfumato.federated.tasks.outputs import Classes, OutputTask, Values
 from sfumato.federated.tasks.verification import Verification
 
 MODEL_FIELDS = (

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from sfumato._check import InputError
 from sfumato.data import UserDataset
-from sfumato.data.text.encoding import EOS_NAME, OOV_NAME, PADDING
+from sfumato.data.text import EOS_NAME, OOV_NAME, PADDING
 from sfumato.federated.tasks.outputs import OutputTask
 
 

@@ -1,17 +1,49 @@
-"""Models that give what is measured themselves: values, logits of classes, logits of the next token.
+"""Models that give what is measured themselves: values, logits of classes, logits of the next token."""
 
-A measurement is a few sums over records, so that it can be taken user by user, put together and told by group.
-"""
-
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from sfumato._check import InputError
 from sfumato.data import UserDataset, to_tensor
-from sfumato.federated.tasks.divided import refuse_few, refuse_undivided
+from sfumato.metrics.regression import NUMBERS
+
+# What all data of users have to be, whatever is learned from them.
+
+
+def refuse_undivided(data: Any) -> None:
+    """Refuse data that are not divided by user.
+
+    Raises:
+        InputError: with how to divide them.
+    """
+    if not isinstance(data, UserDataset):
+        raise InputError(
+            f"data must be divided by user (UserDataset), got {type(data).__name__}; data.from_table(table, "
+            "user=…, input=…) makes them of a table, data.from_arrays of arrays; single examples are for DPSGD"
+        )
+
+
+def refuse_few(data: UserDataset) -> None:
+    """Refuse data in which nobody can hide among others.
+
+    Raises:
+        InputError: there are fewer than two users.
+    """
+    if len(data) == 0:
+        raise InputError("the data set has no users; point to a folder with one sub-folder a user")
+    if len(data) == 1:
+        raise InputError("the data set has one user; a private sum needs at least 2")
+
+
+# Models that give what is measured themselves: values, logits of classes, logits of the next token.
+#
+# A measurement is a few sums over records, so that it can be taken user by user, put together and told by group.
+
 
 _AT_ONCE = 1 << 24  # numbers that a model gives for a batch, at most; a batch has one example at least
 
@@ -103,3 +135,67 @@ class OutputTask(ABC):
     def assumptions(self, data: UserDataset) -> list[str]:
         """What was taken to be public when the data were read."""
         return list(data.assumptions)
+
+
+# How often a model that gives logits tells the class of users' records.
+
+
+class Classes(OutputTask):
+    """A model maps inputs [n, …] to logits [n, classes]."""
+
+    columns: ClassVar = {"accuracy": "accuracy", "log_loss": "log loss"}
+    things: ClassVar = "records"
+
+    def refuse_other(self, data: UserDataset) -> None:
+        """Refuse sequences, values and attributes."""
+        data.refuse_attributes("be learned by loss=cross_entropy")
+        if data.of_sequences or data.of_values:
+            what = "sequences of tokens (loss=next_token)" if data.of_sequences else "values (loss=squared)"
+            raise InputError(f"loss=cross_entropy needs a class for each record, and the data are {what}")
+
+    def sums(self, outputs: Tensor, targets: Tensor, known: Any) -> Tensor:
+        """Their number, told right, and log loss."""
+        losses = functional.cross_entropy(outputs.float(), targets, reduction="none").double()
+        right = (outputs.argmax(1) == targets).sum().double()
+        return torch.stack([torch.full_like(right, len(targets)), right, losses.sum()])
+
+    def row(self, sums: list[float]) -> dict[str, Any]:
+        """Accuracy and mean log loss."""
+        count, right, loss = sums
+        row: dict[str, Any] = {"records": int(count), "accuracy": right / count}
+        return {**row, "log_loss": loss / count} if math.isfinite(loss) else row
+
+
+# How far a model's predictions of values, such as ratings, are from them.
+
+
+_HALF = 0.5
+
+
+class Values(OutputTask):
+    """A model maps inputs [n, …] to values [n]."""
+
+    columns: ClassVar = {name: NUMBERS[name] for name in ("rmse", "within_half", "mae")}
+    things: ClassVar = "values"
+
+    def refuse_other(self, data: UserDataset) -> None:
+        """Refuse data of classes or sequences."""
+        if not data.of_values:
+            raise InputError(
+                "loss=squared needs a value for each record, and the data have classes; read ratings with "
+                "data.ratings, or a table with --item and --value"
+            )
+
+    def sums(self, outputs: Tensor, targets: Tensor, known: Any) -> Tensor:
+        """Their number, the squared errors, those of at most ½, and the absolute errors."""
+        errors = (outputs - targets).double().abs()
+        count = torch.full_like(errors.sum(), len(errors))
+        return torch.stack([count, (errors**2).sum(), (errors <= _HALF).sum().double(), errors.sum()])
+
+    def row(self, sums: list[float]) -> dict[str, Any]:
+        """Root mean squared error, the share of errors of at most ½, and the mean absolute error."""
+        count, squared, close, absolute = sums
+        row: dict[str, Any] = {"values": int(count)}
+        if math.isfinite(squared):
+            row |= {"rmse": math.sqrt(squared / count), "within_half": close / count, "mae": absolute / count}
+        return row

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from sfumato._check import InputError
 from sfumato.data import UserDataset
-from sfumato.federated.local.phases import Phase
-from sfumato.federated.local.serving import Serving
-from sfumato.federated.local.work import LocalTraining
+from sfumato.federated.client import LocalTraining, Phase
+from sfumato.federated.serving import Serving
 from sfumato.federated.tasks.outputs import OutputTask
 
 _GROUPS = (1, 10, 30, 100, 300)

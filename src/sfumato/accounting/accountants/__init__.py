@@ -1,1 +1,0 @@
-"""Accountants: from events to epsilon, each by its own bound."""

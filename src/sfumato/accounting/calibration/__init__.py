@@ -1,1 +1,0 @@
-"""Calibration: the noise, the steps or the rate that meet a target."""

@@ -1,0 +1,316 @@
+"""From an event to a guarantee: epsilon, delta and rho by the tightest accountant that is valid for it.
+
+Guarantees upper bounds for the unit that the events were made for: never below the truth, never negative,
+never NaN; infinite where nothing can be promised.
+
+>>> from sfumato.accounting.events import Gaussian
+>>> promise = guarantee(Gaussian(1.0))
+>>> round(promise.epsilon(1e-5), 6), promise.method
+(4.377178, 'gaussian')
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+
+from sfumato._check import InputError, between, non_negative, one_of
+from sfumato._types import Adjacency
+from sfumato.accounting.accountants import USUAL_ORDERS, PureAccountant, RdpAccountant, ZcdpAccountant
+from sfumato.accounting.events import Event, MinSeparation, NonPrivate, Unknown, combined_shift, compose, terms
+from sfumato.accounting.gaussian_curve import GaussianAccountant
+from sfumato.accounting.pld import PldAccountant, ScheduleAccountant, many_different
+from sfumato.accounting.tradeoff import GaussianEquivalent, GaussianTradeoff, Tradeoff, TradeoffCurve
+
+Method = Literal["auto", "pld", "rdp", "rdp_usual_orders", "zcdp", "gaussian", "pure"]
+
+
+_COMPOSED = PldAccountant | ScheduleAccountant
+
+
+_TWO_SIDED = _COMPOSED | GaussianAccountant
+
+
+_SAMPLES = 500  # of a curve that is asked for point by point
+
+
+_FURTHEST = 1e100  # a shift from which on a double cannot tell Gaussian curves apart
+
+
+class Accountant(Protocol):
+    """One way to bound the cost of an event."""
+
+    method: str
+
+    def epsilon(self, delta: float) -> float: ...
+    def delta(self, epsilon: float) -> float: ...
+
+
+class NoGuarantee:
+    """The accountant of a run that promises nothing."""
+
+    method = "none"
+
+    def epsilon(self, delta: float) -> float:
+        return math.inf if delta < 1 else 0.0
+
+    def delta(self, epsilon: float) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What an event promises; made by `guarantee`.
+
+    Attributes:
+        event: what was released.
+        adjacency: how two neighbouring data sets differ.
+        accountants: the accountants that are asked; each of them is valid, so the smallest answer is.
+    """
+
+    event: Event
+    adjacency: Adjacency
+    accountants: tuple[Accountant, ...]
+
+    @property
+    def method(self) -> str:
+        """The accountant that is tightest as a rule; `tightest` tells it for one delta."""
+        return self.accountants[0].method
+
+    def tightest(self, delta: float) -> str:
+        """The accountant with the smallest epsilon at this delta, in [0, 1)."""
+        between(0, 1, ends="[)", delta=delta, remedy="choose it well below 1 / population")
+        delta = float(delta)
+        return min(self.accountants, key=lambda accountant: accountant.epsilon(delta)).method
+
+    def epsilon(self, delta: float) -> float:
+        """An upper bound on epsilon.
+
+        Args:
+            delta: in (0, 1); 0 gives inf for Gaussian noise.
+        """
+        between(0, 1, ends="[)", delta=delta, remedy="choose it well below 1 / population")
+        delta = float(delta)  # a NumPy float32 would carry its precision into the result
+        return min(max(0.0, accountant.epsilon(delta)) for accountant in self.accountants)
+
+    def delta(self, epsilon: float) -> float:
+        """An upper bound on delta, in [0, 1].
+
+        Args:
+            epsilon: >= 0.
+        """
+        non_negative(epsilon=epsilon)
+        epsilon = float(epsilon)
+        return min(min(1.0, max(0.0, accountant.delta(epsilon))) for accountant in self.accountants)
+
+    def epsilon_interval(self, delta: float) -> tuple[float, float]:
+        """(lower, upper) bounds on the smallest epsilon at this delta; the lower one is 0 where none is known.
+
+        An accountant bounds the cost of the pairs from both sides. Its lower bound is one for the event only where
+        the event attains its pairs.
+        """
+        high = self.epsilon(delta)
+        delta, low = float(delta), 0.0
+        if all(single.attained(self.adjacency) for single, _ in terms(self.event)):
+            for accountant in self.accountants:
+                if isinstance(accountant, _TWO_SIDED):
+                    low = max(low, accountant.epsilon_interval(delta)[0])
+        return min(low, high), high
+
+    def delta_interval(self, epsilon: float) -> tuple[float, float]:
+        """(lower, upper) bounds on the smallest delta at this epsilon; the lower one is 0 where none is known.
+
+        Args:
+            epsilon: >= 0.
+        """
+        high = self.delta(epsilon)
+        low = 0.0
+        if all(single.attained(self.adjacency) for single, _ in terms(self.event)):
+            for accountant in self.accountants:
+                if isinstance(accountant, _TWO_SIDED):
+                    low = max(low, accountant.delta_interval(float(epsilon))[0])
+        return min(low, high), high
+
+    def advantage(self) -> float:
+        """The most by which a test's true positive rate can exceed its false positive rate."""
+        return self.delta(0.0)
+
+    def tradeoff(self, fpr: float | np.ndarray) -> np.ndarray:
+        """The least false negative rate of any test of whether a unit took part, or was left out.
+
+        Args:
+            fpr: the test's false positive rate in [0, 1], any shape.
+
+        Returns:
+            float, shape of `fpr`: a lower bound, convex and symmetric (see `sfumato.accounting.tradeoff`). The curve
+            behind it is composed once for a guarantee.
+        """
+        return self._tradeoff.false_negative_rate(_rates(fpr))
+
+    def tpr(self, fpr: float | np.ndarray) -> np.ndarray:
+        """The largest true positive rate of any such test: 1 - `tradeoff`, also where it is tiny.
+
+        Args:
+            fpr: the test's false positive rate in [0, 1], any shape.
+
+        Returns:
+            float, shape of `fpr`: an upper bound.
+        """
+        return self._tradeoff.true_positive_rate(_rates(fpr))
+
+    def bayes_risk(self, prior: float = 0.5) -> float:
+        """The least probability that an attacker with this prior is wrong about whether a unit took part.
+
+        Args:
+            prior: probability, to the attacker's knowledge, that the unit took part, in [0, 1].
+
+        Returns:
+            A lower bound: min(prior, 1 - prior) * (1 - delta(epsilon)) at epsilon = |log(prior / (1 - prior))|.
+        """
+        between(0, 1, prior=prior)
+        rarer = min(float(prior), 1.0 - float(prior))
+        if rarer == 0.0:
+            return 0.0
+        epsilon = max(0.0, abs(math.log(prior) - math.log1p(-prior)) * (1 - 1e-15) - 1e-15)
+        return rarer * (1.0 - self.delta(epsilon))
+
+    def bayes_success(self, prior: float = 0.5) -> float:
+        """The largest probability that an attacker with this prior is right: 1 - `bayes_risk`."""
+        return 1.0 - self.bayes_risk(prior)
+
+    def gdp(self, least_delta: float = 1e-10) -> GaussianEquivalent:
+        """The Gaussian mechanism that is at most as private, and how well it fits.
+
+        Args:
+            least_delta: in (0, 1); what happens with a smaller probability is left out. Every test's false negative
+                rate is at least that of the Gaussian mechanism minus this. Without it mu would tell about the far
+                tail alone (see docs/explanation/attackers.md).
+
+        Returns:
+            mu, rounded up, and the regret.
+        """
+        between(0, 1, ends="()", least_delta=least_delta)
+        return self._tradeoff.gaussian_equivalent(float(least_delta))
+
+    def rho(self) -> float | None:
+        """rho of zCDP; None where there is none."""
+        rho = ZcdpAccountant(self.event, self.adjacency).rho()
+        return rho if math.isfinite(rho) else None
+
+    @cached_property
+    def _tradeoff(self) -> Tradeoff:
+        epsilons, deltas = [np.zeros(1)], [np.array([self.delta(0.0)])]
+        for accountant in self.accountants:
+            if isinstance(accountant, GaussianAccountant):
+                return GaussianTradeoff(min(accountant.mu, _FURTHEST))
+            knots, values = accountant.curve() if isinstance(accountant, _COMPOSED) else _sampled(accountant)
+            epsilons.append(knots)
+            deltas.append(values)
+        knots, values = np.concatenate(epsilons), np.concatenate(deltas)
+        order = np.argsort(knots, kind="stable")
+        return TradeoffCurve.from_deltas(knots[order], values[order])
+
+
+def guarantee(event: Event, adjacency: Adjacency = "add_remove", method: Method = "auto") -> Guarantee:
+    """The guarantee of an event.
+
+    Args:
+        event: what was released.
+        adjacency: "add_remove" (a unit is there or not), "replace" (a unit is exchanged for another one) or
+            "zero_out" (a unit's contribution is set to zero).
+        method: "auto" for the tightest valid accountant, or one by name: "pld", "rdp" (docs/explanation/accountants.md
+            compares these), "rdp_usual_orders" (the orders of published figures, see
+            docs/explanation/renyi-figures.md), "zcdp", "gaussian" (exact, for plain Gaussian events), "pure" (the
+            largest loss).
+
+    Raises:
+        InputError: the method does not know the event.
+    """
+    if not isinstance(event, Event):
+        raise InputError(f"event must be an accounting event such as Gaussian(1.0), got {event!r}")
+    one_of(get_args(Adjacency), adjacency=adjacency)
+    one_of(get_args(Method), method=method)
+    return _guarantee(event, adjacency, method)
+
+
+@lru_cache(maxsize=32)
+def _guarantee(event: Event, adjacency: Adjacency, method: Method) -> Guarantee:
+    """Remembered with its curve: statement, page and terminal of a run all ask for the same one."""
+    return Guarantee(event, adjacency, _accountants(_one_by_one(event), adjacency, method))
+
+
+def _one_by_one(event: Event) -> Event:
+    """The event with runs of distant participations as the releases that a unit is in, whose pairs are composed."""
+    counts: dict[Event, int] = {}
+    for single, count in terms(event):
+        run = single.event * single.participations if isinstance(single, MinSeparation) else single
+        for part, times in terms(run):
+            counts[part] = counts.get(part, 0) + times * count
+    return compose(counts)
+
+
+def _sampled(accountant: Accountant) -> tuple[np.ndarray, np.ndarray]:
+    """Delta of an accountant at epsilons up to where it hardly matters any more."""
+    reach = min(accountant.epsilon(1e-15), 600.0)
+    epsilons = np.linspace(0.0, reach, _SAMPLES)
+    return epsilons, np.array([accountant.delta(epsilon) for epsilon in epsilons.tolist()])
+
+
+def _rates(fpr: float | np.ndarray) -> np.ndarray:
+    rates = np.asarray(fpr)
+    if rates.dtype.kind not in "fiu":
+        between(0, 1, fpr=fpr)  # names what is no number
+        raise InputError(f"fpr must be numbers in [0, 1], got {rates.dtype}")
+    outside = rates[~((rates >= 0) & (rates <= 1))]
+    if outside.size:
+        between(0, 1, fpr=outside.flat[0])
+    return rates.astype(np.float64)
+
+
+def _accountants(event: Event, adjacency: Adjacency, method: Method) -> tuple[Accountant, ...]:
+    match method:
+        case "pld":
+            return (_pld(event, adjacency),)
+        case "rdp":
+            return (RdpAccountant(event, adjacency),)
+        case "rdp_usual_orders":
+            return (RdpAccountant(event, adjacency, USUAL_ORDERS),)
+        case "zcdp":
+            return (ZcdpAccountant(event, adjacency),)
+        case "gaussian":
+            return (GaussianAccountant(event, adjacency),)
+        case "pure":
+            return (PureAccountant(event, adjacency),)
+    if any(isinstance(single, NonPrivate) for single, _ in terms(event)):
+        return (NoGuarantee(),)
+    if combined_shift(event, adjacency) is not None:
+        return (GaussianAccountant(event, adjacency),)
+    pure = PureAccountant(event, adjacency)
+    bounded = (pure,) if math.isfinite(pure.largest_loss) else ()
+    if ScheduleAccountant.suits(event, adjacency):
+        attained = all(single.attained(adjacency) for single, _ in terms(event))
+        # where no mechanism has the pair's curve, moments of the event itself can be below those of the pair
+        moments = [] if attained else _moment_accountants(event, adjacency)[0]
+        return (_pld(event, adjacency), *moments, *bounded)
+    found, reason = _moment_accountants(event, adjacency)
+    if reason and not found:
+        raise reason
+    return (*found, *bounded)
+
+
+def _moment_accountants(event: Event, adjacency: Adjacency) -> tuple[list[Accountant], Unknown | None]:
+    """Those of Renyi and zCDP that know the event, and why the first one that does not know it does not."""
+    found: list[Accountant] = []
+    reason: Unknown | None = None
+    for make in (RdpAccountant, ZcdpAccountant):
+        try:
+            found.append(make(event, adjacency))
+        except Unknown as error:
+            reason = reason or error
+    return found, reason
+
+
+def _pld(event: Event, adjacency: Adjacency) -> PldAccountant | ScheduleAccountant:
+    return (ScheduleAccountant if many_different(event, adjacency) else PldAccountant)(event, adjacency)

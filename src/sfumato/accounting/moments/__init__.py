@@ -1,1 +1,0 @@
-"""Moments of privacy losses: the quantity under every Rényi bound."""

@@ -1,5 +1,0 @@
-"""The private sum opened up: a model, an optimiser, a data set and a loop of one's own."""
-
-from sfumato.central.own.private_loop import PrivateLoop
-
-__all__ = ["PrivateLoop"]

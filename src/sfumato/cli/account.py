@@ -1,0 +1,927 @@
+"""`sfumato account` and `sfumato calibrate`: what a run costs each unit, and the one number of a run that is left open.
+
+An event in words, for tables: what was released, on which sample.
+
+>>> from sfumato.accounting import Gaussian
+>>> in_words(Gaussian(1.1).poisson(0.01) * 1000)
+'1,000 × gaussian (noise multiplier 1.1), Poisson sample 0.01'
+>>> from sfumato.accounting import NoisyVote
+>>> in_words(NoisyVote(noise_std=2.0))  # what was left out is not told
+'1 × noisy vote (noise std 2, level agent)'
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from sfumato import accounting as acc
+from sfumato._check import InputError, between, non_negative, positive, whole
+from sfumato._files import read_json
+from sfumato._rounding import rounded_down, rounded_up
+from sfumato._types import Adjacency
+from sfumato.accounting import Event, Poisson, WithoutReplacement, terms
+from sfumato.accounting.calibration import target
+from sfumato.accounting.guarantees import Guarantee, Method
+from sfumato.accounting.statement.verdict import DEFAULT, default_delta, percent
+from sfumato.accounting.strategies import BandedToeplitz, BinaryTree, Strategy
+from sfumato.accounting.strategy_search import MatrixName, by_name
+from sfumato.cli.console import SettingsError, number, say, say_json, table
+from sfumato.cli.parse import CommonOptions, parse
+from sfumato.report.plots import save
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+_LONG = 60  # characters of one value
+
+
+_MOST = 4  # numbers of one value that are shown
+
+
+def in_words(event: Event) -> str:
+    """Every single event with its count; "nothing" for none."""
+    parts = [f"{count:,} × {single_in_words(single)}" for single, count in terms(event)]
+    return " + ".join(parts) or "nothing"
+
+
+def single_in_words(event: Event) -> str:
+    """One single event, without its count."""
+    if isinstance(event, Poisson):
+        return f"{single_in_words(event.event)}, Poisson sample {event.sampling_rate:g}"
+    if isinstance(event, WithoutReplacement):
+        return f"{single_in_words(event.event)}, {event.sample_size:,} of {event.population:,}"
+    values = [(field.name, getattr(event, field.name)) for field in fields(event)]  # pyright: ignore[reportArgumentType]
+    inside = ", ".join(f"{name.replace('_', ' ')} {_value(value)}" for name, value in values if value not in ("", None))
+    name = event.kind.replace("_", " ")
+    return f"{name} ({inside})" if inside else name
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Event):
+        return in_words(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, tuple) and len(value) > _MOST and all(isinstance(each, float) for each in value):
+        return f"of {len(value):,} numbers"
+    text = f"[{', '.join(map(_value, value))}]" if isinstance(value, tuple) else str(value)
+    return text if len(text) <= _LONG else f"{text[:_LONG]}…"
+
+
+# What `account` and `calibrate` share: a run of batches of examples, the delta to read it at, and groups.
+#
+# Guarantees the sampling rate and the steps of `sfumato dpsgd` with the same examples, batch size and epochs (or
+# steps), and where delta is left out the delta that it would choose.
+
+
+UNCHOSEN_DELTA = 1e-5
+
+
+"""Where nobody chose a delta, and nobody told of how many."""
+
+
+REMEDY = "choose it well below 1 / population"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions(CommonOptions):
+    """A run on batches of examples.
+
+    Attributes:
+        examples: number of examples; with --batch-size, in the place of --sampling-rate.
+        batch_size: examples in a batch, on average (Poisson sampling).
+        epochs: how often each example is seen, on average; half an epoch is 0.5. In the place of --steps.
+        examples_per_user: the unit is a user with up to this many examples, all of which may change at once.
+        delta: in (0, 1), well below 1 / population; if left out, 0.01 / examples as in dpsgd, or 1e-5 where their
+            number is not told.
+    """
+
+    examples: int | None = None
+    batch_size: int | None = None
+    epochs: float | None = None
+    examples_per_user: int = 1
+    delta: float | None = None
+
+    def rate_and_steps(self, sampling_rate: float | None, steps: int | None) -> tuple[float | None, int | None]:
+        """The sampling rate and the steps of the run, each by its own option or by the examples; None if by neither.
+
+        Args:
+            sampling_rate: as --sampling-rate has it, None where it was left out.
+            steps: as --steps has it, likewise.
+
+        Raises:
+            InputError: one of the options is missing or given twice over, or is not possible.
+        """
+        given = {"--examples": self.examples, "--batch-size": self.batch_size}
+        missing = [name for name, value in given.items() if value is None]
+        if len(missing) == len(given) and self.epochs is None:
+            return sampling_rate, steps
+        if missing:
+            raise InputError(
+                "--examples and --batch-size belong together, with --epochs or --steps; "
+                f"give {' and '.join(missing)} too"
+            )
+        if sampling_rate is not None:
+            raise InputError("--examples and --batch-size take the place of --sampling-rate; leave one of them out")
+        if self.epochs is not None and steps is not None:
+            raise InputError("--epochs takes the place of --steps; leave one of them out")
+        examples, batch_size, epochs = self.examples or 0, self.batch_size or 0, self.epochs
+        whole(examples=examples, batch_size=batch_size)
+        if batch_size > examples:
+            raise InputError(f"batch_size must be <= examples ({examples}), got {batch_size}")
+        if epochs is None:
+            return batch_size / examples, steps
+        positive(epochs=epochs)
+        if epochs * examples < batch_size:
+            raise InputError(
+                f"epochs must be at least one step, {batch_size / examples:.4g} for batches of {batch_size:,} of "
+                f"{examples:,} examples, got {epochs:g}"
+            )
+        return batch_size / examples, math.ceil(epochs * examples / batch_size)
+
+    def in_words(self, sampling_rate: float, steps: int) -> str:
+        """What the run was taken to be, in one line.
+
+        Args:
+            sampling_rate: of a step.
+            steps: of the run.
+        """
+        run = f"{steps:,} step{'' if steps == 1 else 's'} at sampling rate {sampling_rate:.4g}"
+        if self.examples is None or self.batch_size is None:
+            return f"taken to be: {run}"
+        number = steps * self.batch_size / self.examples if self.epochs is None else self.epochs
+        epochs = f"{number:.4g} epoch{'' if number == 1 else 's'}"
+        return f"taken to be: {self.examples:,} examples, batches of {self.batch_size:,}, {epochs}: {run}"
+
+
+@dataclass(frozen=True)
+class ChosenDelta:
+    """Where epsilon is read.
+
+    Attributes:
+        value: in (0, 1).
+        note: which rule chose it, for people; empty where they did.
+    """
+
+    value: float
+    note: str = ""
+
+
+def chosen_delta(given: float | None, population: int | None) -> ChosenDelta:
+    """The delta that was given, or else what is usual.
+
+    Args:
+        given: in (0, 1); None for the usual one.
+        population: of the units, or None where it is not known.
+    """
+    if given is not None:
+        between(0, 1, ends="()", delta=given, remedy=REMEDY)
+        return ChosenDelta(given)
+    if population is not None:
+        delta = default_delta(population)
+        return ChosenDelta(delta, f"delta {delta:.4g} = {DEFAULT:g} / {population:,}, as sfumato dpsgd chooses it")
+    return ChosenDelta(UNCHOSEN_DELTA, f"delta {UNCHOSEN_DELTA:g}, as none was given; {REMEDY}")
+
+
+# What an event costs by every accountant that knows it, and how a command shows it.
+
+
+METHODS: tuple[Method, ...] = ("pld", "rdp", "zcdp", "gaussian", "pure")
+
+
+"""The accountants by name."""
+
+
+COMPARED: tuple[Method, ...] = ("rdp_usual_orders",)
+
+
+"""Those that are there for comparison, and are never the tightest."""
+
+
+_TWO_SIDED: tuple[Method, ...] = ("pld", "gaussian")  # whose lower bound costs next to nothing
+
+
+_FPR = 0.01
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one accountant says.
+
+    Attributes:
+        method: its name.
+        lower, upper: bounds on epsilon; lower is None where it gives none, both are None where it does not know.
+        reason: why it does not know; empty where it does.
+    """
+
+    method: Method
+    lower: float | None = None
+    upper: float | None = None
+    reason: str = ""
+
+
+def cost_by(event: acc.Event, adjacency: Adjacency, delta: float, method: Method) -> Cost:
+    try:
+        promise = acc.guarantee(event, adjacency=adjacency, method=method)
+        high = promise.epsilon(delta)
+        low = promise.epsilon_interval(delta)[0] if method in _TWO_SIDED else 0.0
+    except InputError as error:
+        return Cost(method, reason=str(error))
+    return Cost(method, low if low > 0 or high == 0 else None, high)
+
+
+def attack(best: Guarantee) -> dict[str, float]:
+    """What the guarantee means for somebody who wants to know whether a unit took part."""
+    gdp = best.gdp()
+    caught = float(best.tpr(_FPR))
+    return {"mu": gdp.mu, "regret": gdp.regret, "advantage": best.advantage(), "tpr_at_1_percent_fpr": caught}
+
+
+def rho_name(promise: Guarantee) -> str:
+    """What rho of an event is called: where losses are unbounded, zCDP has no amplification by sampling."""
+    ignored = any(
+        single.sampled and math.isinf(single.largest_loss(promise.adjacency)) for single, _ in acc.terms(promise.event)
+    )
+    return "rho_without_sampling" if ignored else "rho"
+
+
+def by_method(costs: Sequence[Cost]) -> dict[str, Any]:
+    return {
+        "methods": {cost.method: cost.upper for cost in costs if not cost.reason},
+        "lower": {cost.method: cost.lower for cost in costs if cost.lower is not None},
+        "unknown": {cost.method: cost.reason for cost in costs if cost.reason},
+    }
+
+
+def show(costs: Sequence[Cost], best: Guarantee, delta: ChosenDelta, told: dict[str, float]) -> None:
+    """The accountants' table, the best of them, and what an attack can do.
+
+    Args:
+        costs: by method.
+        best: the guarantee.
+        delta: where epsilon is read.
+        told: by `attack`.
+    """
+
+    def cell(value: float | None) -> str:
+        return "-" if value is None else number(value)
+
+    some = [cost for cost in costs if cost.upper is not None and math.isfinite(cost.upper)]
+    rows = [[cost.method, cell(cost.lower), cell(cost.upper)] for cost in some]
+    if rows:
+        table(["method", "lower", f"epsilon at delta {delta.value:.4g}"], rows)
+        say()
+    epsilon, rho = best.epsilon(delta.value), best.rho() if rho_name(best) == "rho" else None
+    say(f"best: epsilon {number(epsilon)}" + ("" if rho is None else f"; rho {rho:.4g} (zCDP)"))
+    if math.isinf(told["mu"]):
+        say(f"an attack can be right about one unit with an advantage of {told['advantage']:.3g}")
+    else:
+        say(f"no easier to attack than one Gaussian sum with mu = {told['mu']:.4g} (Gaussian DP)")
+        say(
+            f"an attack with a false positive rate of {percent(_FPR)} finds at most "
+            f"{percent(told['tpr_at_1_percent_fpr'])} of those that took part; its advantage is at most "
+            f"{told['advantage']:.3g} (by the whole trade-off curve)"
+        )
+    if delta.note:
+        say(delta.note)
+
+
+# `sfumato account tree` and `sfumato account matrix`: what a run whose rounds share noise costs each unit.
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamOptions(CommonOptions):
+    """A run whose rounds share noise.
+
+    Attributes:
+        noise_multiplier: std of the noise before it is correlated (tree: of each node), divided by the clip norm.
+        steps: rounds of the run; those in which nobody took part count.
+        max_participations: rounds with one unit, at most; without it, what the separation allows.
+        min_separation: rounds between two of them, at least: y - x - 1 for rounds x < y. Papers on matrices say b for
+            one more.
+        delta: in (0, 1), well below 1 / population.
+        population: for a delta of 0.01 / population where none is given.
+        adjacency: how two neighbouring data sets differ: one unit blanked (zero_out), or one exchanged (replace).
+            One unit more (add_remove) is refused: it would shift the others to other rounds.
+    """
+
+    noise_multiplier: float
+    steps: int
+    max_participations: int | None = None
+    min_separation: int = 0
+    delta: float | None = None
+    population: int | None = None
+    adjacency: Adjacency = "zero_out"
+
+    def limits(self) -> acc.Participation:
+        """What one unit may do.
+
+        Raises:
+            InputError: more participations than fit.
+        """
+        positive(noise_multiplier=self.noise_multiplier, remedy="for no noise, sfumato account --noise-multiplier 0")
+        whole(steps=self.steps)
+        limits = acc.Participation(
+            rounds=self.steps, max_participations=self.max_participations, min_separation=self.min_separation
+        )
+        limits.refuse_unreachable()
+        return limits
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeOptions(StreamOptions):
+    """Tree aggregation.
+
+    Attributes:
+        restart_every: rounds of a tree; then a new one begins.
+        completion: fill a tree up with empty rounds before a new one begins.
+        estimator: how prefix sums are read off: efficient (Honaker's) or plain. Costs nothing, decides the error.
+    """
+
+    restart_every: int | None = None
+    completion: bool = False
+    estimator: Literal["efficient", "plain"] = "efficient"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixOptions(StreamOptions):
+    """Matrix mechanisms.
+
+    Attributes:
+        strategy: banded, blt (buffered Toeplitz), bisr (banded inverse square root), square_root, or gaussian
+            (independent noise).
+        bands: banded and bisr; without it 16, or as many as the separation allows (bisr: the best number).
+        buffers: blt; without it 4.
+        prefix_error: what the coefficients keep small: the mean or the max error of the prefix sums.
+        coefficients: instead of optimised ones: banded, the first column; blt, output scales and then decays; bisr, the
+            first column of the inverse.
+        unit_columns: banded: scale every column of the matrix to norm 1, as papers do, whose noise multipliers are for
+            such columns; without it, the noise multiplier is for the columns as they were found or given.
+    """
+
+    strategy: MatrixName = "blt"
+    bands: int | None = None
+    buffers: int | None = None
+    prefix_error: Literal["mean", "max"] = "mean"
+    coefficients: tuple[float, ...] | None = None
+    unit_columns: bool = False
+
+
+def account_tree(argv: Sequence[str]) -> int:
+    about = "What a run with tree noise (DP-FTRL) costs each unit, without any amplification by sampling."
+    options = parse(TreeOptions, argv, command="account tree", about=about)
+    tree = BinaryTree(options.estimator, options.restart_every, options.completion)
+    return _tell(tree, options, f"tree noise, {options.estimator} estimator")
+
+
+def account_matrix(argv: Sequence[str]) -> int:
+    about = "What a run with noise by a matrix costs each unit, without any amplification by sampling."
+    options = parse(MatrixOptions, argv, command="account matrix", about=about)
+    strategy = by_name(
+        options.strategy,
+        options.limits(),
+        bands=options.bands,
+        buffers=options.buffers,
+        prefix_error=options.prefix_error,
+        coefficients=options.coefficients,
+    )
+    other = None
+    if options.unit_columns and not isinstance(strategy, BandedToeplitz):
+        raise InputError(f"--unit-columns is for --strategy banded, got {options.strategy}; leave it out")
+    if options.strategy == "banded" and isinstance(strategy, BandedToeplitz):
+        strategy, other = _in_both_ways(strategy, options)
+    return _tell(strategy, options, f"{options.strategy} noise", other)
+
+
+def _in_both_ways(strategy: BandedToeplitz, options: MatrixOptions) -> tuple[Strategy, "_Other | None"]:
+    """The strategy that was asked for, and the one with or without columns of norm 1 that was not."""
+    limits = options.limits()
+    if options.unit_columns:
+        return strategy.unit_columns(limits), _Other("as_found", "with columns as they were found or given", strategy)
+    if limits.most > 1 and min(len(strategy.coefficients), limits.rounds) > limits.period:
+        return strategy, None  # their sum for one unit does not follow from the norms
+    words = "with columns of norm 1, as papers count noise (--unit-columns)"
+    return strategy, _Other("unit_columns", words, strategy.unit_columns(limits))
+
+
+@dataclass(frozen=True)
+class _Other:
+    """The same noise multiplier for a matrix with other columns.
+
+    Attributes:
+        name: in JSON.
+        words: for people.
+        strategy: with these columns.
+    """
+
+    name: str
+    words: str
+    strategy: Strategy
+
+
+def _tell(strategy: Strategy, options: StreamOptions, what: str, other: _Other | None = None) -> int:
+    limits = options.limits()
+    delta = chosen_delta(options.delta, options.population)
+    event = strategy.event(options.noise_multiplier, limits)
+    best = acc.guarantee(event, adjacency=options.adjacency)
+    costs = [cost_by(event, options.adjacency, delta.value, method) for method in METHODS]
+    told, squared = attack(best), strategy.squared_sensitivity(limits)
+    variance = strategy.prefix_variance(limits.rounds)
+    mean, worst = (options.noise_multiplier * math.sqrt(value) for value in (variance.mean(), variance.max()))
+    others: dict[str, float] = {}
+    if other is not None:
+        there = acc.guarantee(other.strategy.event(options.noise_multiplier, limits), adjacency=options.adjacency)
+        others[f"epsilon_{other.name}"] = there.epsilon(delta.value)
+    if options.json:
+        about = {"delta": delta.value, "adjacency": options.adjacency, "event": event.to_json()}
+        errors = {"squared_sensitivity": squared, "prefix_error_mean": mean, "prefix_error_max": worst}
+        say_json(
+            {"epsilon": best.epsilon(delta.value), "rho": best.rho()}
+            | {**others, **errors, **told, **about, **by_method(costs)}
+        )
+        return 0
+    most = "1 round" if limits.most == 1 else f"{limits.most} rounds, {limits.min_separation} or more between two"
+    say(f"taken to be: {limits.rounds:,} rounds with {what}; one unit in at most {most}\n")
+    show(costs, best, delta, told)
+    if other is not None:
+        say(f"{other.words}: epsilon {number(others[f'epsilon_{other.name}'])}")
+    say(
+        f"sensitivity: S^2 = {number(squared)} squared clip norms; error of prefix sums: {number(mean)} clip norms on "
+        f"average (root mean square), {number(worst)} at most"
+    )
+    return 0
+
+
+# `sfumato calibrate`: the one number of a run that is left open, so that the run meets a target.
+
+
+_OPEN = {
+    "noise_multiplier": ((0.05, 1e4), False),
+    "steps": ((1, 1e9), True),
+    "sampling_rate": ((1e-9, 1.0), False),
+}
+
+
+class _Limits(TypedDict, total=False):
+    epsilon: float
+    delta: float
+    rho: float
+    mu: float
+    advantage: float
+    tpr: float
+    fpr: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateOptions(BatchOptions):
+    """One target, and two of the three numbers of a run (or batches of examples); the third is searched.
+
+    Attributes:
+        epsilon: target: the budget of the whole run, >= 0, at --delta.
+        rho: target: rho of zCDP, > 0; sampling does not amplify it.
+        mu: target: mu of the Gaussian mechanism that is at most as private, > 0.
+        advantage: target: the most by which a membership test's true positive rate may exceed its false positive rate,
+            in (0, 1).
+        tpr: target: the largest true positive rate of a membership test at the false positive rate --fpr, in (0, 1).
+        fpr: in (0, 1); where tpr is read, 0.01 if left out.
+        noise_multiplier: std of the noise divided by the most that one unit can move the sum; leave it out to find
+            the smallest that will do.
+        steps: noisy sums; leave it out to find the largest number.
+        sampling_rate: probability that a unit takes part in a step (Poisson sampling), 1 for all; leave it out to
+            find the largest.
+        adjacency: how two neighbouring data sets differ: one unit more (add_remove), one exchanged (replace), or one
+            blanked (zero_out).
+    """
+
+    epsilon: float | None = None
+    rho: float | None = None
+    mu: float | None = None
+    advantage: float | None = None
+    tpr: float | None = None
+    fpr: float | None = None
+    noise_multiplier: float | None = None
+    steps: int | None = None
+    sampling_rate: float | None = None
+    adjacency: Adjacency = "add_remove"
+
+
+def calibrate(argv: Sequence[str]) -> int:
+    about = (
+        "The noise, the steps or the sampling rate that meet a target: give two of the three (--examples and "
+        "--batch-size are a sampling rate, --epochs are steps), and one target (--epsilon, --rho, --mu, --advantage or "
+        "--tpr)."
+    )
+    options = parse(CalibrateOptions, argv, command="calibrate", about=about)
+    given = _given(options)
+    limits, delta, fpr = _limits(options)
+    goal = target(**limits)
+    open_names = [name for name, value in given.items() if value is None]
+    if len(open_names) != 1:
+        raise InputError(
+            "give two of --noise-multiplier, --steps and --sampling-rate (1 for no sampling); the third is searched. "
+            "--examples with --batch-size take the place of --sampling-rate, and --epochs that of --steps"
+        )
+    name = open_names[0]
+    whole(examples_per_user=options.examples_per_user)
+    make = _maker(given, options.examples_per_user)
+    bracket, integer = _OPEN[name]
+    exact = acc.calibrate(make, **limits, adjacency=options.adjacency, bracket=bracket, integer=integer)
+    found = int(exact) if integer else (rounded_up if name == "noise_multiplier" else rounded_down)(exact, 6)
+    promise = acc.guarantee(make(found), adjacency=options.adjacency)
+    if not goal.is_met(promise):  # the accountant's bounds are not quite monotone in the last digits
+        found, promise = exact, acc.guarantee(make(exact), adjacency=options.adjacency)
+    reached = {
+        "epsilon": promise.epsilon(delta.value),
+        rho_name(promise): promise.rho(),
+        "mu": promise.gdp().mu,
+        "advantage": promise.advantage(),
+        "tpr": float(promise.tpr(fpr)),
+    }
+    if options.json:
+        run = {} if options.examples is None else {known: given[known] for known in ("sampling_rate", "steps")}
+        say_json({**run, name: found, **reached, "delta": delta.value, "fpr": fpr, "adjacency": options.adjacency})
+        return 0
+    say(f"{name} {found}: {goal.name} {goal.read(promise):.4g}{goal.where} ({options.adjacency})")
+    run_of = {**given, name: found}
+    say(options.in_words(float(run_of["sampling_rate"] or 0), int(run_of["steps"] or 0)))
+    say()
+    where = {"epsilon": f" at delta {delta.value:.4g}", "tpr": f" at fpr {fpr:g}"}
+    rows = [[f"{what.replace('_', ' ')}{where.get(what, '')}", _shown(value)] for what, value in reached.items()]
+    table(["what it amounts to", "at most"], rows)
+    if delta.note:
+        say(f"\n{delta.note}")
+    return 0
+
+
+def _limits(options: CalibrateOptions) -> tuple[_Limits, ChosenDelta, float]:
+    """The target as the library takes it, and where epsilon and tpr are read."""
+    delta = chosen_delta(options.delta, options.examples)
+    fpr = _FPR if options.fpr is None else options.fpr
+    between(0, 1, ends="()", fpr=fpr)
+    choices: dict[str, _Limits] = {}
+    if options.epsilon is not None:
+        choices["--epsilon"] = {"epsilon": options.epsilon, "delta": delta.value}
+    if options.rho is not None:
+        choices["--rho"] = {"rho": options.rho}
+    if options.mu is not None:
+        choices["--mu"] = {"mu": options.mu}
+    if options.advantage is not None:
+        choices["--advantage"] = {"advantage": options.advantage}
+    if options.tpr is not None:
+        choices["--tpr"] = {"tpr": options.tpr, "fpr": fpr}
+    if len(choices) != 1:
+        got = " and ".join(choices) or "none"
+        raise InputError(f"give exactly one target, --epsilon, --rho, --mu, --advantage or --tpr; got {got}")
+    return next(iter(choices.values())), delta, fpr
+
+
+def _given(options: CalibrateOptions) -> dict[str, float | None]:
+    """The three numbers of the run; None for the one to search."""
+    given: dict[str, float | None] = {name: getattr(options, name) for name in _OPEN}
+    given["sampling_rate"], given["steps"] = options.rate_and_steps(options.sampling_rate, options.steps)
+    return given
+
+
+def _shown(value: float | None) -> str:
+    return "none" if value is None else number(value)
+
+
+def _maker(given: dict[str, float | None], examples_per_user: int) -> Callable[[float], acc.Event]:
+    """The run's event for a value of the number that is left open."""
+    for known, value in given.items():
+        if known == "steps" and value is not None:
+            whole(steps=value)
+        elif known == "sampling_rate" and value is not None:
+            between(0, 1, ends="(]", sampling_rate=value)
+        elif value is not None:
+            positive(noise_multiplier=value)
+
+    def make(number: float) -> acc.Event:
+        chosen = {key: number if value is None else value for key, value in given.items()}
+        one = acc.Gaussian(chosen["noise_multiplier"]).poisson(chosen["sampling_rate"])
+        return one.for_group(examples_per_user) * int(chosen["steps"])
+
+    return make
+
+
+# The figure of `sfumato account --plot`: epsilon against the number of steps, a line for each accountant.
+#
+# Shows bounds that `sfumato.accounting` found and guarantees nothing of its own. After the figure with which Connecting
+# the Dots was presented (Doroshenko et al. 2022): there, steps of noise 0.5 at sampling rate 2e-5, delta 1e-8.
+
+
+_KINDS = (".svg", ".png", ".pdf")
+
+
+_PER_DECADE = 2
+
+
+_INK, _RULE = "#1d2329", "#dcd8cf"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How an accountant is drawn.
+
+    Attributes:
+        name: in the legend.
+        colour: of the line.
+        dashes: of the line, in matplotlib's notation.
+    """
+
+    name: str
+    colour: str
+    dashes: str
+
+
+LOOKS: dict[Method, Look] = {
+    "pld": Look("connecting the dots", "#1f5a7a", "-"),
+    "rdp": Look("Rényi", "#2f7048", ":"),
+}
+
+
+"""The accountants that are drawn, in the order of the legend."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a number of steps costs.
+
+    Attributes:
+        steps: how often the event happened.
+        bounds: (lower, upper) bound on epsilon by accountant; the lower one is 0 where an accountant gives none, and
+            what an accountant does not know is left out.
+    """
+
+    steps: int
+    bounds: dict[str, tuple[float, float]]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for `json`."""
+        return {"steps": self.steps, **{name: list(pair) for name, pair in self.bounds.items()}}
+
+
+def points(one: acc.Event, delta: float, adjacency: Adjacency, last: Point) -> list[Point]:
+    """Bounds at numbers of steps from 1 on, evenly spread on a logarithmic axis.
+
+    Args:
+        one: what a step releases.
+        delta: in (0, 1).
+        adjacency: how two neighbouring data sets differ.
+        last: the point with the largest number of steps, >= 2, which is known already.
+    """
+    count = max(4, round(_PER_DECADE * math.log10(last.steps)) + 1)
+    numbers = {round(last.steps ** (index / (count - 1))) for index in range(count)} - {last.steps}
+    return [Point(number, bounds(one * number, delta, adjacency)) for number in sorted(numbers)] + [last]
+
+
+def bounds(event: acc.Event, delta: float, adjacency: Adjacency) -> dict[str, tuple[float, float]]:
+    """Bounds on epsilon by the accountants that know the event at this delta."""
+    found: dict[str, tuple[float, float]] = {}
+    for method in LOOKS:
+        try:
+            promise = acc.guarantee(event, adjacency, method)
+            found[method] = promise.epsilon_interval(delta) if method == "pld" else (0.0, promise.epsilon(delta))
+        except InputError:
+            continue
+    return found
+
+
+def check(path: Path, steps: int) -> None:
+    """Refuse a figure that could not be drawn, before anything is computed."""
+    if steps < 2:
+        raise InputError(f"--plot draws epsilon against steps and needs --steps of at least 2, got {steps}")
+    if path.suffix.lower() not in _KINDS:
+        raise InputError(
+            f"--plot {path}: the figure is a {', '.join(_KINDS)} file; give a name that ends in one of them"
+        )
+    if not path.parent.is_dir():
+        raise InputError(f"--plot {path}: there is no folder {path.parent}; make it first")
+
+
+def draw(curve: Sequence[Point], path: Path, title: str) -> None:
+    """Write the figure.
+
+    Args:
+        curve: the points.
+        path: an .svg, .png or .pdf file in a folder that exists.
+        title: what ran.
+
+    Raises:
+        InputError: there is no finite epsilon to draw.
+    """
+    if not any(_finite(point, name) for point in curve for name in LOOKS):
+        raise InputError("nothing to draw: no accountant gives an epsilon between 0 and infinity for this event")
+
+    def fill(figure: Any) -> None:
+        axes = figure.subplots()
+        lines(axes, curve, LOOKS)
+        axes.set_title(title, loc="left", fontsize=10)
+        axes.legend(frameon=False)
+
+    save(path, (7.0, 4.4), fill)
+
+
+def lines(axes: "Axes", curve: Sequence[Point], looks: Mapping[Any, Look]) -> None:
+    """Draw the upper bounds, and the room down to the lower one where connecting the dots gives it.
+
+    Args:
+        axes: where to draw.
+        curve: the points.
+        looks: of the accountants to draw, in the order of the legend.
+    """
+    for name, look in looks.items():
+        known = [point for point in curve if _finite(point, name)]
+        if not known:
+            continue
+        steps = [point.steps for point in known]
+        lower, upper = zip(*(point.bounds[name] for point in known), strict=True)
+        label = f"{look.name}, lower to upper" if name == "pld" else f"{look.name}, upper"
+        axes.plot(steps, upper, color=look.colour, linestyle=look.dashes, linewidth=1.7, label=label, gid=name)
+        if name == "pld":
+            axes.fill_between(steps, lower, upper, color=look.colour, alpha=0.3, linewidth=0, gid="pld interval")
+    plain(axes)
+    axes.set_ylabel("ε")
+
+
+def plain(axes: "Axes") -> None:
+    """Logarithmic axes with short numbers, a light grid, no frame."""
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("steps")
+    axes.xaxis.set_major_formatter(lambda value, _: _short(value))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.grid(visible=True, which="major", color=_RULE, linewidth=0.7)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _short(steps: float) -> str:
+    """1, 10, 100, then powers: long numbers would run into each other."""
+    power = round(math.log10(steps))
+    return f"{steps:g}" if power < 3 else "10" + "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(power))
+
+
+def _finite(point: Point, name: str) -> bool:
+    return name in point.bounds and 0 < point.bounds[name][1] < math.inf
+
+
+# `sfumato account`: what a run costs each unit, by every accountant that knows it, side by side.
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccountOptions(BatchOptions):
+    """What ran.
+
+    Attributes:
+        noise_multiplier: std of the noise divided by the most that one unit can move the sum; 0 for no noise.
+        event: instead of the noise, a JSON file of what a step released: what an event's to_json() gives, or what this
+            command prints with --json.
+        sampling_rate: probability that a unit takes part in a step (Poisson sampling), in [0, 1]; all if left out.
+        steps: how often that was released, each time with fresh noise and a fresh sample; once if left out.
+        sample_size: cohorts of exactly this size instead of Poisson sampling; needs --population.
+        population: units that such cohorts are drawn from.
+        adjacency: how two neighbouring data sets differ: one unit more (add_remove), one exchanged (replace), or one
+            blanked (zero_out).
+        compare: show the accountant of published figures, too: rdp_usual_orders.
+        plot: draw epsilon against the number of steps, from 1 up, into this .svg, .png or .pdf file.
+    """
+
+    noise_multiplier: float | None = None
+    event: Path | None = None
+    sampling_rate: float | None = None
+    steps: int | None = None
+    sample_size: int | None = None
+    population: int | None = None
+    adjacency: Adjacency = "add_remove"
+    compare: bool = False
+    plot: Path | None = None
+
+
+def account(argv: Sequence[str]) -> int:
+    options = parse(AccountOptions, argv, command="account", about="What a run costs each unit.")
+    whole(examples_per_user=options.examples_per_user)
+    rate, steps = _rate_and_steps(options)
+    delta = chosen_delta(options.delta, options.population if options.examples is None else options.examples)
+    one = _step(options, rate).for_group(options.examples_per_user)
+    event = one * steps
+    best = acc.guarantee(event, adjacency=options.adjacency)
+    if options.plot is not None:
+        check(options.plot, steps)
+    asked = METHODS + COMPARED if options.compare else METHODS
+    costs = [cost_by(event, options.adjacency, delta.value, method) for method in asked]
+    told = attack(best)
+    shuffled = _shuffled(options, steps, delta.value)
+    curve: list[Point] = []
+    if options.plot is not None:
+        bounds = {cost.method: (cost.lower or 0.0, cost.upper) for cost in costs if cost.upper is not None}
+        curve = points(one, delta.value, options.adjacency, Point(steps, bounds))
+        draw(curve, options.plot, _title(options, rate, delta.value))
+    if options.json:
+        about = {"delta": delta.value, "adjacency": options.adjacency, "event": event.to_json()}
+        drawn = {"plot": options.plot, "curve": [point.to_json() for point in curve]} if curve else {}
+        other = {} if shuffled is None else {"shuffled": shuffled}
+        if options.examples is not None:
+            other |= {"sampling_rate": rate, "steps": steps}
+        epsilon = best.epsilon(delta.value)
+        about |= {rho_name(best): best.rho()}
+        say_json({"epsilon": epsilon, **told, **about, **other, **by_method(costs), **drawn})
+        return 0
+    say(f"{_taken_to_be(options, rate, steps)}\n")
+    show(costs, best, delta, told)
+    if options.plot is not None:
+        say(f"plot: {options.plot}")
+    if shuffled is not None:
+        say(
+            f"shuffled batches instead, accounted without amplification ({shuffled['adjacency']}): "
+            f"epsilon {number(float(shuffled['epsilon']))}"
+        )
+    return 0
+
+
+def _rate_and_steps(options: AccountOptions) -> tuple[float, int]:
+    """The sampling rate and the steps that are accounted."""
+    rate, steps = options.rate_and_steps(options.sampling_rate, options.steps)
+    if options.examples is not None and options.sample_size is not None:
+        raise InputError("--sample-size takes the place of --examples and --batch-size; leave one of them out")
+    if options.examples is not None and steps is None:
+        raise InputError("--examples and --batch-size do not say how long the run was; give --epochs or --steps too")
+    steps = 1 if steps is None else steps
+    whole(at_least=0, steps=steps)
+    return 1.0 if rate is None else rate, steps
+
+
+def _shuffled(options: AccountOptions, steps: int, delta: float) -> dict[str, Any] | None:
+    """The cost if each epoch were a shuffle: each example in one batch an epoch, and who sees it may know in which.
+
+    None where that is not asked for, or not known. Batches of a fixed size have no place for one example more, so that
+    instead of adding or removing an example it is blanked.
+    """
+    if options.examples is None or options.batch_size is None:
+        return None
+    # at worst, a user is in one batch of each epoch, and the last batch of an epoch that is not full is left out
+    epochs = steps / (options.examples // options.batch_size) if options.epochs is None else options.epochs
+    one = _unsampled(options)
+    adjacency: Adjacency = "zero_out" if options.adjacency == "add_remove" else options.adjacency
+    if not isinstance(one, acc.NonPrivate) and one.gaussian_shift(adjacency) is None:
+        return None
+    run = one.for_group(options.examples_per_user) * math.ceil(epochs)
+    return {"adjacency": adjacency, "epsilon": acc.guarantee(run, adjacency).epsilon(delta)}
+
+
+def _unsampled(options: AccountOptions) -> acc.Event:
+    """What a step does with its sample."""
+    if (options.noise_multiplier is None) == (options.event is None):
+        raise InputError("give either --noise-multiplier (0 for no noise) or --event FILE")
+    return _read(options.event) if options.event is not None else _noise(options.noise_multiplier)
+
+
+def _step(options: AccountOptions, rate: float) -> acc.Event:
+    """What one step released."""
+    one = _unsampled(options)
+    if options.sample_size is None:
+        if options.population is not None:
+            raise InputError("--population belongs to --sample-size; Poisson sampling needs --sampling-rate only")
+        return one.poisson(rate)
+    if options.population is None or rate != 1.0:
+        raise InputError("--sample-size needs --population and takes the place of --sampling-rate")
+    return one.without_replacement(options.sample_size, options.population)
+
+
+def _noise(noise_multiplier: float | None) -> acc.Event:
+    non_negative(noise_multiplier=noise_multiplier)
+    return acc.Gaussian(noise_multiplier) if noise_multiplier else acc.NonPrivate()
+
+
+def _read(path: Path) -> acc.Event:
+    try:
+        value = read_json(path)
+    except OSError as error:
+        raise InputError(f"--event {path}: {error.strerror}; give a file with an event") from None
+    except ValueError as error:
+        raise InputError(f"--event {path} is not JSON: {error}") from None
+    if isinstance(value, dict) and isinstance(value.get("event"), dict):
+        value = value["event"]  # as this command prints it
+    if not isinstance(value, dict):
+        raise InputError(f"--event {path} must hold what an event's to_json() gives, got {str(value)[:60]}")
+    try:
+        return acc.event_from_json(value)
+    except InputError as error:
+        raise SettingsError(f"--event {path}: {error}") from None
+
+
+def _taken_to_be(options: AccountOptions, rate: float, steps: int) -> str:
+    if options.sample_size is None:
+        return options.in_words(rate, steps)
+    times = f"{steps:,} step{'' if steps == 1 else 's'}"
+    return f"taken to be: {times} with cohorts of {options.sample_size:,} of {options.population:,}"
+
+
+def _title(options: AccountOptions, rate: float, delta: float) -> str:
+    what = f"noise {options.noise_multiplier:g}" if options.event is None else options.event.name
+    if options.sample_size is not None:
+        how = f", {options.sample_size} of {options.population:,}"
+    else:
+        how = f", sampling rate {rate:g}" if rate < 1 else ""
+    return f"{what}{how}, δ = {delta:.4g}, {options.adjacency}"

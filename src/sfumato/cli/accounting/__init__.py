@@ -1,1 +1,0 @@
-"""`account`, `calibrate`, `compare`, `extrapolate`, `ledger …`: what runs cost, before and after."""

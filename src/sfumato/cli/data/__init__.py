@@ -1,1 +1,0 @@
-"""`sfumato data`: what writes data sets."""

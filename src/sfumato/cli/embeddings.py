@@ -1,0 +1,687 @@
+"""`sfumato embed` and `sfumato search`: embeddings of every record in a Parquet file, and who among them is alike."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+import tyro
+from torch import nn
+
+from sfumato._check import InputError, whole
+from sfumato._files import write_atomic
+from sfumato.cli.console import bar, notify, say, say_json, table
+from sfumato.cli.models import check_device, rebuild
+from sfumato.cli.parse import CommonOptions, parse
+from sfumato.cli.sources import ReadingOptions
+from sfumato.data import UserDataset, to_tensor
+from sfumato.data.pictures import BadImage, decode
+from sfumato.data.readers.folders import LazyImages
+from sfumato.data.tables.open import is_table_file, open_source
+from sfumato.data.tables.source import Source
+from sfumato.federated.tasks.verification import embed as embeddings
+from sfumato.metrics.nearest import directions, nearest_directions
+from sfumato.runs import RunFolder
+
+# Tables that are written to a Parquet file piece by piece, so that memory does not grow with them.
+
+
+_OTHERS = frozenset((".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".npz", ".npy", ".arrow", ".feather"))
+
+
+"""Names of other formats, as which programs would read the file."""
+
+
+def refuse_taken(out: Path) -> None:
+    """Refuse a place where a new Parquet file cannot be.
+
+    Raises:
+        InputError: it exists, its folder does not, or its name is that of another format.
+    """
+    if out.suffix.lower() in _OTHERS:
+        raise InputError(
+            f"{out} would hold Parquet and no {out.suffix[1:]}; name it {out.with_suffix('.parquet').name} "
+            "(pandas, polars and pyarrow read it and write others)"
+        )
+    if out.exists():
+        raise InputError(f"{out} exists; choose another file, or delete it first")
+    if not out.parent.is_dir():
+        raise InputError(f"there is no folder {out.parent} for {out.name}; make it first")
+
+
+def write_tables(out: Path, tables: Iterable[pa.Table], *, private: bool = False) -> int:
+    """Write row groups; an error leaves no file.
+
+    Args:
+        out: the file.
+        tables: one at least.
+        private: for its owner's eyes only.
+
+    Returns:
+        rows.
+
+    Raises:
+        InputError: the disk is full, or the folder cannot be written.
+    """
+    rows = 0
+
+    def write(path: Path) -> None:
+        nonlocal rows
+        writer: pq.ParquetWriter | None = None
+        try:
+            for table in tables:
+                writer = writer or pq.ParquetWriter(path, table.schema)
+                writer.write_table(table)
+                rows += len(table)
+        finally:
+            if writer is not None:
+                writer.close()
+
+    try:
+        write_atomic(out, write, private=private)
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error.strerror or error}; choose another place") from None
+    return rows
+
+
+# Which model made a table of embeddings: said in the Parquet file's metadata, under the key `sfumato`.
+#
+# Embeddings of two models have nothing to do with each other, and nothing in the numbers shows it. So the file names
+# the released model by its SHA-256, and the size that pictures were brought to.
+
+
+_KEY = b"sfumato"
+
+
+_SHOWN = 12  # digits of a digest
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeBy:
+    """A model as it embeds.
+
+    Attributes:
+        model: SHA-256 of model.safetensors, 64 hexadecimal digits.
+        input_shape: height, width and channels that pictures are brought to.
+    """
+
+    model: str
+    input_shape: tuple[int, ...]
+
+    def metadata(self) -> dict[bytes, bytes]:
+        """What the file says of it."""
+        return {_KEY: json.dumps({"made_by": asdict(self)}, sort_keys=True).encode()}
+
+
+def made_by_run(folder: RunFolder, about: Mapping[str, Any]) -> MadeBy:
+    """The model of a run.
+
+    Args:
+        folder: of the run.
+        about: what its plan.json says about the model, which was built from it.
+    """
+    with open(folder.model, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return MadeBy(model=digest, input_shape=tuple(about["input_shape"]))
+
+
+def made_by_told(metadata: Mapping[bytes, bytes]) -> MadeBy | None:
+    """The model that a file names; None where it names none."""
+    try:
+        told = json.loads(metadata[_KEY])["made_by"]
+        model, shape = told["model"], told["input_shape"]
+        return MadeBy(model=str(model), input_shape=tuple(int(side) for side in shape))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def refuse_another(
+    gallery: tuple[Path, MadeBy | None], asker: tuple[Path, MadeBy | None], *, remedy: str
+) -> str | None:
+    """Refuse to compare embeddings of two models.
+
+    Args:
+        gallery: the file, and who made it.
+        asker: the file or the run of what is looked for, and who made or makes that.
+        remedy: what to do about it.
+
+    Returns:
+        a warning where one of them does not say who made it; None where both do, and it is the same.
+
+    Raises:
+        InputError: two models, or one model on pictures of two sizes.
+    """
+    (path, ours), (other, theirs) = gallery, asker
+    if ours is None or theirs is None:
+        silent, told = (path, other) if ours is None else (other, path)
+        return (
+            f"{silent} does not say which model made its embeddings, so nobody knows whether it is that of {told}; "
+            "files of sfumato embed say it"
+        )
+    if ours.model != theirs.model:
+        raise InputError(
+            f"{path} was made by the model {ours.model[:_SHOWN]}… and {other} has {theirs.model[:_SHOWN]}… (SHA-256 of "
+            f"model.safetensors): embeddings of two models cannot be compared; {remedy}"
+        )
+    if ours.input_shape != theirs.input_shape:
+        raise InputError(
+            f"{path} was made of pictures of {_shape(ours)} and {other} has {_shape(theirs)}: such embeddings cannot "
+            f"be compared; {remedy}"
+        )
+    return None
+
+
+def _shape(made: MadeBy) -> str:
+    return "×".join(map(str, made.input_shape))
+
+
+# Tables of embeddings, as `sfumato embed` writes them: read some rows at a time.
+
+
+USER, INDEX = "user", "index"
+
+
+ABOUT = (USER, INDEX, "file", "row", "label", "label_name")
+
+
+"""Columns that say what a row is, those that are there; the first has to be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingTable:
+    """A table of embeddings.
+
+    Attributes:
+        source: the table.
+        column: of embeddings.
+        about: of `ABOUT`, the columns that it has.
+    """
+
+    source: Source
+    column: str
+    about: tuple[str, ...]
+
+    @property
+    def made_by(self) -> MadeBy | None:
+        """The model that made it; None where the file names none."""
+        return made_by_told(self.source.metadata)
+
+    def vectors(self, rows: int) -> Iterator[np.ndarray]:
+        """Unit rows, float32 [n, d], in blocks of at most so many."""
+        for _, vectors in self.blocks(rows):
+            yield vectors
+
+    def blocks(self, rows: int) -> Iterator[tuple[pa.Table, np.ndarray]]:
+        """What rows are, and their embeddings as unit rows, in blocks of at most so many.
+
+        Raises:
+            InputError: a value is missing, embeddings have different lengths, or one is not finite or zero.
+        """
+        start, dimensions = 0, None
+        for block in self.source.blocks([*self.about, self.column], rows):
+            vectors = self._matrix(block.pop(self.column), start)
+            if dimensions not in (None, vectors.shape[1]):
+                raise InputError(
+                    f"{self.source.told}: embeddings have {dimensions} and {vectors.shape[1]} dimensions; embed all "
+                    "with one model"
+                )
+            dimensions, first = vectors.shape[1], start
+            start += len(vectors)
+            yield pa.table(block), directions(vectors, lambda row: f"{self.source.told}: row {first + row}")  # noqa: B023
+
+    def taken(self, places: np.ndarray, rows: int) -> pa.Table:
+        """What these rows are, in this order; any of them may come several times."""
+        wanted, back = np.unique(places, return_inverse=True)
+        parts, start = [], 0
+        for block in self.source.blocks(self.about, rows):
+            table = pa.table(block)
+            low, high = np.searchsorted(wanted, [start, start + len(table)])
+            parts.append(table.take(pa.array(wanted[low:high] - start)))
+            start += len(table)
+        return pa.concat_tables(parts).take(pa.array(back.reshape(-1)))
+
+    def _matrix(self, column: pa.Array, start: int) -> np.ndarray:
+        if column.null_count:
+            row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+            raise InputError(f"{self.source.told}: row {start + row} has no embedding; leave it out")
+        flat = column.flatten()
+        if flat.null_count:
+            raise InputError(
+                f"{self.source.told}: an embedding between rows {start} and {start + len(column)} lacks values"
+            )
+        width = len(flat) // len(column)
+        if not pa.types.is_fixed_size_list(column.type) and (np.diff(column.offsets.to_numpy()) != width).any():
+            raise InputError(f"{self.source.told}: embeddings have different lengths; embed all with one model")
+        return flat.to_numpy(zero_copy_only=False).reshape(len(column), width)
+
+
+def open_embeddings(path: Path, column: str) -> EmbeddingTable:
+    """Open a table.
+
+    Raises:
+        InputError: there is none, it has no rows, or no such columns, or they hold something else.
+    """
+    if not is_table_file(path):
+        raise InputError(f"{path} is no table of embeddings; give a Parquet file, as sfumato embed writes")
+    source = open_source(path)
+    source.refuse_absent("embeddings", column)
+    source.refuse_absent("user", USER)
+    kind = source.kind(column)
+    listed = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if not listed or not pa.types.is_floating(kind.value_type):
+        raise InputError(f"{path}: the column {column} holds {kind}, not lists of numbers; name another with --column")
+    if not source.count:
+        raise InputError(f"{path} has no rows; embed some records first")
+    return EmbeddingTable(source=source, column=column, about=tuple(name for name in ABOUT if name in source.names))
+
+
+# `sfumato embed`: a trained model and a data set → a Parquet file of embeddings, in constant memory.
+#
+# The file's metadata name the model that made it (`made_by.py`), so that nobody compares embeddings of two models.
+
+
+_GROUP = 4096  # rows of a row group: large enough for readers, small enough for any memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedOptions(ReadingOptions, CommonOptions):
+    """What to embed.
+
+    Attributes:
+        run: folder of a run, with its plan.json and model.safetensors.
+        data: the records: anything that --data of the training commands takes.
+        out: the Parquet file to write, which must not exist yet. Its columns are user, index (of the example within
+            the user), file (of pictures in files) or row (of other data, from 0), label, label_name (where classes
+            have names) and embedding (of length 1).
+        batch_size: examples that the model reads at a time, at most; large pictures go through a CPU in fewer.
+        device: cpu, cuda, or cuda:1.
+    """
+
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    out: Path
+    batch_size: int = 256
+    device: str = "cpu"
+
+
+def embed(argv: Sequence[str]) -> int:
+    about = "Embed every example of a data set with the model of a run."
+    options = parse(EmbedOptions, argv, command="embed", about=about)
+    refuse_taken(options.out)
+    check_device(options.device)
+    folder = RunFolder(options.run)
+    about_run: dict[str, Any] = folder.read_plan().get("about") or {}
+    model = rebuild(about_run, folder.model).to(options.device)
+    made = made_by_run(folder, about_run)
+    height, width, channels = made.input_shape
+    records = options.load(options.data, (height, width), channels)
+    count = records.num_examples
+    for note in records.notes:  # what was left out is no embedding
+        notify(note)
+    with bar("embedding") as progress:
+        tables = _tables(model, records, options, progress)
+        write_tables(options.out, (each.replace_schema_metadata(made.metadata()) for each in tables), private=True)
+    if options.json:
+        say_json({"out": options.out, "examples": count, "users": len(records), "run": options.run})
+    else:
+        say(f"{count:,} embeddings of {len(records):,} users: {options.out}")
+    return 0
+
+
+def _tables(model: nn.Module, records: UserDataset, options: EmbedOptions, progress: Any) -> Iterator[pa.Table]:
+    """Row groups of the file, one after the other."""
+    waiting: list[pa.Table] = []
+    rows = done = 0
+    last_user, next_index = -1, 0
+    for users, labels, vectors in embeddings(model, records, batch_size=options.batch_size, device=options.device):
+        index = np.empty(len(users), np.int64)
+        for user in np.unique(users):  # examples come user by user, in order
+            chosen = users == user
+            start = next_index if user == last_user else 0
+            index[chosen] = np.arange(start, start + chosen.sum())
+            last_user, next_index = user, start + int(chosen.sum())
+        waiting.append(_table(records, users, index, labels, vectors))
+        rows += len(users)
+        done += len(users)
+        progress(done, records.num_examples)
+        if rows >= _GROUP:
+            yield pa.concat_tables(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _table(
+    records: UserDataset, users: np.ndarray, index: np.ndarray, labels: np.ndarray, vectors: np.ndarray
+) -> pa.Table:
+    columns = {
+        "user": pa.array([records.user_ids[user] for user in users], pa.string()),
+        "index": pa.array(index),
+        **_origin(records, users, index),
+        "label": pa.array(labels),
+    }
+    if records.label_names is not None:
+        columns["label_name"] = pa.array([records.label_names[label] for label in labels], pa.string())
+    flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
+    columns["embedding"] = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+    return pa.table(columns)
+
+
+def _origin(records: UserDataset, users: np.ndarray, index: np.ndarray) -> dict[str, pa.Array]:
+    """Where each example came from: a picture's file, from the folder that was given, or the number of its row."""
+    if records.class_map is not None:  # some of a user's rows are left out
+        return {}
+    base = users if records.chosen is None else records.chosen[users]
+    rows = np.asarray(records.offsets)[base] + index
+    if isinstance(records.inputs, LazyImages):
+        names = (os.fsencode(str(records.inputs.names[row])) for row in rows.tolist())
+        return {"file": pa.array([name.decode("utf-8", "backslashreplace") for name in names], pa.string())}
+    return {"row": pa.array(rows if records.places is None else records.places[rows], pa.int64())}
+
+
+# `sfumato search`: a Parquet file of embeddings and somebody to look for → whose embeddings are most alike.
+#
+# Queries are held some at a time, as many as `_HELD` bytes have room for with their neighbours, and the gallery is gone
+# through once for these. So it is read once for a hundred thousand queries or so, and memory grows with neither.
+
+
+_ROWS = 16_384  # of the gallery, compared at a time
+
+
+_ASKED = 1024  # queries whose neighbours are told at a time
+
+
+_HELD = 1 << 26  # bytes of queries and neighbours that go through the gallery together
+
+
+_NEIGHBOUR = 40  # bytes of each neighbour while it is looked for
+
+
+_QUERIES_SHOWN = 10  # queries on the terminal
+
+
+_EQUAL = 1 - 1e-6  # cosine of an embedding with itself, round-off allowed for
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(CommonOptions):
+    """Where to look, and for whom.
+
+    Attributes:
+        gallery: a Parquet file of embeddings, as sfumato embed writes: columns user and embedding, and index, file,
+            row, label and label_name if they are there.
+        query: whom to look for: another such file; or a picture, with --run.
+        user: look for this user of the gallery: each of the own rows is a query.
+        run: folder of the run whose model made the gallery, to embed a picture with; another model is refused.
+        neighbours: most similar rows of the gallery for each query.
+        itself: a query that is a row of the gallery (same user, same index, same embedding) finds itself; without
+            this it is left out.
+        column: the column of embeddings, in both files.
+        out: write all neighbours to this Parquet file, which must not exist yet. Its columns are those of the query
+            (query_user, query_index …), rank (1 is the nearest), those of the neighbour, and similarity.
+    """
+
+    gallery: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="EMBEDDINGS")]
+    query: Path | None = None
+    user: str | None = None
+    run: Path | None = None
+    neighbours: int = 5
+    itself: bool = False
+    column: str = "embedding"
+    out: Path | None = None
+
+
+Blocks = Iterator[tuple[pa.Table, np.ndarray]]
+
+
+"""What rows are, and their unit vectors, some at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queries:
+    """Whom to look for.
+
+    Attributes:
+        count: how many queries.
+        blocks: they.
+        warning: what cannot be told of who made their embeddings; None where nothing is open.
+    """
+
+    count: int
+    blocks: Blocks
+    warning: str | None = None
+
+
+def search(argv: Sequence[str]) -> int:
+    about = "Find whose embeddings are most alike, by the cosine of their angle. Memory does not grow with the gallery."
+    options = parse(SearchOptions, argv, command="search", about=about)
+    whole(neighbours=options.neighbours)
+    if options.out is not None:
+        refuse_taken(options.out)
+    gallery = open_embeddings(options.gallery, options.column)
+    queries = _queries(options, gallery)
+    count = queries.count
+    shown: list[dict[str, Any]] = []
+    with bar("searching") as progress:
+        answers = _answers(options, gallery, queries.blocks, lambda done: progress(done, count))
+        if options.out is not None:
+            write_tables(options.out, _watched(answers, shown), private=True)
+        else:
+            for answer in answers:
+                _keep(answer, shown, every=options.json)
+    if queries.warning is not None:
+        notify(f"warning: {queries.warning}")
+    found = {"gallery": gallery.source.count, "queries": count}
+    if options.json:
+        say_json({**found, **({"neighbours": shown} if options.out is None else {"out": options.out})})
+        return 0
+    table(*_told(shown))
+    if count > _QUERIES_SHOWN:
+        say(
+            f"\nthe first {_QUERIES_SHOWN} of {count:,} queries"
+            + ("; --out FILE writes all" if options.out is None else "")
+        )
+    if options.out is not None:
+        say(f"\nneighbours of {count:,} queries among {gallery.source.count:,} embeddings: {options.out}")
+    return 0
+
+
+def _queries(options: SearchOptions, gallery: EmbeddingTable) -> Queries:
+    """Whom to look for."""
+    if (options.query is None) == (options.user is None):
+        raise InputError("whom to look for? give --query FILE (embeddings, or a picture with --run) or --user NAME")
+    if options.user is not None:
+        _refuse_run(options, "--user")
+        return _of_user(options.user, gallery)
+    assert options.query is not None
+    if is_table_file(options.query):
+        _refuse_run(options, "embeddings")
+        return _of_table(options.query, options, gallery)
+    if options.run is None:
+        raise InputError(
+            f"{options.query} is no table of embeddings; give a Parquet file, or for a picture also --run, the run "
+            "whose model made the gallery"
+        )
+    return _of_picture(options.query, options.run, options, gallery)
+
+
+def _of_table(query: Path, options: SearchOptions, gallery: EmbeddingTable) -> Queries:
+    """The rows of another file, or of the gallery itself."""
+    asked = open_embeddings(query, options.column)
+    remedy = "embed both with one run: sfumato embed RUN DATA --out NEW.parquet"
+    warning = None
+    if not query.samefile(options.gallery):
+        warning = refuse_another((options.gallery, gallery.made_by), (query, asked.made_by), remedy=remedy)
+    return Queries(count=asked.source.count, blocks=asked.blocks(_ROWS), warning=warning)
+
+
+def _refuse_run(options: SearchOptions, what: str) -> None:
+    if options.run is not None:
+        raise InputError(f"--run embeds a picture; leave it out with {what}")
+
+
+def _of_user(user: str, gallery: EmbeddingTable) -> Queries:
+    """A user's own rows."""
+
+    def rows() -> Blocks:
+        for about, vectors in gallery.blocks(_ROWS):
+            mine = np.flatnonzero(_texts(about[USER]) == user)
+            if len(mine):
+                yield about.take(pa.array(mine)), vectors[mine]
+
+    count = sum(
+        int((_texts(pa.chunked_array([block[USER]])) == user).sum()) for block in gallery.source.blocks([USER], _ROWS)
+    )
+    if not count:
+        raise InputError(
+            f"{gallery.source.told} has no user {user!r:.80}; sfumato embed writes the names into column user"
+        )
+    return Queries(count=count, blocks=rows())
+
+
+def _of_picture(file: Path, run: Path, options: SearchOptions, gallery: EmbeddingTable) -> Queries:
+    """The embedding of a picture, by the model that made the gallery."""
+    folder = RunFolder(run)
+    about = folder.read_plan().get("about") or {}
+    model: nn.Module = rebuild(about, folder.model).eval()
+    made = made_by_run(folder, about)
+    remedy = f"give --run the run that made it, or embed anew: sfumato embed {run} DATA --out NEW.parquet"
+    warning = refuse_another((options.gallery, gallery.made_by), (run, made), remedy=remedy)
+    height, width, channels = made.input_shape
+    try:
+        pixels = decode(file, (height, width), channels).pixels
+    except BadImage as error:
+        raise InputError(f"{file} {error}; give a picture, or a Parquet file of embeddings") from None
+    with torch.inference_mode():
+        vector = directions(model(to_tensor(pixels[None])).numpy(), lambda _: f"the embedding of {file}")
+    return Queries(count=1, blocks=iter([(pa.table({USER: pa.array([str(file)])}), vector)]), warning=warning)
+
+
+def _answers(
+    options: SearchOptions, gallery: EmbeddingTable, queries: Blocks, progress: Callable[[int], None]
+) -> Iterator[pa.Table]:
+    """For some queries at a time their neighbours, nearest first."""
+    count = options.neighbours + (not options.itself)  # one more, for one of them may be the query itself
+    done = 0
+    for asked, vectors in _together(queries, count):
+
+        def compared(size: int = len(asked), before: int = done) -> Iterator[np.ndarray]:
+            rows = 0
+            for block in gallery.vectors(_ROWS):
+                yield block
+                rows += len(block)
+                progress(before + size * rows // gallery.source.count)
+
+        places, similar = nearest_directions(vectors, compared(), count=count)
+        wanted, back = np.unique(places, return_inverse=True)
+        back, near = back.reshape(places.shape), gallery.taken(wanted, _ROWS)
+        done += len(asked)
+        for start in range(0, len(asked), _ASKED):
+            some = slice(start, start + _ASKED)
+            found = near.take(pa.array(back[some].reshape(-1)))
+            yield _answer(options, asked.slice(start, _ASKED), found, similar[some])
+
+
+def _together(queries: Blocks, count: int) -> Blocks:
+    """Queries, as many at a time as are held while the gallery goes by."""
+    waiting: list[tuple[pa.Table, np.ndarray]] = []
+    held = 0
+    for about, vectors in queries:
+        waiting.append((about, vectors))
+        held += about.nbytes + vectors.nbytes + len(about) * count * _NEIGHBOUR
+        if held >= _HELD:
+            yield _joined(waiting)
+            waiting, held = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(parts: Sequence[tuple[pa.Table, np.ndarray]]) -> tuple[pa.Table, np.ndarray]:
+    widths = {vectors.shape[1] for _, vectors in parts}
+    assert len(widths) == 1, widths  # a table refuses rows of several lengths
+    return pa.concat_tables([about for about, _ in parts]), np.concatenate([vectors for _, vectors in parts])
+
+
+def _answer(options: SearchOptions, asked: pa.Table, near: pa.Table, similar: np.ndarray) -> pa.Table:
+    """Rows of the answer to some queries.
+
+    Args:
+        options: of the search.
+        asked: what the queries are.
+        near: what their neighbours are, those of a query side by side.
+        similar: float32 [queries, neighbours].
+    """
+    owner = np.repeat(np.arange(len(asked)), similar.shape[1])
+    mine, value = asked.take(pa.array(owner)), similar.reshape(-1)
+    kept = np.ones(len(owner), bool) if options.itself else ~_itself(mine, near, value, owner)
+    rank = _counted(owner, kept)
+    kept &= rank <= options.neighbours
+    answer = pa.table(
+        {
+            **{f"query_{name}": mine[name] for name in mine.column_names},
+            "rank": pa.array(rank),
+            **{name: near[name] for name in near.column_names},
+            "similarity": pa.array(value),
+        }
+    )
+    return answer.filter(pa.array(kept))
+
+
+def _itself(mine: pa.Table, near: pa.Table, similar: np.ndarray, owner: np.ndarray) -> np.ndarray:
+    """Which neighbours are the query, bool [pairs]: one of each query at most."""
+    same = similar >= _EQUAL
+    for name in (USER, INDEX):
+        if name in mine.column_names and name in near.column_names:
+            same &= _texts(mine[name]) == _texts(near[name])
+    return same & (_counted(owner, same) == 1)
+
+
+def _texts(column: pa.ChunkedArray) -> np.ndarray:
+    """A column as words, object [rows]; numbers as they are written."""
+    return column.cast(pa.string()).to_numpy()
+
+
+def _counted(owner: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """For each place how many of its owner's are chosen up to it, int64; owners stand together."""
+    running = np.cumsum(chosen)
+    first = np.searchsorted(owner, owner)
+    return running - (running[first] - chosen[first])
+
+
+def _watched(answers: Iterator[pa.Table], shown: list[dict[str, Any]]) -> Iterator[pa.Table]:
+    for answer in answers:
+        _keep(answer, shown, every=False)
+        yield answer
+
+
+def _keep(answer: pa.Table, shown: list[dict[str, Any]], *, every: bool) -> None:
+    """Put rows aside to be shown: those of all queries, or of the first ones."""
+    begun = sum(row["rank"] == 1 for row in shown)
+    queries = np.cumsum(answer["rank"].to_numpy() == 1)
+    chosen = answer if every else answer.slice(0, int(np.searchsorted(queries, _QUERIES_SHOWN - begun, side="right")))
+    shown += chosen.to_pylist()
+
+
+def _told(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """The table for people: what a query is stands beside its first neighbour only."""
+    columns = list(rows[0]) if rows else []
+    cells = []
+    for row in rows:
+        again = row["rank"] > 1
+        cells.append([_cell(name, row[name], blank=again and name.startswith("query_")) for name in columns])
+    return [name.replace("_", " ") for name in columns], cells
+
+
+def _cell(name: str, value: Any, *, blank: bool) -> str:
+    if blank:
+        return ""
+    if value is None:
+        return "–"
+    return f"{value:.4f}" if name == "similarity" else str(value)

@@ -1,1 +1,0 @@
-"""Commands about embeddings: of every record, and who among them is alike."""

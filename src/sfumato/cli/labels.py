@@ -1,0 +1,273 @@
+"""`sfumato labeldp`: tables with randomised labels, and models of the labels' noisy reports."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar
+
+import numpy as np
+import tyro
+
+from sfumato._check import InputError
+from sfumato.accounting import Statement
+from sfumato.algorithms import ALGORITHMS, command_of
+from sfumato.central import Classification, Counts, Regression
+from sfumato.cli.console import bar, notify, plain, say, say_json, table, told_bar
+from sfumato.cli.models import ClassifierOptions, about_classifier, build_classifier, check_device, public_features
+from sfumato.cli.parse import CommonOptions, parse
+from sfumato.cli.run_options import training_options, use_threads
+from sfumato.cli.sources import ExampleParts, RatedDataOptions, read_example_parts
+from sfumato.cli.training import conclude, free_folder
+from sfumato.data import ExampleDataset, to_tensor
+from sfumato.data.domain import refuse_found
+from sfumato.data.inputs import refuse_not_finite
+from sfumato.labels import LabelSettings, randomize_table
+from sfumato.labels.priors import feature_rows
+from sfumato.labels.randomize import run_folder
+from sfumato.models import features_of
+from sfumato.runs import RunFolder
+
+# Options of plans whose labels are randomised before anything is trained, and what they train on.
+
+
+P = TypeVar("P")
+
+
+_AT_ONCE = 256  # examples whose features are computed together
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelRun(CommonOptions):
+    """The run.
+
+    Attributes:
+        out: folder of the run; it must be new or empty. Without it, the next free one of runs/COMMAND-1, -2, …
+        resume: go on with the run in this folder; everything else is read from its plan.json.
+        dry_run: print the plan and its statement; no label is drawn, and nothing is trained.
+        threads: CPU threads; None leaves it to torch.
+        device: where to train: cpu, cuda, or cuda:1.
+    """
+
+    out: Path | None = None
+    resume: Path | None = None
+    dry_run: bool = False
+    threads: int | None = None
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelModel(ClassifierOptions):
+    """The model, and the features that clusters are found by.
+
+    Attributes:
+        features: with --clusters: what tells which rows are alike; the model itself sees the inputs. pixels (the
+            inputs as they are), hog or scattering; squeezenet with --feature-weights; package.module:factory, an
+            importable class or function without arguments that gives a frozen torch module; or a .npy of numbers with
+            a row for each row of --data. They must be public, and not made from the labels.
+        feature_weights: public weights of the features' network.
+        model_seed: public; the first weights follow from it.
+    """
+
+    features: str | None = None
+    feature_weights: Path | None = None
+    model_seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelTraining(Generic[P]):
+    """Options of a plan that randomises labels.
+
+    Attributes:
+        run: Where the run goes, and how it is watched.
+        data: Public inputs with private labels, and the rows that are kept out to test on, whose labels are not hidden.
+        model: The model.
+        plan: What one label costs, and how the model learns from the reports.
+    """
+
+    run: LabelRun
+    data: RatedDataOptions
+    model: LabelModel
+    plan: P
+
+
+def sources(kind: type[Any]) -> Any:
+    """The class of all options for a plan."""
+    return LabelTraining[kind]  # type: ignore[valid-type]
+
+
+def features_for(options: LabelModel, parts: ExampleParts) -> np.ndarray | None:
+    """Public features of what is trained on, float [rows, d]; None where nobody chose any.
+
+    Raises:
+        InputError: they are unknown, of other rows, or not finite.
+    """
+    name = options.features
+    if name is None:
+        if options.feature_weights is not None:
+            raise InputError("--feature-weights is for --features squeezenet; give it, or leave both out")
+        return None
+    if name.endswith(".npy"):
+        return _read(Path(name), parts)
+    how = public_features(name, options.feature_weights, options.model_seed, flag="--feature-weights")
+    rows, found = len(parts.train), []
+    with bar("features") as progress:
+        for (inputs, *more), _ in parts.train.batches(_AT_ONCE):
+            if more:
+                raise InputError(f"--features {name} are of examples with one input, got {1 + len(more)}; give a .npy")
+            found.append(features_of(how, to_tensor(inputs), batch_size=_AT_ONCE))
+            progress(_AT_ONCE * len(found), rows)
+    return np.concatenate(found)
+
+
+def _read(path: Path, parts: ExampleParts) -> np.ndarray:
+    """The rows of a file that belong to what is trained on."""
+    rows = feature_rows(path)
+    if len(rows) != parts.count:
+        raise InputError(
+            f"{path} must have a row for each of the {parts.count:,} rows of --data, in their order, got {len(rows):,}"
+        )
+    found = np.asarray(rows[parts.places], np.float32)
+    refuse_not_finite(found, str(path))
+    return found
+
+
+# `sfumato labeldp randomize`: a table → the same table with randomised labels, which anybody may train on.
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomizeOptions(LabelSettings, CommonOptions):
+    """What to randomise. The columns but the label, and how many rows there are, are public.
+
+    Attributes:
+        table: .parquet, .csv, .tsv (also .gz) or .jsonl.
+        out: the table to write, in the same format, which must not exist yet. Ledger, statement and plan are in the
+            folder OUT.run beside it.
+        total_epsilon: release labels that were released before once more, if all of it costs at most this in total; the
+            statement is that of the sum.
+        record: the folder that remembers releases; `label-releases` next to the table unless given. Name one folder for
+            tables that may be copies of each other.
+        seed: repeatable randomness, for simulation only.
+        resume: go on with a run for OUT that was stopped; with the same words otherwise.
+    """
+
+    table: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TABLE")]
+    out: Path
+    total_epsilon: float | None = None
+    record: Path | None = None
+    seed: int | None = None
+    resume: bool = False
+
+
+def randomize(argv: Sequence[str]) -> int:
+    about = "Randomise the labels of a table: each under label differential privacy, all other columns as they are."
+    options = parse(RandomizeOptions, argv, command="labeldp randomize", about=about)
+    with bar("randomising") as progress:
+        try:
+            done = randomize_table(
+                options.table,
+                options.out,
+                options,
+                total_epsilon=options.total_epsilon,
+                record=options.record,
+                seed=options.seed,
+                resume=options.resume,
+                progress=progress,
+            )
+        except KeyboardInterrupt:
+            if run_folder(options.out).exists():
+                notify(f"{options.out} was not written; go on by the same words and --resume")
+            raise
+    if options.json:
+        say_json({"out": options.out, "rows": done.rows, "run": done.folder, "statement": done.statement.to_json()})
+        return 0
+    say(f"{done.rows:,} labels: {options.out}")
+    say(f"{done.statement.mechanism}")
+    say(f"epsilon {done.statement.epsilon:g} for each label, delta 0; statement and ledger: {done.folder}")
+    if done.statement.seeded:
+        say("Seeded: for simulation only. Whoever knows the seed can take the noise away.")
+    return 0
+
+
+# `sfumato labeldp train`: public inputs and private labels → a model of the labels' noisy reports.
+
+
+def options_of(name: str) -> Any:
+    """The class of all options of a plan's command."""
+    return sources(ALGORITHMS[name].load())
+
+
+def train(name: str, argv: Sequence[str]) -> int:
+    """Run the command of a plan of the registry."""
+    algorithm, command = ALGORITHMS[name], command_of(name)
+    options, _ = training_options(algorithm.load(), options_of(name), argv, about=algorithm.about)
+    run: LabelRun = options.run
+    check_device(run.device)
+    use_threads(run.threads)
+    out = free_folder(command.replace(" ", "-"), run)
+    already = run.resume is not None and RunFolder(out).has_ended()  # refuses one that was closed
+    plan = options.plan
+    parts = read_example_parts(options.data, classes=plan.of_classes, labels_alone=True, quiet=run.json)
+    if not already:
+        refuse_found(parts.train.found)
+    model = build_classifier(
+        options.model, parts.train, options.model.model_seed, load=True, quiet=run.json, reading=options.data
+    )
+    given = {"features": features_for(options.model, parts), "test": parts.test, "device": run.device}
+    if run.dry_run:
+        return _dry_run(plan, plan.try_out(model, parts.train, **given), as_json=run.json)
+    ended = "the run is finished: nothing is drawn, trained or measured again"
+    how = ended if already else f"go on after a stop with: sfumato {command} --resume {out}"
+    with told_bar(None if run.json else f"run: {out} ({how})", "steps") as progress:
+        try:
+            result = plan.fit(
+                model,
+                parts.train,
+                out=out,
+                resume=run.resume is not None,
+                about=_about(options, parts.train),
+                progress=progress,
+                **given,
+            )
+        except KeyboardInterrupt:
+            if not (out / "plan.json").exists():
+                raise
+            notify(f"stopped; the reports that were drawn are kept; go on with: sfumato {command} --resume {out}")
+            return 130
+    conclude(result.statement, out, _task(plan), as_json=run.json, already=already)
+    return 0
+
+
+def _task(plan: Any) -> Classification | Regression | Counts:
+    """What tells how good the model is."""
+    if plan.of_classes:
+        return Classification()
+    return Counts() if plan.loss == "poisson" else Regression()
+
+
+def _about(options: Any, data: ExampleDataset) -> dict[str, Any]:
+    """What plan.json says beside the plan: enough to read the data and build the model again."""
+    told = {
+        **dataclasses.asdict(options.data),
+        **dataclasses.asdict(options.model),
+        "threads": options.run.threads,
+        "device": options.run.device,
+        **about_classifier(data),
+        "version": version("sfumato"),
+    }
+    if told.get("store") is not None:  # where the records are found again, already as numbers
+        told["data"], told["store"] = told["store"], None
+    return plain(told)
+
+
+def _dry_run(plan: Any, statement: Statement, *, as_json: bool) -> int:
+    if as_json:
+        say_json({"plan": plan.to_json(), "statement": statement.to_json()})
+        return 0
+    table(["setting", "value"], [[name, str(value)] for name, value in plan.to_json().items() if value is not None])
+    say(
+        f"\nat its end the run would state:\n\n{statement.text()}\n\ndry run: model and data were tried out; no label "
+        "was drawn, and nothing was trained or written"
+    )
+    return 0

@@ -1,0 +1,353 @@
+"""Options of the training commands, where they come from, and what is said when a run begins."""
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from sfumato._check import InputError, between, guess, whole
+from sfumato.algorithms import command_of
+from sfumato.cli.console import say
+from sfumato.cli.models import ClassifierOptions, ModelOptions
+from sfumato.cli.parse import (
+    CommonOptions,
+    answer_help,
+    as_flags,
+    fields,
+    find,
+    gathered,
+    read_flags,
+    read_settings,
+    shortened,
+)
+from sfumato.cli.sources import DataOptions, ExampleDataOptions, fitted
+from sfumato.integrations import Log, MLflow, TensorBoard, WandB
+from sfumato.runs import RunFolder
+from sfumato.training import Callback, Plan
+
+# How many CPU threads a command computes on.
+
+
+_MOST_THREADS = 1024
+
+
+def use_threads(threads: int | None) -> None:
+    """Compute on so many threads; None leaves it to torch.
+
+    Raises:
+        InputError: it is no number of threads.
+    """
+    if threads is None:
+        return
+    whole(threads=threads)
+    between(1, _MOST_THREADS, threads=threads)
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # also tells a team of processes not to divide the cores
+    import torch  # late: a command says what is wrong before it
+
+    torch.set_num_threads(threads)
+
+
+# `--log KIND:WHERE` → callbacks that log the run there.
+
+
+_URI = re.compile(r"[a-z][a-z0-9+-]*:")
+
+
+def open_logs(words: Sequence[str], out: Path, *, private: bool, public_evaluation: bool) -> list[Log]:
+    """The logs of a run.
+
+    Args:
+        words: as given: tensorboard:DIR, wandb:PROJECT, mlflow:EXPERIMENT or mlflow:URI#EXPERIMENT.
+        out: folder of the run, whose name is the log's.
+        private: log what is private, too.
+        public_evaluation: what was measured may be logged.
+
+    Raises:
+        InputError: no such kind, a place of no use, the same one twice, or its package is missing.
+    """
+    if not words and (private or public_evaluation):
+        flag = "--log-private" if private else "--public-evaluation"
+        raise InputError(f"{flag} says what is logged, and there is no log; give --log tensorboard:DIR, for example")
+    twice = next((word for word in words if words.count(word) > 1), None)
+    if twice is not None:
+        raise InputError(f"--log {shortened(twice)} is given twice; give each log once")
+    return [_opened(word, out, private=private, public_evaluation=public_evaluation) for word in words]
+
+
+def _opened(word: str, out: Path, **what: bool) -> Log:
+    kind, _, where = word.partition(":")
+    if kind not in _KINDS or not where:
+        hint = "" if kind in _KINDS else guess(kind, _KINDS)
+        raise InputError(
+            "--log must be tensorboard:DIR, wandb:PROJECT, mlflow:EXPERIMENT or mlflow:URI#EXPERIMENT, got "
+            f"{shortened(word)}{hint}"
+        )
+    return _KINDS[kind](where, out, what)
+
+
+def _tensorboard(where: str, out: Path, what: dict[str, Any]) -> Log:
+    return TensorBoard(Path(where) / out.resolve().name, **what)
+
+
+def _wandb(where: str, out: Path, what: dict[str, Any]) -> Log:
+    return WandB(where, run=out, **what)
+
+
+def _mlflow(where: str, out: Path, what: dict[str, Any]) -> Log:
+    uri, _, experiment = where.partition("#") if _URI.match(where) else ("", "", where)
+    named = {"experiment": experiment} if experiment else {}
+    return MLflow(**named, uri=uri or None, run=out, **what)
+
+
+_KINDS: dict[str, Callable[[str, Path, dict[str, Any]], Log]] = {
+    "tensorboard": _tensorboard,
+    "wandb": _wandb,
+    "mlflow": _mlflow,
+}
+
+
+# Options of the training commands, and where they come from: a run to go on with, a settings file, the flags.
+
+
+P = TypeVar("P", bound=Plan)
+
+
+_INSTEAD = (
+    ("epsilon", "noise-multiplier"),
+    ("noise-multiplier", "epsilon"),
+    ("epsilon", "noise-std"),
+    ("noise-std", "epsilon"),
+    ("epochs", "steps"),
+    ("steps", "epochs"),
+)
+
+
+"""Of these, one given on the command line takes the place of the other in a file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(CommonOptions):
+    """The run.
+
+    Attributes:
+        out: folder of the run; it must be new or empty. Without it, the next free one of runs/COMMAND-1, -2, …
+        resume: go on with the run in this folder; everything else is read from its plan.json. Where its records have
+            moved, --data says where to.
+        dry_run: print the plan, its noise and its statement, and train nothing. With --data, model and data are tried
+            out as at the start of a run.
+        evaluate_every: rounds between measurements on the validation data; None for ten during the run.
+        checkpoint_every: rounds between checkpoints; 0 leaves it to the clock.
+        checkpoint_minutes: save at the latest after so many minutes.
+        threads: CPU threads; None leaves it to torch.
+        device: where to train: cpu, cuda, or cuda:1.
+        log: where to log, several if need be: tensorboard:DIR (which gets a folder for each run), wandb:PROJECT,
+            mlflow:EXPERIMENT or mlflow:URI#EXPERIMENT. What was computed without noise is left out.
+        log_private: log what was computed without noise, too, under names that begin with private/: losses, cohort
+            sizes, shares that were clipped, seconds, measurements. The guarantee does not cover it.
+        public_evaluation: the validation and test data are public, so what was measured on them is logged.
+        prefix_cache: a folder for what the frozen first layers make of the records: computed once, so that a round
+            costs what is trained. It is as private as the records, and is used again by other runs with the same
+            layers and records.
+    """
+
+    out: Path | None = None
+    resume: Path | None = None
+    dry_run: bool = False
+    evaluate_every: int | None = None
+    checkpoint_every: int = 10
+    checkpoint_minutes: float = 5.0
+    threads: int | None = None
+    device: str = "cpu"
+    log: tuple[str, ...] = ()
+    log_private: bool = False
+    public_evaluation: bool = False
+    prefix_cache: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingRunOptions(RunOptions):
+    """The run of a plan that trains embeddings.
+
+    Attributes:
+        far: false accept rates to report recall at; texts have none.
+    """
+
+    far: tuple[float, ...] = (1e-3,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions:
+    """The budget; or say how much noise with --noise-multiplier.
+
+    Attributes:
+        epsilon: the budget of the whole run for one user (dpsgd: for one example; labeldp pro: for one label); the
+            noise is calibrated to it. Beside it, --delta.
+    """
+
+    epsilon: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Generic[P]):
+    """Options of a plan without a guarantee.
+
+    Attributes:
+        run: Where the run goes, and how it is watched and saved.
+        data: The records, and which of them are kept out of training to test on.
+        model: The backbone, or the model of texts.
+        plan: What is trained, and how.
+    """
+
+    run: EmbeddingRunOptions
+    data: DataOptions
+    model: ModelOptions
+    plan: P
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateTraining(Generic[P]):
+    """Options of a plan with a guarantee.
+
+    Attributes:
+        run: Where the run goes, and how it is watched and saved.
+        data: The records, and which of them are kept out of training to test on.
+        model: The backbone, or the model of texts.
+        budget: How private the run is: --epsilon (and --delta below), or --noise-multiplier below.
+        plan: What is trained, and how; sampling, bound, noise and rounds decide the guarantee.
+    """
+
+    run: EmbeddingRunOptions
+    data: DataOptions
+    model: ModelOptions
+    budget: BudgetOptions
+    plan: P
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleTraining(Generic[P]):
+    """Options of a plan that trains a model of examples.
+
+    Attributes:
+        run: Where the run goes, and how it is watched and saved.
+        data: The records, and which of them are kept out of training to test on.
+        model: The model.
+        budget: How private the run is: --epsilon (and --delta below), or --noise-multiplier below.
+        plan: What is trained, and how; sampling, bound, noise and steps decide the guarantee.
+    """
+
+    run: RunOptions
+    data: ExampleDataOptions
+    model: ClassifierOptions
+    budget: BudgetOptions
+    plan: P
+
+
+def training_options(kind: type[Any], options: Any, argv: Sequence[str], *, about: str) -> tuple[Any, frozenset[str]]:
+    """The command's options: of the run to go on with, over them the settings file's, over them the flags.
+
+    Args:
+        kind: the plan's class.
+        options: the class of all options.
+        argv: the words behind the command's name.
+        about: the first paragraph of the help.
+
+    Returns:
+        an object of that class, and the names of the fields that somebody has chosen.
+
+    Raises:
+        InputError: an unknown option, a wrong type, or a folder or file to read settings from that is of no use.
+    """
+    command = command_of(kind.name)
+    answer_help(options, argv, command=command, about=about)
+    words: list[str] = []
+    resume, config = find(argv, "resume"), find(argv, "config")
+    sources = [] if resume is None else [Path(resume) / "plan.json"]
+    if resume is not None:
+        RunFolder(resume).read_plan()  # says in its own words what is wrong with the folder
+    for file in [*sources, *([] if config is None else [Path(config)])]:
+        settings = _without_about(read_settings(file), kind, file, known=fields(options))
+        for given, other in _INSTEAD:
+            if find(argv, given) is not None and find(argv, other) is None:
+                settings.pop(other.replace("-", "_"), None)  # the command line decides
+        words += as_flags(settings, options, source=file)
+    words += gathered(argv, "log")
+    found = read_flags(options, words, command=command, about=about)
+    given = frozenset(word.partition("=")[0][2:].replace("-", "_") for word in words if word.startswith("--"))
+    if isinstance(found.data, DataOptions) and found.data.text is not None:  # others are known when they are read
+        found = replace(found, plan=fitted(found.plan, "texts", given))
+    return found, given
+
+
+_NO_OPTIONS = ("plan", "about", "noise_multipliers")
+
+
+"""What a plan.json holds besides options: its name, the data, and what was calibrated of a private synthesizer."""
+
+
+def _without_about(settings: dict[str, Any], kind: type[Any], file: Path, *, known: dict[str, Any]) -> dict[str, Any]:
+    """A plan.json as settings: what it says about the data and the model beside the plan's fields."""
+    if "plan" not in settings:
+        return settings
+    if settings["plan"] != kind.name:
+        command = command_of(settings["plan"])
+        raise InputError(f"{file} is the plan of a {settings['plan']} run; use sfumato {command}")
+    about = settings.get("about") or {}
+    rest = {name: value for name, value in settings.items() if name not in _NO_OPTIONS}
+    return {**{name: value for name, value in about.items() if name in known}, **rest}
+
+
+# What is said when a run begins, and where it is stopped before: nobody is told to go on with a run that is not.
+
+
+class Begins(Callback):
+    """Says where a run is and how it goes on after a stop, as soon as that is true.
+
+    Args:
+        out: the run's folder.
+        command: that trains it.
+        already: the run is finished.
+        quiet: say nothing.
+
+    Attributes:
+        done: whether the run has begun.
+    """
+
+    def __init__(self, out: Path, command: str, *, already: bool, quiet: bool) -> None:
+        how = f"go on after a stop with: sfumato {command} --resume {out}"
+        if already:
+            how = "the run is finished: nothing is trained or measured again"
+        self._line = None if quiet else f"run: {out} ({how})"
+        self.done = False
+
+    def tell(self) -> None:
+        """Say it, unless it was said."""
+        if self._line is not None:
+            say(self._line)
+            self._line = None
+
+    def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:
+        """Say it now at the latest."""
+        self.done = True
+        self.tell()
+
+
+def stopped_in_cache(cache: Path, model: Any, seed: int | None, *, resume: Path | None) -> str:
+    """What to do after a stop while records went through the frozen layers.
+
+    Args:
+        cache: the folder of `--prefix-cache`.
+        model: the options of the model.
+        seed: of the run.
+        resume: the folder of a run that was to go on; None for a new one.
+    """
+    stopped = "stopped while the records went through the frozen layers"
+    weights = getattr(model, "weights", None) or getattr(model, "pretrained", None)
+    if seed is None and resume is None and weights is None:
+        return (
+            f"{stopped}, and no run has begun; without --weights and --seed these layers are others each time, so "
+            f"delete {cache} and start again, with one of them"
+        )
+    run = "" if resume is not None else ", and no run has begun"
+    return f"{stopped}{run}; run the same command again, and {cache} goes on where it stopped"

@@ -1,0 +1,916 @@
+"""Options that say which records are read, and which of them are kept out of training to test on."""
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args
+
+import numpy as np
+import tyro
+
+from sfumato import data as datasets
+from sfumato._check import InputError, positive, whole
+from sfumato._files import write_atomic
+from sfumato.cli.console import bar, leads, say
+from sfumato.cli.own_model import is_own
+from sfumato.data import ExampleDataset, Split, UncountedTexts, UserDataset
+from sfumato.data.domain import read_names
+from sfumato.data.rating_files import is_movielens
+from sfumato.federated import Centralized, FederatedPlan, FedRecon, PrivateVocabulary
+from sfumato.federated.losses import Loss, without_head
+from sfumato.training import Callback, PrivatePlan
+
+# Public lists in the folder of a run, such as its items: one name a line, by their numbers.
+
+
+ITEMS, CLASSES = "items.txt", "classes.txt"
+
+
+"""In the folder of a run: names of the items and of the classes."""
+
+
+def public_lists(data: UserDataset) -> dict[str, Sequence[str]]:
+    """The lists of a data set of users: what its inputs and its labels stand for."""
+    if data.item_names is not None:
+        return {ITEMS: data.item_names}
+    return {CLASSES: data.label_names} if data.label_names is not None and not data.of_sequences else {}
+
+
+def read_list(file: Path) -> list[str]:
+    """The names.
+
+    Raises:
+        InputError: the file is missing or no text.
+    """
+    try:
+        return file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} cannot be read ({error}); take a whole copy of the run") from None
+
+
+class PublicLists(Callback):
+    """Written as soon as the folder is there.
+
+    Args:
+        folder: of the run.
+        lists: names by the file's name.
+
+    Raises:
+        InputError: a name has a line break.
+    """
+
+    def __init__(self, folder: Path, lists: Mapping[str, Sequence[str]]) -> None:
+        for file, names in lists.items():
+            if (broken := next((name for name in names if len(name.splitlines()) != 1), None)) is not None:
+                raise InputError(f"the name {broken!r} is no line of {file}, which has one a line; change it")
+        self._folder, self._lists = folder, lists
+
+    def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:
+        """Write them, in the first of several processes."""
+        if leads():
+            for name, names in self._lists.items():
+                write_atomic(self._folder / name, "".join(f"{each}\n" for each in names).encode())
+
+
+# The one check of a share that is kept out of training, whether of users or of examples.
+
+
+def refuse_share(**shares: float) -> None:
+    """Refuse what is no share in [0, 1).
+
+    Raises:
+        InputError: a share is out of range; for a whole number, the line says how to get one.
+    """
+    for name, share in shares.items():
+        if not 0 <= share < 1:  # NaN, too
+            remedy = "0 keeps nobody back; for an exact number name them, or give --test"
+            raise InputError(f"{name} must be a share >= 0 and below 1, got {share:g}; {remedy}")
+
+
+# Options that say which columns of a table are ratings, and what becomes of odd ones.
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatingOptions:
+    """How ratings are read.
+
+    Attributes:
+        item: for ratings in a table: the column of items; with --user and --value. MovieLens needs none of them.
+        value: for ratings in a table: the column of values.
+        time: for ratings in a table: the column of times, numbers or dates; each user's ratings are put into its order.
+        items: for ratings: the public catalogue of items, a file with one id a line. Without it MovieLens' films beside
+            the ratings, else the items that were rated, which a guarantee refuses.
+        value_range: for ratings: the lowest and the highest value; others are refused.
+        duplicates: for ratings: several values of one user for one item are refused, or the last is taken, or their
+            mean. Refused unless given.
+        on_unknown: for ratings: an item that the catalogue does not have is refused, or left out and counted. Refused
+            unless given.
+    """
+
+    item: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    value: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    time: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    items: Path | None = None
+    value_range: tuple[float, float] | None = None
+    duplicates: Literal["refuse", "last", "mean"] | None = None
+    on_unknown: Literal["refuse", "skip"] | None = None
+
+    def of_ratings(self) -> dict[str, Any]:
+        """The options as `data.load` takes them; None for those that were not given."""
+        return {
+            "item": self.item,
+            "value": self.value,
+            "time": self.time,
+            "items": self.items,
+            "value_range": self.value_range,
+            "duplicates": self.duplicates,
+            "on_unknown": self.on_unknown,
+        }
+
+
+# Options that declare which classes there are, so that a run with a guarantee takes none from the records.
+
+
+D = TypeVar("D", ExampleDataset, UserDataset)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassOptions:
+    """Which classes there are.
+
+    Attributes:
+        class_names: a public file with one class a line, in the order of their numbers; a record of another one is
+            refused. Without it, and where the data do not declare them, a run with a guarantee is refused.
+        num_classes: how many classes there are, where they have numbers and no names.
+        public_classes: take the classes that the records have, and declare them public, as those of a benchmark are:
+            who alone has a class is then not hidden.
+    """
+
+    class_names: Path | None = None
+    num_classes: int | None = None
+    public_classes: bool = False
+
+    @property
+    def names(self) -> list[str] | None:
+        """The declared names.
+
+        Raises:
+            InputError: the file is of no use.
+        """
+        return None if self.class_names is None else read_names(self.class_names)
+
+    def given(self) -> dict[str, object]:
+        """What was given, by the option's name.
+
+        Raises:
+            InputError: both a file and a number, which say the same.
+        """
+        found = {name: getattr(self, name) for name in ("class_names", "num_classes", "public_classes")}
+        found = {name: value for name, value in found.items() if value not in (None, False)}
+        if {"class_names", "num_classes"} <= found.keys():
+            raise InputError("--class-names and --num-classes both say which classes there are; give one of them")
+        return found
+
+    def declare(self, data: D) -> D:
+        """The data with the classes that were declared.
+
+        Raises:
+            InputError: a record has another one, or the labels are no classes.
+        """
+        if not self.given():
+            return data
+        return data.with_classes(self.names or self.num_classes)
+
+
+_NAMED = 3  # people or classes in a warning
+
+
+PRIVATE = "private"
+
+
+"""The vocabulary that the run counts itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions:
+    """How records are read, wherever they are.
+
+    Attributes:
+        user: for a table: the column that says whose each row is; in tars an extension or a field, as json.person.
+        input: for a table: the column of pictures, of paths of pictures or of lists of numbers. Without it, the only
+            column of pictures or of paths.
+        label: for a table: the column of classes. Without it each user is a class.
+        folder: for a table of paths: the folder that they start at. Without it, that of the table.
+        labels: whether class folders of the same name are one class for all users (shared) or each user's own
+            (per_user).
+        on_error: what to do with files that are no readable pictures: refuse them and stop, or skip and count them.
+    """
+
+    user: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    input: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    label: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    folder: Path | None = None
+    labels: Literal["shared", "per_user"] = "shared"
+    on_error: Literal["refuse", "skip"] = "refuse"
+
+    def load(self, path: str, size: int | tuple[int, int] | None, channels: int | None) -> UserDataset:
+        """Open a data set.
+
+        Args:
+            path: as --data takes it.
+            size: to bring pictures to.
+            channels: to convert pictures to.
+
+        Raises:
+            InputError: it is not there, not understood, or holds something that is refused.
+        """
+        with bar("reading") as progress:
+            return datasets.load(
+                path,
+                size,
+                channels,
+                self.on_error,
+                self.labels,
+                progress,
+                user=self.user,
+                input=self.input,
+                label=self.label,
+                folder=self.folder,
+                **self.of_ratings(),
+            )
+
+    def of_ratings(self) -> dict[str, Any]:
+        """What is said of ratings, where a command reads them."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
+    """The records.
+
+    Attributes:
+        data: a packed store, a folder of pictures (FOLDER/<user>/<picture> or FOLDER/<user>/<class>/<picture>),
+            Omniglot (folder or npz), an npz with images, users and labels, federated EMNIST, a table (.parquet,
+            .csv, .tsv, .jsonl, or .tar shards as 'faces-*.tar') with --user, ratings (a folder or zip file of
+            MovieLens, or a table with --user, --item and --value), or the word glyphs for the embedded data.
+            With --text: JSON lines of objects with a user and a text (.jsonl, also .gz; other names by --user and
+            --input), or a play as plain text, whose roles are the users.
+        text: train on texts: each of their characters is a token, of a fixed public alphabet, or each of their words,
+            of a --vocabulary.
+        vocabulary: for words: a public file with one word a line, chosen without looking at the records; or private:
+            the run counts the words of those it trains on under noise, before its first round and within its budget
+            (a file of that name is ./private).
+        vocabulary_noise: for a private vocabulary: the count's noise multiplier. With --epsilon, unless given, the one
+            at which the count alone costs a tenth of it.
+        vocabulary_words: for a private vocabulary: release so many words at most; all above the threshold unless given.
+        words_per_user: for a private vocabulary: different words that a user has a vote for, 64 unless given.
+        length: for texts: tokens in a sequence; longer texts are cut into several. 80 characters or 20 words unless
+            given.
+        oov_buckets: for words: so many ids, by a hash of the word, tell words outside of the vocabulary apart as
+            inputs, for a model with vectors for them (lstm); 0 gives them one id.
+        size: bring pictures to this side, or to this height and width; needed where they differ.
+        channels: convert pictures to grey (1) or RGB (3); needed where they differ.
+        test: test data from a place of their own, instead of a share of --data.
+        split_by: what the split keeps together: whole users, whole classes (label), or groups of classes such as
+            alphabets (group).
+        test_share: the share kept for the test, below 1. Each user (class, group) goes there with this probability, by
+            a hash of the own name, so the number is near the share and nobody moves when somebody else joins. 0.2
+            unless --test or --test-names is given; 0 for no test.
+        test_names: a text file that names those kept for the test, one a line, for an exact number of them.
+        validation_share: the same share for the validation data, which are measured during the run.
+        negatives: for fedemb: a public data set, whose classes join every client's head; see --negatives-per-client.
+        split_seed: public; chooses who goes where.
+    """
+
+    data: str | None = None
+    text: Literal["characters", "words"] | None = None
+    vocabulary: Annotated[str | None, tyro.conf.arg(metavar="FILE|private")] = None
+    vocabulary_noise: float | None = None
+    vocabulary_words: int | None = None
+    words_per_user: int | None = None
+    length: int | None = None
+    oov_buckets: int = 0
+    size: int | tuple[int, int] | None = None
+    channels: Literal[1, 3] | None = None
+    test: str | None = None
+    split_by: Literal["user", "label", "group"] = "user"
+    test_share: float | None = None
+    test_names: Path | None = None
+    validation_share: float = 0.0
+    negatives: str | None = None
+    split_seed: int = 0
+
+    @property
+    def counts_vocabulary(self) -> bool:
+        """Whether the run counts its vocabulary itself."""
+        return self.vocabulary == PRIVATE
+
+    def refuse_unread(self) -> None:
+        """Refuse options that the chosen kind of records or of vocabulary does not read.
+
+        Raises:
+            InputError: one was given.
+        """
+        counting = {
+            "vocabulary_noise": self.vocabulary_noise,
+            "vocabulary_words": self.vocabulary_words,
+            "words_per_user": self.words_per_user,
+        }
+        for name, value in counting.items():
+            if value is not None and not self.counts_vocabulary:
+                raise InputError(
+                    f"--{name.replace('_', '-')} is for --vocabulary private; leave it out, or choose that"
+                )
+        if self.text is None:
+            refuse_text_options(vocabulary=self.vocabulary, length=self.length, oov_buckets=self.oov_buckets or None)
+            return
+        others = {"size": self.size, "channels": self.channels, "label": self.label, "folder": self.folder}
+        others |= {**self.of_ratings(), **self.given()}
+        for name, value in others.items():
+            if value is not None:
+                option = name.replace("_", "-")
+                raise InputError(f"--{option} is for pictures and tables; leave it out with --text")
+        if self.counts_vocabulary and self.text != "words":
+            raise InputError("--vocabulary private counts words; add --text words, or leave it out")
+        if self.counts_vocabulary and self.oov_buckets:
+            raise InputError("--oov-buckets goes with a public vocabulary; leave it out with --vocabulary private")
+
+    def open(self, path: str) -> "Opened":
+        """Open a data set, or read texts; errors as for `ReadingOptions.load`."""
+        self.refuse_unread()
+        if self.text is None:
+            return Opened(self.load(path, self.size, self.channels))
+        with bar("reading") as progress:
+            given = {"length": self.length, "user": self.user, "input": self.input, "progress": progress}
+            if self.counts_vocabulary:
+                texts = datasets.uncounted_texts(path, **given)
+                return Opened(texts.blank, texts)
+            given = {**given, "vocabulary": self.vocabulary, "oov_buckets": self.oov_buckets}
+            return Opened(datasets.text_users(path, text=self.text, **given))
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What was read.
+
+    Attributes:
+        users: all of them.
+        texts: where they are from, if their vocabulary is not counted yet; None otherwise.
+    """
+
+    users: UserDataset
+    texts: UncountedTexts | None = None
+
+    def summary(self) -> list[str]:
+        """Lines for people."""
+        return self.users.summary() if self.texts is None else self.texts.summary()
+
+
+def refuse_text_options(**options: object) -> None:
+    """Refuse what is only for texts.
+
+    Raises:
+        InputError: one of the options was given.
+    """
+    for name, value in options.items():
+        if value is not None:
+            option = name.replace("_", "-")
+            raise InputError(f"--{option} is for texts; add --text characters or --text words, or leave it out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What to train on, to watch and to test on; None for a part that is not wanted.
+
+    Attributes:
+        train, validation, test: the parts.
+        negatives: the public data beside them, if there are any.
+        texts: those that they are views of, where the run counts their vocabulary: of the training part first.
+    """
+
+    train: UserDataset
+    validation: UserDataset | None
+    test: UserDataset | None
+    texts: tuple[UncountedTexts, ...] = ()
+    negatives: UserDataset | None = None
+
+
+def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
+    """Open the records and split them.
+
+    Args:
+        options: what to read and how to split it.
+        quiet: tell nothing on stdout.
+
+    Raises:
+        InputError: as `ReadingOptions.load`; or too few users to split, or to hide one among others.
+    """
+    if options.data is None:
+        raise InputError(
+            "which records? give --data FOLDER, --data STORE, or --data glyphs for the embedded data; a "
+            "--dry-run does without, with --population"
+        )
+    opened = options.open(options.data)
+    whole, texts = options.declare(opened.users), [opened.texts]
+    if len(whole) < 2:
+        raise InputError(f"{options.data} has {_users(len(whole))}; a private sum needs at least 2")
+    share = options.test_share
+    if sum((options.test is not None, options.test_names is not None, bool(share))) > 1:
+        raise InputError("give one of --test, --test-names and --test-share, not both")
+    if share is None:
+        share = 0.2 if options.test is None else 0.0
+    split = _split(whole, options, share)
+    if len(split.train) < 2:
+        raise InputError(
+            f"{options.data} has {_users(len(whole))}, and {_users(len(split.train))} left to train on; add users, or "
+            "keep nobody back with --test-share 0"
+        )
+    test = split.test if len(split.test) else None
+    if options.test is not None:
+        # Nothing but the size and the kind of pictures must agree, so the test data come to the training data's.
+        elsewhere = _opened(_like(whole, options), options.test, "--test")
+        test = elsewhere.users
+        texts.append(elsewhere.texts)
+        _tell_common(split.train, test, options)
+    if not quiet:
+        _describe(opened, split, test, options, share)
+    return Parts(
+        train=split.train,
+        validation=split.validation if len(split.validation) else None,
+        test=test,
+        texts=tuple(each for each in texts if each is not None),
+        negatives=None
+        if options.negatives is None
+        else _opened(_like(whole, options), options.negatives, "--negatives").users,
+    )
+
+
+def _opened(options: DataOptions, path: str, flag: str) -> Opened:
+    """What an option names, beside --data; what is wrong with it is told by the option's name."""
+    try:
+        return options.open(path)
+    except InputError as error:
+        raise InputError(f"{flag}: {error}") from None
+
+
+def _split(whole: UserDataset, options: DataOptions, share: float) -> Split:
+    by = {"user": datasets.split_users, "label": datasets.split_labels, "group": datasets.split_groups}
+    refuse_share(test_share=share, validation_share=options.validation_share)
+    if options.test_names is None:
+        return by[options.split_by](whole, test=share, validation=options.validation_share, seed=options.split_seed)
+    names = _names(options.test_names)
+    try:
+        return by[options.split_by](whole, test=names, validation=options.validation_share, seed=options.split_seed)
+    except InputError as error:
+        raise InputError(f"{options.test_names}: {error}") from None
+
+
+def _names(file: Path) -> list[str]:
+    """The lines of a file of names."""
+    try:
+        names = [line.strip() for line in file.read_text("utf-8-sig", "surrogateescape").splitlines() if line.strip()]
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}; it needs one name a line") from None
+    if not names:
+        raise InputError(f"{file} holds no names; it needs one a line, or leave it out with --test-share 0")
+    return names
+
+
+def _like(whole: UserDataset, options: DataOptions) -> DataOptions:
+    if len(whole.input_shape) != 3:
+        return options
+    height, width, channels = whole.input_shape
+    return dataclasses.replace(options, size=(height, width), channels=channels)
+
+
+def _tell_common(train: UserDataset, test: UserDataset, options: DataOptions) -> None:
+    """Warn where the test has people or classes of the training data, as far as names tell."""
+    people = _common(train.user_ids, test.user_ids)
+    if people:
+        warnings.warn(
+            f"{len(people):,} users of {options.test} have the names of users who are trained on ({_first(people)}): "
+            "unless these are other people, nothing is measured on unseen ones; take them out of one of the two, or "
+            "keep people of --data back instead (--test-share)",
+            stacklevel=2,
+        )
+    if train.label_names is None or test.label_names is None or train.of_sequences:
+        return
+    ours, theirs = (
+        {names[int(label)] for label in part.classes_present().nonzero()[0]}
+        for part, names in ((train, train.label_names), (test, test.label_names))
+    )
+    common = sorted((ours & theirs).difference(people))  # where users are the classes, all is said
+    if common:
+        warnings.warn(
+            f"{len(common):,} classes of {options.test} are trained on ({_first(common)}): recall is not on unseen "
+            "identities; leave them out of one of the two where it should be",
+            stacklevel=2,
+        )
+
+
+def _common(ours: Sequence[str], theirs: Sequence[str]) -> list[str]:
+    """Names that are in both, sorted; the smaller list alone is held."""
+    small, large = sorted((ours, theirs), key=len)
+    held = set(small)
+    return sorted({name for name in large if name in held})
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+
+
+def _describe(opened: Opened, split: Split, test: UserDataset | None, options: DataOptions, share: float) -> None:
+    for line in opened.summary():
+        say(f"data: {line}")
+    parts = [f"{_users(len(split.train))} to train on"]
+    if len(split.validation):
+        parts.append(f"{_users(len(split.validation))} to watch")
+    if test is None:
+        parts.append("nobody to test on" + (", by the chance of this --split-seed" if share else ""))
+    elif options.test is not None:
+        parts.append(f"{_users(len(test))} of {options.test} to test on")
+    else:
+        default = options.test_share is None and options.test_names is None
+        chosen = f" (each with probability {share:g}; --test-share or --test chooses another test)" if default else ""
+        what = _users(len(test)) if options.split_by == "user" else f"{test.num_classes:,} classes"
+        parts.append(f"{what} never trained on, to test on{chosen}")
+    say(f"data: {'; '.join(parts)}")
+
+
+def _users(count: int) -> str:
+    return f"{count:,} user{'s' * (count != 1)}"
+
+
+# Options that say which examples are read, and which of them are kept out of training to test on.
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledDataOptions(ClassOptions):
+    """The records.
+
+    Attributes:
+        data: a folder of pictures (FOLDER/<class>/<picture>), MNIST's idx files, .npz or a folder of .npy with x_train
+            and y_train (or x and y), .csv or .tsv of class and text, a table with --schema or with --label, a packed
+            store, or the word glyphs for the embedded data. With a --task other than classes, whole numbers in arrays
+            are numbers.
+        size: bring pictures to this side, or to this height and width; needed where they differ.
+        channels: convert pictures to grey (1) or RGB (3); needed where they differ.
+        on_error: what to do with files that are no readable pictures: refuse them and stop, or skip and count them.
+        vocabulary: for texts: ids to hash words into.
+        length: for texts: words of each that are read.
+        input: for a table (.parquet, .csv, .tsv, .jsonl, or .tar shards as 'cats-*.tar') without --schema: the column
+            of pictures, paths of pictures, texts, numbers or lists of numbers. Without it, the only column of pictures
+            or of paths.
+        label: for such a table: the column of classes, or of numbers with --task; in tars an extension or a field, as
+            cls or json.age.
+        folder: for such a table of paths: the folder that they start at. Without it, that of the table.
+        schema: for tables: a YAML or JSON file that says what is public about each column, and which one is the label,
+            the target or the count to predict.
+        store: for texts and tables: a new folder that keeps the numbers of --data, so that memory does not grow with
+            them.
+        test: test data from a place of their own.
+        test_share: the share kept for the test, below 1: each example goes there with this probability, so the number
+            is near the share. Without it, the test part that the data come with, else 0.2; 0 for no test.
+        split_seed: public; chooses which examples go where.
+    """
+
+    data: str | None = None
+    size: int | tuple[int, int] | None = None
+    channels: Literal[1, 3] | None = None
+    on_error: Literal["refuse", "skip"] = "refuse"
+    vocabulary: int = 1 << 15
+    length: int = 128
+    input: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    label: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    folder: Path | None = None
+    schema: Path | None = None
+    store: Path | None = None
+    test: str | None = None
+    test_share: float | None = None
+    split_seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatedDataOptions(RatingOptions, LabelledDataOptions):
+    """The records, which may be ratings: who rated what is public, and the value is the label.
+
+    Attributes:
+        user: for ratings in a table: the column of users.
+        rating_classes: for ratings: public numbers, ascending, each of which is a class: 1 2 3 4 5, for example. Every
+            value goes to the nearest one. Without them values are numbers.
+    """
+
+    user: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    rating_classes: tuple[float, ...] = ()
+
+    def rated(self, path: str) -> bool:
+        """Whether a place holds ratings."""
+        if self.item is not None or self.value is not None:
+            return True
+        return self.input is None and self.label is None and self.schema is None and is_movielens(Path(path))
+
+    def refuse_rules(self, path: str) -> None:
+        """Refuse what would not be read of other data.
+
+        Raises:
+            InputError: names the first such option.
+        """
+        given = {"user": self.user, **self.of_ratings(), "rating_classes": self.rating_classes or None}
+        for name, value in given.items():
+            if value is not None:
+                flag = name.replace("_", "-")
+                raise InputError(f"--{flag} is for ratings, which {path} has not; name --user, --item and --value, too")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleDataOptions(LabelledDataOptions):
+    """The records, of which some are watched.
+
+    Attributes:
+        validation_share: the share kept for the validation data, which are measured during the run; as --test-share.
+    """
+
+    validation_share: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleParts:
+    """What to train on, to watch and to test on; None for a part that is not wanted.
+
+    Attributes:
+        places: of what to train on among the records that were read, int64.
+        count: of those records.
+    """
+
+    train: ExampleDataset
+    validation: ExampleDataset | None
+    test: ExampleDataset | None
+    places: np.ndarray
+    count: int
+
+
+def read_examples(
+    path: str,
+    options: LabelledDataOptions,
+    part: Literal["train", "test"] = "train",
+    label_values: Sequence[str] | None = None,
+    *,
+    classes: bool = True,
+) -> ExampleDataset:
+    """Open a data set as the options say.
+
+    Args:
+        path: where it is.
+        options: how it is read.
+        part: of data that come divided.
+        label_values: the classes, where they are known; texts and folders are read by them.
+        classes: whether whole numbers in arrays are classes.
+
+    Raises:
+        InputError: it is not there, not understood, or holds something that is refused.
+    """
+    with bar("reading") as progress:
+        if isinstance(options, RatedDataOptions):
+            if options.rated(path):
+                return _ratings(path, options, part, progress)
+            options.refuse_rules(path)
+        options.given()  # refuses two
+        names = label_values or options.names
+        read = datasets.load_examples(
+            path,
+            part,
+            size=options.size,
+            channels=options.channels,
+            on_error=options.on_error,
+            classes=classes,
+            num_classes=options.num_classes,
+            label_values=names,
+            vocabulary=options.vocabulary,
+            length=options.length,
+            schema=options.schema,
+            input=options.input,
+            label=options.label,
+            folder=options.folder,
+            store=options.store if path == options.data else None,
+            progress=progress,
+        )
+    return options.declare(read) if read.num_classes is not None else read
+
+
+def _ratings(
+    path: str, options: RatedDataOptions, part: Literal["train", "test"], progress: Callable[[int, int], None]
+) -> ExampleDataset:
+    """Each rating as an example."""
+    if part != "train":
+        raise datasets.MissingPart(f"{path} is not divided into train and test; give a --test-share")
+    found = datasets.load(path, user=options.user, **options.of_ratings(), progress=progress)
+    return datasets.examples_from_ratings(found, classes=options.rating_classes or None)
+
+
+def read_example_parts(
+    options: LabelledDataOptions, *, classes: bool = True, labels_alone: bool = False, quiet: bool
+) -> ExampleParts:
+    """Open the records and split them.
+
+    Args:
+        options: what to read and how to split it.
+        classes: whether whole numbers in arrays are classes.
+        labels_alone: only labels are private: then pictures in one folder a class are put into an order, and divided,
+            by what they show, since a picture's folder tells its label.
+        quiet: tell nothing on stdout.
+
+    Raises:
+        InputError: as `read_examples`; or nothing is left to train on.
+    """
+    whole(at_least=0, split_seed=options.split_seed)
+    if options.data is None:
+        raise InputError("which records? give --data PATH, or --data glyphs for the embedded data")
+    if options.test is not None and options.test_share:
+        raise InputError("give --test or --test-share, not both")
+    whole_data = read_examples(options.data, options, classes=classes)
+    order = datasets.order_of_content(whole_data) if labels_alone else None
+    whole_data = whole_data if order is None else whole_data.subset(order)
+    test, share = None, options.test_share
+    if options.test is not None:
+        part, names = _part_of(options.test, options, classes), whole_data.label_names
+        test, share = read_examples(options.test, options, part, names, classes=classes), 0
+    elif share is None:
+        test = _own_test(options, classes)
+        share = 0.2 if test is None else 0
+    watched = options.validation_share if isinstance(options, ExampleDataOptions) else 0.0
+    refuse_share(test_share=share, validation_share=watched)
+    split = datasets.split_examples(
+        whole_data, test=share, validation=watched, seed=options.split_seed, by_names=not labels_alone
+    )
+    validation = split.validation if len(split.validation) else None
+    test = test if test is not None else split.test if len(split.test) else None
+    if test is not None and test.input_shapes != whole_data.input_shapes:
+        raise InputError(
+            f"the test data have inputs of shape {test.input_shapes}, the training data {whole_data.input_shapes}; "
+            "bring them to one shape"
+        )
+    if test is not None:
+        _refuse_other_targets(whole_data, test)
+    if not quiet:
+        _describe_examples(whole_data, split.train, validation, test)
+    places = split.places if order is None else order[split.places]
+    return ExampleParts(train=split.train, validation=validation, test=test, places=places, count=len(whole_data))
+
+
+def _refuse_other_targets(train: ExampleDataset, test: ExampleDataset) -> None:
+    """A class must have one number in both parts, else the accuracy would be that of other classes."""
+    kinds = [(part.num_classes is None, part.targets is not None and part.targets.shape[1:]) for part in (train, test)]
+    if kinds[0] != kinds[1]:
+        raise InputError(f"the training data are {train}, the test data {test}; give both the same kind of targets")
+    names = [None if part.label_names is None else list(part.label_names) for part in (train, test)]
+    if None not in names and names[0] != names[1]:
+        differ = sorted(set(names[0] or ()) ^ set(names[1] or ()))[:3]
+        raise InputError(
+            f"the training data and the test data have other classes ({', '.join(differ) or 'in another order'}); give "
+            "both the same ones"
+        )
+    if train.num_classes is not None and test.num_classes is not None and test.num_classes > train.num_classes:
+        raise InputError(
+            f"the test data have {test.num_classes} classes, the training data {train.num_classes}; give both the "
+            "same ones, or --num-classes"
+        )
+
+
+def _own_test(options: LabelledDataOptions, classes: bool) -> ExampleDataset | None:
+    """The test part that the data come with, if they do."""
+    assert options.data is not None
+    try:
+        return read_examples(options.data, options, "test", classes=classes)
+    except datasets.MissingPart:
+        return None
+
+
+def _part_of(path: str, options: LabelledDataOptions, classes: bool) -> Literal["train", "test"]:
+    """The part to test on of a place that may be divided itself."""
+    try:
+        read_examples(path, options, "test", classes=classes)
+    except datasets.MissingPart:
+        return "train"
+    return "test"
+
+
+def _describe_examples(
+    whole: ExampleDataset, train: ExampleDataset, validation: ExampleDataset | None, test: ExampleDataset | None
+) -> None:
+    for line in whole.summary():
+        say(f"data: {line}")
+    parts = [f"{len(train):,} examples to train on"]
+    if validation is not None:
+        parts.append(f"{len(validation):,} to watch")
+    parts.append("none to test on" if test is None else f"{len(test):,} never trained on, to test on")
+    say(f"data: {'; '.join(parts)}")
+    for line in train.assumptions:
+        say(f"data: assumed: {line}")
+
+
+# What a plan trains by where nobody has chosen: the loss that its kind of data has, and how many clients at once.
+
+
+P = TypeVar("P", bound=FederatedPlan | Centralized)
+
+
+Kind = Literal["texts", "values", "classes"]
+
+
+_LOSSES: dict[Kind, tuple[Loss, ...]] = {
+    "texts": ("next_token",),
+    "values": ("squared",),
+    "classes": tuple(loss for loss in get_args(Loss) if loss not in ("next_token", "squared")),
+}
+
+
+def kind_of(data: UserDataset) -> Kind:
+    """What the labels are."""
+    return "texts" if data.of_sequences else "values" if data.of_values else "classes"
+
+
+def fitted(plan: P, kind: Kind, given: Collection[str]) -> P:
+    """The plan with the loss that such data have.
+
+    Args:
+        plan: as it was given.
+        kind: of the data.
+        given: fields that somebody has chosen; they stay.
+
+    Raises:
+        InputError: a loss of embeddings was chosen for other data, or the plan has none for these.
+    """
+    fits = _LOSSES[kind]
+    if plan.loss not in fits and "loss" not in given:
+        plan = replace(plan, loss=fits[-1])
+    if kind != "classes" and not without_head(plan.loss):  # tasks refuse all other losses that do not fit
+        raise InputError(f"--loss {plan.loss} compares embeddings, and {kind} have {fits[-1]}; leave it out")
+    if isinstance(plan, FedRecon) and kind == "texts" and "clients_at_once" not in given:
+        plan = replace(plan, clients_at_once=1)  # a recurrence over many clients at once is slower than one by one
+    return plan
+
+
+# Which vocabulary a run counts in its own texts, before its first round.
+
+
+_SHARE = 0.1  # of epsilon, for the count
+
+
+def refuse_uncountable(options: Any) -> None:
+    """Refuse what does not go with a vocabulary that is counted; without the records.
+
+    Raises:
+        InputError: something does not.
+    """
+    if not _counts(options):
+        return
+    if not isinstance(options.plan, PrivatePlan):
+        raise InputError(
+            f"{options.plan.name} has no guarantee that a private vocabulary could be a part of; give --vocabulary FILE"
+        )
+    if is_own(options.model.model):
+        raise InputError(
+            f"--model {options.model.model} has a vocabulary of its own size, and --vocabulary private decides it only "
+            "in the run; take lstm or transformer, or train from Python (fit(…, opening=…))"
+        )
+    if options.model.weights is not None:
+        raise InputError(
+            "--weights are of a model with another vocabulary than --vocabulary private will release; leave them out"
+        )
+    if options.data.vocabulary_noise is None and options.budget.epsilon is None:
+        raise InputError(
+            "--vocabulary private with --noise-multiplier needs a --vocabulary-noise, 4 for example; with --epsilon "
+            "it is chosen"
+        )
+
+
+def counted_vocabulary(options: Any, population: int) -> PrivateVocabulary | None:
+    """The rule by which the run counts its vocabulary, with its noise; None where it counts none.
+
+    Args:
+        options: all options of the command.
+        population: public number of users.
+
+    Raises:
+        InputError: a number out of range, or no noise is enough.
+    """
+    if not _counts(options):
+        return None
+    data, plan = options.data, options.plan
+    if data.vocabulary_noise is not None:
+        positive(vocabulary_noise=data.vocabulary_noise)
+    if data.vocabulary_words is not None:
+        whole(vocabulary_words=data.vocabulary_words)
+    given = {} if data.words_per_user is None else {"words_per_user": data.words_per_user}
+    delta = plan.delta_for(population)
+    rule = PrivateVocabulary(noise_multiplier=data.vocabulary_noise, size=data.vocabulary_words, **given).decided(delta)
+    if rule.noise_multiplier is not None:
+        return rule
+    adjacency = plan.sampler(population).adjacency
+    return rule.calibrate(epsilon=_SHARE * options.budget.epsilon, delta=delta, adjacency=adjacency)
+
+
+def _counts(options: Any) -> bool:
+    return isinstance(options.data, DataOptions) and options.data.counts_vocabulary

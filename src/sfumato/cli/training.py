@@ -1,0 +1,658 @@
+"""The training commands: one for every algorithm of the registry."""
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from sfumato._check import InputError, non_negative, whole
+from sfumato._files import read_json
+from sfumato._random import RandomSource
+from sfumato.accounting import Statement
+from sfumato.algorithms import ALGORITHMS
+from sfumato.cli.console import leads, notify, number, plain, say, say_json, table
+from sfumato.cli.models import (
+    about_classifier,
+    build,
+    build_classifier,
+    build_output_model,
+    check_device,
+    embedding_dim_of,
+    public_sizes,
+    refuse_idle_adapters,
+)
+from sfumato.cli.own_model import is_own, own_model
+from sfumato.cli.run_options import (
+    Begins,
+    EmbeddingRunOptions,
+    ExampleTraining,
+    PrivateTraining,
+    RunOptions,
+    Training,
+    open_logs,
+    stopped_in_cache,
+    training_options,
+    use_threads,
+)
+from sfumato.cli.sources import (
+    ExampleParts,
+    Parts,
+    PublicLists,
+    counted_vocabulary,
+    fitted,
+    kind_of,
+    public_lists,
+    read_example_parts,
+    read_parts,
+    refuse_share,
+    refuse_uncountable,
+)
+from sfumato.data import ExampleDataset, UserDataset
+from sfumato.data.domain import BUILT
+from sfumato.federated import FedRecon, PrivateVocabulary, Verification
+from sfumato.federated.losses import without_head
+from sfumato.federated.vocabulary import FILE as VOCABULARY_FILE
+from sfumato.integrations import Log
+from sfumato.models.weights import refuse_missing
+from sfumato.runs import RunFolder
+from sfumato.runs.statement import make_statement
+from sfumato.training import Cadence, ModelBuilder, NoiseCost, Opening, PrivatePlan, Task, TrainingPlan
+from sfumato.training.facts import facts_of
+from sfumato.training.monitoring import SEEN, not_finite
+
+# The kinds of records that a training command can have: their options, their reader, and the models for them.
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordKind:
+    """What differs between training on users and on examples.
+
+    Attributes:
+        options: the class of all options, for a plan's class.
+        read: the parts of the data, from all options.
+        fit: the plan with what follows from the kind of the data, from it, the data and the names of chosen fields.
+        build: the model, from all options, the fitted plan, the data and the seed.
+        about: what plan.json tells of the model, from all options, the fitted plan and the data, so that it can be
+            built again.
+        task: how a model is measured, from all options and the fitted plan; None for the plan's own way.
+        takes: what of the data's domain the run is built by, from the fitted plan and the data (`data.domain`).
+        lists: public lists beside plan.json, by the file's name, from the fitted plan and the data.
+    """
+
+    options: Callable[[type[TrainingPlan]], Any]
+    read: Callable[..., Any]
+    fit: Callable[[Any, Any, Collection[str]], TrainingPlan]
+    build: Callable[[Any, Any, Any, int | None], nn.Module]
+    about: Callable[[Any, Any, Any], dict[str, Any]]
+    task: Callable[[Any, Any], Task | None]
+    takes: Callable[[Any, Any], Sequence[str]]
+    lists: Callable[[Any, Any], Mapping[str, Sequence[str]]]
+
+
+def _build_of_users(options: Any, plan: Any, data: UserDataset, seed: int | None) -> nn.Module:
+    run: RunOptions = options.run
+    if not without_head(plan.loss):
+        if run.resume is None and not is_own(options.model.model):
+            refuse_idle_adapters(options.model, plan.trainable)
+        loads = run.resume is None
+        return build(options.model, data.input_shape, seed, load=loads, quiet=run.json, trainable=plan.trainable)
+    model = build_output_model(
+        options.model, data, seed, load=run.resume is None, quiet=run.json, oov_buckets=options.data.oov_buckets
+    )
+    own = getattr(model, "local_parameters", "")
+    if own and data.of_values and not isinstance(plan, FedRecon):
+        raise InputError(
+            f"{options.model.model} has a part of each user's own ({own}), which {plan.name} would share; use sfumato "
+            "fedrecon, or in Python a model with users=… on data.with_user_column"
+        )
+    return model
+
+
+def _build_classifier(options: Any, plan: Any, data: ExampleDataset, seed: int | None) -> nn.Module:
+    run: RunOptions = options.run
+    return build_classifier(
+        options.model,
+        data,
+        seed,
+        load=run.resume is None,
+        quiet=run.json,
+        reading=options.data,
+        trainable=plan.trainable,
+    )
+
+
+def _read_examples(options: Any, *, quiet: bool) -> ExampleParts:
+    plan = options.plan
+    return read_example_parts(
+        options.data, classes=plan.task == "classes", labels_alone=plan.unit == "label", quiet=quiet
+    )
+
+
+def _about_users(options: Any, plan: Any, data: UserDataset) -> dict[str, Any]:
+    if without_head(plan.loss):
+        told = public_sizes(data)
+        if options.data.counts_vocabulary:  # the size is known when the words are
+            told.pop("vocabulary_size")
+        return told
+    dimensions = None if is_own(options.model.model) else embedding_dim_of(options.model)
+    return {"input_shape": data.input_shape, "embedding_dim": dimensions}
+
+
+def _recall(options: Any, plan: Any) -> Verification | None:
+    return Verification(fars=options.run.far) if isinstance(plan.default_task(), Verification) else None
+
+
+def _lists(plan: Any, data: UserDataset) -> Mapping[str, Sequence[str]]:
+    return public_lists(data) if isinstance(plan, FedRecon) else {}
+
+
+RECORD_KINDS = {
+    "users": RecordKind(
+        options=lambda kind: PrivateTraining[kind] if issubclass(kind, PrivatePlan) else Training[kind],  # type: ignore[valid-type]
+        read=lambda options, *, quiet: read_parts(options.data, quiet=quiet),
+        fit=lambda plan, data, given: fitted(plan, kind_of(data), given),
+        build=_build_of_users,
+        about=_about_users,
+        task=_recall,
+        takes=lambda plan, data: data.found if without_head(plan.loss) else plan.takes(data),
+        lists=_lists,
+    ),
+    "examples": RecordKind(
+        options=lambda kind: ExampleTraining[kind],  # type: ignore[valid-type]
+        read=_read_examples,
+        fit=lambda plan, data, given: plan,
+        build=_build_classifier,
+        about=lambda options, plan, data: about_classifier(data),
+        task=lambda options, plan: None,
+        takes=lambda plan, data: data.found,
+        lists=lambda plan, data: {},
+    ),
+}
+
+
+"""By the registry's word for them."""
+
+
+# What a training command decides before it trains: the noise of its rounds, and the vocabulary it counts first.
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What a run is, with all its noise.
+
+    Attributes:
+        plan: what is trained.
+        vocabulary: what is counted before; None for nothing.
+    """
+
+    plan: TrainingPlan
+    vocabulary: PrivateVocabulary | None
+
+    def opening(self, parts: Any = None) -> Opening | None:
+        """The first release of a run on these records; without them, to tell what it costs."""
+        return None if self.vocabulary is None else self.vocabulary.opening(*(parts.texts if parts else ()))
+
+
+def decided(options: Any, population: int) -> Decided:
+    """The plan with its noise, and what comes before it.
+
+    Args:
+        options: all options of the command.
+        population: public number of units.
+
+    Raises:
+        InputError: nobody has chosen how private the run is, two have, or no noise is enough.
+    """
+    plan = options.plan
+    if not isinstance(plan, PrivatePlan):
+        return Decided(plan, None)
+    refuse_undecided(options)
+    refuse_uncountable(options)
+    vocabulary = counted_vocabulary(options, population)
+    epsilon = options.budget.epsilon
+    if epsilon is None:
+        return Decided(plan, vocabulary)
+    before = None if vocabulary is None else vocabulary.event(plan.sampler(population).adjacency)
+    budget = {"epsilon": epsilon, "delta": plan.delta, "population": population, "before": before}
+    if plan.noise != "auto":
+        return Decided(plan.calibrate(**budget), vocabulary)
+    rows = plan.compare_noise(**budget)
+    if not options.run.json:
+        _show_noise(rows)
+    return Decided(rows[0].plan, vocabulary)
+
+
+def refuse_undecided(options: Any) -> None:
+    """A run whose privacy nobody has chosen, or two have."""
+    epsilon, noise = options.budget.epsilon, options.plan.noise_multiplier
+    if epsilon is None and noise is None:
+        raise InputError(
+            "how private shall the run be? give --epsilon 8 (the noise is calibrated to it), --noise-multiplier 1, "
+            "or --noise-multiplier 0 for a run without any guarantee"
+        )
+    if epsilon is not None:
+        options.plan.refuse_budget(epsilon)
+    if epsilon is None and options.plan.noise == "auto":
+        raise InputError("--noise auto takes the noise with the least error at a budget: give --epsilon, or a --noise")
+    if epsilon is not None and noise is not None:
+        raise InputError("give --epsilon (the noise is calibrated to it) or --noise-multiplier, not both")
+
+
+def _show_noise(rows: Sequence[NoiseCost]) -> None:
+    """The kinds of noise that meet the budget, and the one that is taken."""
+    known = [row for row in rows if row.error is not None]
+    error = "error of prefix sums (clip norms)"
+    table(
+        ["noise", "noise multiplier", error],
+        [[row.settings or row.noise, number(row.noise_multiplier or 0.0), number(row.error or 0.0)] for row in known],
+    )
+    unknown: dict[str, list[str]] = {}
+    for row in rows[len(known) :]:
+        unknown.setdefault(row.reason.removeprefix(f"noise={row.noise} "), []).append(row.noise)
+    for reason, names in unknown.items():
+        say(f"not {', '.join(names)}: {reason}")
+    say(f"noise: {known[0].settings or known[0].noise}, which has the least error at this budget\n")
+
+
+# Measurements of models, as a table on the terminal.
+
+
+def tell(task: Task, evaluation: dict[str, Any]) -> None:
+    """What evaluation.json holds."""
+    models = [name for name in ("untrained", "trained") if name in evaluation]
+    if not models:
+        say("no test data, so nothing was measured")
+        return
+    stages = [f"stage {number}" for number in range(1, len(evaluation)) if f"stage {number}" in evaluation]
+    models[1:1] = stages[:-1]  # the model of the last one is the trained one
+    models += [SEEN] if SEEN in evaluation else []
+    names, keys, told = task.table(evaluation)
+    table(["model", *names], [[name, *(_cell(evaluation[name], key) for key in keys)] for name in models])
+    say(f"\n{told}")
+    if SEEN in evaluation:
+        count = evaluation[SEEN]["users"]
+        say(f"seen: the trained model on {count:,} people who took part; no guarantee covers this row")
+    unmeasured = not_finite(evaluation)
+    if unmeasured:
+        say(unmeasured)
+
+
+def tell_by_records(task: Task, evaluation: dict[str, Any]) -> None:
+    """The trained model on some people: on all of them, and by how many records they have."""
+    row = evaluation["trained"]
+    names, keys, _ = task.table(evaluation)
+    groups = list(row["by_records"])
+    groups.append({**row, "records": "all", "users": sum(each["users"] for each in groups)})  # who had some to measure
+    table(
+        ["records", "people", *names],
+        [[each["records"], f"{each['users']:,}", *(_cell(each, key) for key in keys)] for each in groups],
+    )
+    say("\neach own part was rebuilt from some of the person's records, and measured on the others")
+
+
+def without_curve(row: dict[str, Any]) -> dict[str, Any]:
+    """The row without what takes much room."""
+    return {name: value for name, value in row.items() if name not in ("roc", "confusion", "nearest")}
+
+
+def say_outcome(out: Path, page: Path, statement: Statement, evaluation: dict[str, Any], *, already: bool) -> None:
+    """What a run brought, as one JSON object.
+
+    Args:
+        out: its folder.
+        page: its page.
+        statement: its statement.
+        evaluation: what evaluation.json holds.
+        already: the run was finished before.
+    """
+    rows = {name: without_curve(row) if isinstance(row, dict) else row for name, row in evaluation.items()}
+    say_json({"run": out, "report": page, "statement": statement.to_json(), "evaluation": rows, "already": already})
+
+
+def _cell(row: dict[str, Any], key: str) -> str:
+    """One measurement; a run that was resumed with other rates has not measured all of them twice."""
+    value: Any = row
+    for part in key.split("/"):
+        value = value.get(part) if isinstance(value, dict) else None
+    if value is None:
+        return ""
+    return f"{value:.4f}" if value == 0 or 1e-2 <= abs(value) < 1e6 else f"{value:.4g}"
+
+
+# The training commands: one for every algorithm of the registry.
+#
+# The fields of the plan's class are the command's options, and their docstrings its help. What is needed to go on with
+# a run (the data, the split, the model) is kept in plan.json under "about", as it was given.
+
+
+_MOST_SHOWN = 16  # numbers of a setting
+
+
+_UNWATCHED = "--evaluate-every needs validation data: give --validation-share 0.1, for example"
+
+
+def options_of(name: str) -> Any:
+    """The class of all options of an algorithm's command."""
+    algorithm = ALGORITHMS[name]
+    return RECORD_KINDS[algorithm.records].options(algorithm.load())
+
+
+def train(name: str, argv: Sequence[str]) -> int:
+    """Run the training command of an algorithm of the registry."""
+    algorithm = ALGORITHMS[name]
+    plan_class, kind = algorithm.load(), RECORD_KINDS[algorithm.records]
+    options, given = training_options(plan_class, options_of(name), argv, about=algorithm.about)
+    run: RunOptions = options.run
+    _check(run)
+    use_threads(run.threads)
+    out = free_folder(name, run)
+    logs = open_logs(run.log, out, private=run.log_private, public_evaluation=run.public_evaluation)
+    if run.dry_run and options.data.data is None and getattr(options.plan, "population", None):
+        if is_own(options.model.model):
+            own_model(options.model.model, RandomSource.from_os())  # without records, at least it is there
+        return _dry_run(decided(options, options.plan.population), None, options)
+    already = run.resume is not None and RunFolder(out).has_ended()  # refuses one that was closed
+    planned = _before_reading(options)
+    try:
+        parts = kind.read(options, quiet=run.json)
+    except InputError as error:
+        raise _moved(options, error) from None
+    population = options.plan.public_population(parts.train)
+    chosen = planned or decided(options, population)
+    chosen = dataclasses.replace(chosen, plan=kind.fit(chosen.plan, parts.train, given))
+    plan, opening = chosen.plan, chosen.opening(parts)
+    task = kind.task(options, plan) or plan.default_task()
+    task.check(parts.train)  # before a model is built that would not fit them
+
+    def build(data: Any) -> nn.Module:
+        return kind.build(options, plan, data, plan.seed)
+
+    model = build(parts.train) if opening is None else build
+    if not already:
+        plan.refuse_found(kind.takes(plan, parts.train))
+    if run.evaluate_every and parts.validation is None:
+        raise InputError(_UNWATCHED)
+    if run.dry_run:
+        watch = None if run.evaluate_every == 0 else parts.validation
+        plan.try_out(
+            model,
+            parts.train,
+            validation=watch,
+            test=parts.test,
+            device=run.device,
+            task=task,
+            opening=opening,
+            negatives=_negatives(parts),
+            prefix_cache=run.prefix_cache,
+        )
+        return _dry_run(chosen, parts, options)
+    return _fit(chosen, model, task, parts, out, options, kind, logs, already=already)
+
+
+def _moved(options: Any, error: InputError) -> InputError:
+    """The line for records that a run which goes on does not find where they were; else the error itself."""
+    if options.run.resume is None:
+        return error
+    for name in ("data", "test", "negatives"):
+        place = getattr(options.data, name, None)
+        if isinstance(place, str) and not Path(place).exists() and f"there is nothing at {place}" in str(error):
+            return InputError(
+                f"there is nothing at {place}, where the run in {options.run.resume} had its records; say where they "
+                f"are now, with --{name}"
+            )
+    return error
+
+
+def _check(run: RunOptions) -> None:
+    if run.evaluate_every is not None:
+        whole(at_least=0, evaluate_every=run.evaluate_every)
+    whole(at_least=0, checkpoint_every=run.checkpoint_every)
+    non_negative(checkpoint_minutes=run.checkpoint_minutes)
+    check_device(run.device)
+
+
+def _before_reading(options: Any) -> Decided | None:
+    """Refuse what can be refused without the records: to read them may take long.
+
+    Returns:
+        the plan with its noise, where the population is declared; None where it has to be counted first.
+    """
+    refuse_uncountable(options)
+    weights = getattr(options.model, "weights", None) or getattr(options.model, "pretrained", None)
+    if weights is not None and options.run.resume is None:  # a run that goes on has weights of its own
+        refuse_missing(weights)
+    if isinstance(options.plan, PrivatePlan):
+        refuse_undecided(options)
+        _refuse_other_budget(options)
+    shares = {"test_share": options.data.test_share, "validation_share": options.data.validation_share}
+    refuse_share(**{name: share for name, share in shares.items() if share is not None})
+    if options.run.evaluate_every and not options.data.validation_share:
+        raise InputError(_UNWATCHED)
+    declared = getattr(options.plan, "population", None)
+    if declared is None:
+        return None
+    planned = decided(options, declared)
+    planned.plan.private_sum(declared)  # refuses a cohort that is larger than that
+    return planned
+
+
+def _refuse_other_budget(options: Any) -> None:
+    """Refuse to go on with a run under another epsilon than the one that its noise was calibrated to."""
+    epsilon = options.budget.epsilon
+    if options.run.resume is None or epsilon is None:
+        return
+    about = RunFolder(options.run.resume).read_plan().get("about") or {}
+    wanted = about.get("epsilon_wanted", epsilon)
+    if wanted != epsilon:
+        started = "--noise-multiplier" if wanted is None else f"--epsilon {wanted:g}"
+        raise InputError(
+            f"the run in {options.run.resume} was started with {started}, and goes on under that only, got --epsilon "
+            f"{epsilon:g}; leave --epsilon out, or start a new run"
+        )
+
+
+def free_folder(name: str, run: Any) -> Path:
+    """Where the run goes; never onto something that is there."""
+    if run.resume is not None:
+        if run.out is not None and run.out != run.resume:
+            raise InputError("give --resume RUN or --out DIR: a run goes on in its own folder")
+        return run.resume
+    if run.out is not None:
+        taken = run.out.exists() and not (run.out.is_dir() and not any(run.out.iterdir()))
+        if taken and leads() and not run.dry_run:  # of several processes, the first makes the folder
+            RunFolder(run.out).start()  # refuses it in its own words
+        return run.out
+    number = 1
+    while (free := Path("runs") / f"{name}-{number}").exists():
+        number += 1
+    return free
+
+
+def _fit(
+    chosen: Decided,
+    model: nn.Module | ModelBuilder,
+    task: Task,
+    parts: Any,
+    out: Path,
+    options: Any,
+    kind: RecordKind,
+    logs: Sequence[Log],
+    *,
+    already: bool,
+) -> int:
+    from safetensors import SafetensorError  # late: without the extra, the message is to name torch
+
+    run: RunOptions = options.run
+    plan, opening = chosen.plan, chosen.opening(parts)
+    rounds = plan.private_sum(plan.public_population(parts.train)).rounds
+    every = run.evaluate_every
+    if every is None:
+        every = max(1, rounds // 10) if parts.validation is not None else 0
+    begins = Begins(out, plan.name, already=already, quiet=run.json)
+    if opening is not None or run.resume is not None:  # else there is no run before all checks are passed
+        begins.tell()
+    try:
+        result = plan.fit(
+            model,
+            parts.train,
+            out=out,
+            resume=run.resume is not None,
+            validation=parts.validation,
+            test=parts.test,
+            cadence=Cadence(
+                evaluate_every=every,
+                checkpoint_every=run.checkpoint_every,
+                checkpoint_minutes=run.checkpoint_minutes,
+            ),
+            progress=True,
+            about=_about(options, kind.about(options, plan, parts.train), chosen.vocabulary),
+            device=run.device,
+            task=task,
+            opening=opening,
+            negatives=_negatives(parts),
+            callbacks=[begins, PublicLists(out, kind.lists(plan, parts.train)), *logs],
+            prefix_cache=run.prefix_cache,
+        )
+    except KeyboardInterrupt:
+        if begins.done:  # asked twice, or while it was measured: the round in hand was not waited for
+            notify(f"stopped at once; go on with: sfumato {plan.name} --resume {out}")
+            return 130
+        if run.prefix_cache is None:
+            raise
+        notify(stopped_in_cache(run.prefix_cache, options.model, plan.seed, resume=run.resume))
+        return 130
+    except BrokenPipeError:
+        raise InputError(
+            f"whoever read what is told here is gone; go on with: sfumato {plan.name} --resume {out}, and let the "
+            "output go to a file or to a program that reads all of it"
+        ) from None
+    except (OSError, SafetensorError) as error:
+        raise InputError(
+            f"{out} cannot be written: {getattr(error, 'strerror', None) or error}; what was saved before is whole: "
+            f"make room and go on with: sfumato {plan.name} --resume {out}"
+        ) from None
+    if not result.finished:
+        done = result.history[-1]["round"] if result.history else 0
+        notify(
+            f"stopped after round {done} of {rounds}; go on with: sfumato {plan.name} --resume {out}; or end it for "
+            f"good with: sfumato close {out}"
+        )
+        return 130
+    if opening is not None and leads() and not run.json:
+        words = len((out / VOCABULARY_FILE).read_text("utf-8").splitlines())
+        say(f"vocabulary: {words:,} words, counted under noise, in {out / VOCABULARY_FILE}")
+    conclude(result.statement, out, task, as_json=run.json, already=already)
+    return 0
+
+
+def _about(options: Any, data: dict[str, Any], vocabulary: PrivateVocabulary | None) -> dict[str, Any]:
+    """What plan.json says beside the plan: enough to build the model and read the data again."""
+    told = {
+        **dataclasses.asdict(options.data),
+        **dataclasses.asdict(options.model),
+        **({"far": options.run.far} if isinstance(options.run, EmbeddingRunOptions) else {}),
+        "evaluate_every": options.run.evaluate_every,
+        "checkpoint_every": options.run.checkpoint_every,
+        "checkpoint_minutes": options.run.checkpoint_minutes,
+        "device": options.run.device,
+        "log": options.run.log,
+        "log_private": options.run.log_private,
+        "public_evaluation": options.run.public_evaluation,
+        "prefix_cache": options.run.prefix_cache,
+        **data,
+        "version": version("sfumato"),
+    }
+    if told.get("store") is not None:  # where the records are found again, already as numbers
+        told["data"], told["store"] = told["store"], None
+    if isinstance(options.plan, PrivatePlan):
+        told["epsilon_wanted"] = _epsilon_wanted(options)
+    if vocabulary is not None:  # a run that goes on knows no epsilon to choose it by
+        told["vocabulary_noise"] = vocabulary.noise_multiplier
+    return plain(told)
+
+
+def _epsilon_wanted(options: Any) -> float | None:
+    """What the noise was calibrated to; a run that goes on knows it from its plan.json."""
+    if options.run.resume is None or options.budget.epsilon is not None:
+        return options.budget.epsilon
+    return (RunFolder(options.run.resume).read_plan().get("about") or {}).get("epsilon_wanted")
+
+
+def _negatives(parts: Any) -> UserDataset | None:
+    return parts.negatives if isinstance(parts, Parts) else None
+
+
+def _dry_run(chosen: Decided, parts: Any, options: Any) -> int:
+    plan, opening = chosen.plan, chosen.opening(parts)
+    population = plan.public_population(parts.train) if parts else options.plan.population
+    plan.refuse_unready(population)
+    plan = plan.for_population(population)
+    told = [BUILT] if parts and parts.train.found else []
+    told += plan.default_task().assumptions(parts.train) if parts else []
+    if parts and (negatives := _negatives(parts)) is not None:
+        told = [*told, plan.negatives_of(negatives, parts.train).assumption()]
+    statement = _promise(plan, population, opening, told)
+    first = {} if opening is None else opening.about()
+    if options.run.json:
+        say_json({"plan": plan.to_json(), **first, "statement": statement.to_json()})
+        return 0
+    table(["setting", "value"], [[name, _shown(value)] for name, value in plan.to_json().items() if value is not None])
+    tried = "model and data were tried out; " if parts else ""
+    say(f"\nat its end the run would state:\n\n{statement.text()}\n\ndry run: {tried}nothing was trained or written")
+    return 0
+
+
+def _shown(value: Any) -> str:
+    """A setting; long lists by their length and range."""
+    if isinstance(value, tuple) and len(value) > _MOST_SHOWN:
+        return f"{len(value)} numbers, {min(value):.6g} to {max(value):.6g}"
+    return str(value)
+
+
+def _promise(
+    plan: TrainingPlan, population: int, opening: Opening | None, data_assumptions: Sequence[str]
+) -> Statement:
+    """The statement of the whole plan, before it runs."""
+    private_sum = plan.private_sum(population)
+    facts = facts_of(
+        plan,
+        private_sum,
+        rounds=private_sum.rounds,
+        population=population,
+        delta=plan.delta_for(population),
+        opening=opening,
+        data_assumptions=data_assumptions,
+    )
+    event = private_sum.event(private_sum.rounds)
+    if opening is not None:
+        event = opening.event(facts.adjacency) + event
+        if told := opening.outlook(population):
+            warnings.warn(told, stacklevel=2)
+    return make_statement(event, facts, noise_source="os" if plan.seed is None else "seeded")
+
+
+def conclude(statement: Statement, out: Path, task: Task, *, as_json: bool, already: bool) -> None:
+    """What the run brought: measurements, statement, where all is. The leader has written it, so the leader tells."""
+    if not leads():
+        return
+    file = out / "evaluation.json"
+    evaluation = read_json(file) if file.exists() else {}
+    from sfumato.report import summary, write_report  # late: plots take a while to load
+
+    try:
+        page = write_report([out])
+    except InputError as error:
+        raise InputError(f"the run in {out} is whole, but not its page ({error}); sfumato report {out}") from None
+    if as_json:
+        say_outcome(out, page, statement, evaluation, already=already)
+        return
+    tell(task, evaluation)
+    if already:
+        say(f"\nthe run was finished before, so these are its measurements; sfumato report {out} says its verdict")
+        return
+    say("\n" + "\n".join(summary(out, page)) + f"\n\nrun: {out}")

@@ -1,0 +1,540 @@
+"""`sfumato vote` and `sfumato tally`: agents answer public queries under noise, and one of the parties that count."""
+
+import dataclasses
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from sfumato import data as datasets
+from sfumato._check import InputError
+from sfumato._files import read_json
+from sfumato.algorithms import ALGORITHMS, command_of
+from sfumato.cli.console import bar, leads, notify, plain, say, say_json, table, told_bar
+from sfumato.cli.models import ClassifierOptions, build_classifier, check_device, public_features
+from sfumato.cli.parse import CommonOptions, parse
+from sfumato.cli.run_options import BudgetOptions, training_options
+from sfumato.cli.sources import ClassOptions, ReadingOptions
+from sfumato.cli.training import free_folder, say_outcome
+from sfumato.data import ExampleDataset, UserDataset, to_tensor
+from sfumato.data.files import MissingPart
+from sfumato.models import features_of
+from sfumato.runs import RunFolder
+from sfumato.runs.statement import make_statement
+from sfumato.voting import ClearTally, Tally, VotingResult
+from sfumato.voting.plan import VotingPlan
+from sfumato.voting.public_pool import numbered_alike, with_public_classes
+from sfumato.voting.run import facts_of
+from sfumato.voting.settings import VotingSettings
+
+# Options of the votes: who votes, on which public examples, with which models, and who counts.
+
+
+P = TypeVar("P", bound=VotingPlan)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoteData(ClassOptions, ReadingOptions):
+    """Who votes, and on what.
+
+    Attributes:
+        agents: the private records, one user an agent: a packed store, a folder of pictures
+            (FOLDER/<agent>/<class>/<picture>), an npz with inputs, users and labels, or a table with --user.
+        pool: the public examples to ask about: a folder of pictures (FOLDER/<class>/<picture>), MNIST's idx files, an
+            npz or a folder of .npy with x_train (or x), or a table. Its labels are used for measuring only.
+        unlabelled: the pool has no labels: a folder of pictures, an npz or npy of inputs, or a table with --input.
+        test: labelled public examples to measure the student on; without it, the test part that the pool comes with.
+        size: bring pictures to this side, or to this height and width.
+        channels: convert pictures to grey (1) or RGB (3).
+    """
+
+    agents: str | None = None
+    pool: str | None = None
+    unlabelled: bool = False
+    test: str | None = None
+    size: int | tuple[int, int] | None = None
+    channels: Literal[1, 3] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoteRun(CommonOptions):
+    """The run.
+
+    Attributes:
+        out: folder of the run; it must be new or empty. Without it, the next free one of runs/vote-ae-1 (vote-knn-1),
+            -2, …
+        resume: go on with the run in this folder; everything else is read from its plan.json.
+        dry_run: print the plan, its noise and its statement; nobody votes.
+        talliers: who counts, as host:port of each of 3, 5, … tallier processes (sfumato tally). Without it, this
+            process counts; or a number of them, which are started here and ended afterwards.
+        certificate: for talliers elsewhere: of whoever runs the vote, in PEM.
+        key: of the certificate.
+        authority: certificate of who signed those of all talliers.
+        without_tls: speak in the clear beyond this machine, in a network that encrypts by itself.
+        owner: print what the vote cost for the votes as they were cast, too: private, for your eyes only.
+        threads: agents that vote side by side; None for as many as there are cores.
+        device: where to train: cpu, cuda, or cuda:1.
+    """
+
+    out: Path | None = None
+    resume: Path | None = None
+    dry_run: bool = False
+    talliers: tuple[str, ...] = ()
+    certificate: Path | None = None
+    key: Path | None = None
+    authority: Path | None = None
+    without_tls: bool = False
+    owner: bool = False
+    threads: int | None = None
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoteBudget(BudgetOptions):
+    """The budget; or say how much noise with --noise-std.
+
+    Attributes:
+        epsilon: the budget of the whole vote for one agent, or for one record with --level instance; the noise is
+            calibrated to it. Beside it, --delta.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentModel(ClassifierOptions):
+    """The models.
+
+    Attributes:
+        student_model: of the student: a name like --model; the agents' own unless given.
+        model_seed: public; the first weights of agents and student follow from it.
+    """
+
+    student_model: str | None = None
+    model_seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureModel:
+    """The features, and the student.
+
+    Attributes:
+        features: pixels, hog or scattering; squeezenet with --pretrained; or package.module:factory, an importable
+            class or function without arguments that gives a frozen torch module. They are public, and never trained on
+            the agents' records.
+        pretrained: public weights of the features' network.
+        student_model: of the student: linear, on the features; or with --student-inputs inputs a name like --model of
+            sfumato vote ae.
+        model_seed: public; the first weights of the student follow from it.
+    """
+
+    features: str = "pixels"
+    pretrained: Path | None = None
+    student_model: str = "linear"
+    model_seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentVote(Generic[P]):
+    """Options of a vote by agents that train.
+
+    Attributes:
+        run: Where the run goes, and who counts.
+        data: Who votes, and on what.
+        model: The models.
+        budget: How private the vote is: --epsilon (and --delta below), or --noise-std below.
+        plan: What is asked, how agents train, and what the student does; questions and noise decide the guarantee.
+    """
+
+    run: VoteRun
+    data: VoteData
+    model: AgentModel
+    budget: VoteBudget
+    plan: P
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeighbourVote(Generic[P]):
+    """Options of a vote by nearest neighbours.
+
+    Attributes:
+        run: Where the run goes, and who counts.
+        data: Who votes, and on what.
+        model: The features, and the student.
+        budget: How private the vote is: --epsilon (and --delta below), or --noise-std below.
+        plan: What is asked, how neighbours vote, and what the student does; questions and noise decide the guarantee.
+    """
+
+    run: VoteRun
+    data: VoteData
+    model: FeatureModel
+    budget: VoteBudget
+    plan: P
+
+
+@dataclass(frozen=True)
+class VoteParts:
+    """What was read."""
+
+    agents: UserDataset
+    pool: ExampleDataset
+    test: ExampleDataset | None
+
+
+def read_vote(options: VoteData, *, quiet: bool) -> VoteParts:
+    """Open agents, pool and test.
+
+    Raises:
+        InputError: one is missing, not understood, or has other classes than the agents.
+    """
+    if options.agents is None or options.pool is None:
+        missing = "--agents" if options.agents is None else "--pool"
+        what = "private records, one user an agent" if options.agents is None else "public examples to ask about"
+        raise InputError(f"which {what}? give {missing} PATH")
+    agents = options.declare(options.load(options.agents, options.size, options.channels))
+    pool = (
+        _without_labels(options.pool, options)
+        if options.unlabelled
+        else _examples(options.pool, "train", options, agents)
+    )
+    agents = with_public_classes(agents, pool)
+    pool = numbered_alike(pool, agents, options.pool)
+    try:
+        test = None if options.test is None else _examples(options.test, "train", options, agents)
+        if test is None and not options.unlabelled:
+            test = _examples(options.pool, "test", options, agents)
+    except MissingPart:
+        test = None
+    if not quiet:
+        for line in agents.summary():
+            say(f"agents: {line}")
+        say(f"pool: {pool.summary()[0]}" + ("" if test is None else f"; {len(test):,} more to test on"))
+    return VoteParts(agents, pool, test)
+
+
+def _examples(path: str, part: Literal["train", "test"], options: VoteData, agents: UserDataset) -> ExampleDataset:
+    names = None if agents.label_names is None or agents.found else list(agents.label_names)
+    with bar("reading") as progress:
+        found = datasets.load_examples(
+            path,
+            part,
+            size=options.size,
+            channels=options.channels,
+            on_error=options.on_error,
+            label_values=names,
+            input=options.input,
+            label=options.label,
+            folder=options.folder,
+            progress=progress,
+        )
+    return found if agents.found else numbered_alike(found, agents, path)
+
+
+def _without_labels(path: str, options: VoteData) -> ExampleDataset:
+    with bar("reading") as progress:
+        return datasets.unlabelled(
+            path,
+            size=options.size,
+            channels=options.channels,
+            on_error=options.on_error,
+            input=options.input,
+            folder=options.folder,
+            progress=progress,
+        )
+
+
+def public_shape(pool: ExampleDataset, classes: int) -> ExampleDataset:
+    """The pool as what models are built from: its shapes, and an output for each class."""
+    return replace(pool, targets=np.zeros(len(pool), np.int64), num_classes=classes, label_names=None)
+
+
+def sources(kind: type[Any]) -> Any:
+    """The class of all options for a plan."""
+    return AgentVote[kind] if kind.name == "ae_dpfl" else NeighbourVote[kind]  # type: ignore[valid-type]
+
+
+# `sfumato tally`: one of the parties that count votes together and see none.
+
+
+@dataclass(frozen=True, kw_only=True)
+class TallyOptions(CommonOptions):
+    """One tallier.
+
+    Attributes:
+        index: which of the talliers this one is, from 1.
+        talliers: HOST:PORT of all of them, an odd number of at least 3; the same list everywhere.
+        out: folder of its key and of what it was asked; keep it, and let nobody else read it.
+        listen: the address of this machine that it takes connections at.
+        certificate: of this tallier, in PEM, in the name of its host.
+        key: of the certificate.
+        authority: certificate of who signed those of all talliers and agents.
+        without_tls: speak in the clear beyond this machine, in a network that encrypts by itself.
+        wait: seconds that the other talliers may take to be there.
+        once: end when the first client is gone, rather than serve until stopped.
+        seed: for simulation: noise that anyone can repeat protects nobody.
+    """
+
+    index: int
+    talliers: tuple[str, ...]
+    out: Path
+    listen: str = "127.0.0.1"
+    certificate: Path | None = None
+    key: Path | None = None
+    authority: Path | None = None
+    without_tls: bool = False
+    wait: float = 60.0
+    once: bool = False
+    seed: int | None = None
+
+
+def tally(argv: Sequence[str]) -> int:
+    about = "Count votes with other talliers. Each sees shares that tell nothing; together they open the noisy answers."
+    options = parse(TallyOptions, argv, command="tally", about=about)
+    from sfumato.voting.multi_party.messages import Credentials  # late: --help needs no NumPy
+    from sfumato.voting.multi_party.tallier import Settings, serve
+
+    credentials = Credentials(
+        certificate=options.certificate,
+        key=options.key,
+        authority=options.authority,
+        without_tls=options.without_tls,
+    )
+    settings = Settings(
+        place=options.index,
+        talliers=options.talliers,
+        folder=options.out,
+        listen=options.listen,
+        credentials=credentials,
+        wait=options.wait,
+        once=options.once,
+        seed=options.seed,
+    )
+    serve(settings, ready=(lambda line: None) if options.json else say)
+    if options.json:
+        say_json({"index": options.index, "talliers": list(options.talliers), "seeded": options.seed is not None})
+    return 0
+
+
+# `sfumato vote ae` and `sfumato vote knn`: agents answer public queries under noise, and a student learns of them.
+
+
+_OF_TALLIERS = ("talliers", "certificate", "key", "authority", "without_tls")
+
+
+LINEAR = "linear"
+
+
+def options_of(name: str) -> Any:
+    """The class of all options of a plan's command."""
+    return sources(ALGORITHMS[name].load())
+
+
+def train(name: str, argv: Sequence[str]) -> int:
+    """Run the command of a plan of the registry."""
+    algorithm = ALGORITHMS[name]
+    options, _ = training_options(algorithm.load(), options_of(name), argv, about=algorithm.about)
+    command = command_of(name)
+    run: VoteRun = options.run
+    check_device(run.device)
+    if run.threads is not None:
+        torch.set_num_threads(max(1, run.threads))
+    refuse_undecided(options)
+    out = free_folder(command.replace(" ", "-"), run)
+    already = run.resume is not None and RunFolder(out).has_ended()
+    parts = read_vote(options.data, quiet=run.json)
+    plan = _decided(options, parts)
+    how, student = _models(options, plan, parts)
+    if run.dry_run:
+        plan.try_out(parts.agents, parts.pool, how, student=student, test=parts.test, device=run.device)
+        return _dry_run(plan, parts, options)
+    begins = None if run.json else f"run: {out} (go on after a stop with: sfumato {command} --resume {out})"
+    with _tally(run, out) as tally, told_bar(begins, "agents") as progress:
+        result = plan.fit(
+            parts.agents,
+            parts.pool,
+            how,
+            student=student,
+            test=parts.test,
+            out=out,
+            resume=run.resume is not None,
+            tally=tally,
+            about=_about(options, parts),
+            device=run.device,
+            threads=run.threads,
+            progress=progress,
+        )
+    if not result.finished:
+        notify(f"stopped while agents voted; go on with: sfumato {command} --resume {out}")
+        return 130
+    _conclude(result, out, plan, options, already=already)
+    return 0
+
+
+def refuse_undecided(options: Any) -> None:
+    """A vote whose privacy nobody has chosen, or two have."""
+    epsilon, noise = options.budget.epsilon, options.plan.noise_std
+    if epsilon is None and noise is None:
+        raise InputError(
+            "how private shall the vote be? give --epsilon 3 (the noise is calibrated to it), or --noise-std 25 for "
+            "the noise on each count, in votes"
+        )
+    if epsilon is not None and noise is not None:
+        raise InputError("give --epsilon (the noise is calibrated to it) or --noise-std, not both")
+
+
+def _decided(options: Any, parts: VoteParts) -> VotingPlan:
+    plan, epsilon = options.plan, options.budget.epsilon
+    plan = plan.with_attributes(parts.agents.num_classes if parts.agents.of_attributes else None)
+    if epsilon is None:
+        return plan
+    return plan.calibrate(epsilon=epsilon, delta=plan.delta, population=plan.population_of(parts.agents))
+
+
+def _models(options: Any, plan: VotingPlan, parts: VoteParts) -> tuple[Any, nn.Module]:
+    """What every agent starts from, or the features; and the student."""
+    chosen, quiet = options.model, options.run.json
+    shape = public_shape(parts.pool, parts.agents.num_classes)
+    seed = chosen.model_seed
+    if plan.neighbours is None:
+        model = build_classifier(chosen, shape, seed, load=True, quiet=quiet)
+        if chosen.student_model is None:
+            return model, build_classifier(chosen, shape, seed, load=True, quiet=True)
+        student = ClassifierOptions(model=chosen.student_model)
+        return model, build_classifier(student, shape, seed, load=True, quiet=quiet)
+    how = public_features(chosen.features, chosen.pretrained, chosen.model_seed, flag="--pretrained")
+    if options.plan.student_inputs == "inputs":
+        named = ClassifierOptions(model="lenet5" if chosen.student_model == LINEAR else chosen.student_model)
+        return how, build_classifier(named, shape, seed, load=True, quiet=quiet)
+    if chosen.student_model != LINEAR:
+        raise InputError(
+            f"on features the student is linear, got --student-model {chosen.student_model}; add --student-inputs "
+            "inputs for a model of the examples themselves"
+        )
+    (first,), _ = parts.pool.examples(range(1))
+    width = features_of(how, to_tensor(first), device=options.run.device).shape[1]
+    return how, _linear(width, parts.agents.num_classes)
+
+
+def _linear(width: int, classes: int) -> nn.Module:
+    """A linear model that begins at zero."""
+    made = nn.Linear(width, classes)
+    for parameter in made.parameters():
+        nn.init.zeros_(parameter)
+    return made
+
+
+def _about(options: Any, parts: VoteParts) -> dict[str, Any]:
+    """What plan.json says beside the plan: enough to read the data and build the models again."""
+    return plain(
+        {
+            **dataclasses.asdict(options.data),
+            **dataclasses.asdict(options.model),
+            **{name: getattr(options.run, name) for name in _OF_TALLIERS},
+            "threads": options.run.threads,
+            "device": options.run.device,
+            "epsilon_wanted": options.budget.epsilon,
+            "classes": parts.agents.num_classes,
+            "outputs": parts.agents.num_classes,
+            "input_shapes": parts.pool.input_shapes,
+            "vocabulary_sizes": (),
+            "version": version("sfumato"),
+        }
+    )
+
+
+@contextmanager
+def _tally(run: VoteRun, out: Path) -> Iterator[Tally]:
+    if not run.talliers:
+        yield ClearTally()
+        return
+    from sfumato.voting.multi_party.tally import MultiPartyTally  # late: it needs mpyc
+
+    if len(run.talliers) == 1 and run.talliers[0].isdigit():
+        folder = out.with_name(f"{out.name}-talliers")  # a vote that goes on finds them with their keys
+        with MultiPartyTally.local(int(run.talliers[0]), folder=folder) as tally:
+            yield tally
+        if RunFolder(out).has_ended():
+            shutil.rmtree(folder)
+        return
+    yield MultiPartyTally(
+        run.talliers,
+        certificate=run.certificate,
+        key=run.key,
+        authority=run.authority,
+        without_tls=run.without_tls,
+    )
+
+
+def _dry_run(plan: VotingSettings, parts: VoteParts, options: Any) -> int:
+    facts = facts_of(plan, parts.agents, parts.pool, ClearTally())
+    statement = make_statement(plan.event(), facts, noise_source="os" if plan.seed is None else "seeded")
+    if options.run.json:
+        say_json({"plan": plan.to_json(), "statement": statement.to_json()})
+        return 0
+    table(["setting", "value"], [[name, str(value)] for name, value in plan.to_json().items() if value is not None])
+    say(f"\nat its end the run would state:\n\n{statement.text()}\n\ndry run: nobody voted and nothing was written")
+    return 0
+
+
+def _conclude(result: VotingResult, out: Path, plan: VotingSettings, options: Any, *, already: bool) -> None:
+    """What the vote brought."""
+    if not leads():
+        return
+    file = out / "evaluation.json"
+    evaluation = read_json(file) if file.exists() else {}
+    from sfumato.report import summary, write_report  # late: plots take a while to load
+
+    page = write_report([out])
+    if options.run.json:
+        say_outcome(out, page, result.statement, evaluation, already=already)
+        return
+    _tell(result, evaluation)
+    _tell_published(result)
+    if options.run.owner:
+        _tell_owner(result)
+    say("\n" + "\n".join(summary(out, page)) + f"\n\nrun: {out}")
+
+
+def _tell(result: VotingResult, evaluation: dict[str, Any]) -> None:
+    answers = evaluation.get("answers", {})
+    line = f"answers: {answers.get('answered', 0):,} of {len(result.queries):,} queries"
+    known = {name: value for name, value in answers.items() if isinstance(value, float)}
+    say(line + "".join(f", {name.replace('_', ' ')} {value:.4f}" for name, value in known.items()))
+    models = [name for name in ("untrained", "trained") if name in evaluation]
+    if models:
+        keys = [name for name, value in evaluation[models[-1]].items() if isinstance(value, float)]
+        table(
+            ["student", *(key.replace("_", " ") for key in keys)],
+            [
+                [name, *(f"{evaluation[name][key]:.4f}" if key in evaluation[name] else "" for key in keys)]
+                for name in models
+            ],
+        )
+
+
+def _tell_published(result: VotingResult) -> None:
+    """What the run released of the cost of its answers."""
+    if result.published is not None:
+        delta = result.statement.delta
+        say(
+            f"released: at most epsilon {result.published.epsilon(delta):.4f} for the votes as they were cast, with "
+            f"confidence {result.published.confidence:g}; a bound at this data set, not differential privacy"
+        )
+
+
+def _tell_owner(result: VotingResult) -> None:
+    """For whoever may see the votes."""
+    try:
+        cost = result.cost().epsilon(result.statement.delta)
+    except InputError as error:
+        say(f"for the owner: {error}")
+        return
+    say(
+        f"for the owner, not private, never to be published: epsilon {cost.value:.4f} for the votes as they were cast "
+        f"(the statement's holds for any votes: {result.statement.epsilon:.4f})"
+    )

@@ -1,1 +1,0 @@
-"""Commands of votes: asking agents, and counting for others."""

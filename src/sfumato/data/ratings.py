@@ -1,0 +1,501 @@
+"""Ratings: which user gave which item which value.
+
+Which items can be rated: a public list, in its own order, that does not depend on who rated what.
+
+>>> catalogue_of(["Alien", "Brazil"]).names
+('Alien', 'Brazil')
+>>> catalogue_of(["Alien", "Alien"])
+Traceback (most recent call last):
+...
+sfumato._check.InputError: the item catalogue has 'Alien' twice; remove one
+
+Pairs of a user and an item without values: what a model is asked for.
+
+>>> import pyarrow as pa
+>>> table = pa.table({"who": ["bo", "al"], "film": [17, 4]})
+>>> asked = pairs(table, user="who", item="film", users=["al", "bo"], items=["4", "17"])
+>>> asked.users.tolist(), asked.items.tolist(), asked.left_out
+([1, 0], [1, 0], 0)
+
+Ratings as a data set of users: which item each of them gave which value, in the order of time.
+
+>>> import pyarrow as pa
+>>> table = pa.table({"who": ["bo", "al", "bo"], "film": [17, 4, 4], "stars": [3.5, 5.0, 1.0], "day": [2, 1, 1]})
+>>> films = ratings(table, user="who", item="film", value="stars", time="day")
+>>> films, list(films.item_names)
+(UserDataset(2 users, 3 values of 2 items), ['4', '17'])
+>>> inputs, values = films.examples(1)
+>>> inputs.tolist(), values.tolist()
+([[0], [1]], [1.0, 3.5])
+
+Ratings as single examples, for training that hides one rating: who rated what goes in, the value is the label.
+
+>>> from sfumato.data.users import from_arrays
+>>> films = from_arrays([[7], [8], [7]], labels=[3.5, 1.0, 5.0], users=["bo", "al", "al"])
+>>> data = examples_from_ratings(films)
+>>> data, data.examples([2])[0][0].tolist()
+(ExampleDataset(3 examples of (2,) int64, a number each), [[7, 1]])
+>>> examples_from_ratings(films, classes=[1, 2, 3, 4, 5]).targets.tolist()  # 3.5, the last one, goes up
+[0, 4, 3]
+"""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from sfumato._check import InputError, one_of
+from sfumato.data.domain import ITEMS
+from sfumato.data.examples import ExampleDataset, examples_from_users
+from sfumato.data.rating_files import (
+    Codes,
+    Duplicates,
+    Place,
+    Records,
+    columns_of,
+    merged,
+    parts_of,
+    place_of,
+    repeated,
+    sorted_names,
+    times_of,
+    values_of,
+)
+from sfumato.data.safeguards import name_notes
+from sfumato.data.strings import Strings
+from sfumato.data.users import UserDataset
+
+_MOVIELENS = {"movies.csv": ",", "movies.dat": ":", "u.item": "|"}  # the delimiter behind the number of a film
+
+
+_PUBLIC = "is assumed to be public: chosen without looking at who rated what."
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Items.
+
+    Attributes:
+        told: what messages call it.
+        names: of the items, in the order of their numbers.
+        assumption: the sentence for the statement; None where the items were found in the records.
+    """
+
+    told: str
+    names: tuple[str, ...]
+    assumption: str | None
+
+
+def catalogue_of(items: Path | str | Sequence[object]) -> Catalogue:
+    """The catalogue that was given.
+
+    Args:
+        items: a file with one id a line, or a file of films of MovieLens; or the ids.
+
+    Raises:
+        InputError: the file is missing, empty or no text, or an item is there twice.
+    """
+    if isinstance(items, str | Path):
+        path = Path(items)
+        if not path.is_file():
+            raise InputError(f"there is no file of items {path}; give one with an id a line")
+        return _of_file(place_of(path), f"The item catalogue {path.name}")
+    names = _checked((str(item) for item in items), "the item catalogue")
+    return Catalogue("the item catalogue", names, f"The item catalogue ({len(names):,} items) {_PUBLIC}")
+
+
+def catalogue_beside(place: Place | None) -> Catalogue | None:
+    """The catalogue of films beside MovieLens' ratings, where there is one."""
+    found = None if place is None else next(filter(None, map(place.beside, _MOVIELENS)), None)
+    return None if found is None else _of_file(found, f"The item catalogue {found.name} beside the ratings")
+
+
+def catalogue_of_records(names: Sequence[str]) -> Catalogue:
+    """The items that were rated, in the order that was chosen."""
+    return Catalogue("the records", tuple(names), None)
+
+
+def _of_file(place: Place, told: str) -> Catalogue:
+    try:
+        with place.open() as file:
+            text = file.read()
+    except (OSError, EOFError) as error:
+        raise InputError(f"{place.told} cannot be read: {' '.join(str(error).split())}") from None
+    try:
+        lines = text.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        if place.name not in _MOVIELENS:
+            raise InputError(f"{place.told} is no text in UTF-8; give a file with an id a line") from None
+        lines = text.decode("latin-1").splitlines()
+    delimiter = _MOVIELENS.get(place.name)
+    if delimiter is not None:
+        rows = csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter)
+        lines = [row[0] for row in rows if row][place.name.endswith(".csv") :]
+    names = _checked(lines, place.told)
+    return Catalogue(place.name, names, f"{told} ({len(names):,} items) {_PUBLIC}")
+
+
+def _checked(names: Iterable[str], told: str) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for each in names:
+        name = each.strip()
+        if name in found:
+            raise InputError(f"{told} has {name!r} twice; remove one")
+        if name:
+            found[name] = None
+    if not found:
+        raise InputError(f"{told} is empty; write one id a line")
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Whom a model is asked about, and which item, in the order of the files.
+
+    Attributes:
+        users, items: int64 [rows], positions in the lists that were given.
+        left_out: rows of items that are not in the list.
+    """
+
+    users: np.ndarray
+    items: np.ndarray
+    left_out: int
+
+
+def pairs(
+    source: Any,
+    *,
+    user: str | None = None,
+    item: str | None = None,
+    users: Sequence[str],
+    items: Sequence[str],
+    on_unknown: Literal["refuse", "skip"] = "refuse",
+) -> Pairs:
+    """Read pairs.
+
+    Args:
+        source: as for `ratings`; other columns are not looked at.
+        user, item: the columns; those of MovieLens need not be named.
+        users: who can be asked about.
+        items: which items there are.
+        on_unknown: whether an item that there is not is refused, or left out and counted.
+
+    Raises:
+        InputError: a file is missing or damaged, a column is not there, or a user or item is none of these.
+    """
+    one_of(("refuse", "skip"), on_unknown=on_unknown)
+    number = {name: place for place, name in enumerate(items)}
+    position = {name: place for place, name in enumerate(users)}
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    left_out = 0
+    for part in parts_of(source):
+        columns = columns_of(part, user=user, item=item)
+        start, names, things = 0, Codes("user"), Codes("item")
+        for block in part.blocks(tuple(columns.values())):
+
+            def where(row: int, first: int = start, part: Any = part) -> str:
+                return f"{part.told} {part.place(first + row)}"
+
+            owner, thing = names.add(block[columns["user"]], where), things.add(block[columns["item"]], where)
+            owner = np.array([position.get(name, -1) for name in names.names], np.int64)[owner]
+            thing = np.array([number.get(name, -1) for name in things.names], np.int64)[thing]
+            if (nobody := owner < 0).any():
+                row = int(nobody.argmax())
+                told = str(block[columns["user"]][row].as_py()).strip()
+                raise InputError(f"{where(row)} asks about {told!r}, of whom the records hold nothing; add some")
+            if (unknown := thing < 0).any() and on_unknown == "refuse":
+                row = int(unknown.argmax())
+                told = str(block[columns["item"]][row].as_py()).strip()
+                raise InputError(
+                    f"{where(row)} asks about the item {told!r}, which the model does not know; leave such rows out "
+                    "with on_unknown=skip (--on-unknown skip)"
+                )
+            left_out += int(unknown.sum())
+            found.append((owner[~unknown], thing[~unknown]))
+            start += len(owner)
+    if not sum(len(owner) for owner, _ in found):
+        raise InputError("nobody is asked about; name a user and an item in each row")
+    return Pairs(np.concatenate([each for each, _ in found]), np.concatenate([each for _, each in found]), left_out)
+
+
+def ratings(
+    source: Any,
+    *,
+    user: str | None = None,
+    item: str | None = None,
+    value: str | None = None,
+    time: str | None = None,
+    items: Path | str | Sequence[object] | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    duplicates: Duplicates = "refuse",
+    on_unknown: Literal["refuse", "skip"] = "refuse",
+    progress: Callable[[int, int], None] | None = None,
+) -> UserDataset:
+    """Read ratings, in memory of some 60 bytes a rating.
+
+    Refused: a row without a name (null, NaN, empty or blank) or with one that is no valid UTF-8, one file twice by a
+    link, and a key twice in an object. Counted in `notes`: names that differ only in case, blanks, zeros or Unicode
+    form, and names such as `NA` that often stand for a missing one. The rule is that of all readers,
+    `sfumato.data.safeguards`.
+
+    Args:
+        source: a release of MovieLens: its folder, zip file or ratings.csv, ratings.dat or u.data; a delimited file
+            with a header (also .gz), Parquet or JSON lines; a pattern, or several files; or a table of pandas, polars
+            or pyarrow. A user of several files is one person.
+        user, item, value: the columns; those of MovieLens need not be named.
+        time: the column of times, numbers or dates; MovieLens' is taken. Without it a user's records keep the order of
+            the file.
+        items: the public catalogue: a file with one id a line, a file of films of MovieLens, or the ids. None takes
+            MovieLens' films next to the ratings, else the items of the records, which a guarantee refuses.
+        low, high: the public range of values; those outside are refused. None checks nothing.
+        duplicates: what becomes of several values of one user for one item: they are refused, or the last, or their
+            mean stands for all.
+        on_unknown: whether a rating of an item that the catalogue does not have is refused, or left out and counted.
+        progress: called with (ratings read, 0): how many there are is not known before the end.
+
+    Returns:
+        inputs int64 [n, 1], the number of the item in the catalogue; labels float32 [n], the value. Users by number
+        where all are numbers, else by name; each one's records in the order of time.
+
+    Raises:
+        InputError: a file is missing or damaged, a column is not there, or a row is refused; it names the row.
+    """
+    one_of(("refuse", "last", "mean"), duplicates=duplicates)
+    one_of(("refuse", "skip"), on_unknown=on_unknown)
+    if low is not None and high is not None and not low < high:
+        raise InputError(f"low must be below high, got {low:g} and {high:g}")
+    parts = parts_of(source)
+    wanted = [columns_of(part, user=user, item=item, value=value, time=time) for part in parts]
+    known = None if items is None else catalogue_of(items)
+    if known is None and parts[0].movielens:
+        known = catalogue_beside(parts[0].catalogue)
+    rows = _read(parts, wanted, low, high, progress)
+    notes = list(rows.notes)
+
+    catalogue, number = _numbered(rows, known)
+    item_of = number[rows.items]
+    kept = item_of >= 0
+    if not kept.all():
+        first = int((~kept).argmax())
+        if on_unknown == "refuse":
+            raise InputError(
+                f"{rows.where(first)} rates the item {rows.item_names[rows.items[first]]!r}, which {catalogue.told} "
+                "does not have; leave such ratings out with on_unknown=skip (--on-unknown skip), or train with a "
+                "catalogue that has it"
+            )
+        notes.append(f"{int((~kept).sum()):,} ratings of items that {catalogue.told} does not have were left out")
+        if not kept.any():
+            raise InputError(f"no rating is of an item of {catalogue.told}; are its ids those of the ratings?")
+    ranks = np.empty(len(rows.user_names), np.int32)
+    by_name = sorted_names(rows.user_names)
+    ranks[by_name] = np.arange(len(by_name))
+    owner = ranks[rows.users]
+    order = np.argsort(owner, kind="stable") if rows.times is None else np.lexsort((rows.times, owner))
+    rows.times = None  # let go of, as the largest column
+    order = order[kept[order]]
+    owner, item_of, values = owner[order], item_of[order], rows.values[order]
+
+    pairs = repeated(owner, item_of, len(catalogue.names))
+    if pairs is not None:
+        if duplicates == "refuse":
+            one, other = pairs.example()
+            raise InputError(
+                f"the user {rows.user_names[by_name[owner[other]]]!r} has two ratings of the item "
+                f"{catalogue.names[item_of[other]]!r}, at {rows.where(int(order[one]))} and "
+                f"{rows.where(int(order[other]))}; take one with duplicates=last or mean (--duplicates)"
+            )
+        left, values = merged(pairs, values, duplicates)
+        taken = "the last was" if duplicates == "last" else "their mean was"
+        notes.append(f"{pairs.count:,} ratings of an item that its user had rated before: {taken} taken")
+        owner, item_of, values = owner[left], item_of[left], values[left]
+
+    counts = np.bincount(owner, minlength=len(by_name))
+    held = np.flatnonzero(counts)
+    if len(held) < len(counts):
+        notes.append(f"{len(counts) - len(held):,} users without a rating of a known item were left out")
+    names = [rows.user_names[by_name[rank]] for rank in held.tolist()]
+    return UserDataset(
+        inputs=item_of.astype(np.int64)[:, None],
+        labels=values,
+        offsets=np.concatenate([[0], np.cumsum(counts[held])]).astype(np.int64),
+        names=Strings.from_list(names),
+        num_classes=0,
+        item_names=Strings.from_list(catalogue.names),
+        assumptions=() if catalogue.assumption is None else (catalogue.assumption,),
+        found=(ITEMS,) if catalogue.assumption is None else (),
+        notes=(*name_notes(names), *notes),
+    )
+
+
+@dataclass(kw_only=True)
+class _Rows:
+    """All rows, in the order of the files.
+
+    Attributes:
+        users, items: int32 [rows], numbers in the order in which names came.
+        values: float32 [rows].
+        times: [rows], or None.
+        user_names, item_names: by these numbers.
+        where: tells of a row.
+        notes: what was seen.
+    """
+
+    users: np.ndarray
+    items: np.ndarray
+    values: np.ndarray
+    times: np.ndarray | None
+    user_names: list[str]
+    item_names: list[str]
+    where: Callable[[int], str]
+    notes: tuple[str, ...]
+
+
+def _read(
+    parts: Sequence[Records],
+    wanted: Sequence[dict[str, str]],
+    low: float | None,
+    high: float | None,
+    progress: Callable[[int, int], None] | None,
+) -> _Rows:
+    """The rows of all files, with every name as a number."""
+    users, items = Codes("user", people=True), Codes("item")
+    blocks: tuple[list[np.ndarray], ...] = ([], [], [], [])
+    ends, dates, users_of_part = [], set[bool](), []
+    done = 0
+    for part, columns in zip(parts, wanted, strict=True):
+        start, held = done, []
+        for block in part.blocks(tuple(columns.values())):
+
+            def where(row: int, part: Records = part, first: int = done - start) -> str:
+                return f"{part.told} {part.place(first + row)}"
+
+            held.append(users.add(block[columns["user"]], where))
+            blocks[1].append(items.add(block[columns["item"]], where))
+            blocks[2].append(values_of(block[columns["value"]], where, low, high))
+            if "time" in columns:
+                times, of_dates = times_of(block[columns["time"]], where)
+                blocks[3].append(times)
+                dates.add(of_dates)
+                if len(dates) > 1:
+                    raise InputError(f"the times are dates and numbers from {where(0)} on; write them in one way")
+            done += len(held[-1])
+            if progress is not None:
+                progress(done, 0)
+        if done == start:
+            raise InputError(f"{part.told} has no ratings; needed is a row for each")
+        ends.append(done)
+        blocks[0].extend(held)
+        users_of_part.append(np.unique(np.concatenate([np.unique(each) for each in held])))
+    timed = sum("time" in columns for columns in wanted)
+    if 0 < timed < len(parts):
+        raise InputError("some of the files have times and others none; give all of them, or name no time")
+
+    def where_of(row: int) -> str:
+        part = int(np.searchsorted(ends, row, side="right"))
+        return f"{parts[part].told} {parts[part].place(row - (ends[part - 1] if part else 0))}"
+
+    several = int((np.bincount(np.concatenate(users_of_part)) > 1).sum())
+    notes = (f"{several:,} users are in several of the {len(parts)} files: each is one person",) if several else ()
+    columns = [_joined(each) for each in blocks]
+    return _Rows(
+        users=columns[0],
+        items=columns[1],
+        values=columns[2],
+        times=columns[3] if timed else None,
+        user_names=users.names,
+        item_names=items.names,
+        where=where_of,
+        notes=notes,
+    )
+
+
+def _joined(blocks: list[np.ndarray]) -> np.ndarray:
+    """The blocks as one array; they are let go of."""
+    whole = np.concatenate(blocks) if blocks else np.empty(0)
+    blocks.clear()
+    return whole
+
+
+def _numbered(rows: _Rows, known: Catalogue | None) -> tuple[Catalogue, np.ndarray]:
+    """The catalogue, and the number in it of each item as it came, or -1, int32 [items]."""
+    if known is None:
+        known = catalogue_of_records([rows.item_names[place] for place in sorted_names(rows.item_names)])
+    number = {name: place for place, name in enumerate(known.names)}
+    return known, np.array([number.get(name, -1) for name in rows.item_names], np.int32)
+
+
+# Ratings with a second column of inputs that says whose each is, for models on a server that know all users.
+
+
+def with_user_column(dataset: UserDataset) -> UserDataset:
+    """The same ratings with inputs (item, user).
+
+    The user's number is that in the whole data set, so it stays the same in every part of a split.
+
+    Args:
+        dataset: inputs [n, columns] of whole numbers.
+
+    Returns:
+        inputs int64 [n, columns + 1] in memory.
+
+    >>> from sfumato.data.users import from_arrays
+    >>> films = from_arrays([[7], [8], [7]], labels=[3.5, 1.0, 5.0], users=["bo", "al", "al"])
+    >>> with_user_column(films).subset([1]).examples(0)[0].tolist()
+    [[7, 1]]
+    """
+    rows = np.asarray(dataset.inputs[0 : dataset.inputs.shape[0]], np.int64)
+    users = np.repeat(np.arange(len(dataset.offsets) - 1), np.diff(dataset.offsets))
+    return dataset.with_inputs(np.column_stack([rows, users]))
+
+
+def examples_from_ratings(ratings: UserDataset, *, classes: Sequence[object] | None = None) -> ExampleDataset:
+    """Each rating as an example of its own.
+
+    Args:
+        ratings: of `sfumato.data.ratings`, or a part of them; users keep their numbers.
+        classes: makes the values classes: each goes to the nearest of these public numbers, the upper one of two. None
+            leaves them numbers.
+
+    Returns:
+        inputs int64 [n, 2], the numbers of item and user, of which `vocabulary_sizes` tells how many there are; targets
+        float32 [n], or int64 [n].
+
+    Raises:
+        InputError: the data are no ratings, or the classes are not two or more numbers in ascending order.
+    """
+    if not ratings.of_values or ratings.input_shape != (1,):
+        raise InputError(f"needed are ratings of items by users, got {ratings}; read them with sfumato.data.ratings")
+    found = examples_from_users(with_user_column(ratings))
+    items = int(np.max(ratings.inputs[:])) + 1 if ratings.item_names is None else len(ratings.item_names)
+    public = "Who rated which item is public, and so is how many ratings there are: only their values are labels."
+    data = replace(
+        found,
+        vocabulary_sizes=(items, len(ratings.offsets) - 1),
+        columns=(("item", "user"),),
+        assumptions=(*found.assumptions, public),
+        found=tuple(each for each in found.found if each != ITEMS),  # who rated what is public here
+    )
+    return data if classes is None else _of_classes(data, classes)
+
+
+def _of_classes(data: ExampleDataset, classes: Sequence[object]) -> ExampleDataset:
+    try:
+        values = np.array(list(classes), np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"the classes of ratings must be numbers, got {', '.join(map(str, classes))}") from None
+    if len(values) < 2 or not np.isfinite(values).all() or not (np.diff(values) > 0).all():
+        given = ", ".join(f"{value:g}" for value in values)
+        raise InputError(f"the classes of ratings must be two or more ascending numbers, got {given}; as 1 2 3 4 5")
+    assert data.targets is not None
+    middles = (values[1:] + values[:-1]) / 2
+    return replace(
+        data,
+        targets=np.searchsorted(middles, data.targets, side="right").astype(np.int64),
+        num_classes=len(values),
+        label_names=Strings.from_list([f"{value:g}" for value in values]),
+    )

@@ -1,1 +1,0 @@
-"""Ratings: which user gave which item which value."""

@@ -1,0 +1,309 @@
+"""Arrays: npz and npy files by example and by user, and MNIST's idx files."""
+
+import gzip
+import math
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from sfumato._check import InputError, one_of
+from sfumato.data.examples import ExampleDataset, examples_from_arrays
+from sfumato.data.files import MissingPart, Part, mapped, read_npz, read_npz_keys, refuse_bomb
+from sfumato.data.labels import classes_of
+from sfumato.data.pictures import fitted
+from sfumato.data.strings import Strings
+from sfumato.data.users import UserDataset, from_arrays
+
+# Examples in an npz file, or in .npy files that are mapped and never read as a whole.
+
+
+INPUTS = ("x", "X", "inputs", "images", "data")
+
+
+"""What an array of inputs may be called."""
+
+
+_TARGETS = ("y", "labels", "label", "targets")
+
+
+def npz_examples(
+    path: Path | str,
+    part: Part = "train",
+    *,
+    classes: bool = True,
+    num_classes: int | None = None,
+    vocabulary_sizes: Sequence[int] = (),
+) -> ExampleDataset:
+    """Examples in an npz file: x_train, y_train, x_test, y_test; or one part as x, y or inputs (images), labels.
+
+    Args:
+        path: the file; its arrays are read once, into memory. For data that are larger, use .npy files.
+        part: "train" or "test"; a file with a single part is "train", divide it with `split_examples`.
+        classes: whether whole numbers are classes; False takes them as numbers. Floats and vectors always are.
+        num_classes: number of classes; without it, it is taken from the targets of both parts.
+        vocabulary_sizes: how many ids there are, for ids.
+
+    Raises:
+        InputError: the file is missing or damaged, has no such part or other keys, or its arrays do not fit.
+    """
+    one_of(("train", "test"), part=part)
+    keys = read_npz_keys(path)
+    x, y = choose_keys(keys, part, str(path))
+    arrays = read_npz(path)
+    names = arrays.get("label_names")
+    return _part_of_two(
+        arrays[x],
+        arrays[y],
+        arrays.get(_other(y, part)),
+        classes=classes,
+        num_classes=num_classes,
+        label_names=None if names is None else Strings.from_list(map(str, names)),
+        vocabulary_sizes=vocabulary_sizes,
+    )
+
+
+def npy_examples(
+    path: Path | str,
+    part: Part = "train",
+    *,
+    classes: bool = True,
+    num_classes: int | None = None,
+    vocabulary_sizes: Sequence[int] = (),
+) -> ExampleDataset:
+    """Examples in a folder of .npy files, named as the arrays of `npz_examples` are, mapped and read on demand.
+
+    Args:
+        path: the folder, for example with x_train.npy and y_train.npy.
+        part: "train" or "test".
+        classes: whether whole numbers are classes; False takes them as numbers. Floats and vectors always are.
+        num_classes: number of classes; without it, it is taken from the targets of both parts.
+        vocabulary_sizes: how many ids there are, for ids.
+
+    Raises:
+        InputError: as `npz_examples`.
+    """
+    one_of(("train", "test"), part=part)
+    folder = Path(path)
+    x, y = choose_keys([file.stem for file in folder.glob("*.npy")], part, str(path))
+    other = folder / f"{_other(y, part)}.npy"
+    return _part_of_two(
+        mapped(folder / f"{x}.npy"),
+        mapped(folder / f"{y}.npy"),
+        mapped(other) if other.exists() else None,
+        classes=classes,
+        num_classes=num_classes,
+        label_names=None,
+        vocabulary_sizes=vocabulary_sizes,
+    )
+
+
+def choose_keys(keys: Sequence[str], part: Part, path: str) -> tuple[str, str]:
+    """The names of the inputs and of the targets of a part.
+
+    Raises:
+        InputError: there is no such part, or the names say nothing.
+    """
+
+    def pair(ending: str) -> tuple[str, str] | None:
+        x = next((f"{name}{ending}" for name in INPUTS if f"{name}{ending}" in keys), None)
+        y = next((f"{name}{ending}" for name in _TARGETS if f"{name}{ending}" in keys), None)
+        return (x, y) if x and y else None
+
+    divided, single = pair(f"_{part}"), pair("")
+    if divided:
+        return divided
+    if single and part == "train":
+        return single
+    if single:
+        raise MissingPart(f"{path} has one part only ({', '.join(single)}); use part='train' and divide it by a seed")
+    have = ", ".join(sorted(keys)[:8]) or "nothing"
+    # of a part with one array only, the other has been forgotten
+    kind = InputError if any(key.endswith(f"_{part}") for key in keys) else MissingPart
+    raise kind(f"{path} has {have}; needed are x_{part} and y_{part}, or x and y, or inputs (images) and labels")
+
+
+def _other(key: str, part: Part) -> str:
+    """The name of the same array in the other part."""
+    return key.removesuffix(f"_{part}") + ("_test" if part == "train" else "_train")
+
+
+def _part_of_two(
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    other: np.ndarray | None,
+    *,
+    classes: bool,
+    num_classes: int | None,
+    label_names: Sequence[str] | None,
+    vocabulary_sizes: Sequence[int],
+) -> ExampleDataset:
+    """One part, whose classes, if it has any, are those of both, so that the two agree on their numbers."""
+    said: tuple[str, ...] = ()
+    if classes and num_classes is None and label_names is None:
+        num_classes, label_names, said = classes_of(targets, other)
+    return examples_from_arrays(
+        inputs,
+        targets,
+        classes=classes,
+        num_classes=num_classes,
+        label_names=label_names,
+        vocabulary_sizes=vocabulary_sizes,
+        found=said,
+    )
+
+
+# MNIST's files as distributed: pictures and labels in the idx format, plain or gzipped.
+#
+# An idx file is two zero bytes, the type, the number of dimensions, each dimension as a big-endian 32-bit number, and
+# the values (LeCun's page on MNIST describes it). Plain files are mapped; gzipped ones are unpacked into memory once.
+
+
+_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+_PREFIX = {"train": "train", "test": "t10k"}
+
+
+def idx_images(path: Path | str, part: Part = "train", *, num_classes: int | None = None) -> ExampleDataset:
+    """Pictures and labels of MNIST, or of another data set that is distributed like it.
+
+    Args:
+        path: the folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-… (a dot before idx, and .gz
+            behind it, are understood).
+        part: "train" or "test".
+        num_classes: number of classes; without it, it is taken from the labels of both parts.
+
+    Returns:
+        inputs uint8 [N, H, W, 1].
+
+    Raises:
+        InputError: a file is missing, is not idx, or is cut off; or pictures and labels are not equally many.
+    """
+    one_of(("train", "test"), part=part)
+    folder = Path(path)
+    if part == "test" and not any(folder.glob(f"{_PREFIX[part]}-*")):
+        raise MissingPart(f"{folder} has no {_PREFIX[part]}-… files; use part='train' and divide it by a seed")
+    images, labels = (read_idx(_file(folder, f"{_PREFIX[part]}-{kind}")) for kind in ("images", "labels"))
+    said: tuple[str, ...] = ()
+    if num_classes is None:
+        other = next(folder.glob(f"{_PREFIX['test' if part == 'train' else 'train']}-labels*idx*"), None)
+        num_classes, _, said = classes_of(labels, None if other is None else read_idx(other))
+    return examples_from_arrays(images, labels, num_classes=num_classes, found=said)
+
+
+def is_idx_folder(path: Path) -> bool:
+    """Whether a folder holds MNIST's files."""
+    return any(path.glob("*-images*idx3-ubyte*"))
+
+
+def read_idx(file: Path | str) -> np.ndarray:
+    """The array in an idx file, in native byte order; a plain file of bytes is mapped.
+
+    Raises:
+        InputError: the file is missing, is not idx, or is shorter or longer than it says.
+    """
+    file = Path(file)
+    try:
+        if file.suffix != ".gz":
+            with open(file, "rb") as plain:
+                dtype, shape, start = _header(file, plain.read(4 + 4 * 255))
+            length = file.stat().st_size - start
+            _refuse_length(file, length, dtype, shape)
+            if length == 0:
+                return np.zeros(shape, dtype.newbyteorder("="))
+            array = np.memmap(file, dtype, "r", start, shape)
+        else:
+            with gzip.open(file) as packed:
+                head = packed.read(4)
+                dtype, shape, _ = _header(file, head + packed.read(4 * head[3] if len(head) == 4 else 0))
+                declared = math.prod(shape) * dtype.itemsize
+                refuse_bomb(file, declared)
+                content = packed.read(declared + 1)  # and no more than it should hold, whatever is packed
+                content += packed.read(1)  # at the end, where the checksum is compared
+            _refuse_length(file, len(content), dtype, shape)
+            array = np.frombuffer(content, dtype).reshape(shape)
+    except FileNotFoundError:
+        raise InputError(f"there is no file {file}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{file} cannot be read: {' '.join(str(error).split())}; download it again") from None
+    return array if array.dtype.itemsize == 1 else array.astype(array.dtype.newbyteorder("="))
+
+
+def _header(file: Path, content: bytes) -> tuple[np.dtype, tuple[int, ...], int]:
+    """Type, shape, and where the values start."""
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _TYPES or content[3] == 0:
+        raise InputError(f"{file} is not an idx file: it begins with {content[:4].hex() or 'nothing'}")
+    start = 4 + 4 * content[3]
+    if len(content) < start:
+        raise InputError(f"{file} is cut off after {len(content)} bytes; download it again")
+    shape = tuple(np.frombuffer(content[4:start], ">u4").tolist())
+    return np.dtype(_TYPES[content[2]]), shape, start
+
+
+def _refuse_length(file: Path, length: int, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+    expected = math.prod(shape) * dtype.itemsize
+    if length != expected:
+        sides = "×".join(map(str, shape))
+        raise InputError(f"{file} has {length:,} bytes of values, {sides} need {expected:,}; download it again")
+
+
+def _file(folder: Path, name: str) -> Path:
+    found = sorted(file for file in folder.glob(f"{name}*") if "idx" in file.name)
+    if not found:
+        raise InputError(f"{folder} has no {name}-idx…-ubyte or .gz; give the folder of MNIST's four files")
+    return found[0]  # the plain file sorts before its .gz
+
+
+# Users in an npz file of arrays, and pictures in memory brought to one size.
+
+
+def array_file(path: Path | str, size: int | Sequence[int] | None = None, channels: int | None = None) -> UserDataset:
+    """An npz file of arrays: `images` or `inputs` [n, …], `users` [n], and `labels` [n].
+
+    Refused: a row without a name (null, NaN, empty or blank) or with one that is no valid UTF-8, and an array that is
+    there twice. Counted in `notes`: names that differ only in case, blanks, zeros or Unicode form, and names such as
+    `NA` that often stand for a missing one. The rule is that of all readers, `sfumato.data.safeguards`.
+
+    Args:
+        path: the file. Without `labels` each user is a class.
+        size: side or (height, width) to scale pictures to.
+        channels: 1 or 3 to convert pictures to.
+
+    Raises:
+        InputError: the file is missing, damaged, or has other keys, or its arrays do not fit together.
+    """
+    arrays = read_npz(path)
+    inputs = arrays.get("inputs", arrays.get("images"))
+    if inputs is None or "users" not in arrays:
+        raise InputError(
+            f"{path} has the keys {', '.join(arrays)}; needed are images or inputs, users, and labels "
+            "(without labels each user is a class)"
+        )
+    if "inputs" not in arrays and inputs.dtype != np.uint8:
+        raise InputError(
+            f"{path}: images must be uint8 [n, height, width] or [n, height, width, channels], got {inputs.dtype} "
+            f"{inputs.shape}; bring pixels to whole numbers from 0 to 255, or name the array inputs if they are no "
+            "pictures"
+        )
+    users = arrays["users"]
+    labels = arrays["labels"] if "labels" in arrays else users.astype(str)
+    names = arrays.get("label_names")
+    if names is not None and names.ndim != 1:
+        raise InputError(f"{path}: label_names must be a list of names, got shape {names.shape}")
+    dataset = from_arrays(inputs, labels, users, None if names is None else Strings.from_list(map(str, names)))
+    return fitted_dataset(dataset, size, channels)
+
+
+def fitted_dataset(dataset: UserDataset, size: int | Sequence[int] | None, channels: int | None) -> UserDataset:
+    """A data set in memory whose pictures have this size and these channels.
+
+    Raises:
+        InputError: the inputs are not pictures.
+    """
+    if size is None and channels is None:
+        return dataset
+    if dataset.dtype != np.uint8 or len(dataset.input_shape) != 3:
+        raise InputError(f"size and channels are for pictures; these inputs are {dataset.dtype} {dataset.input_shape}")
+    return dataset.with_inputs(fitted(np.asarray(dataset.inputs[0 : dataset.inputs.shape[0]]), size, channels))

@@ -1,0 +1,138 @@
+"""Texts with a class each, in a CSV or TSV file, as token ids.
+
+Each row is read, turned into ids by a public rule (`Tokenizer`) and forgotten; nothing is counted over the records.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from sfumato._check import InputError, one_of
+from sfumato.data.examples import ExampleDataset
+from sfumato.data.labels import LabelCodes
+from sfumato.data.readers.delimited import RowBlock, read_rows
+from sfumato.data.store.opened import ExampleWriter
+from sfumato.data.text import Tokenizer
+
+_LABEL_NAMES = ("label", "class", "class index", "category", "target", "y")
+
+
+_TEXT_NAMES = ("text", "title", "description", "content", "body", "sentence", "review", "message")
+
+
+def text_csv(
+    path: Path | str,
+    *,
+    vocabulary: int | Path | str = 1 << 15,
+    length: int = 128,
+    label: str | int | None = None,
+    text: Sequence[str | int] | None = None,
+    label_values: Sequence[object] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    store: Path | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ExampleDataset:
+    """Read texts and their classes.
+
+    Args:
+        path: .csv or .tsv, also .gz, UTF-8.
+        vocabulary: number of ids (with 0, the padding) that tokens are hashed into; or a public file with one token a
+            line.
+        length: ids a text; a longer text is cut.
+        label: the name (with a header) or position of the class's column; None takes a column named label, class,
+            category, target or y, else the first.
+        text: names or positions of the columns of text, which are joined; None takes all others.
+        label_values: the classes in the order of their numbers, declared; None takes them from the records, and an
+            assumption says so.
+        header: whether the first row names the columns; None looks for names such as label or text in it.
+        delimiter: None takes the tab for .tsv, else the comma.
+        store: a new folder to write the ids to, so that memory does not grow with the data; None keeps them in memory.
+        progress: called with (rows read, 0): how many there are is not known before the end.
+
+    Returns:
+        inputs: token ids int64 [N, length], 0 behind the end; vocabulary_sizes (V,).
+
+    Raises:
+        InputError: the file is missing, empty or no text, a row has too few columns, a column does not exist, or a
+            label is missing or none of `label_values`.
+    """
+    tokenizer = Tokenizer(vocabulary, length)
+    codes = LabelCodes(label_values, "add it to the label values, or remove the row")
+    blocks = read_rows(path, delimiter)
+    first = next(blocks, None)
+    if first is None:
+        raise InputError(f"{path} is empty; needed is a row an example: class, text")
+    one_of((True, False, None), header=header)
+    named = _names_columns(first.rows[0]) if header is None else header
+    names = [field.strip() for field in first.rows[0]] if named else None
+    width = len(first.rows[0])
+    place = _place(label, names, width, str(path)) if label is not None else _found_label(names)
+    others = [i for i in range(width) if i != place]
+    texts = others if text is None else [_place(column, names, width, str(path)) for column in text]
+    if not texts or place in texts:
+        raise InputError(f"{path} needs a column for the class and at least one other for text, got {width}")
+    if named:
+        first = RowBlock(first.rows[1:], first.lines[1:])
+    with ExampleWriter([(tokenizer.length,)], [np.int64], store) as writer:
+        block: RowBlock | None = first
+        while block is not None:
+            if block.rows:
+                where = [f"{path} line {line}" for line in block.lines]
+                numbers = codes.codes([row[place].strip() for row in block.rows], where)
+                writer.add([tokenizer.ids([" ".join(row[i] for i in texts) for row in block.rows])], numbers)
+                if progress is not None:
+                    progress(writer.count, 0)
+            block = next(blocks, None)
+        order, found, said = codes.order()
+        return writer.finish(
+            order,
+            num_classes=len(found),
+            label_names=found,
+            vocabulary_sizes=(tokenizer.size,),
+            assumptions=tokenizer.assumptions,
+            found=said,
+        )
+
+
+def looks_like_text(path: Path | str) -> bool:
+    """Whether a CSV has the shape class, text …: few columns, and a text of several words in one that is no class.
+
+    Raises:
+        InputError: it has no rows.
+    """
+    block = next(read_rows(path), None)
+    if block is None or not (block.rows[1:] or not _names_columns(block.rows[0])):
+        raise InputError(f"{path} has no rows; needed is a row an example: class, text")
+    if not 2 <= len(block.rows[0]) <= 4:
+        return False
+    named = _names_columns(block.rows[0])
+    place = _found_label(block.rows[0] if named else None)
+    rows = block.rows[1:50] if named else block.rows[:50]
+    texts = [" ".join(field for i, field in enumerate(row) if i != place) for row in rows]
+    return bool(texts) and sum(len(text.split()) for text in texts) >= 4 * len(texts)
+
+
+def _names_columns(row: Sequence[str]) -> bool:
+    """Whether a first row holds names and not an example."""
+    fields = [field.strip().lower() for field in row]
+    return any(field in _LABEL_NAMES or field in _TEXT_NAMES for field in fields)
+
+
+def _found_label(names: Sequence[str] | None) -> int:
+    lowered = [name.strip().lower() for name in names or ()]
+    return next((lowered.index(name) for name in _LABEL_NAMES if name in lowered), 0)
+
+
+def _place(column: str | int, names: Sequence[str] | None, width: int, path: str) -> int:
+    """The position of a column that is given by name or position."""
+    if isinstance(column, int):
+        if not 0 <= column < width:
+            raise InputError(f"{path} has the columns 0 … {width - 1}, got {column}")
+        return column
+    if names is None:
+        raise InputError(f"{path} has no header, so there is no column {column!r}; give its position, from 0")
+    if column not in names:
+        raise InputError(f"{path} has no column {column!r}; it has {', '.join(names)}")
+    return names.index(column)

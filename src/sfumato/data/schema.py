@@ -1,0 +1,389 @@
+"""A schema: what is known in public about the columns of a table, so that reading it learns nothing from the records.
+
+Each column is one of
+
+    {"kind": "numeric", "low": 17, "high": 90}             clipped to public bounds and scaled to [−1, 1]
+    {"kind": "numeric", "low": 0, "high": 1e5, "log": True, "fill": 0}
+    {"kind": "category", "buckets": 100}                   hashed; id 0 is a missing value
+    {"kind": "category", "values": ["Male", "Female"]}     ids 2, 3, …; 0 is a missing value and 1 every other one
+    {"kind": "label", "values": ["<=50K", ">50K"]}         the class; without values they are taken from the records
+    {"kind": "target"}                                     a number to predict, as it stands; any finite one
+    {"kind": "count"}                                      a whole number >= 0 to predict
+    "drop"                                                 not read
+
+What is predicted is one label, or one or more targets, or one or more counts. Targets are not scaled: divide them by a
+public number beforehand where they are far from 1, since gradients are clipped.
+
+`log` scales log(1 + x − low). `fill` is the public value of a missing number; the column then has a second one beside
+it, 1 where the value is missing and else −1. Bounds, values, buckets and fills must come from public knowledge, never
+from a look at the table: minima, maxima, means and frequencies of private records are not public.
+
+>>> age = column("age", {"kind": "numeric", "low": 20, "high": 60})
+>>> age.numbers(["20", "50", "99"], ["", "", ""])[:, 0].tolist()
+[-1.0, 0.5, 1.0]
+>>> sex = column("sex", {"kind": "category", "values": ["Female", "Male"]})
+>>> sex.size, sex.ids(["Male", "", "?x"]).tolist()
+(4, [3, 0, 1])
+>>> column("price", {"kind": "target"}).numbers(["-3.5", "1e6"], ["", ""]).tolist()
+[-3.5, 1000000.0]
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from sfumato._check import InputError
+from sfumato.data.labels import CLIPPED, FILLED, UNDECLARED, Repairs
+from sfumato.data.safeguards import MISSING
+from sfumato.data.text import hashed_id
+
+KINDS = "numeric (low, high, log, fill), category (buckets or values), label (values), target, count, drop"
+
+
+_LARGEST_COUNT = 2.0**53  # beyond it doubles skip whole numbers
+
+
+_REMEMBERED = 1 << 15  # values of a column whose ids are kept while a table is read
+
+
+_FIELDS = {
+    "numeric": {"low", "high", "log", "fill"},
+    "category": {"buckets", "values"},
+    "label": {"values"},
+    "target": set(),
+    "count": set(),
+    "drop": set(),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumericColumn:
+    """Numbers within declared bounds.
+
+    Attributes:
+        name: the column.
+        low, high: the public bounds, finite, low < high; what lies outside is clipped.
+        log: whether log(1 + x − low) is scaled in place of x.
+        fill: the public value of a missing number, within the bounds; None refuses one.
+    """
+
+    name: str
+    low: float
+    high: float
+    log: bool = False
+    fill: float | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns that it becomes."""
+        return (self.name,) if self.fill is None else (self.name, f"{self.name} is missing")
+
+    def numbers(self, values: Sequence[str], where: Sequence[str], repairs: Repairs | None = None) -> np.ndarray:
+        """The column scaled to [−1, 1], float32 [n, 1], or [n, 2] with the indicator.
+
+        Args:
+            values: as text.
+            where: the place of each, for a message.
+            repairs: counts what is filled and clipped.
+
+        Raises:
+            InputError: a value is no number, or is missing and there is no fill.
+        """
+        raw = np.empty(len(values))
+        for i, value in enumerate(values):
+            try:
+                raw[i] = math.nan if value in MISSING else float(value)
+            except ValueError:
+                raise InputError(
+                    f"{where[i]}: {self.name!r} is numeric, got {value!r}; correct it, or declare it as a category"
+                ) from None
+        missing = np.isnan(raw)
+        if missing.any() and self.fill is None:
+            at = int(np.flatnonzero(missing)[0])
+            raise InputError(
+                f"{where[at]}: {self.name!r} is missing; declare a public fill, for example "
+                f'"fill": {self.low:g}, which also adds an indicator column'
+            )
+        if repairs is not None:
+            repairs[FILLED, self.name] += int(missing.sum())
+            repairs[CLIPPED, self.name] += int(((raw < self.low) | (raw > self.high)).sum())
+        x = np.clip(np.where(missing, self.low if self.fill is None else self.fill, raw), self.low, self.high)
+        if self.log:
+            share = np.log1p(x - self.low) / math.log1p(self.high - self.low)
+        else:
+            share = x / (self.high - self.low) - self.low / (self.high - self.low)
+        scaled = np.clip(2 * share - 1, -1, 1)
+        columns = [scaled] if self.fill is None else [scaled, np.where(missing, 1.0, -1.0)]
+        return np.stack(columns, 1).astype(np.float32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CategoryColumn:
+    """Categories as ids.
+
+    Attributes:
+        name: the column.
+        values: the declared values; () hashes.
+        buckets: number of hash buckets, ≥ 1; 0 with values.
+    """
+
+    name: str
+    values: tuple[str, ...] = ()
+    buckets: int = 0
+
+    @property
+    def size(self) -> int:
+        """Number of ids, with 0 for a missing value and, with declared values, 1 for every other one."""
+        return len(self.values) + 2 if self.values else self.buckets + 1
+
+    def ids(
+        self, values: Sequence[str], seen: dict[str, int] | None = None, repairs: Repairs | None = None
+    ) -> np.ndarray:
+        """The ids of some values, int64 [n].
+
+        Args:
+            values: as text.
+            seen: ids of values that came before, kept between calls for speed; bounded, and never a part of the result.
+            repairs: counts what is none of the declared values.
+        """
+        seen = {} if seen is None else seen
+        known = {value: 2 + i for i, value in enumerate(self.values)}
+        size = self.size
+        numbers = np.empty(len(values), np.int64)
+        for i, value in enumerate(values):
+            number = seen.get(value)
+            if number is None:
+                if value in known:  # a declared value may look like a missing one
+                    number = known[value]
+                elif value in MISSING:
+                    number = 0
+                else:
+                    number = 1 if known else hashed_id(value, size)
+                if len(seen) >= _REMEMBERED:
+                    seen.clear()
+                seen[value] = number
+            numbers[i] = number
+        if repairs is not None and known:
+            repairs[UNDECLARED, self.name] += int((numbers == 1).sum())
+        return numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelColumn:
+    """The class.
+
+    Attributes:
+        name: the column.
+        values: the classes in the order of their numbers; None takes them from the records.
+    """
+
+    name: str
+    values: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetColumn:
+    """A number to predict.
+
+    Attributes:
+        name: the column.
+        count: whether it is a whole number >= 0.
+    """
+
+    name: str
+    count: bool = False
+
+    def numbers(self, values: Sequence[str], where: Sequence[str]) -> np.ndarray:
+        """The column as it stands, float32 [n], or int64 [n] for counts.
+
+        Args:
+            values: as text.
+            where: the place of each, for a message.
+
+        Raises:
+            InputError: a value is missing, no number, or not finite in single precision; or no whole number >= 0.
+        """
+        raw = np.empty(len(values))
+        for i, value in enumerate(values):
+            try:
+                raw[i] = float(value)
+            except ValueError:
+                raw[i] = math.nan
+        with np.errstate(over="ignore"):
+            wrong = ~np.isfinite(raw.astype(np.float32))
+        wanted = "a finite number"
+        if self.count:
+            wanted = "a whole number >= 0"
+            wrong |= (raw < 0) | (raw != np.floor(raw)) | (raw >= _LARGEST_COUNT)
+        if wrong.any():
+            at = int(wrong.argmax())
+            given = "it is missing" if values[at] in MISSING else f"got {values[at]!r}"
+            raise InputError(f"{where[at]}: {self.name!r} must be {wanted}, {given}; correct it or remove the row")
+        return raw.astype(np.int64 if self.count else np.float32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """The columns of a table.
+
+    Attributes:
+        numeric: the numbers, in the order of the schema.
+        categories: the categories.
+        label: the class, or None.
+        targets: the numbers to predict; () where there is a class.
+        dropped: columns that are not read.
+    """
+
+    numeric: tuple[NumericColumn, ...]
+    categories: tuple[CategoryColumn, ...]
+    label: LabelColumn | None = None
+    targets: tuple[TargetColumn, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns that the table must have."""
+        read = (*self.numeric, *self.categories, *([self.label] if self.label else []), *self.targets)
+        return (*(one.name for one in read), *self.dropped)
+
+    def assumptions(self) -> tuple[str, ...]:
+        """What it means that the schema is public, in one sentence."""
+        parts = ["bounds and fills"] * bool(self.numeric) + ["categories and numbers of buckets"] * bool(
+            self.categories
+        )
+        parts += ["classes"] * (self.label is not None and self.label.values is not None)
+        listed = ", ".join(parts)
+        return (f"The schema ({listed}) is assumed to be public: declared without looking at the records.",)
+
+
+def read_schema(schema: Mapping[str, Any] | Path | str) -> Schema:
+    """A schema from a dictionary {column: declaration}, or from a YAML or JSON file that holds one.
+
+    Raises:
+        InputError: the file is missing or unreadable, a declaration is not understood, there is nothing to predict
+            or too much, or no column to learn from.
+    """
+    if not isinstance(schema, Mapping):
+        schema = _loaded(Path(schema))
+    columns = [column(str(name), declared) for name, declared in schema.items()]
+    labels = [one for one in columns if isinstance(one, LabelColumn)]
+    targets = tuple(one for one in columns if isinstance(one, TargetColumn))
+    if len(labels) > 1 or (labels and targets) or not (labels or targets) or len({one.count for one in targets}) > 1:
+        counts = sum(one.count for one in targets)
+        raise InputError(
+            'a schema needs one column of {"kind": "label"}, or columns of {"kind": "target"}, or of '
+            f'{{"kind": "count"}}; got {len(labels)} labels, {len(targets) - counts} targets and {counts} counts'
+        )
+    numeric = tuple(one for one in columns if isinstance(one, NumericColumn))
+    categories = tuple(one for one in columns if isinstance(one, CategoryColumn))
+    if not numeric and not categories:
+        raise InputError("a schema needs at least one numeric or category column to learn from, got none")
+    return Schema(
+        numeric=numeric,
+        categories=categories,
+        label=labels[0] if labels else None,
+        targets=targets,
+        dropped=tuple(one for one in columns if isinstance(one, str)),
+    )
+
+
+def column(name: str, declared: Any) -> NumericColumn | CategoryColumn | LabelColumn | TargetColumn | str:
+    """One column from its declaration; a dropped one is its name.
+
+    Raises:
+        InputError: the declaration is not understood, or its numbers make no sense.
+    """
+    facts = {"kind": declared} if isinstance(declared, str) else declared
+    kind = facts.get("kind") if isinstance(facts, Mapping) else None
+    if not isinstance(facts, Mapping) or kind not in _FIELDS:
+        raise InputError(f"column {name!r} must be one of {KINDS}, got {declared!r}")
+    unknown = [field for field in facts if field != "kind" and field not in _FIELDS[kind]]
+    if unknown:
+        raise InputError(f"column {name!r} is {kind} and has no {unknown[0]!r}; understood are {KINDS}")
+    if kind == "drop":
+        return name
+    if kind == "label":
+        return LabelColumn(name=name, values=_values(name, facts))
+    if kind in ("target", "count"):
+        return TargetColumn(name=name, count=kind == "count")
+    return _numeric(name, facts) if kind == "numeric" else _category(name, facts)
+
+
+def as_text(value: object) -> str:
+    """A typed value as it would stand in a CSV: 3.0 as 3, so that CSV and Parquet give the same ids."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value).strip()
+
+
+def _numeric(name: str, facts: Mapping[str, Any]) -> NumericColumn:
+    low, high = (_number(name, facts, bound) for bound in ("low", "high"))
+    if not low < high or not math.isfinite(high - low):
+        raise InputError(f"column {name!r} needs low < high, got low={low:g}, high={high:g}")
+    fill = None if facts.get("fill") is None else _number(name, facts, "fill")
+    if fill is not None and not low <= fill <= high:
+        raise InputError(f"column {name!r} needs a fill between its bounds {low:g} and {high:g}, got {fill:g}")
+    log = facts.get("log", False)
+    if not isinstance(log, bool):
+        raise InputError(f"column {name!r} needs log to be true or false, got {log!r}")
+    return NumericColumn(name=name, low=low, high=high, log=log, fill=fill)
+
+
+def _category(name: str, facts: Mapping[str, Any]) -> CategoryColumn:
+    values, buckets = _values(name, facts), facts.get("buckets")
+    if (values is None) == (buckets is None):
+        raise InputError(f"column {name!r} is a category and needs either buckets or values; buckets hash any value")
+    if values is not None:
+        return CategoryColumn(name=name, values=values)
+    if isinstance(buckets, bool) or not isinstance(buckets, int) or buckets < 1:
+        raise InputError(f"column {name!r} needs buckets to be a whole number >= 1, got {buckets!r}")
+    return CategoryColumn(name=name, buckets=buckets)
+
+
+def _values(name: str, facts: Mapping[str, Any]) -> tuple[str, ...] | None:
+    values = facts.get("values")
+    if values is None:
+        return None
+    if isinstance(values, str | Mapping) or not isinstance(values, Sequence) or not values:
+        raise InputError(f"column {name!r} needs a list of values, got {values!r}")
+    for value in values:
+        if isinstance(value, bool) or value is None or not isinstance(value, str | int | float):
+            raise InputError(f"column {name!r} declares the value {value!r}; write it in quotes, as it is in the table")
+    texts = tuple(as_text(value) for value in values)
+    twice = [text for i, text in enumerate(texts) if text in texts[:i]]
+    if twice:
+        raise InputError(f"column {name!r} declares the value {twice[0]!r} twice")
+    return texts
+
+
+def _number(name: str, facts: Mapping[str, Any], field: str) -> float:
+    value = facts.get(field)
+    try:
+        number = math.nan if isinstance(value, bool | str) or value is None else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        reason = "a public bound" if field != "fill" else "a public value"
+        raise InputError(f"column {name!r} needs {field} to be a finite number ({reason}), got {value!r}")
+    return number
+
+
+def _loaded(file: Path) -> Mapping[str, Any]:
+    try:
+        text = file.read_text("utf-8")
+        content = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
+    except FileNotFoundError:
+        raise InputError(f"there is no schema {file}; write one: column: {{kind: …}} with {KINDS}") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InputError(f"the schema {file} cannot be read: {' '.join(str(error).split())}") from None
+    if not isinstance(content, Mapping):
+        raise InputError(f"the schema {file} must map each column to its kind: {KINDS}")
+    return content

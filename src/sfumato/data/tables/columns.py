@@ -1,0 +1,533 @@
+"""Columns of a table as arrays: numbers, texts, dates, pictures, labels, and who a row belongs to.
+
+Texts of a table: which stand for nothing, which for a number, and which for the same as another one.
+
+>>> [text for text in ("", "NA", " ? ", "+NaN", "0", "none") if is_missing(text)]
+['', 'NA', ' ? ', '+NaN']
+>>> as_number("1e3"), as_number("05"), as_number("1_000"), as_number("high")
+(1000.0, 5.0, nan, nan)
+>>> [canonical(text) for text in ("1", "1.0", "1e0", "2.50", "007", "late")]
+['1', '1', '1', '2.5', '007', 'late']
+
+Dates of a table as microseconds, and the dates that stand for a missing one in most exports.
+
+>>> microseconds_of(pa.array(["1970-01-02"]).cast(pa.date32()), "the time", str).tolist()
+[86400000000]
+>>> microseconds_of(pa.array(["9999-12-31"]).cast(pa.timestamp("ms")), "the time", "line {}".format)
+Traceback (most recent call last):
+...
+sfumato._check.InputError: the time at line 0 is 9999-12-31 00:00:00, after 2249, as a missing date is written in some
+exports; correct or drop the row, or give times as numbers
+
+A column of a table as an array: numbers and lists of numbers, texts, and who a row belongs to.
+
+A row where a value is missing is refused by its position. NaN is a number: it passes, and the example that holds it
+counts as zero in training.
+
+>>> import pyarrow as pa
+>>> numbers(pa.array([[1.5, 2.0], [0.0, 1.0]]), "column x").tolist()
+[[1.5, 2.0], [0.0, 1.0]]
+>>> numbers(pa.array([[1, 2], [3]]), "column x")
+Traceback (most recent call last):
+...
+sfumato._check.InputError: column x at position 1 has 1 values, those before it have 2; pad or cut them to one length
+
+Texts of a table as token ids, by `Tokenizer` or by a function such as a Hugging Face tokenizer's.
+
+>>> import pyarrow as pa
+>>> Texts(Tokenizer(vocabulary=1000, length=4), "column note").ids(pa.array(["it rains", "no"]), 0).tolist()
+[[935, 304, 0, 0], [988, 0, 0, 0]]
+>>> Texts(lambda texts: [[1] * len(text) for text in texts], "column note").ids(pa.array(["it", "rains"]), 0)
+Traceback (most recent call last):
+...
+sfumato._check.InputError: column note: tokenize gave 2 ids at position 0 and 5 at position 1; pad or cut to one ...
+"""
+
+import io
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sfumato._check import InputError, one_of
+from sfumato.data.pictures import BadImage, OnError, Picture, decode, image_size, refuse_difference
+from sfumato.data.safeguards import MISSING, names_in
+from sfumato.data.schema import as_text
+from sfumato.data.store.build import convert_notes, refusal, skip_notes
+from sfumato.data.tables.paths import find, parts, shown
+from sfumato.data.tables.source import (
+    Source,
+    flags_as_texts,
+    is_list,
+    is_number,
+    is_text,
+    plain,
+    plain_kind,
+    position,
+    remedy_of,
+)
+from sfumato.data.text import Tokenizer
+
+_COMMA = re.compile(r"[+-]?\d+(,\d+)+(\.\d*)?|[+-]?\d+(\.\d+)*,\d+")
+
+
+def is_missing(text: str) -> bool:
+    """Whether a text stands for a missing value, as NA, ? and nothing at all do."""
+    text = text.strip()
+    return text in MISSING or text.lstrip("+-").lower() == "nan"  # which programs read as a number that is none
+
+
+def as_number(text: str) -> float:
+    """A text as a number, NaN if it is none."""
+    try:
+        return float(text) if text.isascii() and "_" not in text else math.nan
+    except ValueError:
+        return math.nan
+
+
+def is_number_text(text: str) -> bool:
+    """Whether a text is a finite number, and no name with zeros in front: 7 and 0.7 are, 007 is not."""
+    digits = text.lstrip("+-")
+    return math.isfinite(as_number(text)) and not (digits[:1] == "0" and digits[1:2].isdigit())
+
+
+def is_comma_number(text: str) -> bool:
+    """Whether a text is a number with commas, in front of its decimals or of each thousand: 1,4 and 1,000."""
+    return _COMMA.fullmatch(text.strip()) is not None
+
+
+def canonical(text: str) -> str:
+    """A text as a table tells it that keeps numbers as numbers; names with zeros in front stay."""
+    return as_text(as_number(text)) if is_number_text(text) else text
+
+
+FIRST_YEAR, LAST_YEAR = 1900, 2249
+
+
+"""Dates outside of these years stand for a missing one in most exports: year 1, 1753, 1858 or 9999. Those of MIMIC-IV,
+which were moved into the future, are within them."""
+
+
+DATES = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
+
+
+"""Dates in texts: all without a time zone, or all with one."""
+
+
+_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # in a second
+
+
+_DAY = 86_400
+
+
+def parsed(texts: pa.Array, kinds: Sequence[pa.DataType]) -> pa.Array | None:
+    """Texts as the first of some types that all of them can be read as; None where there is none."""
+    for kind in kinds:
+        try:
+            return texts.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+    return None
+
+
+def microseconds_of(array: pa.Array, told: str, where: Callable[[int], str]) -> np.ndarray:
+    """A block of dates in microseconds since 1970, int64 [rows], 0 where one is missing.
+
+    Args:
+        array: timestamps in any unit and zone, or days.
+        told: what messages call the column.
+        where: gives what messages call a row.
+
+    Raises:
+        InputError: a date is before 1900, or after 2249.
+    """
+    if pa.types.is_date32(array.type):
+        ticks, second = array.cast(pa.int32()).cast(pa.int64()), 1
+    else:
+        ticks = array.cast(pa.int64())
+        second = _TICKS["ms" if pa.types.is_date64(array.type) else array.type.unit]
+    missing = array.is_null().to_numpy(zero_copy_only=False)
+    found = ticks.fill_null(0).to_numpy(zero_copy_only=False)
+    day = second if pa.types.is_date32(array.type) else _DAY * second
+    first, beyond = (
+        int(np.datetime64(f"{year}-01-01", "D").astype(np.int64)) * day for year in (FIRST_YEAR, LAST_YEAR + 1)
+    )
+    wrong = ~missing & ((found < first) | (found >= beyond))
+    if wrong.any():
+        row = int(wrong.argmax())
+        end = f"before {FIRST_YEAR}" if found[row] < first else f"after {LAST_YEAR}"
+        raise InputError(
+            f"{told} at {where(row)} is {_shown(array[row])}, {end}, as a missing date is written in some exports; "
+            "correct or drop the row, or give times as numbers"
+        )
+    per_day = _DAY * _TICKS["us"]
+    return found * (per_day // day) if day <= per_day else found // (day // per_day)
+
+
+def _shown(date: pa.Scalar) -> str:
+    """A date in a message; pandas and Python have no name for those far away."""
+    try:
+        return str(np.datetime64(date.cast(pa.timestamp("s"), safe=False).value, "s")).replace("T", " ")
+    except (pa.ArrowException, OverflowError, ValueError):
+        return "beyond all calendars"
+
+
+_ROWS = 1 << 16  # rows of numbers and names read in one go
+
+
+def numbers(array: pa.Array, told: str, start: int = 0, place: Callable[[int], str] = position) -> np.ndarray:
+    """A column of numbers, or of lists of equal lengths of them, [rows, …].
+
+    Args:
+        array: the column.
+        told: what messages call it.
+        start: the number of its first row in the table.
+        place: what messages call a row.
+
+    Raises:
+        InputError: a value is missing, lists are of different lengths or empty, or these are no numbers.
+    """
+    shape = [len(array)]
+    while is_list(array.type):
+        refuse_missing(array, told, start, math.prod(shape[1:]), place)
+        if pa.types.is_fixed_size_list(array.type):
+            size = array.type.list_size
+        else:
+            lengths = array.value_lengths().to_numpy(zero_copy_only=False)
+            size = int(lengths[0]) if len(lengths) else 0
+            if (lengths != size).any():
+                odd = int((lengths != size).argmax())
+                row = start + odd // max(math.prod(shape[1:]), 1)
+                raise InputError(
+                    f"{told} at {place(row)} has {int(lengths[odd])} values, those before it have {size}; "
+                    "pad or cut them to one length"
+                )
+        if size == 0 and len(array):
+            raise InputError(f"{told} at {place(start)} is an empty list; give numbers, or drop the column")
+        shape.append(size)
+        array = plain(array.flatten())
+    refuse_missing(array, told, start, math.prod(shape[1:]), place)
+    if not is_number(array.type):
+        raise InputError(f"{told} must be numbers or lists of them, got {array.type}; {remedy_of(array.type)}")
+    rows = array.to_numpy(zero_copy_only=False)
+    return (rows.astype(np.float32) if rows.dtype == np.float16 else rows).reshape(shape)
+
+
+def refuse_missing(
+    array: pa.Array, told: str, start: int, each: int = 1, place: Callable[[int], str] = position
+) -> None:
+    """Refuse a column with a null.
+
+    Args:
+        array: its values.
+        told: what messages call it.
+        start: the number of the first row in the table.
+        each: how many values a row has.
+        place: what messages call a row.
+    """
+    if array.null_count:
+        row = start + int(array.is_null().to_numpy(zero_copy_only=False).argmax()) // max(each, 1)
+        raise InputError(f"{told} is missing (null) at {place(row)}; fill it in or drop the row")
+
+
+def refuse_stray_text(source: Source, role: str, column: str, *, names: bool = False) -> None:
+    """Refuse a column of texts most of which are numbers: one that is none is a mistake, and makes the column texts.
+
+    Args:
+        source: the table.
+        role: what the column is named for.
+        column: of texts.
+        names: whether the texts may be names, of which some are whole numbers, as those of houses, 3 and 3a.
+
+    Raises:
+        InputError: with the first cell that is no number. A column that has more texts than numbers at the end of a
+            block of rows is one of texts.
+    """
+    usual = odd = 0
+    word = missing = ""  # the first of either kind
+    commas = whole = True
+    for block in source.blocks([column], _ROWS):
+        coded = block[column].dictionary_encode()
+        present = coded.indices.drop_null().to_numpy()
+        often = np.bincount(present, minlength=len(coded.dictionary)).tolist()
+        for text, count in zip(map(str.strip, coded.dictionary.to_pylist()), often, strict=True):
+            if is_number_text(text):
+                usual += count
+                whole &= text.lstrip("+-").isdigit()
+                continue
+            if is_missing(text):
+                missing = missing or text
+                continue
+            word = word or text
+            odd += count
+            commas &= is_comma_number(text)
+        if odd > usual and not commas:
+            return
+    cell = (missing if names and whole else "") or word or missing
+    commas &= odd > 0
+    if not cell or not (commas or usual) or (names and whole and not commas and not missing):
+        return
+    told = f"{source.told}: {role}={column!r} is {cell!r} at {source.place(_first_row(source, column, cell))}"
+    if commas:
+        raise InputError(f"{told}, a number with a comma; write numbers with a point and without commas")
+    raise InputError(f"{told}, but a number in {usual:,} rows; correct it or drop the row")
+
+
+def _first_row(source: Source, column: str, text: str) -> int:
+    """The first row of a column of texts that is this one, blanks around it aside."""
+    start = 0
+    for block in source.blocks([column], _ROWS):
+        for row, cell in enumerate(block[column].to_pylist()):
+            if cell is not None and cell.strip() == text:
+                return start + row
+        start += len(block[column])
+    return 0
+
+
+def labels_of(source: Source, column: str, *, declared: bool) -> np.ndarray:
+    """The labels of all rows: text, or numbers [rows] or [rows, k].
+
+    Args:
+        source: the table.
+        column: of labels.
+        declared: whether the classes have names that were given, so that no text is a mistake that goes unseen.
+
+    Raises:
+        InputError: one is missing, they are neither, or texts among numbers.
+    """
+    if is_text(source.kind(column)) and not declared:
+        refuse_stray_text(source, "label", column, names=True)
+    told, blocks, start = f"{source.told}: the label {column!r}", [], 0
+    for block in source.blocks([column], _ROWS):
+        array = block[column]
+        if pa.types.is_boolean(array.type):  # the classes that a text file of the same table has
+            array = flags_as_texts(array)
+        if is_text(array.type):
+            refuse_missing(array, told, start, place=source.place)
+            blocks.append(np.asarray(array.to_pylist(), str))
+        else:
+            blocks.append(numbers(array, told, start, source.place))
+            if blocks[0].shape[1:] != blocks[-1].shape[1:]:
+                before, here = (math.prod(one.shape[1:]) for one in (blocks[0], blocks[-1]))
+                raise InputError(f"{told} at {source.place(start)} has {here} values, those before it have {before}")
+        start += len(array)
+    return np.concatenate(blocks)
+
+
+def users_of(source: Source, column: str) -> tuple[list[str], np.ndarray]:
+    """The users in sorted order, and which of them each row belongs to, int64 [rows].
+
+    Raises:
+        InputError: a row has no user, or they are neither whole numbers nor text.
+    """
+    told, start, codes = f"{source.told}: the user {column!r}", 0, []
+    found: dict[str | int, int] = {}
+    for array in source.names_of(column, _ROWS):
+        names, rows = names_in(
+            array, told, lambda row, first=start: source.place(first + row), kind=source.kind(column)
+        )
+        own = [found.setdefault(name, len(found)) for name in names]
+        codes.append(np.array(own, np.int64)[rows])
+        start += len(array)
+    if source.texts is not None and all(_is_whole(str(name)) for name in found):
+        found = {int(name): number for name, number in found.items()}
+    people = source.classes.get(column)
+    if people is not None and all(isinstance(one, int) for one in found):
+        if wrong := [one for one in found if not 0 <= int(one) < len(people)]:
+            raise InputError(
+                f"{told} has the number {wrong[0]}, but {len(people)} names are kept beside it; correct it"
+            )
+        told_by: list[str | int] = [people[int(one)] for one in found]
+    else:
+        told_by = list(found)
+    held = sorted(set(told_by))  # type: ignore[type-var]  # of one column: all are numbers, or all are texts
+    number = {name: i for i, name in enumerate(held)}
+    return list(map(str, held)), np.array([number[name] for name in told_by])[np.concatenate(codes)]
+
+
+def _is_whole(name: str) -> bool:
+    """Whether a text is a whole number as it is written down, so that no other text is the same number."""
+    try:
+        return str(int(name)) == name
+    except ValueError:
+        return False
+
+
+Tokenize = Tokenizer | Callable[[list[str]], Any]
+
+
+"""A `Tokenizer`, or a function from texts to equally many lists of ids, all of one length."""
+
+
+PAD = "pad or cut to one length, as tokenizer(texts, padding='max_length', truncation=True, max_length=128) does"
+
+
+class Texts:
+    """Turns the texts of a column into ids.
+
+    Args:
+        tokenize: the rule; it must look at each text by itself.
+        told: what messages call the column.
+        place: what messages call a row.
+
+    Raises:
+        InputError: `tokenize` is no such thing.
+    """
+
+    def __init__(self, tokenize: Tokenize, told: str, place: Callable[[int], str] = position) -> None:
+        self._rule = tokenize.ids if isinstance(tokenize, Tokenizer) else tokenize
+        if not callable(self._rule):
+            raise InputError(
+                f"tokenize must be a data.Tokenizer or a function from texts to ids, got {type(tokenize).__name__}"
+            )
+        self._told, self._place = told, place
+
+    def ids(self, array: pa.Array, start: int) -> np.ndarray:
+        """The ids of some rows, integers [rows, length].
+
+        Args:
+            array: the rows.
+            start: the number of the first one in the table.
+
+        Raises:
+            InputError: a text is missing, or the rule gave no ids, or not equally many for each.
+        """
+        refuse_missing(array, self._told, start, place=self._place)
+        given = self._rule(array.to_pylist())
+        if len(given) != len(array):
+            raise InputError(
+                f"{self._told}: tokenize gave {len(given)} lists of ids for {len(array)} texts; give one a text "
+                "(of a Hugging Face tokenizer's answer, its 'input_ids')"
+            )
+        self._refuse_ragged(given, start)
+        ids = np.asarray(given)
+        if ids.ndim != 2 or ids.dtype.kind not in "iu":
+            raise InputError(f"{self._told}: tokenize must give whole numbers [texts, length], got {_kind(ids)}")
+        return ids.astype(np.int64, copy=False)
+
+    def _refuse_ragged(self, given: Any, start: int) -> None:
+        lengths = [len(one) for one in given if hasattr(one, "__len__")]
+        odd = next((i for i, length in enumerate(lengths) if length != lengths[0]), None)
+        if odd is not None:
+            raise InputError(
+                f"{self._told}: tokenize gave {lengths[0]} ids at {self._place(start)} and {lengths[odd]} at "
+                f"{self._place(start + odd)}; {PAD}"
+            )
+
+
+def assumptions(tokenize: Tokenize) -> tuple[str, ...]:
+    """What a guarantee rests on where texts were turned into ids so."""
+    if isinstance(tokenize, Tokenizer):
+        return tokenize.assumptions
+    return ("The tokenizer that was given is assumed to be public, and to look at one text at a time.",)
+
+
+def _kind(ids: np.ndarray) -> str:
+    return f"{ids.dtype} {ids.shape}"
+
+
+# Pictures in a table: the bytes of a file, its path, or both as Hugging Face keeps them, `struct<bytes, path>`.
+
+
+_NAMED = 5  # skipped pictures whose reason is kept
+
+
+def is_picture(kind: pa.DataType) -> bool:
+    """Whether a column can hold pictures."""
+    if not pa.types.is_struct(kind):
+        return _is_bytes(kind)
+    names = {kind.field(i).name: kind.field(i).type for i in range(kind.num_fields)}
+    return set(names) <= {"bytes", "path"} and ("bytes" in names or is_text(names.get("path", pa.null())))
+
+
+class Pictures:
+    """Decodes the pictures of a column, all of one shape, and counts what was changed to fit or skipped.
+
+    Args:
+        source: the table.
+        column: of it.
+        size: side or (height, width) to bring them to; None if all have the same.
+        channels: 1 or 3 to convert them to; None if all have the same.
+        on_error: "refuse" or "skip" pictures that cannot be read.
+
+    Raises:
+        InputError: size, channels or on_error is none of these.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        column: str,
+        size: int | Sequence[int] | None,
+        channels: int | None,
+        on_error: OnError,
+    ) -> None:
+        if channels is not None:
+            one_of((1, 3), channels=channels)
+        one_of(("refuse", "skip"), on_error=on_error)
+        self._told, self._place, self._folder = f"{source.told}: {column}", source.place, source.pictures
+        self._skip = on_error == "skip"
+        self.convert = None if size is None else image_size(size), channels
+        self._first: tuple[str, tuple[int, ...]] | None = None
+        self._bad: list[str] = []
+        self._skipped = self._resized = self._converted = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of each picture.
+
+        Raises:
+            InputError: none could be read.
+        """
+        if self._first is None:
+            raise InputError(f"{self._told} has no readable pictures: {', '.join(self._bad)}")
+        return self._first[1]
+
+    def decoded(self, array: pa.Array, start: int) -> Iterator[tuple[int, Picture, str]]:
+        """The readable pictures of some rows, with the place of each among them, and its file's path or "".
+
+        Args:
+            array: the rows.
+            start: the position of the first one in the table.
+
+        Raises:
+            InputError: a picture is broken or missing, or of another size or mode than the first.
+        """
+        for i, (content, path) in enumerate(map(parts, array.to_pylist())):
+            place = self._place(start + i)
+            file = shown(self._folder, path) if path is not None and path.strip() else ""
+            where = f"{self._told} at {place}" + f" ({file})" * bool(file)
+            name = ""
+            try:
+                if path is not None:
+                    name = find(self._folder, path).name
+                elif content is None:
+                    raise BadImage("is missing (null)")
+                picture = decode(io.BytesIO(content) if content is not None else self._folder / name, *self.convert)
+            except BadImage as error:
+                if not self._skip:
+                    raise InputError(refusal(where, str(error))) from None
+                self._skipped += 1
+                if len(self._bad) < _NAMED:
+                    self._bad.append(f"{place} ({f'{file} {error}'.strip()})")
+                continue
+            self._first = self._first or (where, picture.pixels.shape)
+            refuse_difference(self._first, (where, picture.pixels.shape))
+            self._resized += picture.size != picture.pixels.shape[:2]
+            self._converted += picture.channels != picture.pixels.shape[2]
+            yield i, picture, name
+
+    def notes(self) -> list[str]:
+        """Lines that count what was skipped or changed."""
+        return [
+            *skip_notes(self._skipped, self._bad, 0, ()),
+            *convert_notes(self._resized, self._converted, self.shape),
+        ]
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    kind = plain_kind(kind)
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)

@@ -1,1 +1,0 @@
-"""Data sets divided by user, their splits, and the embedded glyphs."""

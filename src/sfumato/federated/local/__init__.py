@@ -1,1 +1,0 @@
-"""What a client does with its own records."""

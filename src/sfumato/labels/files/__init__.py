@@ -1,1 +1,0 @@
-"""Tables that are copied with one column exchanged: Parquet, delimited text and JSON lines."""

@@ -1,0 +1,186 @@
+"""Randomised labels as a phase of a run: released once, kept in the run, free to train on in any way.
+
+A run that goes on finds the labels that it has drawn, and neither draws nor pays again. If it died before they were
+kept, it draws the same ones: the n-th label has the n-th word of the run's stream.
+
+>>> from sfumato.mechanisms.randomized_response import LabelResponse
+>>> response = LabelResponse(epsilon=2.0, classes=3)
+>>> with Run.open(None, plan={"plan": "labels"}, seed=1) as run:
+...     _ = run.start("what identifies plan and data")
+...     reports = randomized(run, response, np.array([0, 1, 2, 2, 1, 0]))
+...     statement = run.finish({}, label_facts(population=6, mechanism="randomised response"))
+>>> reports.tolist(), statement.unit, statement.epsilon, statement.delta
+([0, 1, 1, 2, 2, 0], 'label', 2.0, 0.0)
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from sfumato._random import RandomSource, Stream
+from sfumato.accounting import Event
+from sfumato.labels.response import LabelResponse
+from sfumato.runs import Facts, Run
+
+PHASE = "labels"
+
+
+"""The name of the release, in a run and in its ledger."""
+
+
+_ROWS = 1 << 20  # labels whose words are in memory at once
+
+
+_ORDER = (
+    "Which rows there are, and in which order they stand, does not follow from their labels. A test read the labels to "
+    "refuse rows where it does: that it passed is one bit that epsilon does not count, and that is the same for all "
+    "but one in a million random orders of any labels."
+)
+
+
+_SHUFFLED = (
+    "Which rows there are does not follow from their labels. They are put into a random order that was drawn for this "
+    "run, so their places in other files are others; a column that counts them, or another copy of them in their first "
+    "order, would bring that order back."
+)
+
+
+_ONCE = "Each label is randomised once. Another draw from the same labels, to another place, costs its epsilon again."
+
+
+_RECORDED = (
+    "Each label is randomised in this release and in those that the record of the table holds, which are counted here: "
+    "{count}. The record finds a table by its labels in their order or by its rows; not one in another folder, nor one "
+    "of which labels, rows and columns were all changed."
+)
+
+
+_RELEASED = "The randomised labels, the ledger and the plan"
+
+
+_DISCLOSURE = {
+    "trust_model": "Whoever randomises the labels sees them. Who trains on what was released need not be trusted.",
+    "contribution": "One report of its own; labels influence other rows only through a prior that was counted.",
+    "sampling_as_run": "Yes: every label is randomised exactly once.",
+    "floating_point": "Yes: reports are decided by thresholds on whole random numbers, whose exact ratio never exceeds "
+    "e^epsilon; a counted prior has noise that is sampled exactly.",
+}
+
+
+class Response(Protocol):
+    """What turns labels into reports, and what that costs one label."""
+
+    def event(self) -> Event: ...
+
+    def draw(self, labels: np.ndarray, words: np.ndarray) -> np.ndarray: ...
+
+
+def words_of(source: RandomSource) -> Stream:
+    """The words of a phase's labels, in the order of the rows."""
+    return source.stream("label words")
+
+
+def reports_of(
+    response: Response, labels: np.ndarray, words: Stream, prior: np.ndarray | None = None, *, threads: int = 1
+) -> np.ndarray:
+    """The reports of the next rows.
+
+    Args:
+        response: to them.
+        labels: int64 [n].
+        words: of the phase; n of them are taken.
+        prior: float [classes] or [n, classes], for a response to classes only.
+        threads: to compute on.
+    """
+    drawn = words.uint64(len(labels))
+    if isinstance(response, LabelResponse):
+        return response.draw(labels, drawn, prior, threads=threads)
+    return response.draw(labels, drawn)
+
+
+def randomized(
+    run: Run,
+    response: Response,
+    labels: np.ndarray,
+    prior: np.ndarray | None = None,
+    *,
+    threads: int = 1,
+    **public: Any,
+) -> np.ndarray:
+    """Release labels that are in memory.
+
+    Args:
+        run: an open run that has started; its ledger gets the cost.
+        response: to each label.
+        labels: int64 [rows], private.
+        prior: as for `reports_of`, public or released before.
+        threads: to compute on.
+        public: for the ledger.
+
+    Returns:
+        the reports [rows], int64 for classes, float64 for numbers; those of the first time if asked again.
+
+    Raises:
+        InputError: a label is outside the classes, or the prior is none.
+    """
+
+    def draw(source: RandomSource) -> dict[str, torch.Tensor]:
+        words, parts = words_of(source), []
+        for start in range(0, max(len(labels), 1), _ROWS):
+            rows = slice(start, start + _ROWS)
+            own = prior[rows] if prior is not None and prior.ndim == 2 else prior
+            parts.append(reports_of(response, labels[rows], words, own, threads=threads))
+        return {"labels": torch.from_numpy(np.concatenate(parts))}
+
+    return run.release(PHASE, response.event(), draw, **public)["labels"].numpy()
+
+
+def label_facts(
+    *,
+    population: int,
+    mechanism: str,
+    assumptions: Sequence[str] = (),
+    trained: bool = False,
+    shuffled: bool = False,
+    recorded: bool = False,
+    earlier: int = 0,
+) -> Facts:
+    """What the statement holds on labels that were randomised, next to the ledger.
+
+    Args:
+        population: how many rows there are.
+        mechanism: in words.
+        assumptions: more of them, as those of the data.
+        trained: whether the run releases a model, too.
+        shuffled: whether rows were written in a random order, and their own one was not tested.
+        recorded: whether earlier releases were looked for in a record.
+        earlier: how many were found and are in the ledger.
+    """
+    counted = {} if not earlier else {"other_releases": f"{earlier} earlier ones of the same labels are counted here."}
+    released = "The model, the randomised labels, the ledger and the plan" if trained else _RELEASED
+    return Facts(
+        unit="label",
+        adjacency="replace",
+        population=population,
+        delta=0.0,
+        sampling="every label once",
+        mechanism=mechanism,
+        assumptions=(
+            "Inputs, the number of rows and every column but the label are public"
+            f"{'' if shuffled else ', and so is the order of rows'}: only the label of a row is hidden, and anyone who "
+            "can infer it from the inputs knows it as before.",
+            _SHUFFLED if shuffled else _ORDER,
+            _RECORDED.format(count=earlier) if recorded else _ONCE,
+            "Classes, priors, groups and the range of the labels are public, or were released by this run.",
+            *assumptions,
+        ),
+        disclosure={
+            **_DISCLOSURE,
+            **counted,
+            "released": f"{released}; all are covered. Inputs are published as they are.",
+        },
+        covered=f"{released} are covered. Metrics and checkpoints are not.",
+        rounding="Reports are decided by whole random numbers: no rounding makes any of them cost more than stated.",
+    )

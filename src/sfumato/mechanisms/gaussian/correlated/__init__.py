@@ -1,1 +1,0 @@
-"""Recurrences: noise that is correlated over rounds, made from fresh noise and kept vectors."""

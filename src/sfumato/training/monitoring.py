@@ -1,0 +1,467 @@
+"""What a run reports while it goes on: progress, cost so far, trouble; callbacks."""
+
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import nn
+
+from sfumato._check import InputError
+from sfumato._rounding import rounded_up
+from sfumato.accounting import Event, compose, guarantee, terms
+from sfumato.accounting.running import RunningCost
+from sfumato.metrics.regression import EXPLAINED, FIRST, NUMBERS
+from sfumato.training.private_sum import PrivateSum
+from sfumato.training.task import Task
+
+# What a caller of `fit` may do between the rounds: log, measure, schedule, stop.
+#
+# Between two rounds nothing is released that was not before, so a callback changes no guarantee as long as it only
+# reads the rows that it is given and the model of the round. What it is told under "not_private" came about without
+# noise, and what it prints, sends or decides by that is outside of the guarantee.
+
+
+class Stop(Exception):
+    """Raise it in `on_round` or `on_evaluation` to end the run there: it has a statement, and can be resumed.
+
+    The statement of a stopped run says that the choice to stop must not rest on private numbers.
+    """
+
+
+class Callback:
+    """Inherit from it, and write the methods that you need; each process of a run calls its own."""
+
+    def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:
+        """Before the first round of this process.
+
+        Args:
+            plan: what plan.json holds.
+            rounds: of the whole run.
+            done: rounds that an earlier process did.
+        """
+
+    def on_round(self, row: dict[str, Any]) -> None:
+        """After a round.
+
+        Args:
+            row: its row of metrics.jsonl: "round" from 1, "epsilon" so far, the server's "learning_rate" where it is
+                known, and under "not_private" what is private.
+        """
+
+    def on_evaluation(self, row: dict[str, Any], model: nn.Module) -> None:
+        """After a measurement on the validation data.
+
+        Args:
+            row: its row of metrics.jsonl.
+            model: what would be released now; not to be changed.
+        """
+
+    def on_checkpoint(self, round: int, folder: Path | None) -> None:
+        """After a checkpoint was written.
+
+        Args:
+            round: rounds done.
+            folder: of the run.
+        """
+
+    def on_end(self, result: Any) -> None:
+        """After the released files were written.
+
+        Args:
+            result: what `fit` returns.
+        """
+
+    def assumptions(self) -> list[str]:
+        """Sentences for the statement, where the callback makes known what came about without noise."""
+        return []
+
+
+class Callbacks(Callback):
+    """Several, one after the other."""
+
+    def __init__(self, members: Sequence[Callback]) -> None:
+        for member in members:
+            if not isinstance(member, Callback):
+                given = f"the class {member.__name__}" if isinstance(member, type) else type(member).__name__
+                raise InputError(
+                    f"callbacks must be instances of sfumato.training.Callback, got {given}; inherit from it, and give "
+                    "an instance"
+                )
+        self._members = tuple(members)
+
+    def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:
+        """Tell all."""
+        for member in self._members:
+            member.on_start(plan, rounds, done)
+
+    def on_round(self, row: dict[str, Any]) -> None:
+        """Tell all."""
+        for member in self._members:
+            member.on_round(row)
+
+    def on_evaluation(self, row: dict[str, Any], model: nn.Module) -> None:
+        """Tell all."""
+        for member in self._members:
+            member.on_evaluation(row, model)
+
+    def on_checkpoint(self, round: int, folder: Path | None) -> None:
+        """Tell all."""
+        for member in self._members:
+            member.on_checkpoint(round, folder)
+
+    def on_end(self, result: Any) -> None:
+        """Tell all."""
+        for member in self._members:
+            member.on_end(result)
+
+    def assumptions(self) -> list[str]:
+        """Those of all."""
+        return [sentence for member in self._members for sentence in member.assumptions()]
+
+
+# What a run has cost after a round, and what all its rounds will have cost: by the accountants of the statement.
+#
+# Both are upper bounds for one unit, with all that was released before the rounds. After the first 128 rounds, what a
+# round has cost is told as of one that is up to 1.6 % later: a million rounds take 900 answers of some milliseconds.
+
+
+_BITS = 7  # of a number of rounds that are told apart
+
+
+class CostSoFar:
+    """ε of the rounds of a private sum.
+
+    Args:
+        private_sum: what each round releases.
+        delta: of the statement.
+        before: what the run had released before its first round; None for nothing.
+
+    Attributes:
+        planned: ε of the whole run; None without any guarantee.
+    """
+
+    def __init__(self, private_sum: PrivateSum, delta: float, before: Event | None = None) -> None:
+        self._rounds = private_sum.rounds
+        self.planned: float | None = None
+        adjacency, whole = private_sum.sampler.adjacency, private_sum.event(private_sum.rounds)
+        planned = guarantee(whole if before is None else before + whole, adjacency).epsilon(delta)
+        if math.isfinite(planned):
+            self.planned = rounded_up(planned, 8)
+            self._running = RunningCost(private_sum.event, delta, adjacency, before)
+
+    def after(self, rounds: int) -> float | None:
+        """An upper bound after so many rounds; None without any guarantee."""
+        if self.planned is None:
+            return None
+        stride = 1 << max(0, rounds.bit_length() - _BITS)
+        counted = min(self._rounds, -(-rounds // stride) * stride)
+        return (
+            self.planned
+            if counted == self._rounds
+            else min(self.planned, rounded_up(self._running.epsilon_after(counted), 8))
+        )
+
+
+def before_rounds(spent: Event, private_sum: PrivateSum, done: int) -> Event | None:
+    """What a run has released beside the rounds that it has done."""
+    counts = dict(terms(spent))
+    for event, count in terms(private_sum.event(done)) if done else ():
+        counts[event] = counts.get(event, 0) - count
+    left = {event: count for event, count in counts.items() if count > 0}
+    return compose(left) if left else None
+
+
+# Whether a run learned anything, from what was measured: the first thing to say where it did not.
+#
+# Guarantees no false praise: silence means that nothing speaks against the run, not that it is good. Losses and counts
+# of contributions were computed from private records without noise, measurements from the test data; the caller says
+# which of the two may be told.
+
+
+_LAST = 3
+
+
+"""Rounds in a row without a finite loss, or without half of their contributions, that are called a divergence."""
+
+
+_BEFORE_AND_AFTER = (
+    *((name, NUMBERS[name], -1) for name in FIRST),
+    ("accuracy", "accuracy", 1),
+    ("auc", "area under the ROC curve", 1),
+)
+
+
+"""Measures that tell whether the training brought anything: key, name, and 1 where more is better, -1 where less is.
+The first that there is decides: a share of values that are nearly right is no measure beside their error."""
+
+
+Column = Sequence[float | None]
+
+
+def trouble(private: Mapping[str, Column] | None, evaluation: Mapping[str, Any] | None) -> str:
+    """Why the model is of no use, in a sentence or two; "" where nothing speaks against it.
+
+    Args:
+        private: "units", "loss" and "non_finite" of every round; None where they may not be told.
+        evaluation: scores of the models "untrained" and "trained", and the number of "classes", as far as they are
+            known; None where they may not be told.
+    """
+    reasons = diverged(private) if private else []
+    reasons += _chance(evaluation) if evaluation else []
+    if reasons:
+        return f"The model learned nothing: {', and '.join(reasons)}."
+    return _no_gain(evaluation) if evaluation else ""
+
+
+def not_finite(evaluation: Mapping[str, Any]) -> str:
+    """How many test examples gave no finite output, and which measures were left out for it, in a sentence without its
+    full stop; "" if none or unknown.
+
+    Args:
+        evaluation: scores of the models "untrained" and "trained", and the numbers of "examples" and "classes".
+    """
+    rows = {name: evaluation.get(name) or {} for name in ("untrained", "trained")}
+    counts = {name: row.get("not_finite") or 0 for name, row in rows.items() if row}
+    worst = max(counts, key=lambda name: counts[name], default="")
+    if not worst or not counts[worst]:
+        return ""
+    whose = "" if len(set(counts.values())) == 1 else f" from the {worst} model"
+    left_out = "measures that are not finite are left out"
+    if rows[worst].get("accuracy") is not None:
+        left_out = "log loss and AUC are left out" if evaluation.get("classes") == 2 else "the log loss is left out"
+    of = f" of {evaluation['examples']:,} test" if evaluation.get("examples") else " test"
+    examples = "example" if of == " test" and counts[worst] == 1 else "examples"
+    return f"{counts[worst]:,}{of} {examples} gave no finite output{whose}; {left_out}"
+
+
+def diverged(private: Mapping[str, Column]) -> list[str]:
+    """What speaks for a divergence in the last rounds; only rounds that drew somebody count: others have no loss."""
+    units, losses = private.get("units", []), private.get("loss", [])
+    broken = private.get("non_finite", [])
+    drawn = [i for i, number in enumerate(units) if number][-_LAST:]
+    reasons = []
+    if drawn and losses and all(losses[i] is None for i in drawn):
+        rounds = "round" if len(drawn) == 1 else f"{len(drawn)} rounds"
+        reasons.append(f"the loss of the last {rounds} is not finite, so the training diverged")
+    lost, whole = sum(broken[i] or 0 for i in drawn) if broken else 0, sum(units[i] or 0 for i in drawn)
+    if drawn and 2 * lost >= whole:
+        reasons.append(f"{lost:.0f} of the last {whole:.0f} contributions were not finite and counted as zero")
+    return reasons
+
+
+class Watch:
+    """Tells while it happens of contributions that are not finite, once in a run, and of a divergence, once for all
+    rounds in a row of which it is true."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, list[float | None]] = {"units": [], "loss": [], "non_finite": []}
+        self._told = self._told_of_zeros = False
+
+    def add(self, row: Mapping[str, Any]) -> str:
+        """Take in a row of the metrics; one line where there is something new to tell, otherwise ""."""
+        for name, column in self._columns.items():
+            column.append(row["not_private"].get(name))
+            del column[: -2 * _LAST]
+        reasons = diverged(self._columns) if len(self._columns["units"]) >= _LAST else []
+        begins, self._told = bool(reasons) and not self._told, bool(reasons)
+        broken, units = (row["not_private"].get(name) or 0 for name in ("non_finite", "units"))
+        first, self._told_of_zeros = bool(broken) and not self._told_of_zeros, self._told_of_zeros or bool(broken)
+        if begins:
+            return (
+                f"round {row['round']}: {', and '.join(reasons)}; each further round costs privacy and teaches "
+                "nothing: stop, and start a new run with lower learning rates"
+            )
+        if first:
+            return (
+                f"round {row['round']}: {broken} of {units} contributions were not finite and counted as zero; look "
+                "for NaN and infinite numbers in the records, or lower the learning rates (metrics.jsonl has "
+                "non_finite of every round, this is told once)"
+            )
+        return ""
+
+
+def columns(history: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
+    """The private figures of rows of the metrics."""
+    rows = [row["not_private"] for row in history if "not_private" in row]
+    return {name: [row.get(name) for row in rows] for name in ("units", "loss", "non_finite")}
+
+
+def _chance(evaluation: Mapping[str, Any]) -> list[str]:
+    score, classes = evaluation.get("trained"), evaluation.get("classes")
+    if score is None:
+        return []
+    area, accuracy = score.get("auc"), score.get("accuracy")
+    if area is not None and area <= 0.505:  # half of a percent above chance is still none
+        return [f"the area under its ROC curve is {area:.3g}, and guessing gives 0.5"]
+    if accuracy is not None and classes and accuracy <= 1 / classes:
+        return [f"its accuracy is {accuracy:.3g}, and guessing among {classes} gives {1 / classes:.3g}"]
+    for name in EXPLAINED:
+        explained = score.get(name)
+        if explained is not None and explained <= 0:
+            return [f"its {NUMBERS[name]} is {explained:.3g}, and a constant gives 0"]
+    return []
+
+
+def _no_gain(evaluation: Mapping[str, Any]) -> str:
+    for name, words, better in _BEFORE_AND_AFTER:
+        before, after = ((evaluation.get(model) or {}).get(name) for model in ("untrained", "trained"))
+        if before is not None and after is not None:
+            if better * after > better * before:
+                return ""
+            told = f"{words} {before:.4g} before and {after:.4g} after"
+            return f"The training brought nothing on the test data: {told}."
+    return ""
+
+
+# People who took part, measured as those are who did not.
+#
+# What it shows was computed from private records without noise, so it is private: it stays in the folder of the run and
+# on its own page, and is told nowhere else unless somebody asks for private figures.
+
+
+SEEN = "seen"
+
+
+"""The name of the measurement in evaluation.json, beside "untrained" and "trained"."""
+
+
+_SAID = "measured without noise on people who took part"
+
+
+def who_took_part(task: Task, data: Any, test: Any) -> Any | None:
+    """Some of those who took part, at most as many as the test has; None where the task does not ask for them.
+
+    They stand at even distances in the data: a rule that looks at nobody's records.
+    """
+    if test is None or not getattr(task, "asks_seen", False):
+        return None
+    count = min(len(data), len(test))
+    return data.subset(np.arange(count) * len(data) // count)
+
+
+def marked(row: dict[str, Any], people: Any) -> dict[str, Any]:
+    """The row as evaluation.json has it: of how many people, and that it is private."""
+    return {"not_private": _SAID, "users": len(people), **row}
+
+
+# Progress on stderr: a bar on a terminal; elsewhere a line now and then, for a log: round, ε, rate, time left.
+
+
+class Display:
+    """A context that shows the rows of the metrics as they come.
+
+    Args:
+        rounds: rounds of the whole run.
+        done: rounds done before.
+        visible: False shows nothing.
+        headline: a measurement in a few words; empty for a row that is none.
+        planned: ε of all rounds; None without any guarantee.
+        every: seconds between lines where stderr is no terminal, > 0; a run that is shorter prints none.
+    """
+
+    def __init__(
+        self,
+        rounds: int,
+        done: int,
+        *,
+        visible: bool,
+        headline: Callable[[dict[str, Any]], str] | None = None,
+        every: float = 30.0,
+        planned: float | None = None,
+    ) -> None:
+        self._planned = "" if planned is None else f" of {rounded_up(planned, 3):.3g}"
+        console = Console(stderr=True)
+        self._lines = _Lines(rounds, done, every=every) if visible and not console.is_terminal else None
+        self._progress = Progress(
+            TextColumn("round"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=24),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
+            console=console,
+            disable=not visible or self._lines is not None,
+        )
+        self._task = self._progress.add_task("", total=rounds, completed=done)
+        self._headline = headline or (lambda row: "")
+        self._measured = ""
+
+    def __enter__(self) -> "Display":
+        self._progress.start()
+        if self._lines is not None:
+            self._lines.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+        if self._lines is not None:
+            self._lines.stop()
+
+    def show(self, row: dict[str, Any]) -> None:
+        """Show one row of metrics.jsonl."""
+        if "evaluation" in row:
+            self._measured = self._headline(row)
+            return
+        epsilon, loss = row["epsilon"], row["not_private"]["loss"]
+        parts = [
+            "no guarantee" if epsilon is None else f"ε {rounded_up(epsilon, 3):.3g}{self._planned}",
+            "" if loss is None else f"loss {loss:.3g} (private)",
+            self._measured,
+        ]
+        told = " · ".join(p for p in parts if p)
+        self._progress.update(self._task, completed=row["round"], description=told)
+        if self._lines is not None:
+            self._lines.state = row["round"], told
+
+
+class _Lines:
+    """A thread that tells the state every so many seconds, also where a round takes longer than that.
+
+    Attributes:
+        state: rounds done and what is known of the last one, in words.
+    """
+
+    def __init__(self, rounds: int, done: int, *, every: float) -> None:
+        self.state: tuple[int, str] = done, ""
+        self._rounds, self._before, self._every = rounds, done, every
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tell, args=(sys.stderr,), name="progress", daemon=True)
+
+    def start(self) -> None:
+        self._started = time.monotonic()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Nothing is printed from here on."""
+        self._over.set()
+        self._thread.join()
+
+    def _tell(self, out: TextIO) -> None:
+        while not self._over.wait(self._every):
+            try:
+                print(self._line(), file=out, flush=True)
+            except (OSError, ValueError):  # the reader of the log is gone; the run is worth more
+                return
+
+    def _line(self) -> str:
+        done, told = self.state
+        seconds = time.monotonic() - self._started
+        rate = (done - self._before) / seconds
+        left = f"{rate:.3g} rounds/s · {_duration((self._rounds - done) / rate)} left" if rate else ""
+        return " · ".join(filter(None, (f"sfumato: round {done:,} of {self._rounds:,}", told, left)))
+
+
+def _duration(seconds: float) -> str:
+    """Hours and minutes, or minutes and seconds.
+
+    >>> _duration(3720), _duration(61)
+    ('1 h 02 min', '1 min 01 s')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min {rest:02} s"

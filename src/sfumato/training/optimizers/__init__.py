@@ -1,1 +1,0 @@
-"""Optimisers of the server, by name."""

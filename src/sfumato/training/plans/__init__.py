@@ -1,1 +1,0 @@
-"""Private plans: rounds, participants, bound, noise and budget in one frozen object."""
