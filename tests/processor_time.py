@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _measures(config: pytest.Config) -> bool:
-    return config.getoption("--processor-time") is not None or config.getoption("--slow-is-marked")
+    return config.getoption("--processor-time") is not None or bool(config.getoption("--slow-is-marked"))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

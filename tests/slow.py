@@ -27,7 +27,7 @@ def one_in(count: int, *axes: Iterable[Any]) -> list[Any]:
 
 def by_profile(count: int) -> int:
     """So many examples of a property under the profile `full`, a third of them under `quick`, but three at least."""
-    return min(count, max(3, count * settings.default.max_examples // 100))
+    return min(count, max(3, count * settings().max_examples // 100))
 
 
 def _parameter(case: Any, slow: bool) -> Any:
