@@ -35,8 +35,8 @@ LABELS = """
 import sys, time
 import numpy as np
 from sfumato._random import RandomSource
-from sfumato.labels.phase import reports_of, words_of
-from sfumato.mechanisms.randomized_response import LabelResponse
+from sfumato.labels.reports import reports_of, words_of
+from sfumato.labels.response import LabelResponse
 
 count, threads, own = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "own"
 block = 1 << 18

@@ -35,7 +35,7 @@ def resident():
 
 path, how = sys.argv[1:]
 if how == "ours":
-    from sfumato.data.store.users import open_store
+    from sfumato.data.store.opened import open_store
 else:
     import pyarrow as pa
 before, start = resident(), time.perf_counter()

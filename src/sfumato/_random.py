@@ -10,48 +10,48 @@ All draws of the package, by the first label. Where several modules stand, a run
 
 | first label | further ones | what is drawn | by |
 | --- | --- | --- | --- |
-| `noise` | round | noise on the sum | `mechanisms.gaussian.independent`, `mechanisms.gaussian.correlated_gaussian` |
-| `count noise` | round | the noise on adaptive clipping's count | `mechanisms.gaussian.independent` |
-| `sampling` | round | who takes part | `sampling.poisson`, `sampling.fixed_size`, `sampling.cyclic_poisson` |
-| `parts` | | which part each unit is dealt into | `sampling.cyclic_poisson` |
-| `epochs` | epoch | the order of an epoch | `sampling.shuffled` |
-| `check-ins` | round | who checks in, who is chosen and who does not report | `sampling.min_separation` |
-| `groups` | round | each user's slot | `sampling.virtual_clients` |
+| `noise` | round | noise on the sum | `mechanisms.gaussian`, `mechanisms.correlated` |
+| `count noise` | round | the noise on adaptive clipping's count | `mechanisms.gaussian` |
+| `sampling` | round | who takes part | `sampling.independent`, `sampling.independent`, `sampling.independent` |
+| `parts` | | which part each unit is dealt into | `sampling.independent` |
+| `epochs` | epoch | the order of an epoch | `sampling.limited` |
+| `check-ins` | round | who checks in, who is chosen and who does not report | `sampling.limited` |
+| `groups` | round | each user's slot | `sampling.sampler` |
 | `ledger` | | the name by which a ledger's entries know their run | `runs.run` |
 | `dropout` | round, first example | seed: what the model draws in a micro-batch | `central.gradients` |
 | `look` | step, how | which steps are looked at while training | `guard.guard` |
 | `look micro-batch` | round | which micro-batch of such a step | `central.gradients` |
-| `look clients` | round | which clients are trained again | `federated.deltas` |
-| `look agents` | | which agent votes again | `voting.course` |
+| `look clients` | round | which clients are trained again | `federated.contribution` |
+| `look agents` | | which agent votes again | `voting.run` |
 | `augmentation` | round | seed: what is drawn while examples are read | `central.gradients` |
-| `witness` | round | the key of a step's word, in a loop of one's own | `central.own.witness` |
+| `witness` | round | the key of a step's word, in a loop of one's own | `central.custom_loop.contribution` |
 | `statistics` | round | seed: what the model draws for public inputs | `central.gradients` |
-| `public batch` | round | which rows' inputs a noisy mean is projected by | `central.projected` |
-| `public draws` | round, place | seed: what is drawn for these inputs, and by the model | `central.projected` |
-| `local` | round, slot | seed: a client's order and draws | `federated.deltas`, `federated.centralized` |
-| `negatives` | round, slot | which public classes and examples a client gets | `federated.local.negatives` |
-| `initial head` | | seed: the first weights of a shared head | `training.course` |
+| `public batch` | round | which rows' inputs a noisy mean is projected by | `central.projection` |
+| `public draws` | round, place | seed: what is drawn for these inputs, and by the model | `central.projection` |
+| `local` | round, slot | seed: a client's order and draws | `federated.contribution`, `federated.centralized` |
+| `negatives` | round, slot | which public classes and examples a client gets | `federated.negatives` |
+| `initial head` | | seed: the first weights of a shared head | `training.fit` |
 | `supervised order` | which rows, epoch | the order of an epoch of plain training | `training.supervised` |
 | `mixup` | step | how a batch is mixed with itself | `training.supervised` |
 | `supervised draws` | | seed: what the model draws in plain training | `training.supervised` |
-| `domain classifier` | | seed: the first weights of what tells domains apart | `voting.voters.dann` |
-| `smoothness` | | seed: in which directions a student's worst neighbours are sought | `voting.smoothness` |
-| `votes` | user | which of a user's words are counted | `federated.word_votes` |
+| `domain classifier` | | seed: the first weights of what tells domains apart | `voting.trained` |
+| `smoothness` | | seed: in which directions a student's worst neighbours are sought | `voting.student` |
+| `votes` | user | which of a user's words are counted | `federated.vocabulary` |
 | `vote noise` | | the noise on the words' votes | `federated.vocabulary` |
 | `row order` | | the order that rows with randomised labels are put into | `labels.randomize`, `labels.plan` |
 | `label release` | | the name of a release in the record of its table | `labels.randomize` |
-| `label words` | | a word for each label, in the order of the rows | `labels.phase` |
-| `label histogram` | | the noise on the labels that are counted for a prior | `labels.histogram` |
-| `tallier noise` | what it is on | a tallier's share of the noise | `voting.tally.multi_party.tallier` |
-| `ballot shares` | token, agent, ballot | what hides a ballot in its shares | `voting.tally.multi_party.client` |
-| `ballot check` | | what talliers check ballots with, from coins of their own | `voting.tally.multi_party.box` |
-| `tally noise` | | the noise on the counts of all queries | `voting.tally.clear` |
-| `threshold noise` | | the noise on the highest counts | `voting.tally.clear` |
-| `tally token` | | the name of a question, for the tally | `voting.course` |
-| `cost of votes` | | the noise on what the answers cost | `voting.published_cost` |
+| `label words` | | a word for each label, in the order of the rows | `labels.reports` |
+| `label histogram` | | the noise on the labels that are counted for a prior | `labels.priors` |
+| `tallier noise` | what it is on | a tallier's share of the noise | `voting.multi_party.tallier` |
+| `ballot shares` | token, agent, ballot | what hides a ballot in its shares | `voting.multi_party.client` |
+| `ballot check` | | what talliers check ballots with, from coins of their own | `voting.multi_party.shares` |
+| `tally noise` | | the noise on the counts of all queries | `voting.tally` |
+| `threshold noise` | | the noise on the highest counts | `voting.tally` |
+| `tally token` | | the name of a question, for the tally | `voting.run` |
+| `cost of votes` | | the noise on what the answers cost | `voting.run` |
 | `stages` | | which rows are in which stage, by a public seed | `labels.lp_mst` |
 | `made-up numbers` | | what a training is rehearsed on, by a public seed | `labels.rr_on_bins` |
-| `queries` | | which of the pool is asked about, by a public seed | `voting.queries` |
+| `queries` | | which of the pool is asked about, by a public seed | `voting.public_pool` |
 | `ehr categories` | step | seed: which rows of categories are learned from | `synthesis.training` |
 | `ehr order` | epoch | the order of an epoch of health records | `synthesis.records` |
 | `ehr scores` | epoch | seed: where in its interval each number lies | `synthesis.training` |
@@ -71,10 +71,10 @@ All draws of the package, by the first label. Where several modules stand, a run
 | `private generator` | round | seed: what the generator's step is drawn from | `synthesis.gradients` |
 | `private generator end` | | seed: the same for its last step | `synthesis.gradients` |
 | `evaluation` | part | seed: what is drawn to measure synthetic records | `audit.ehr.evaluate` |
-| `initial model` | | seed: the first weights | `cli.own_model`, `cli.options.classifiers`, `cli.options.backbones` |
-| `examples` | `test` | which positions are kept for the test, by a public seed | `data.parts` |
-| `glyphs` | `identities` | which characters are chosen, by a public seed | `data.users.glyphs` |
-| `glyphs` | character | seed: the images of a character, by a public seed | `data.users.glyphs` |
+| `initial model` | | seed: the first weights | `cli.own_model`, `cli.models`, `cli.models` |
+| `examples` | `test` | which positions are kept for the test, by a public seed | `data.split` |
+| `glyphs` | `identities` | which characters are chosen, by a public seed | `data.glyphs` |
+| `glyphs` | character | seed: the images of a character, by a public seed | `data.glyphs` |
 
 What a run releases outside of a loop draws `within` a part that bears the release's own name, and a loop that is one
 phase of several `within` one that bears what it begins with. Words and normal numbers

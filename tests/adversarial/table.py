@@ -309,14 +309,14 @@ def unchecked() -> Iterator[None]:
     """Nothing that a user's code remembers is looked for, and no batch is tried; what is put back is put back."""
     nothing = Findings(fresh=True, placeholders=True)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (guard.examples, federated.deltas, dataset, voting.fit, split_module):
+        for module in (guard.examples, federated.contribution, dataset, voting.plan, split_module):
             patch.setattr(module, "try_out", lambda *_, **__: nothing)
         patch.setattr(dataset, "histories", lambda *_: None)
-        for module in (central.gradients, contribution, federated.deltas):
+        for module in (central.gradients, contribution, federated.contribution):
             patch.setattr(module, "due", lambda *_, **__: False)
-        patch.setattr(voting.course, "histories", lambda *_: None)
+        patch.setattr(voting.run, "histories", lambda *_: None)
         patch.setattr(
-            central.first_look,
+            central.examples,
             "self_check",
             lambda model, *_, **__: SelfCheck(covered(model), [], 0.0, findings=nothing),
         )

@@ -124,11 +124,11 @@ def neighbours(remembers: bool) -> Subject:
 
 SUBJECTS: dict[str, tuple[str, Callable[[bool], Subject]]] = {
     "examples of fit and of a loop": ("guard.examples.Examples", examples),
-    "reads of a data set": ("central.own.map_rows._Reads", reads),
+    "reads of a data set": ("central.custom_loop.dataset._Reads", reads),
     "clients": ("federated.clients.Clients", clients),
-    "frozen layers": ("training.prefix.split._Frozen", frozen),
-    "voters that train": ("voting.voters.voter.Agents", trained),
-    "voters of neighbours": ("voting.voters.voter.Agents", neighbours),
+    "frozen layers": ("training.frozen_features._Frozen", frozen),
+    "voters that train": ("voting.voter.Agents", trained),
+    "voters of neighbours": ("voting.voter.Agents", neighbours),
 }
 
 

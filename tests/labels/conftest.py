@@ -26,7 +26,7 @@ def table() -> pa.Table:
 @pytest.fixture
 def parquet(table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """In a file that is read in five blocks."""
-    monkeypatch.setattr("sfumato.labels.files._ROWS", 100)
+    monkeypatch.setattr("sfumato.labels.files._PARQUET_ROWS", 100)
     path = tmp_path / "table.parquet"
     pq.write_table(table, path)
     return path

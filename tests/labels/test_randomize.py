@@ -272,7 +272,7 @@ def test_a_second_draw_for_one_output_is_refused(parquet: Path, out: Path):
 def test_blocks_change_nothing(parquet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     found = []
     for rows in (7, 1000):
-        monkeypatch.setattr("sfumato.labels.files._ROWS", rows)
+        monkeypatch.setattr("sfumato.labels.files._PARQUET_ROWS", rows)
         out = tmp_path / f"{rows}.parquet"
         randomize_table(parquet, out, settings(prior_epsilon=0.1, groups="g"), seed=9)
         found.append(pq.read_table(out))

@@ -149,8 +149,6 @@ def _default_orders() -> tuple[float, ...]:
 
 
 ORDERS: tuple[float, ...] = _default_orders()
-
-
 """Orders from 1.0001 (for huge epsilons) to 32,768 (for tiny ones); neighbours differ by 5 % or less above 2.
 """
 
@@ -163,8 +161,6 @@ USUAL_ORDERS: tuple[float, ...] = (
     512.0,
     1024.0,
 )
-
-
 """The orders behind most published figures: dp-accounting's default."""
 
 

@@ -153,11 +153,7 @@ def _rho(promise: Guarantee) -> float:
 
 
 _OVERSHOOT = 1e-3  # relative: how far beyond the expected answer to look, so as to have it between two points
-
-
 _PATIENCE = 3  # secant steps that may gain too little before a halving
-
-
 _STEP = 0.02  # relative: the first step where nothing is expected; later ones are four times as long
 
 
@@ -271,8 +267,6 @@ class Search:
 
 
 _CHEAP: tuple[Method, ...] = ("rdp", "rdp_usual_orders", "zcdp", "pure", "gaussian")
-
-
 _ROUGH_ORDERS = tuple(
     float(a)
     for a in (
@@ -303,8 +297,6 @@ _ROUGH_ORDERS = tuple(
         4096,
     )
 )
-
-
 _ROUGH_TOLERANCE = 1e-3  # relative width at which the search by Renyi costs ends
 
 

@@ -25,17 +25,9 @@ from sfumato.accounting.pld import PldAccountant, ScheduleAccountant, many_diffe
 from sfumato.accounting.tradeoff import GaussianEquivalent, GaussianTradeoff, Tradeoff, TradeoffCurve
 
 Method = Literal["auto", "pld", "rdp", "rdp_usual_orders", "zcdp", "gaussian", "pure"]
-
-
 _COMPOSED = PldAccountant | ScheduleAccountant
-
-
 _TWO_SIDED = _COMPOSED | GaussianAccountant
-
-
 _SAMPLES = 500  # of a curve that is asked for point by point
-
-
 _FURTHEST = 1e100  # a shift from which on a double cannot tell Gaussian curves apart
 
 

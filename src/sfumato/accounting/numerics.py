@@ -19,8 +19,6 @@ from collections.abc import Iterable
 import numpy as np
 
 EPS = math.ulp(1.0)
-
-
 """Distance of one to the next double."""
 
 

@@ -47,55 +47,23 @@ from sfumato.accounting.pair import Pair
 from sfumato.accounting.sampled_pair import SampledGaussian
 
 _Bound = TypeVar("_Bound")
-
-
 _WIDTH = 1e-6  # of the interval aimed at where it is quick, relative to epsilon
-
-
 _MOST_WIDTH = 4e-4  # and where it is not
-
-
 _ROUGH_WIDTH = 1e-3  # and where that will do
-
-
 _ROUGH_DELTA = 1.1  # ratio of the bounds on delta that will do then
-
-
 _NEAR = 0.98  # of the sketch's epsilon: a rough lower bound that is near enough
-
-
 _COARSE = 4.0  # how much wider the gap is with which a direction is ruled out
-
-
 _MOST_DOUBLINGS = 12  # of the gap, until a grid fits
-
-
 _LEAST_NOISE = 0.05
-
-
 _MOST_NOISE = 1e7
-
-
 _LEAST_DELTA = 1e-30  # a grid ends 13 standard deviations out; below this, the Renyi bound is the better one
-
-
 _SAME = 1e-14  # relative difference of deltas that comes from rounding what they were computed from
-
-
 _FARTHEST = 1e9  # epsilon up to which compositions are read off
-
-
 _SUBNORMAL = 1e-290  # masses below it have lost digits
-
-
 _REMEMBERED = 64  # answers
-
-
 _ORDERS = tuple(float(a) for a in 1 + np.geomspace(1e-3, 1, 16)) + tuple(
     float(a) for a in np.unique(np.round(np.geomspace(3, 4096, 48)))
 )
-
-
 Parts = list[tuple[Pair, int]]
 
 
@@ -448,23 +416,11 @@ def _require_grid(pair: Pair) -> None:
 
 
 _MOST_EXACT = 64  # different steps that are composed as they are
-
-
 _MOST_GROUPS = 128
-
-
 _MOST_FOR_CURVES = 24  # of which five compositions are made in each direction
-
-
 _MOST_UNRANKED = 256  # different steps that cannot be compared; more of them take minutes
-
-
 _MOST_ASKED = 64  # steps whose Renyi costs choose the order
-
-
 _FEW_ORDERS = np.array([2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
-
-
 _DELTA = 1e-6  # at which the order is the best one; any delta gives bounds
 
 

@@ -67,23 +67,15 @@ from sfumato.accounting.numerics import (
 from sfumato.accounting.pair import Pair
 
 Direction = Literal["remove", "add", "replace", "exchange"]
-
-
 LEAST_RATE = 1e-100
-
-
 """Smaller sampling rates are rounded up to it, which costs more, so that squares of losses fit into a double."""
 
 
 NEXT_TO_ONE = 1 - 1e-9
-
-
 """Larger sampling rates are rounded up to one, which costs more: what is left of 1 - q has too few digits."""
 
 
 PAIR_REACH = 13.0
-
-
 """Standard deviations that a grid covers: a normal variable is beyond them with probability 6e-39."""
 
 
@@ -302,14 +294,10 @@ class SampledPair:
 
 
 REACH = 39.0
-
-
 """Standard deviations beyond which the normal density is below the smallest double."""
 
 
 MOST_POINTS = 200_000
-
-
 """Of a trapezoid rule."""
 
 

@@ -73,8 +73,6 @@ from sfumato.accounting.numerics import EPS, dot
 
 
 MOST_ROUNDS = 10**7
-
-
 """Rounds whose variances are held one by one."""
 
 

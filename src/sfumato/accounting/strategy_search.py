@@ -44,14 +44,10 @@ from sfumato.accounting.strategies import (
 
 
 SHARP = 2000.0
-
-
 """The exponent at which a power mean stands for the maximum."""
 
 
 _STEPS = 400
-
-
 _FAR_ABOVE = 1.0  # the start, in logarithms of the squared error
 
 
@@ -215,8 +211,6 @@ def _correlated(weights: np.ndarray, values: np.ndarray, start: int, count: int)
 
 
 _MOST_STRETCHES = 16  # column norms; turns are put together where there are more
-
-
 _FAR = 1e3  # the log of an error that no step may end with
 
 
@@ -333,14 +327,10 @@ def _at(point: np.ndarray, turns: Turns, rounds: int) -> Stepped:
 
 
 MOST_BUFFERS = 10
-
-
 """More have never been of use, and their decays can no longer be told apart."""
 
 
 _LONGEST_MEMORY = (0.1, 1.0, 10.0)  # 1 / (1 - largest decay) that descent starts from, in rounds of the run
-
-
 _BLT_STEPS = 1000
 
 
@@ -458,8 +448,6 @@ def _pattern_sum(column: np.ndarray, participation: Participation) -> np.ndarray
 
 
 _GRID = 1.3  # ratio of neighbouring numbers of bands in the first search
-
-
 _FINE = 8  # numbers that are tried between two of them
 
 
@@ -510,11 +498,7 @@ def _between(low: int, high: int, ratio: float) -> list[int]:
 
 
 MatrixName = Literal["banded", "blt", "bisr", "square_root", "gaussian"]
-
-
 DEFAULT_BANDS = 16
-
-
 _BUFFERS = 4
 
 

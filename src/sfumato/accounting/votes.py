@@ -167,8 +167,6 @@ def log_wrong_from_score(score: np.ndarray, classes: int) -> np.ndarray:
 
 
 Bound = Literal["best", "theorem6", "theorem7", "tradeoff"]
-
-
 """Which bound on the divergence: the least of all, or one by name."""
 
 
@@ -266,8 +264,6 @@ _REFUSAL = (
     "this number is computed from private votes and is private itself; publish the epsilon of the event, or the "
     "outcome of release_cost (.value reads it for local use)"
 )
-
-
 Conversion = Literal["improved", "classic"]
 
 
@@ -461,20 +457,10 @@ def _cost(
 
 
 _CELLS = 1 << 16  # cells of the grid that are aimed at
-
-
 _MOST = 1 << 19  # cells that are too many
-
-
 _FLOOR = 1e-18  # share of the data-independent cost below which a query's cost is not followed further
-
-
 _FADED = 1e-12  # factor below which far-away votes count with the largest change possible
-
-
 _BLOCK = 256  # distances computed at a time
-
-
 _ROUNDING = 1e-10  # widening for each unit of distance: more than a score's relative error, so that intervals nest
 
 

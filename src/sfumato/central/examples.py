@@ -102,8 +102,6 @@ def _taken(part: nn.Module) -> tuple[list[str], bool]:
 
 
 Augmentation = Literal["none", "flip", "crop_flip"]
-
-
 _MARGIN = 4  # pixels that a crop may move by, as for CIFAR-10 (De et al. 2022)
 
 
@@ -218,14 +216,8 @@ def refuse_targets(data: ExampleDataset, task: str, wanted: str, remedy: str) ->
 
 
 _POOL = 128  # examples of which the self-check chooses some
-
-
 _USUAL = 1e12  # of targets in the first look: beyond it a loss of a power of them may leave single precision
-
-
 Losses = Callable[[tuple[Tensor, ...], Tensor | None], Tensor]
-
-
 """From inputs and targets (None where there are none) to one loss an example, as the contribution computes it."""
 
 
@@ -343,17 +335,9 @@ def spread(data: ExampleDataset, count: int) -> np.ndarray:
 
 
 _BLOCK = 1 << 12
-
-
 _BACK = 4  # examples that are looked at again and again
-
-
 _MOST_CLASSES = 1 << 8  # made-up examples for a resume; with more classes, some of them
-
-
 Rows = tuple[list[tuple[Tensor, ...]], Tensor | None]
-
-
 """The inputs of each augmentation, and the targets."""
 
 

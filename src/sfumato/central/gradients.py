@@ -68,17 +68,9 @@ class LiveMemory(TorchDispatchMode):
 
 
 _SAFETY = 3.5  # on a GPU
-
-
 _MOMENTS = 4.5  # on a CPU, for what is alive for a moment only: gradients on their way, scratch memory
-
-
 _SCATTERED = 1.5  # what the allocator takes for tensors of many sizes
-
-
 _CPU_BUDGET = 1 << 29
-
-
 _LARGEST = 4096  # beyond it nothing gets faster
 
 
@@ -153,11 +145,7 @@ def _both(one: AbstractContextManager[Any], other: AbstractContextManager[Any]) 
 
 
 _ALL = 16  # micro-batches of the first and the last step that are looked at, at most
-
-
 _SOME = 3  # drawn ones of another step
-
-
 _BEHIND = 8  # examples or more that go through before a step that is looked at, a micro-batch at a time
 
 

@@ -100,14 +100,10 @@ def _collect(value: Any, found: list[bytes], depth: int) -> None:
 
 
 LossPerExample = Callable[[Any, Any], Tensor]
-
-
 """From the model's outputs [n, …] and targets [n] or [n, k], or None without targets, to one loss an example, [n]."""
 
 
 IGNORED = -100
-
-
 """The target of a place that does not count, such as padding; torch's and transformers' number for it."""
 
 

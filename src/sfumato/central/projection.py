@@ -45,8 +45,6 @@ from sfumato.sampling.independent import subset
 
 
 _OFF = 1e-3
-
-
 """By which two ways to a product may differ, as a share of it: single precision does by less."""
 
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 
 _LONG = 60  # characters of one value
-
-
 _MOST = 4  # numbers of one value that are shown
 
 
@@ -77,8 +75,6 @@ def _value(value: Any) -> str:
 
 
 UNCHOSEN_DELTA = 1e-5
-
-
 """Where nobody chose a delta, and nobody told of how many."""
 
 
@@ -189,20 +185,14 @@ def chosen_delta(given: float | None, population: int | None) -> ChosenDelta:
 
 
 METHODS: tuple[Method, ...] = ("pld", "rdp", "zcdp", "gaussian", "pure")
-
-
 """The accountants by name."""
 
 
 COMPARED: tuple[Method, ...] = ("rdp_usual_orders",)
-
-
 """Those that are there for comparison, and are never the tightest."""
 
 
 _TWO_SIDED: tuple[Method, ...] = ("pld", "gaussian")  # whose lower bound costs next to nothing
-
-
 _FPR = 0.01
 
 
@@ -613,11 +603,7 @@ def _maker(given: dict[str, float | None], examples_per_user: int) -> Callable[[
 
 
 _KINDS = (".svg", ".png", ".pdf")
-
-
 _PER_DECADE = 2
-
-
 _INK, _RULE = "#1d2329", "#dcd8cf"
 
 
@@ -640,8 +626,6 @@ LOOKS: dict[Method, Look] = {
     "pld": Look("connecting the dots", "#1f5a7a", "-"),
     "rdp": Look("Rényi", "#2f7048", ":"),
 }
-
-
 """The accountants that are drawn, in the order of the legend."""
 
 

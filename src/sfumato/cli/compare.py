@@ -21,11 +21,7 @@ from sfumato.cli.console import say, say_json, table
 from sfumato.cli.parse import CommonOptions, parse
 
 _FPRS = (FPR, 0.001)
-
-
 _WIDTH = 80
-
-
 _COLUMNS = (
     "epsilon: certified bounds, the truth is between them; ≤ where only one is known",
     "rho: of zCDP; sampling does not make it smaller, so it can be large",
@@ -34,8 +30,6 @@ _COLUMNS = (
     "TPR: share of the units in the data that a test finds, at most, where it",
     f"     suspects the share FPR of the others; the words below take {FPR:g}",
 )
-
-
 """What the columns tell, for the last lines."""
 
 

@@ -96,14 +96,8 @@ def _range(name: str, value: str) -> tuple[float, float]:
 
 
 SCHEMA = "schema.yaml"
-
-
 _KINDS = (".parquet", ".csv")
-
-
 Layout = Literal["parquet", "csv", "meds", "events"]
-
-
 """How records lie in a folder that is written: tables of Parquet or CSV, MEDS, or a table of events of Parquet."""
 
 
@@ -218,23 +212,13 @@ def write_folder(
 
 
 _SOURCES = ("data", "events", "physionet2012", "mimic_iv")
-
-
 PATHS = (*_SOURCES, "static", "outcomes", "schema")
-
-
 """The options that are paths of what is read."""
 
 
 _HELD_OUT = ("holdout_share", "holdout_seed", "holdout_to", "write_schema")
-
-
 _COLUMNS = ("schema", "id", "time", "time_unit", "outcome", "unit", "subject", "categorical", "drop")
-
-
 _EVENTS = ("codes", "most", "duplicates", "without_visits")
-
-
 _FITS = {
     "a folder of tables": (*_COLUMNS, "unsorted"),
     "a table of visits": (*_COLUMNS, "unsorted", "static"),
@@ -244,8 +228,6 @@ _FITS = {
     "--physionet2012": ("outcomes", "duplicates"),
     "--mimic-iv": ("schema", "items", "most", "hours", "duplicates"),
 }
-
-
 """The options that each kind of source takes."""
 
 
@@ -254,8 +236,6 @@ _ARGUMENT = re.compile(
     r"without_visits|split)="
     r"(?:(['\"])(.*?)\2)?"
 )
-
-
 COLUMN = tyro.conf.arg(metavar="COLUMN")
 
 
@@ -434,11 +414,7 @@ def _flag(name: str) -> str:
 
 
 P = TypeVar("P")
-
-
 DEFAULT = next(iter(SYNTHETIC))
-
-
 """The plan where nobody chooses one."""
 
 
@@ -498,8 +474,6 @@ class SynthesisTraining(Generic[P]):
 
 
 _FILE = "records.json"
-
-
 _BEGAN = "read_from"  # the folder in which the command ran, that relative paths of plan.json begin in
 
 

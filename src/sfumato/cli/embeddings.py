@@ -34,8 +34,6 @@ from sfumato.runs import RunFolder
 
 
 _OTHERS = frozenset((".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".npz", ".npy", ".arrow", ".feather"))
-
-
 """Names of other formats, as which programs would read the file."""
 
 
@@ -98,8 +96,6 @@ def write_tables(out: Path, tables: Iterable[pa.Table], *, private: bool = False
 
 
 _KEY = b"sfumato"
-
-
 _SHOWN = 12  # digits of a digest
 
 
@@ -186,11 +182,7 @@ def _shape(made: MadeBy) -> str:
 
 
 USER, INDEX = "user", "index"
-
-
 ABOUT = (USER, INDEX, "file", "row", "label", "label_name")
-
-
 """Columns that say what a row is, those that are there; the first has to be."""
 
 
@@ -393,20 +385,10 @@ def _origin(records: UserDataset, users: np.ndarray, index: np.ndarray) -> dict[
 
 
 _ROWS = 16_384  # of the gallery, compared at a time
-
-
 _ASKED = 1024  # queries whose neighbours are told at a time
-
-
 _HELD = 1 << 26  # bytes of queries and neighbours that go through the gallery together
-
-
 _NEIGHBOUR = 40  # bytes of each neighbour while it is looked for
-
-
 _QUERIES_SHOWN = 10  # queries on the terminal
-
-
 _EQUAL = 1 - 1e-6  # cosine of an embedding with itself, round-off allowed for
 
 
@@ -439,8 +421,6 @@ class SearchOptions(CommonOptions):
 
 
 Blocks = Iterator[tuple[pa.Table, np.ndarray]]
-
-
 """What rows are, and their unit vectors, some at a time."""
 
 

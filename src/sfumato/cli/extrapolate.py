@@ -14,8 +14,6 @@ from sfumato.cli.console import say, say_json, table
 from sfumato.cli.parse import CommonOptions, parse
 
 _SAMPLED: tuple[Method, ...] = ("pld", "rdp", "rdp_usual_orders", "zcdp")
-
-
 _ONE_USER = tuple(method for method in _SAMPLED if method != "rdp_usual_orders")
 
 

@@ -33,8 +33,6 @@ from sfumato.runs import RunFolder
 
 
 P = TypeVar("P")
-
-
 _AT_ONCE = 256  # examples whose features are computed together
 
 

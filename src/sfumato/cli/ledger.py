@@ -17,11 +17,7 @@ from sfumato.cli.console import bar, notify, say, say_json, table
 from sfumato.cli.parse import CommonOptions, parse
 
 _MOST_ROWS = 50  # rows that are accounted one by one
-
-
 _MIB = 1 << 20
-
-
 _ARGUMENTS = {
     "same_run=True": "--same-run",
     "unrelated=True": "--unrelated",

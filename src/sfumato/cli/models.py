@@ -549,8 +549,6 @@ def _load_weights(model: nn.Module, weights: Path) -> None:
 
 
 PICTURES = tuple(name for name, each in NETWORKS["classes"].items() if each.reads.startswith("pictures"))
-
-
 """The classifiers that read nothing else."""
 
 

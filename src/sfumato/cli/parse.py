@@ -33,32 +33,18 @@ from sfumato.cli.commands import COMMANDS
 from sfumato.cli.console import SettingsError, is_text, say
 
 MARKERS = (tyro.conf.OmitArgPrefixes, tyro.conf.HelptextFromCommentsOff)
-
-
 """How tyro reads options of every command."""
 
 
 _FOR_HELP = ConstructorRegistry()
-
-
 """How the help shows types."""
 
 
 _WIDTH = 80
-
-
 _FRAME = re.compile(r"^╭─ (.*?) ─+╮$")
-
-
 _LINE = re.compile(r"^│ (.*?) *│$")
-
-
 _SWITCH = re.compile(r"\b(False|True)\)(.*)│")
-
-
 _NOTHING = "(default: )"
-
-
 _ASKS = ("-h", "--help", "--help-all")
 
 
@@ -220,29 +206,13 @@ def print_completion(words: Sequence[str]) -> None:
 
 
 T = TypeVar("T")
-
-
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-
-
 _RULE = re.compile(r"[─-]{4,}")
-
-
 _NO_VALUE = re.compile(r"Error parsing (--[a-z-]+)( \(.*?\))?: (.*)")
-
-
 _NO_CHOICE = re.compile(r"invalid choice (.*) for argument '?(--[a-z-]+).*Expected one of \((.*)\)")
-
-
 _WHOLE = re.compile(r"[+-]?\d+(\.\d*)?([eE]\+?\d+)?")
-
-
 _MOST_WHOLE = 2**53  # up to which a double holds every whole number
-
-
 _LONGEST_VALUE = 60  # characters of a wrong value
-
-
 _LONGEST = 200  # characters of a library's words
 
 

@@ -148,11 +148,7 @@ def _users(records: UserDataset, users: np.ndarray) -> pa.Array:
 
 
 _ABOUT = "Rebuild people's own parts from their records, and serve them: nobody needs to have taken part in the run."
-
-
 _TOP = 10
-
-
 _OF_RUN = ("text", "vocabulary", "length", "oov_buckets")  # what the model was built for
 
 

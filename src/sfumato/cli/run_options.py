@@ -112,8 +112,6 @@ _KINDS: dict[str, Callable[[str, Path, dict[str, Any]], Log]] = {
 
 
 P = TypeVar("P", bound=Plan)
-
-
 _INSTEAD = (
     ("epsilon", "noise-multiplier"),
     ("noise-multiplier", "epsilon"),
@@ -122,8 +120,6 @@ _INSTEAD = (
     ("epochs", "steps"),
     ("steps", "epochs"),
 )
-
-
 """Of these, one given on the command line takes the place of the other in a file."""
 
 
@@ -281,8 +277,6 @@ def training_options(kind: type[Any], options: Any, argv: Sequence[str], *, abou
 
 
 _NO_OPTIONS = ("plan", "about", "noise_multipliers")
-
-
 """What a plan.json holds besides options: its name, the data, and what was calibrated of a private synthesizer."""
 
 

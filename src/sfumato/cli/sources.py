@@ -26,8 +26,6 @@ from sfumato.training import Callback, PrivatePlan
 
 
 ITEMS, CLASSES = "items.txt", "classes.txt"
-
-
 """In the folder of a run: names of the items and of the classes."""
 
 
@@ -185,11 +183,7 @@ class ClassOptions:
 
 
 _NAMED = 3  # people or classes in a warning
-
-
 PRIVATE = "private"
-
-
 """The vocabulary that the run counts itself."""
 
 
@@ -814,11 +808,7 @@ def _describe_examples(
 
 
 P = TypeVar("P", bound=FederatedPlan | Centralized)
-
-
 Kind = Literal["texts", "values", "classes"]
-
-
 _LOSSES: dict[Kind, tuple[Loss, ...]] = {
     "texts": ("next_token",),
     "values": ("squared",),

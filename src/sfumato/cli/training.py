@@ -173,8 +173,6 @@ RECORD_KINDS = {
         lists=lambda plan, data: {},
     ),
 }
-
-
 """By the registry's word for them."""
 
 
@@ -331,8 +329,6 @@ def _cell(row: dict[str, Any], key: str) -> str:
 
 
 _MOST_SHOWN = 16  # numbers of a setting
-
-
 _UNWATCHED = "--evaluate-every needs validation data: give --validation-share 0.1, for example"
 
 

@@ -324,8 +324,6 @@ def tally(argv: Sequence[str]) -> int:
 
 
 _OF_TALLIERS = ("talliers", "certificate", "key", "authority", "without_tls")
-
-
 LINEAR = "linear"
 
 

@@ -78,8 +78,6 @@ from sfumato import _check
 from sfumato._check import InputError
 
 MOVED = 0.5
-
-
 """What a contribution that comes or goes adds to the count."""
 
 
@@ -151,20 +149,14 @@ class QuantileRule:
 
 
 ROUND_DOWN = 1.0 - 2.0**-14
-
-
 """Weights are rounded towards zero by this: it covers the round-off of norms and sums in single precision."""
 
 
 _LEAST = float(torch.finfo(torch.float32).tiny)
-
-
 """Below it single precision holds a few bits of a weight only, which may be off by far more than `ROUND_DOWN`."""
 
 
 _MOST = 2.0**127
-
-
 """Above it a weight may be infinite in single precision; only automatic clipping of next to nothing comes there."""
 
 

@@ -126,14 +126,8 @@ def _finite(value: float) -> float | None:
 
 
 _CHUNK = 1 << 21  # numbers weighed at a time: they stay in a large cache
-
-
 _ROWS = 1 << 8  # rows added up in single precision: the longer such a sum, the more round-off they share
-
-
 _PIECE = 1 << 6  # numbers whose squares are added up in single precision
-
-
 _LEAST, _MOST = 1e-12, 1e15  # norms whose squares are far from the ends of single precision
 
 

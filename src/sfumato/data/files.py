@@ -28,8 +28,6 @@ from sfumato._check import InputError
 from sfumato.data.strings import as_text
 
 _FREE = 1 << 28  # bytes that any file may unpack to
-
-
 _RATIO = 200  # beyond that, how many times its size; pictures and tables pack to a tenth, zeros alone to a thousandth
 
 
@@ -172,8 +170,6 @@ def _refusals(path: Path | str, kind: str, remedy: str) -> Iterator[Any]:
 
 
 Part = Literal["train", "test"]
-
-
 """Which of the two parts of a data set that its authors divided."""
 
 

@@ -19,23 +19,11 @@ from PIL import Image, ImageDraw, ImageFont
 from sfumato._check import InputError
 
 FIELD = 64  # side of a distance field
-
-
 BOX = 40  # the longer side of a glyph's bounding box within it
-
-
 _POINTS = 72  # font size of a rendering; a glyph is scaled to the box from there
-
-
 _MIN_FACES = 4  # a character must exist in this many faces, so that its images differ by face
-
-
 _LOOKALIKE = 0.92  # cosine of two low-resolution renderings above which the later character is left out
-
-
 _ROWS = 256  # characters compared with all earlier ones at a time
-
-
 _POSITIONAL = ((0x2500, 0x259F), (0x2800, 0x28FF))  # box drawing, blocks, Braille
 
 

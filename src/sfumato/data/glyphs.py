@@ -49,14 +49,10 @@ from sfumato.data.users import UserDataset
 
 
 SIDE = 28
-
-
 """Height and width of a picture, pixels."""
 
 
 KNOTS = 5
-
-
 """Side of the grid that carries the elastic distortion."""
 
 
@@ -172,8 +168,6 @@ def _sample(fields: np.ndarray, shape: np.ndarray, rows: np.ndarray, columns: np
 
 
 _FORMAT = 1  # raise it whenever a picture changes
-
-
 _CHUNK = 32  # identities drawn in one go: about 10 MB of fields and 20 MB of coordinates
 
 

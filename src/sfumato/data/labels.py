@@ -35,8 +35,6 @@ from sfumato.data.safeguards import name_notes
 from sfumato.data.strings import Strings
 
 Repairs = Counter[tuple[str, str]]
-
-
 """How often values were taken for others: by what was done, and the column. It depends on the records."""
 
 

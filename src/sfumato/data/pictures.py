@@ -18,34 +18,20 @@ from PIL import ExifTags, Image, ImageFile, ImageOps
 from sfumato._check import InputError, one_of, whole
 
 _NOT_DECODED = ("EPS", "MPEG")
-
-
 """Formats that Pillow knows and cannot decode by itself: another program draws EPS, none reads MPEG."""
 
 
 LAYOUTS = "FOLDER/<user>/<picture> or FOLDER/<user>/<class>/<picture>"
-
-
 _ABOUT_THE_FILE = {
     errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENOTDIR, errno.ENAMETOOLONG,
 }  # fmt: skip
-
-
 _NO_FILE = "is not a regular file"
-
-
 _OPENING = threading.Lock()
-
-
 OnError = Literal["refuse", "skip"]
-
-
 """What to do with a file that is not a readable picture."""
 
 
 Labels = Literal["shared", "per_user"]
-
-
 """Whether class folders of the same name are one class for all users, or each user's own."""
 
 

@@ -44,8 +44,6 @@ from sfumato.data.tables.source import is_date, is_number, is_text, listed, refu
 
 
 MOVIELENS = ("ratings.csv", "ratings.dat", "u.data")
-
-
 """Names of the files of ratings in MovieLens' releases."""
 
 
@@ -159,20 +157,12 @@ def _member(path: Path, name: str) -> IO[bytes]:
 
 
 COLUMNS = ("userId", "movieId", "rating", "timestamp")
-
-
 """The names of MovieLens' columns, also where a file has no header."""
 
 
 _COLONS = re.compile(rb"[^:]+(::[^:]+){2,3}")
-
-
 _TABS = re.compile(rb"\d+\t\d+\t[\d.]+(\t\d+)?")
-
-
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
-
-
 _LINE = 1 << 16  # bytes of a first line
 
 
@@ -239,11 +229,7 @@ def layout_of(place: Place, *, headed: bool = False) -> Layout:
 
 
 _BYTES = 1 << 23  # of a delimited file, read in one go
-
-
 _ROWS = 1 << 18  # of another table
-
-
 _ROW = re.compile(r"Row #(\d+): ")
 
 
@@ -411,8 +397,6 @@ def _line(place: Place, layout: Layout, row: int) -> int:
 
 
 Where = Callable[[int], str]
-
-
 """What messages call a row of a block."""
 
 

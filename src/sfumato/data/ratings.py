@@ -70,8 +70,6 @@ from sfumato.data.strings import Strings
 from sfumato.data.users import UserDataset
 
 _MOVIELENS = {"movies.csv": ",", "movies.dat": ":", "u.item": "|"}  # the delimiter behind the number of a film
-
-
 _PUBLIC = "is assumed to be public: chosen without looking at who rated what."
 
 

@@ -56,8 +56,6 @@ from sfumato._check import InputError
 from sfumato.data.strings import Strings
 
 MISSING = frozenset({"", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"})
-
-
 """What a missing value looks like in a file of text."""
 
 
@@ -95,32 +93,18 @@ def odd_values(told: str, values: Sequence[str]) -> list[str]:
 
 
 Kind = Literal["user", "class"]
-
-
 """What names are of."""
 
 
 _WHOLE = re.compile(r"\+?0*(\d+)(\.0*)?")
-
-
 _MISSING = frozenset({"na", "n/a", "#n/a", "<na>", "nan", "nat", "null", "none", "nil", "?"})
-
-
 _KEY_TWICE = re.compile(r"Column\(/(.*)\) was specified twice in row \d+")
-
-
 _PLURAL = {"user": "users", "class": "classes"}
-
-
 _LOOK = {
     "user": "each is protected as somebody else; where they are one person, write the name in one way",
     "class": "each is a class of its own; where they are one, write the name in one way",
 }
-
-
 _DIGITS = tuple("+0123456789")
-
-
 _SHOWN = 80  # characters of a name in a message
 
 

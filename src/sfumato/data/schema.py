@@ -44,14 +44,8 @@ from sfumato.data.safeguards import MISSING
 from sfumato.data.text import hashed_id
 
 KINDS = "numeric (low, high, log, fill), category (buckets or values), label (values), target, count, drop"
-
-
 _LARGEST_COUNT = 2.0**53  # beyond it doubles skip whole numbers
-
-
 _REMEMBERED = 1 << 15  # values of a column whose ids are kept while a table is read
-
-
 _FIELDS = {
     "numeric": {"low", "high", "log", "fill"},
     "category": {"buckets", "values"},

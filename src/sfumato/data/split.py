@@ -65,8 +65,6 @@ from sfumato.data.strings import encoded
 from sfumato.data.users import UserDataset
 
 Selection = float | Sequence[str] | Sequence[int] | np.ndarray
-
-
 """What goes to a part: a share in [0, 1), or the names or positions themselves."""
 
 

@@ -52,14 +52,8 @@ import numpy as np
 from sfumato._check import InputError, whole
 
 PADDING = 0
-
-
 UNKNOWN = 1  # the id of words that are not in a vocabulary file
-
-
 _TOKEN = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
-
-
 _REMEMBERED = 1 << 20  # tokens whose ids are kept; bounds the memory
 
 
@@ -165,11 +159,7 @@ def checked_tokens(given: Iterable[str], told: str) -> list[str]:
 
 
 PAD_NAME, OOV_NAME, BOS_NAME, EOS_NAME = "<pad>", "<oov>", "<bos>", "<eos>"
-
-
 ALPHABET = "\n" + "".join(map(chr, range(32, 127)))
-
-
 """The characters that have an id: the end of a line and printable ASCII."""
 
 

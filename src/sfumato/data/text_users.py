@@ -59,11 +59,7 @@ from sfumato.data.users import UserDataset
 
 
 LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
-
-
 PLAYS = (".txt", ".txt.gz", "")
-
-
 UNDERSTOOD = (
     "JSON lines of objects with a user and a text (.jsonl, .ndjson, also .gz), or a play as plain text (.txt): blocks "
     "of 'Role:' and the lines spoken, with an empty line between them"
@@ -178,14 +174,10 @@ def _shown(value: object) -> str:
 
 
 LENGTHS = {"characters": 80, "words": 20}
-
-
 """Inputs a sequence where nobody chose."""
 
 
 _WAITING = 1 << 14  # rows that are written in one go
-
-
 _TOLD = 10_000  # records between calls of progress
 
 
@@ -298,11 +290,7 @@ class Rows:
 
 
 _BLANK = Encoding([], tokens_of)
-
-
 _FIRST = _BLANK.size
-
-
 """The id of the first private word, behind those that every vocabulary has."""
 
 

@@ -37,8 +37,6 @@ _MOVE = {
     *("ones_like", "permute", "select", "select_backward", "slice", "slice_backward", "split", "split_with_sizes"),
     *("squeeze", "stack", "t", "transpose", "unbind", "unsqueeze", "view", "zero_", "zeros", "zeros_like"),
 }
-
-
 _ADD = {"embedding_dense_backward", "index_add_", "index_put_", "mean", "scatter_add_", "sum"}
 
 
@@ -79,8 +77,6 @@ class NumberByNumber(TorchDispatchMode):
 
 
 _WIDTH = 32
-
-
 _OWN, _SHARED, _ROWS = range(3)  # arguments of the loss that may be differentiated
 
 

@@ -105,8 +105,6 @@ class Reconstruction:
 
 
 _DIVIDED = 1 << 32  # tells the draw that divides a client's records from those of the epochs' orders
-
-
 Records = Literal["all", "support", "query"]
 
 
@@ -384,8 +382,6 @@ def head_generator(seed: int) -> torch.Generator:
 
 
 _FEW = 64  # up to so many examples or classes, few widths; beyond, padding would cost more than company saves
-
-
 _FINE = 4  # widths between one power of two and the next, beyond
 
 

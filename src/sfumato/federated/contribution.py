@@ -37,14 +37,8 @@ from sfumato.training.public_inputs import refuse_private_as_public
 from sfumato.training.trainable import copied
 
 T = TypeVar("T")
-
-
 _ONE = 1  # of the clients that are tried: the one that is trained again and again
-
-
 _ENOUGH = 32  # clients in one operation: more of them in it gain little
-
-
 _WINDOW = 4  # operations whose clients' examples are read at a time, so that those of one shape come together
 
 

@@ -39,15 +39,11 @@ from sfumato.sampling import OwnClients, VirtualClients
 from sfumato.training import Optimizer, OptimizerName, PrivatePlan, Rounds, Task
 
 MOST_MOVED = 20.0
-
-
 """About the L2 norm of a fresh LeNet, so that the noise does not outweigh what the run starts from; what happens beyond
 it is in docs/explanation/lab-notes.md."""
 
 
 _FORGETS = 0.99  # torch's decay of RMSprop's running square
-
-
 _GROWS = 1 - 0.999  # of the squares, that Yogi's grows by in a step
 
 

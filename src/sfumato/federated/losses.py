@@ -36,8 +36,6 @@ from sfumato import _check
 from sfumato.data.text import PADDING
 
 HeadKind = Literal["softmax", "cosine", "cosface", "arcface"]
-
-
 HeadStart = Literal["glorot", "means"]
 
 

@@ -28,8 +28,6 @@ OTHER_ROWS = (
     "the model's row_tables do not say which rows an example takes: a client's delta is another one when whole tables "
     "are trained; name weights that are looked up by that column of the inputs alone, or use clients_at_once=1"
 )
-
-
 """What is wrong with a model that says so of a table that is looked up otherwise."""
 
 

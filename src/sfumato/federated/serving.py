@@ -28,8 +28,6 @@ from sfumato.sampling import Cohort
 from sfumato.training.trainable import Trainable
 
 T = TypeVar("T")
-
-
 _MOST_THREADS = 8
 
 

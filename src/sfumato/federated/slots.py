@@ -41,20 +41,10 @@ from sfumato.guard.placeholders import placeholder_rows
 from sfumato.training.behaviour import placeholder_weights
 
 _NOWHERE = -1
-
-
 _UNIT = 32
-
-
 _BYTES = 4 * _UNIT  # of the numbers that the processor's vectors take at a time, at most
-
-
 _LINE = 64  # bytes, after which places in memory are alike
-
-
 Shape = tuple[int, ...]
-
-
 """Examples of a client in each phase, with padding, and rows of its head."""
 
 

@@ -89,17 +89,11 @@ def _is_text(word: str) -> bool:
 
 
 FILE = "vocabulary.txt"
-
-
 """Where a run puts the words, one a line, as `--vocabulary` reads them."""
 
 
 PHASE = "vocabulary"
-
-
 _DIVIDED = "The way in which texts are divided into words is public"
-
-
 _SHARE = 0.1  # of delta, for the chance that the threshold fails
 
 

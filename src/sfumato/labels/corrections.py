@@ -24,8 +24,6 @@ from torch import Tensor
 from sfumato._check import InputError
 
 _LEAST = 1e-6  # a label's weight where the prior has none
-
-
 _LARGEST = 1e8  # a condition number beyond which the inverse is noise
 
 

@@ -35,14 +35,10 @@ from sfumato.data.tables.source import is_nested, is_number, is_text, plain, pla
 
 
 Cells = dict[str, pa.Array]
-
-
 """Some columns of some rows, by name."""
 
 
 Exchange = Callable[[Cells], pa.Array]
-
-
 """Gives the new column of some rows: of the label's own type, or float64."""
 
 
@@ -181,14 +177,8 @@ def _opened(out: Path) -> Iterator[TextIO]:
 
 
 _ROWS = 1 << 12
-
-
 _BLANK = re.compile(r"[ \t\n\r]*")
-
-
 _DECODER = json.JSONDecoder()
-
-
 _KINDS = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
 
 
@@ -435,8 +425,6 @@ def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 _FORMATS = (ParquetLabels, DelimitedLabels, LineLabels)
-
-
 UNDERSTOOD = ".parquet, .csv, .tsv (also .gz) or .jsonl"
 
 

@@ -49,11 +49,7 @@ from sfumato.accounting import PureDP
 from sfumato.labels.response import WORDS, LabelResponse, most_ratio, require_epsilon, require_labels, require_prior
 
 Loss = Literal["squared", "absolute", "poisson"]
-
-
 MOST_VALUES = 2048
-
-
 """The costs of all bins are held at once: n² numbers."""
 
 

@@ -116,8 +116,6 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 Ready = TypeVar("Ready")
-
-
 """What a plan made of what it was given, before anything is drawn."""
 
 

@@ -54,8 +54,6 @@ from sfumato.mechanisms.discrete import discrete_laplace
 from sfumato.runs import Run
 
 CLASS, PROBABILITY = "class", "probability"
-
-
 """The columns of a table with one prior for all rows."""
 
 
@@ -275,8 +273,6 @@ def label_counts(groups: np.ndarray, labels: np.ndarray, *, groups_count: int, c
 
 
 PHASE = "prior"
-
-
 """The name of the release, in a run and in its ledger."""
 
 

@@ -3,7 +3,7 @@
 A run that goes on finds the labels that it has drawn, and neither draws nor pays again. If it died before they were
 kept, it draws the same ones: the n-th label has the n-th word of the run's stream.
 
->>> from sfumato.mechanisms.randomized_response import LabelResponse
+>>> from sfumato.labels.response import LabelResponse
 >>> response = LabelResponse(epsilon=2.0, classes=3)
 >>> with Run.open(None, plan={"plan": "labels"}, seed=1) as run:
 ...     _ = run.start("what identifies plan and data")
@@ -25,41 +25,27 @@ from sfumato.labels.response import LabelResponse
 from sfumato.runs import Facts, Run
 
 PHASE = "labels"
-
-
 """The name of the release, in a run and in its ledger."""
 
 
 _ROWS = 1 << 20  # labels whose words are in memory at once
-
-
 _ORDER = (
     "Which rows there are, and in which order they stand, does not follow from their labels. A test read the labels to "
     "refuse rows where it does: that it passed is one bit that epsilon does not count, and that is the same for all "
     "but one in a million random orders of any labels."
 )
-
-
 _SHUFFLED = (
     "Which rows there are does not follow from their labels. They are put into a random order that was drawn for this "
     "run, so their places in other files are others; a column that counts them, or another copy of them in their first "
     "order, would bring that order back."
 )
-
-
 _ONCE = "Each label is randomised once. Another draw from the same labels, to another place, costs its epsilon again."
-
-
 _RECORDED = (
     "Each label is randomised in this release and in those that the record of the table holds, which are counted here: "
     "{count}. The record finds a table by its labels in their order or by its rows; not one in another folder, nor one "
     "of which labels, rows and columns were all changed."
 )
-
-
 _RELEASED = "The randomised labels, the ledger and the plan"
-
-
 _DISCLOSURE = {
     "trust_model": "Whoever randomises the labels sees them. Who trains on what was released need not be trusted.",
     "contribution": "One report of its own; labels influence other rows only through a prior that was counted.",

@@ -61,20 +61,12 @@ from sfumato._check import InputError
 from sfumato.accounting import PureDP
 
 WORDS = 1 << 64
-
-
 """How many words there are."""
 
 
 LEAST_EPSILON, MOST_EPSILON = 1e-6, 500.0
-
-
 MOST_CLASSES = 1 << 20
-
-
 _DIGITS = 60
-
-
 _BELOW = Fraction(1) - Fraction(1, 10 ** (_DIGITS - 2))  # more than Decimal's exp is off
 
 

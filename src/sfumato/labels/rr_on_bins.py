@@ -66,8 +66,6 @@ from sfumato.training.supervised import Inputs, measure, outputs, require_output
 from sfumato.training.trainable import copied
 
 _COLUMN = "targets"
-
-
 """Where labels are, which settings ask for: a data set's targets."""
 
 

@@ -166,14 +166,10 @@ class StagesSettings:
 
 
 Progress = Callable[[str, int, int], None]
-
-
 """Is told what goes on ("stages", "steps"), how much of it is done, and of how much."""
 
 
 _NOTHING: Event = compose({})
-
-
 """What later stages add: their labels are others than those of the first one, whose cost covers all."""
 
 

@@ -377,14 +377,10 @@ def left_for_labels(epsilon: float, histogram: NoisyHistogram | None) -> float:
 
 
 FALSE_ALARM = 1e-6
-
-
 """The most of all random orders that are refused."""
 
 
 LONGEST = 1 << 16
-
-
 """The largest distance of rows that is looked at."""
 
 

@@ -21,7 +21,7 @@ accounted.
 Rows of C⁻¹z for Toeplitz strategies: banded C, banded C⁻¹, and buffers.
 
 >>> kept, first, second = torch.zeros(1, 1), torch.ones(1), torch.zeros(1)
->>> halves = Banded((1.0, 0.5), None)                       # C has ones and, below them, halves
+>>> halves = BandedRows((1.0, 0.5), None)                       # C has ones and, below them, halves
 >>> halves.advance(kept, first, 0); halves.advance(kept, second, 1)
 >>> first.item(), second.item()                             # the second round takes a half of the first one back
 (1.0, -0.5)
@@ -41,7 +41,7 @@ With restarts, a new tree begins with an empty stack, and what the one before ha
 With completion, the last round of a tree that another one follows ends the root: the missing rounds are empty, their
 blocks are known to be zero.
 
->>> plain = Tree(estimator="plain", restart_every=None, completion=False, rounds=4)
+>>> plain = TreeRows(estimator="plain", restart_every=None, completion=False, rounds=4)
 >>> [plain.block(round).swallowed for round in range(4)]    # the slots of the stack, and their weights in the new block
 [(), ((0, 0.0),), (), ((1, 0.0), (0, 0.0))]
 
@@ -123,11 +123,7 @@ def _add(row: Tensor, total: Tensor) -> None:
 
 
 Toeplitz = BandedToeplitz | BufferedToeplitz | InverseBanded
-
-
 MOST_GROWTH = 100.0
-
-
 """Single precision has 24 bits: 17 are left beside what is fresh. Optimised strategies have a growth of 1 to 2."""
 
 
@@ -211,8 +207,6 @@ class Recurrence(Protocol):
 
 
 _PIECE = 1 << 17  # numbers: a piece of a vector stays in the cache
-
-
 _PIECE_ON_DEVICE = 1 << 25
 
 

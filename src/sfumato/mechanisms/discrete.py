@@ -91,8 +91,6 @@ def small_exponential(stream: Stream, numerators: np.ndarray, denominator: int) 
 
 
 ROUNDING_STD = 3
-
-
 """Std, in lattice units, of the rounding that turns a real Gaussian into a discrete one."""
 
 

@@ -67,11 +67,7 @@ def told_columns(features: np.ndarray) -> np.ndarray:
 
 
 LEVEL = 0.95
-
-
 REPLICATES = 500
-
-
 _NUMBERS_AT_ONCE = 1 << 22
 
 
@@ -312,8 +308,6 @@ def _at(values: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 FEWEST = 20
-
-
 """Rows in which both columns are there, on either side, that a pair needs to be compared."""
 
 
@@ -413,8 +407,6 @@ def _cramer(first: np.ndarray, second: np.ndarray) -> float:
 
 
 _FOLDS = 5
-
-
 _REPLICATES = 200
 
 
@@ -469,11 +461,7 @@ def _with_interval(scores: np.ndarray, made: np.ndarray, fold: np.ndarray, rng: 
 
 
 _DIMENSIONS = 50  # before t-SNE: what principal components keep
-
-
 _FEWEST = 5
-
-
 _STEPS = 500
 
 

@@ -26,23 +26,13 @@ import torch
 from torch import Tensor
 
 Keep = Callable[[Tensor, tuple[int, ...]], Tensor]
-
-
 """Uninitialised memory that stays as it is until the results have been read: (like, shape) → tensor."""
 
 
 _BANDWIDTH = 4  # what reading and writing a materialised number costs, in multiplications
-
-
 ROUNDINGS = 8  # of a product of two Gram entries, relative to the lengths of the four vectors
-
-
 _BLOCK = 4096  # squares that are added up in single precision before the sum goes on in double
-
-
 _TINY = 1e-10  # a sum of squares that reach this far is not made of numbers whose squares underflow
-
-
 _MOST_DENSE = 1 << 26  # materialised numbers of one parameter in one micro-batch (256 MiB)
 
 

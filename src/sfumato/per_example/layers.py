@@ -82,11 +82,7 @@ class LinearRule(OutputRule):
 
 
 _LANES = 8  # channels that the kernels for groups take at once
-
-
 _LARGEST_KERNEL = 1 << 16  # numbers of one example's gradient, above which matrix products are faster
-
-
 AnyConvolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 

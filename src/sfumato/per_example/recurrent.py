@@ -109,8 +109,6 @@ def _derivatives(gates: Tensor, cells: Tensor, tanhs: Tensor, slopes: Tensor, th
 
 
 Recurrent = nn.LSTM | nn.GRU | nn.RNN
-
-
 States = tuple[Tensor, ...]  # (h,) or (h, c), each [B, H]
 
 

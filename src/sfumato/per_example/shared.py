@@ -27,8 +27,6 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from sfumato._check import InputError
 
 _LOOKING_UP = (Tensor.__getitem__, torch.index_select, Tensor.index_select, torch.gather, Tensor.gather, F.embedding)
-
-
 _STRETCHING = (Tensor.expand, Tensor.repeat, torch.broadcast_to, Tensor.broadcast_to)
 
 
@@ -141,8 +139,6 @@ _ABOUT = frozenset(
         *(getattr(Tensor, name).__get__ for name in ("is_nested", "is_cpu", "grad_fn", "is_leaf")),
     }
 )
-
-
 """What is asked of a tensor beside its numbers."""
 
 

@@ -32,8 +32,6 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 ONCE = 0
-
-
 """In place of a number of rows: computed once for all examples."""
 
 

@@ -39,8 +39,6 @@ from sfumato._files import (
 from sfumato.runs import checkpoint
 
 _Plan = TypeVar("_Plan", bound=Any)
-
-
 _SEARCHED = 1e-6  # how much of a number may be the rounding of its calibration
 
 
@@ -94,11 +92,7 @@ _NAMES = (
     "report.html",
     "comparison.html",
 )
-
-
 _LONGEST_DIFFERENCE = 80  # characters of a setting, then and now, in a message
-
-
 _NOT_A_SETTING = (
     "the settings are the same: it is the records, the shapes of the model, or a prefix_cache (--prefix-cache) then or "
     "now alone"

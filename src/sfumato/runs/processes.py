@@ -28,8 +28,6 @@ from torch import Tensor
 from sfumato._check import InputError, first_line
 
 PATIENCE = timedelta(minutes=30)
-
-
 """How long to wait for a process that is silent: it may be measuring on a large test set."""
 
 

@@ -74,8 +74,6 @@ class Facts:
 
 
 KEY_DELETED = "Yes: AES-256 under a key from the operating system, deleted when the run ends."
-
-
 """The answer to "cryptographic_noise" of a run that has ended, or of a plan that will run to its end."""
 
 
@@ -83,14 +81,10 @@ KEY_CLOSED = (
     "Yes: AES-256 under a key from the operating system. The run was stopped before its end and then closed, which "
     "deleted the key."
 )
-
-
 """The answer to "cryptographic_noise" of a run that was closed before its end."""
 
 
 NO_LEDGER = "Nothing: the run was kept in memory, without a ledger. That the code ran as it stands has to be believed."
-
-
 """The answer to "verification" of a run without a folder."""
 
 
@@ -135,8 +129,6 @@ def make_statement(
 
 
 _NO_GUARANTEE = ("No noise was added: there is no differential privacy guarantee.",)
-
-
 _NOT_COVERED = {
     "released": "The model, the ledger and the plan; nothing is covered, as no noise was added.",
     "verification": "That no guarantee is claimed.",

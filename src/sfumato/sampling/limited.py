@@ -261,8 +261,6 @@ class ShuffledEpochs:
 
 
 _MIN_SEPARATION = "min-separation sampling"
-
-
 _SCAN = 16  # a unit in a pass over all of them costs about this many times less than a candidate
 
 

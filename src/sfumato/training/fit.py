@@ -80,8 +80,6 @@ class Result:
 
 
 ModelBuilder = Callable[[Any], nn.Module]
-
-
 """Builds the model where an opening decides the data to train on: from what is public of these (`Opening.public`)."""
 
 

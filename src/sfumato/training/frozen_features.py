@@ -87,17 +87,9 @@ def _within(value: object) -> list[Any]:
 
 
 _ORDERED = 6  # records that go through in two orders
-
-
 _ROUND_OFF = 1e-4  # of the length of an output
-
-
 _PLAIN = (int, float, complex, str, bytes, tuple)
-
-
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
-
-
 _WITHOUT = "leave out prefix_cache (--prefix-cache)"
 
 
@@ -402,30 +394,16 @@ def _alike(one: Tensor, other: Tensor) -> bool:
 
 
 _BLOCK = 32  # records between two looks at the weights
-
-
 _SOME = 6  # that are looked at
-
-
 _DRIFT = 1e-3  # of the length of a row, by which other processors and libraries may round it
-
-
 _OURS = ("README.txt", "private-")
-
-
 _README = """\
 PRIVATE. What the frozen first layers of a model make of private records, one row a record. It tells about as much of
 them as the records themselves, and no guarantee covers it: keep it where the records are, for the same eyes, and delete
 it with them. sfumato makes it again where it is missing.
 """
-
-
 _MEANING = {"layers": "other weights, or another cut as other layers are trained", "records": "other records"}
-
-
 Progress = Callable[[str, int, int], None]
-
-
 """Is told of which data, how many records are done, and of how many."""
 
 

@@ -16,8 +16,6 @@ from sfumato.accounting import Event
 from sfumato.runs import Run
 
 ROUNDS = "rounds"
-
-
 """What the ledger calls the rounds that come after an opening."""
 
 

@@ -186,8 +186,6 @@ def before_rounds(spent: Event, private_sum: PrivateSum, done: int) -> Event | N
 
 
 _LAST = 3
-
-
 """Rounds in a row without a finite loss, or without half of their contributions, that are called a divergence."""
 
 
@@ -196,8 +194,6 @@ _BEFORE_AND_AFTER = (
     ("accuracy", "accuracy", 1),
     ("auc", "area under the ROC curve", 1),
 )
-
-
 """Measures that tell whether the training brought anything: key, name, and 1 where more is better, -1 where less is.
 The first that there is decides: a share of values that are nearly right is no measure beside their error."""
 
@@ -327,8 +323,6 @@ def _no_gain(evaluation: Mapping[str, Any]) -> str:
 
 
 SEEN = "seen"
-
-
 """The name of the measurement in evaluation.json, beside "untrained" and "trained"."""
 
 

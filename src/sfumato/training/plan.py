@@ -21,8 +21,6 @@ from sfumato.training.server import Optimizer, Schedule
 from sfumato.training.task import Task
 
 ContributionFactory = Callable[[nn.Module, Any, str, int], Contribution]
-
-
 """Builds a contribution from the model, the data, the device and the seed of fresh heads."""
 
 

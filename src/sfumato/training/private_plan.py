@@ -88,8 +88,6 @@ def unset(plan: Any, names: Mapping[str, object]) -> dict[str, Any]:
 
 
 DESCENDED = 1e-5
-
-
 """How far apart the errors and the sensitivities of strategies at one minimum may be, and noise that follows them; 4e-7
 was seen, of three kinds of processors."""
 
@@ -146,8 +144,6 @@ def do_the_same(one: Strategy | None, two: Strategy | None, limits: Participatio
 
 
 NoiseName = Literal["gaussian", "tree", "banded", "blt", "bisr", "auto"]
-
-
 NOISE_ONLY_FOR: dict[str, tuple[str, ...]] = {
     "bands": ("banded", "bisr"),
     "buffers": ("blt",),
@@ -158,14 +154,10 @@ NOISE_ONLY_FOR: dict[str, tuple[str, ...]] = {
     "coefficients": ("banded", "blt", "bisr"),
     "column_scales": ("banded",),
 }
-
-
 """Fields that some kinds of noise read."""
 
 
 DEFAULT_PARTS = 8
-
-
 """Parts of cyclic Poisson sampling, and bands of its noise, where neither is given."""
 
 
@@ -282,15 +274,11 @@ def coefficients_of(strategy: Strategy | None) -> dict[str, tuple[float, ...] | 
 
 
 SamplingName = Literal["poisson", "fixed", "shuffled", "cyclic", "min_separation"]
-
-
 _ONLY_FOR: dict[str, tuple[str, ...]] = {
     "reshuffle": ("shuffled",),
     "parts": ("cyclic",),
     **dict.fromkeys(("min_separation", "max_participations", "availability", "drop_out"), ("min_separation",)),
 }
-
-
 """Fields that one kind of sampling reads."""
 
 
@@ -383,8 +371,6 @@ _FIELDS_OF_CLIPPING: dict[str, tuple[str, ...]] = {
     "adaptive_clip_count_noise": ("adaptive",),
     "adaptive_clip_rounds": ("adaptive",),
 }
-
-
 """Fields that one kind of clipping reads."""
 
 

@@ -160,11 +160,7 @@ class Yogi(torch.optim.Optimizer):
 
 
 OptimizerName = Literal["sgd", "adam", "adamw", "nadam", "adagrad", "rmsprop", "yogi"]
-
-
 _CORRECTED = ("adam", "adamw", "nadam")
-
-
 """Those that divide the rate of their first step by 1 - momentum, which has to stay a number of single precision."""
 
 

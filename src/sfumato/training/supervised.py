@@ -44,24 +44,14 @@ from sfumato.training.server import Optimizer, OptimizerName, Schedule
 from sfumato.training.trainable import copied
 
 _AT_ONCE = 512  # rows of which outputs are computed together
-
-
 _OFF_ONE = 1e-4  # by which a row of soft labels may miss the sum of 1, which single precision does
-
-
 Loss = Literal["cross_entropy", "squared", "absolute", "poisson"]
-
-
 _OF_NUMBERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "squared": functional.mse_loss,
     "absolute": functional.l1_loss,
     "poisson": functional.poisson_nll_loss,  # of logarithms, without log y!
 }
-
-
 _GENERATOR = threading.Lock()
-
-
 """Held by whoever draws from torch's generator, of which a process has one."""
 
 
@@ -80,14 +70,10 @@ class AddedLoss:
 
 
 Inputs = np.ndarray | tuple[np.ndarray, ...]
-
-
 """Rows [n, …] of what a model is called with: one array, or one for each of its arguments."""
 
 
 LossAdder = Callable[[nn.Module, RandomSource, torch.device], AbstractContextManager[AddedLoss]]
-
-
 """Builds a term for the copy that is trained; what it hung into the copy is gone when it is left."""
 
 

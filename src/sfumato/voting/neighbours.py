@@ -77,26 +77,12 @@ from sfumato.models import feature_extractor, features_of
 from sfumato.training.trainable import copied
 
 Distance = Literal["euclidean", "cosine"]
-
-
 _EXACT = 1 << 53  # whole numbers up to here are doubles
-
-
 _FINEST, _COARSEST = (1 << 15) - 1, 127
-
-
 _LENGTHS = 1 << 20  # levels before a direction is taken, so that short vectors keep theirs
-
-
 _ROW_KINDS = 1 << 16  # most different rows of attributes in one agent's records
-
-
 _KEYS = 1 << 21  # keys at once, 16 MB
-
-
 ROW_PARTS = 1 << 8
-
-
 """Parts of one neighbour's weight that attributes of a row which was scaled down are whole numbers of."""
 
 
@@ -256,8 +242,6 @@ def _smallest(keys: Tensor, count: int) -> Tensor:
 
 
 _TRIAL_ROWS = 8  # of a brief trial
-
-
 FewRecords = Literal["refuse", "share"]
 
 

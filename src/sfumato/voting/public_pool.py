@@ -106,8 +106,6 @@ def _listed(names: Sequence[str]) -> str:
 
 
 Selection = Literal["random", "diverse"]
-
-
 """How queries are chosen: uniformly, or far from each other (the seeding of k-means++)."""
 
 

@@ -34,14 +34,10 @@ import numpy as np
 from sfumato._check import InputError, one_of, positive, whole
 
 Opens = Literal["label", "attributes", "counts"]
-
-
 """What of the noisy counts is opened: the class with the most votes, which attributes reach the cut, or all of them."""
 
 
 NOT_ANSWERED = -1
-
-
 """The label of a query whose votes did not reach the threshold."""
 
 
@@ -248,8 +244,6 @@ def refuse_ballot(question: Question, agent: str, ballot: np.ndarray) -> None:
 
 
 _SLACK = 1e-5  # of rounding in single precision, above a whole vote
-
-
 _NUDGE = 1e-6  # of a unit: what is a whole number of units but for rounding stays one
 
 

@@ -169,14 +169,10 @@ def cost_of(plan: VotingSettings, sums: np.ndarray | None, answers: Answers | No
 
 
 PUBLISHING = "cost of votes"
-
-
 """What the ledger calls this release."""
 
 
 _CONFIDENCE = 0.95
-
-
 _NUMBERS = ("noisy_cost", "noisy_log_sensitivity", "cost_upper", "release_cost", "worst")
 
 
@@ -239,32 +235,20 @@ def publish(
 
 
 PHASE = "votes"
-
-
 """What the ledger calls the answers."""
 
 
 FILE = "answers.csv"
-
-
 """The released answers, one line a query."""
 
 
 _SAVE_EVERY = 60.0  # seconds between checkpoints while agents vote
-
-
 _STUDENT = "student."
-
-
 _PUBLIC_FIELDS = ("model", "features", "student_model", "student_inputs", "classes", "input_shapes", "version")
-
-
 """What the released student's file tells of `about`: how to build it, and no paths of private data."""
 
 
 Progress = Callable[[str, int, int], None]
-
-
 """Is told what goes on, how much of it is done, and of how much."""
 
 

@@ -35,26 +35,18 @@ from sfumato.voting.question import Opens, Question
 from sfumato.voting.student import Method, StudentTraining
 
 _SOFT_UNITS = 1 << 12
-
-
 """Units of a vote that is any number in [0, 1]."""
 
 
 _HARD_UNITS = 16
-
-
 """Units of a vote for one class, and at least of one by neighbours."""
 
 
 _SMOOTHNESS = 0.2
-
-
 """Of the sensitivity that a published cost is scaled by, times the order."""
 
 
 _QUIETER = 3.0
-
-
 """How many times the answer's noise the threshold's has, unless given: a threshold is one number and can bear more."""
 
 

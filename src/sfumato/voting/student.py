@@ -58,11 +58,7 @@ from sfumato.voting.question import Answers
 
 
 _FIRST = 1e-2  # the power iteration's first step, as a share of the radius: a direction, not yet a distance
-
-
 _LOOKED_AT = 1024  # rows that tell how far rows lie from their mean
-
-
 _LEAST = 1e-12
 
 
@@ -151,14 +147,8 @@ def _attribute_entropy(logits: Tensor) -> Tensor:
 
 
 _of_classes = (_class_divergence, _class_entropy)
-
-
 _of_attributes = (_attribute_divergence, _attribute_entropy)
-
-
 Method = Literal["supervised", "smooth"]
-
-
 """Whether the student learns from the answers alone, or from the pool's other rows, too."""
 
 

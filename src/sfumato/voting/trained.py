@@ -183,8 +183,6 @@ class _Reversed(torch.autograd.Function):
 
 
 _TRIAL_STEPS, _TRIAL_ROWS = 3, 16  # of a brief trial
-
-
 _STEPS = 1 << 20  # soft votes are whole numbers of such parts, so that single precision adds them up to 1 at most
 
 

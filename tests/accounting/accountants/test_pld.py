@@ -388,7 +388,7 @@ def test_a_gaussian_has_no_epsilon_at_delta_zero_and_none_at_one() -> None:
 MEMORY = """
 import resource
 from sfumato.accounting import Gaussian
-from sfumato.accounting.accountants.pld import PldAccountant
+from sfumato.accounting.pld import PldAccountant
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for z, q, steps, delta in [(0.3, 0.01, 10**6, 1e-5), (0.5, 2e-5, 10**6, 1e-10), (1, 1e-6, 1000, 1e-20),
                            (0.1, 0.5, 10**7, 1e-5), (1, 2e-5, 100, 1e-8)]:

@@ -22,7 +22,7 @@ from sfumato.data.store.writer import StoreWriter
 
 _KILLED = """
 import os, signal, sys
-import sfumato.data.store.pack
+import sfumato.data.store.build
 from sfumato.data import pack
 module = sys.modules["sfumato.data.store.build"]
 module._COMMIT_SECONDS = float(sys.argv[4])

@@ -125,7 +125,7 @@ def test_a_part_that_is_missing_or_empty_is_named_by_its_sample(parts: dict, tol
 
 
 def test_later_samples_are_of_the_kind_of_the_first(shards: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tars, "_LOOKED_AT", 2)
+    monkeypatch.setattr(tars, "_SAMPLES_LOOKED_AT", 2)
 
     def refused(column: str, **parts: bytes) -> str:
         return _refusal(shards({5: parts}), examples_from_table, input=column)

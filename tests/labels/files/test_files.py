@@ -25,7 +25,7 @@ def copied(path: Path, out: Path, report: pa.Scalar) -> None:
     [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int32(), pa.string())],
 )
 def test_parquet_keeps_types_metadata_and_all_other_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind):
-    monkeypatch.setattr("sfumato.labels.files._ROWS", 3)
+    monkeypatch.setattr("sfumato.labels.files._PARQUET_ROWS", 3)
     columns = {
         "list": pa.array([[1, 2], None, [], [3], [4], [5], [6]]),
         "y": pa.array(["a", "b", "a", "a", "b", "a", "b"]).cast(kind),

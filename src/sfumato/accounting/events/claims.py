@@ -41,8 +41,6 @@ from sfumato.accounting.pair import FinitePair, Pair
 
 
 _LARGEST = 500.0  # losses beyond it do not fit into the exponent of a double
-
-
 _SMALLEST = 1e-13  # a loss that is not much above the rounding of one
 
 

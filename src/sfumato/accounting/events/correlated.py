@@ -217,14 +217,8 @@ class TreeAggregation(StreamEvent):
 
 
 Strategy = Literal["banded", "toeplitz", "blt", "matrix"]
-
-
 _MOST_KEPT = 4096  # parameters that an event carries with it
-
-
 _MOST_COLUMNS = 10**8  # steps whose coefficients are added up, in about ten seconds
-
-
 _Numbers = Sequence[float] | np.ndarray
 
 
@@ -501,8 +495,6 @@ def _squared_of_banded(parameters: np.ndarray, limits: Participation) -> Squared
 
 
 _SEEN: dict[tuple[str, str, Participation], Squared] = {}
-
-
 """Sensitivities that were computed from parameters in this process, by the digest of these; some hundred bytes each."""
 
 

@@ -92,8 +92,6 @@ class DiscreteGaussianPair(TabledPair):
 
 
 _MOMENTS_REACH = 13.5  # standard deviations around the tilted distribution; the rest is below 1e-39 of the sum
-
-
 _MOST_OUTCOMES = 20_000
 
 

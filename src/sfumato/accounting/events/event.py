@@ -238,40 +238,23 @@ class Event:
 
 _MODULES = (
     "claims",
-    "clip_count",
+    "correlated",
     "discrete_gaussian",
-    "exponential",
     "gaussian",
-    "joint",
     "laplace",
-    "matrix",
-    "min_separation",
     "mixture",
     "randomized_response",
-    "sampled.sampling",
-    "sampled.truncated_poisson",
+    "sampled",
     "selection",
-    "tree",
-    "vote",
-    "vote_cost",
+    "votes",
 )
-
-
 """All modules with an `event_kind` or a `derivation`: what is known must not depend on what was imported."""
 
 
 _NAMES = {"event": "of"}  # the key "event" is taken by the kind
-
-
 _KINDS: dict[str, type[Event]] = {}
-
-
 _DERIVATIONS: dict[str, Callable[..., Event]] = {}
-
-
 _AnyEvent = TypeVar("_AnyEvent", bound=type[Event])
-
-
 _Derivation = TypeVar("_Derivation", bound=Callable[..., Event])
 
 
@@ -516,8 +499,6 @@ def _require_event(event: object, where: str) -> None:
 
 
 _LEAST_SHIFT = 1e-7
-
-
 _LARGEST_SHIFT = 20.0  # its losses stay below 700, the logarithm of the largest double
 
 

@@ -161,14 +161,10 @@ class DiscreteLaplacePair(TabledPair):
 
 
 MOST_ATOMS = 1 << 20
-
-
 """Losses of a discrete pair; more would need more than 100 MB."""
 
 
 MOST_SENSITIVITY = 1 << 53
-
-
 """Of integers; a double holds every whole number up to it."""
 
 

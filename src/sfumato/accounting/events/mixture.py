@@ -262,11 +262,7 @@ def log_mixture(u: np.ndarray, shifts: tuple[float, ...], weights: tuple[float, 
 
 
 _HUGE = 1e100  # shifts whose square no double can hold
-
-
 _LEAST = 1e-140  # smaller ones are rounded up to it, so that their inverse squares fit
-
-
 _ROUNDING = 1e-9  # by which the probabilities may miss one; they are divided by their sum
 
 

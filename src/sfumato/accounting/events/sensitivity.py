@@ -132,11 +132,7 @@ class Participation:
 
 
 _FREE = 1 << 60  # slack of a block without participations
-
-
 _MOST_PAIRS = 8_000_000  # pairs of partial patterns that are tried, less than a microsecond each
-
-
 _CHUNK = 200_000  # pairs that are held at a time
 
 
@@ -353,14 +349,8 @@ def _best(rows: np.ndarray) -> np.ndarray:
 
 
 _MATRIX_CHUNK = 1 << 20  # coefficients that are held at a time
-
-
 _MOST_WORK = 500_000_000  # steps of the search for the heaviest pattern
-
-
 MOST_ROWS = 4096
-
-
 """Largest matrix that is taken as it is."""
 
 

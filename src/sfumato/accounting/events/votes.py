@@ -45,8 +45,6 @@ from sfumato.accounting.events.gaussian import GaussianEvent
 from sfumato.accounting.numerics import divided, inverse_square
 
 Level = Literal["agent", "instance"]
-
-
 """Whose presence a vote hides: an agent with all of its data, or one example of one agent."""
 
 

@@ -50,8 +50,6 @@ from sfumato.accounting.events import Event, Gaussian, compose, terms
 from sfumato.accounting.guarantees import guarantee
 
 ROUNDING = 1.0 + 1e-9
-
-
 """Covers the round-off of ten million additions of Renyi costs."""
 
 
@@ -204,8 +202,6 @@ class Budget:
 
 
 _MOST = 10**9  # `remaining` looks no further
-
-
 _RECENT = 16  # steps that tell what the next ones will be like
 
 

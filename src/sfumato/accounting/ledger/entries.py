@@ -18,23 +18,15 @@ from typing import Any, BinaryIO
 from sfumato._check import InputError
 
 ORIGIN = "0" * 64
-
-
 """What the first entry follows."""
 
 
 RESERVED = ("index", "hash", "previous", "event", "kind", "budget", "statement", "run", "origin", "format")
-
-
 """Fields that the ledger writes itself."""
 
 
 _FORMAT = 1  # a later format that changes what a line means writes its number into the field "format"
-
-
 _LONGEST = 1 << 24  # bytes of a line; a file without line ends is no ledger and shall not fill the memory
-
-
 Show = Callable[[int, int], None]
 
 

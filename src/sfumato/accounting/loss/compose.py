@@ -135,11 +135,7 @@ def _thin(atoms: Atoms) -> tuple[np.ndarray, np.ndarray, float]:
 
 
 SMALL = 1 << 17  # points of the spectra of a composition that are remembered
-
-
 _BLOCK = 1 << 16  # frequencies that are multiplied at a time, so that temporary arrays stay small
-
-
 _UNSEEN = -80.0  # log magnitude of an entry that counts as zero
 
 
@@ -272,11 +268,7 @@ def _fold(weights: np.ndarray, first: int, size: int) -> np.ndarray:
 
 
 _SHARE = 1e-7  # of delta that the window may lose or add
-
-
 _LEAST_VALUE = 1e-6  # of delta relative to what transforms may err by: more than their round-off
-
-
 _STEPS = 1.5 ** np.arange(-14.0, 5.0)  # of Chernoff's bound, in its natural unit
 
 
@@ -388,11 +380,7 @@ def window(
 
 
 _MOST_POINTS = 1 << 21  # of a transform; bounds the memory to about 100 MB
-
-
 _SMALL_IN_ALL = 1 << 20  # points of all spectra, up to which they are remembered
-
-
 _REACH = 60.0  # exponent beyond which a kernel counts as nothing
 
 

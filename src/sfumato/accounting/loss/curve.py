@@ -22,11 +22,7 @@ from sfumato.accounting.pair import Pair
 from sfumato.accounting.tradeoff import lower_hull
 
 _SHARE = 1e-7  # of delta that the terms which are left out may have
-
-
 _MOST_TERMS = 12
-
-
 _SPREAD = 10.0  # log of the moment generating function that low losses may have at the tilt that delta needs
 
 
@@ -135,29 +131,13 @@ def _log_binomial(count: int, times: int) -> float:
 
 
 _SHARE = 1e-7  # of delta that the tails of all steps together may have
-
-
 _LEAST_TAIL = 1e-38  # beyond which pairs do not reach
-
-
 _ENOUGH = 1e-6  # error of a bound, relative to delta, that needs no better tilt
-
-
 _TOO_MUCH = 1e-4  # error that calls for a split
-
-
 _MOST_ATTEMPTS = 12
-
-
 _SAME_LOSS = 1e-12  # relative; losses that are closer to the largest one are the largest one, up to round-off
-
-
 _LEAST_LOG = -690.0  # of a mass that has kept its digits
-
-
 _CELLS, _CURVE_POINTS = 40_000, 1 << 18  # what a quick answer costs at most: of a step, of a composition
-
-
 _MOST_CELLS = 1 << 19  # of a single step; bounds the memory to about 100 MB
 
 
@@ -404,23 +384,11 @@ def crossing(function: Callable[[float], float], low: float, high: float, tolera
 
 
 _LOGS = tuple(power * math.log(10) for power in (-1, -4, -8, -12, -16))  # of deltas; the first is for no tilt
-
-
 _LARGEST = 700.0  # epsilon whose e^epsilon is a double
-
-
 _POINTS = 300  # of the curve, that are taken from each composition
-
-
 _WIDTH, _QUICK_WIDTH = 1e-3, 3e-3  # relative error of delta aimed at, and where that takes long
-
-
 _BLOCK = 300.0  # exponents that are summed at once: e^-300 is still a double
-
-
 _MOST_DOUBLINGS = 12  # of the gap, until a grid fits
-
-
 Points = tuple[np.ndarray, np.ndarray]
 
 

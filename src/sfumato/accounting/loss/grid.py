@@ -96,11 +96,7 @@ class Atoms:
 
 
 _SIDE = 400  # cells on each side of the bulk
-
-
 _FINEST = 1e-12  # distance of the first edge from the bulk, relative to the span
-
-
 _WIDEST = 0.25  # cell; `error` of a wide one, at its upper edge, says little about its lower one
 
 
@@ -188,26 +184,12 @@ def _precision(
 
 
 _LOCAL = 160  # cells on each side that decide how the bulk is merged
-
-
 _ENOUGH = 0.01  # of a gap^2: loss for round-off that the error of the grid hides
-
-
 _WIDEST_GRID = 4.0  # gap
-
-
 _BLOCK = 1 << 15  # cells that are computed at a time, so that temporary arrays stay small
-
-
 _TINY = 1 << 13  # cells of a grid of which hundreds are remembered, for runs of many different steps
-
-
 _SMALL = 1 << 16  # cells of a grid of which several are remembered
-
-
 MOST_CELLS = 1 << 20
-
-
 """Of a grid; bounds the memory to about 200 MB."""
 
 
@@ -267,11 +249,7 @@ def _make(pair: Pair, gap: float, tail: float, above: bool) -> Atoms:
 
 
 _remembered_tiny = lru_cache(maxsize=512)(_make)
-
-
 _remembered = lru_cache(maxsize=16)(_make)
-
-
 _remembered_large = lru_cache(maxsize=2)(_make)
 
 

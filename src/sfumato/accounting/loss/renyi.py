@@ -20,14 +20,8 @@ from sfumato.accounting.numerics import EPS, log_bregman, log_sum
 from sfumato.accounting.pair import Pair, TabledPair
 
 _CELLS = 4096
-
-
 _RATIO, _PARTS = 0.05, 10  # distance of neighbouring orders on a logarithmic scale, and parts where it matters
-
-
 _LAST = 1e9  # order
-
-
 _NEAR = 1.002  # times the truth, that is near enough
 
 

@@ -56,8 +56,6 @@ from sfumato.accounting.events import Event
 from sfumato.accounting.statement.verdict import Verdict, judge, too_large_delta
 
 NOT_STATED = "not stated by the author of this run"
-
-
 """The answer to a question that nobody answered."""
 
 
@@ -77,8 +75,6 @@ QUESTIONS: dict[str, str] = {
     "floating_point": "Is the noise safe against attacks on the rounding of numbers?",
     "verification": "What can an outsider verify?",
 }
-
-
 """Questions that the numbers of a statement do not answer, by the name of their answer."""
 
 
@@ -113,8 +109,6 @@ _UNITS = {
     "record": "one record with all that it holds (a patient may have several)",
     "label": "the label of one example (the rest of the example is not protected)",
 }
-
-
 _ADJACENCIES = {
     "add_remove": "is in the data or not",
     "replace": "is in the data or is exchanged for another one",
@@ -465,8 +459,6 @@ def _numbers(value: Any) -> Any:
 
 
 _WIDTH = 120
-
-
 MOST_LINES = 8
 
 

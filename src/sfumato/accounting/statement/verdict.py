@@ -53,14 +53,10 @@ from sfumato.accounting.events import ApproximateDP, Event, NonPrivate, PureDP
 from sfumato.accounting.guarantees import Guarantee, guarantee
 
 DEFAULT = 0.01
-
-
 """Records that may be published in full, on average, where nobody chose a delta."""
 
 
 MOST = 0.1
-
-
 """Above this many, delta is called too large."""
 
 
@@ -92,20 +88,14 @@ def warn_if_too_large(delta: float, population: int) -> None:
 
 
 FPR = 0.01
-
-
 """The share of the outsiders that the test suspects wrongly."""
 
 
 SCALE = ((0.02, "strong"), (0.1, "moderate"), (0.5, "weak"), (1.0, "hardly any"))
-
-
 """Words by the largest share of the members that is found."""
 
 
 _LEAST = 1e-9  # epsilon; smaller ones are rounded up to it, as accountants work on grids
-
-
 _UNITS = {
     "example": "examples",
     "user": "users",
@@ -119,15 +109,11 @@ _UNITS = {
     "label": "examples",
     "unit": "units",  # of an event that no statement goes with
 }
-
-
 _OUTSIDERS = {
     "add_remove": ("that did not take part", "that did"),
     "replace": ("that were replaced", "that were not"),
     "zero_out": ("that were left out", "that were not"),
 }
-
-
 _LABELS = ("with another label", "with this label")
 
 

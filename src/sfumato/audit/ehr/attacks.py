@@ -81,8 +81,6 @@ class Attack:
 
 
 _BLOCK = 1 << 22  # distances at once
-
-
 _DECIMALS = 9  # of a squared distance: what is below is rounding, and copies are at 0
 
 
@@ -160,11 +158,7 @@ def nearest_distances(queries: Placed, records: Placed) -> np.ndarray:
 
 
 _VOTERS = 5
-
-
 _KEPT = 15
-
-
 _NEAREST = 1e-6  # squared distance: copies weigh this much the more, and do not divide by zero
 
 
@@ -226,8 +220,6 @@ class Votes:
 
 
 _REPLICATES = 200
-
-
 _MOST_TEAMS = 4  # of synthetic records, each as many as there are real ones to compare with
 
 

@@ -53,17 +53,9 @@ class Features:
 
 
 _WIDTH, _BATCH, _RATE = 64, 64, 3e-3
-
-
 _EPOCHS, _PATIENCE = 40, 6
-
-
 _MOST_VISITS = 200  # of a patient: the last ones
-
-
 _MOST_CATEGORIES = 20
-
-
 _LARGEST = 6.0  # standard deviations; what is further out would drown the rest
 
 

@@ -265,8 +265,6 @@ _WHAT = (
     "At step {step} the loop gave the same examples, at the same weights, other losses or gradients than when the run "
     "was opened"
 )
-
-
 _RISK = (
     "a schedule that follows from the number of steps or from released weights alone; where it follows from examples "
     "(a mean of earlier losses, a memory bank), no bound on one example holds"
@@ -282,20 +280,10 @@ _RISK = (
 
 
 _POOL, _PROBES = 128, 24
-
-
 _LIKE = 64  # examples that a run that goes on compares
-
-
 _BACK = 4  # examples that are looked at again and again
-
-
 _BLOCK = 1 << 10
-
-
 Ask = Callable[[Any, int, bool], Tensor]
-
-
 """From a batch, its number of examples, and whether it is the last one of a step, to one loss an example, by the
 user's loop."""
 

@@ -30,17 +30,11 @@ from sfumato.guard.trial import Tolerance
 
 
 Collate = Callable[[list[Any]], Any]
-
-
 """From a list of examples to a batch of any kind."""
 
 
 _TRIED = 24  # examples that are read twice
-
-
 _ORDERED = 6  # pairs of neighbours that are read in two orders
-
-
 _MIX = 0x9E3779B97F4A7C15
 
 
@@ -277,8 +271,6 @@ def _digest(sample: Any) -> bytes:
 
 
 Cohorts = Callable[[int, RandomSource], np.ndarray]
-
-
 """From a step and the run's randomness to the places of its examples."""
 
 

@@ -34,14 +34,10 @@ from sfumato.runs.processes import Team
 from sfumato.training import Callback, Contribution, PrivatePlan, Result, Stop
 
 _BATCH, _STEP, _PAUSE, _OVER = "batch", "step", "pause", "over"
-
-
 _LEFT_OUT = (
     "a micro-batch was left out: backward(losses) was not called for it; its examples were drawn, and the guarantee "
     "counts on it. Give their losses, whatever they are"
 )
-
-
 _RATES = (
     "The loop changed settings of the optimiser (its rate, for one) between steps. They are taken to follow from the "
     "number of steps alone: a rate that follows from losses or other figures of the records, which have no noise, is "

@@ -244,38 +244,26 @@ class Events:
 
 
 VISIT = "sfumato//visit"
-
-
 """The code of an event that says no more than that there was a visit: one at which nothing was measured."""
 
 
 ORIGIN = "sfumato//origin"
-
-
 """The code of an event whose time is the patient's origin; without it the origin is the first visit."""
 
 
 SUBJECT = "sfumato//subject"
-
-
 """The code of an event without a time whose value, in JSON, is the patient behind the id."""
 
 
 OWN_CODES = (VISIT, ORIGIN, SUBJECT)
-
-
 """Codes that become no column."""
 
 
 PRESENT = "1"
-
-
 """The category of an event that has no value: that it was there."""
 
 
 MOST_CODES = 1000
-
-
 """Columns at most: a matrix of visits by columns is held in memory."""
 
 

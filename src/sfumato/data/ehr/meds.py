@@ -27,32 +27,16 @@ from sfumato.data.tables.source import refuse_absent
 
 
 VERSION = "0.4.1"
-
-
 DATA = "data"
-
-
 DATASET = "metadata/dataset.json"
-
-
 CODES = "metadata/codes.parquet"
-
-
 SPLITS = "metadata/subject_splits.parquet"
-
-
 SCHEMA = "metadata/sfumato_schema.yaml"
-
-
 """Ours, beside the standard's: with it the records are read back as they were."""
 
 
 BIRTH = "MEDS_BIRTH"
-
-
 SYNTHETIC = "synthetic"
-
-
 """A column of our own: whether an event was made by a model."""
 
 
@@ -66,8 +50,6 @@ EVENTS = pa.schema(
         pa.field(SYNTHETIC, pa.bool_(), nullable=False),
     ]
 )
-
-
 OF_CODES = pa.schema(
     [
         pa.field("code", pa.string(), nullable=False),
@@ -75,8 +57,6 @@ OF_CODES = pa.schema(
         pa.field("parent_codes", pa.list_(pa.string())),
     ]
 )
-
-
 OF_SPLITS = pa.schema(
     [pa.field("subject_id", pa.int64(), nullable=False), pa.field("split", pa.string(), nullable=False)]
 )
@@ -168,8 +148,6 @@ def _people(folder: Path, split: str) -> set[str]:
 
 
 START = np.datetime64("2000-01-01", "us").astype(np.int64)
-
-
 _LATEST = np.datetime64("2250-01-01", "us").astype(np.int64)
 
 

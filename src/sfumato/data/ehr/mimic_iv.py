@@ -24,17 +24,9 @@ from sfumato.data.tables.source import refuse_absent
 
 
 DEATH = "hospital_expire_flag"
-
-
 OF_PATIENTS = ("gender", "anchor_age")
-
-
 OF_ADMISSIONS = ("admission_type", "insurance", "marital_status", "race", DEATH)
-
-
 OF_STAYS = ("first_careunit",)
-
-
 """The static columns, by the table that has them."""
 
 
@@ -236,11 +228,7 @@ def _dates(table: Records, name: str) -> np.ndarray:
 
 
 _UNIT = MICROSECONDS["hours"]
-
-
 _SUBJECT = "subject_id"
-
-
 _ROLES = Roles(id="stay_id", time="hours", code="item", values=("valuenum",))
 
 

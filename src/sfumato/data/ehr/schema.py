@@ -64,8 +64,6 @@ _ABOUT = """\
 #                expect, written down without looking at the records; values beyond it count as the nearer end
 # A column that is left out here is not read.
 """
-
-
 _REVIEW = """\
 # TO REVIEW: these columns and categories were found in the records. To give this file to a reader is to declare them
 # public: take out columns of names, ids and free text, and categories that only a few patients have, and write down a

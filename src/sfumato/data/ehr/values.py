@@ -72,8 +72,6 @@ from sfumato.data.tables.columns import (
 from sfumato.data.tables.source import flags_as_texts, is_date, is_number, is_text, listed, remedy_of
 
 Where = Callable[[int], str]
-
-
 """What messages call a row of a block."""
 
 
@@ -234,17 +232,9 @@ def _kind_of_time(texts: pa.Array, place: int) -> int:
 
 
 _YEAR = 365.25 * MICROSECONDS["days"]
-
-
 _LIFE = 120  # years that a patient's times last at most
-
-
 _LATE = 5  # years after the origin at which a first visit is reported
-
-
 _UNIX = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}  # in a second
-
-
 _EXCEL = date(1899, 12, 30)
 
 
@@ -310,8 +300,6 @@ def _written(value: float) -> date | None:
 
 
 _FLAG = 2  # different numbers at most of a column that is taken for categories
-
-
 _AMONG = "name the column in categorical= or drop="
 
 
@@ -421,8 +409,6 @@ def in_order(texts: set[str]) -> Sequence[str]:
 
 
 FEW = 20
-
-
 """Categories, up to which a column is not taken for one of names, ids or free text."""
 
 

@@ -20,8 +20,6 @@ from sfumato.data.users import UserDataset, from_arrays
 
 
 INPUTS = ("x", "X", "inputs", "images", "data")
-
-
 """What an array of inputs may be called."""
 
 
@@ -161,8 +159,6 @@ def _part_of_two(
 
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-
-
 _PREFIX = {"train": "train", "test": "t10k"}
 
 

@@ -13,23 +13,13 @@ from typing import TextIO
 from sfumato._check import InputError
 
 BLOCK = 4096  # rows read in one go
-
-
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
-
-
 DIVIDERS = ",;\t|"
-
-
 """Marks that columns may be divided by; the comma and the tab are read."""
 
 
 _DECIMAL = ", with decimal=',' where numbers have a comma"
-
-
 _LOOKED_AT = 100  # lines of a file of one column, of which one can show that it has several
-
-
 _FIELD = 1 << 24  # characters of one field; the csv module stops at 131,072 unless told
 
 

@@ -41,8 +41,6 @@ from sfumato.data.users import UserDataset
 
 
 CACHE_BYTES = 1 << 26
-
-
 """Memory for decoded pictures, unless somebody says how much."""
 
 
@@ -401,8 +399,6 @@ def digiface(
 
 
 _LAYOUT = "FOLDER/<class>/<picture>, or FOLDER/train/<class>/<picture> and FOLDER/test/…"
-
-
 _PARTS = {"train", "test", "val", "valid", "validation"}
 
 

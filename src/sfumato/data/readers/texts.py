@@ -16,8 +16,6 @@ from sfumato.data.store.opened import ExampleWriter
 from sfumato.data.text import Tokenizer
 
 _LABEL_NAMES = ("label", "class", "class index", "category", "target", "y")
-
-
 _TEXT_NAMES = ("text", "title", "description", "content", "body", "sentence", "review", "message")
 
 

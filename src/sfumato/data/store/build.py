@@ -158,8 +158,6 @@ def write_store(
 
 
 _COMMIT_SECONDS = 2.0  # work that a kill may cost
-
-
 _NAMED = 5  # examples in a note; skipped.jsonl has them all
 
 

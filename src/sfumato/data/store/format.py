@@ -28,17 +28,9 @@ from sfumato.data.chunked import ChunkedRows
 from sfumato.data.strings import Strings
 
 _BATCH = 1 << 21  # bytes of a batch, about
-
-
 _MOST_ROWS = 1 << 16
-
-
 _MAGIC = b"ARROW1\0\0"  # begins a file in the format with a footer, and has no place before a stream
-
-
 _DAMAGES = (pa.ArrowException, OSError, EOFError, ValueError, MemoryError, StopIteration)
-
-
 _BLOCK = np.dtype({"names": ["at", "header", "body"], "formats": ["<i8", "<i4", "<i8"], "offsets": [0, 8, 16]})
 
 

@@ -163,8 +163,6 @@ def open_store(path: Path | str, verify: bool = False) -> UserDataset:
 
 
 _BATCH = 1 << 10  # examples copied in one go
-
-
 _FACTS: dict[str, Any] = {
     "num_classes": None,
     "vocabulary_sizes": (),

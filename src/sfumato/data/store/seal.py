@@ -25,23 +25,11 @@ from sfumato._check import InputError
 from sfumato._files import beside, read_json, write_json
 
 FORMAT = "sfumato store"
-
-
 VERSION = 2
-
-
 EXAMPLES, USERS, CLASSES, ITEMS = "examples.arrow", "users.arrow", "classes.arrow", "items.arrow"
-
-
 _FACTS, _VERIFIED = "store.json", "verified.json"
-
-
 _OLD = "examples.json"  # of folders of .npy files, as examples were once written
-
-
 _CHUNK = 1 << 22  # bytes read at a time for a digest
-
-
 _THREADS = 8
 
 

@@ -42,14 +42,8 @@ from sfumato.data.store.seal import (
 from sfumato.data.strings import Strings
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-
-
 TARGET = "target"
-
-
 _USER = Column("user", (), np.dtype(np.int64))
-
-
 _WAITING = "waiting-"  # begins the name of the file of rows whose batch is not full
 
 

@@ -105,21 +105,15 @@ def canonical(text: str) -> str:
 
 
 FIRST_YEAR, LAST_YEAR = 1900, 2249
-
-
 """Dates outside of these years stand for a missing one in most exports: year 1, 1753, 1858 or 9999. Those of MIMIC-IV,
 which were moved into the future, are within them."""
 
 
 DATES = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
-
-
 """Dates in texts: all without a time zone, or all with one."""
 
 
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # in a second
-
-
 _DAY = 86_400
 
 
@@ -357,8 +351,6 @@ def _is_whole(name: str) -> bool:
 
 
 Tokenize = Tokenizer | Callable[[list[str]], Any]
-
-
 """A `Tokenizer`, or a function from texts to equally many lists of ids, all of one length."""
 
 

@@ -34,11 +34,7 @@ from sfumato.data.tables.source import Source, position
 from sfumato.data.tables.tars import is_tars, open_tars
 
 PARQUET = (".parquet", ".pq")
-
-
 _MISSING = "__HIVE_DEFAULT_PARTITION__"
-
-
 _DELTA = "_delta_log"
 
 
@@ -96,11 +92,7 @@ def _listed(keys: dict[str, str | None]) -> str:
 
 
 LINES = (".jsonl", ".ndjson")
-
-
 _ZEROS_IN_FRONT = re.compile(r"[+-]?0\d")
-
-
 UNDERSTOOD = (
     "a datasets.Dataset, a pandas or polars DataFrame, a pyarrow Table, or a path to .parquet (or a folder of them, "
     "also in folders column=value), "

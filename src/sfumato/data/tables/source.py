@@ -31,8 +31,6 @@ import pyarrow.compute as pc
 from sfumato._check import InputError, guess
 
 _COUNTED = ("pandas.period",)
-
-
 """Extensions whose storage counts something that the type alone says: months since 1970 would be taken for numbers."""
 
 

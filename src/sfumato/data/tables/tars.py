@@ -65,26 +65,12 @@ from sfumato.data.tables.source import Source, is_list, lists
 
 
 BLOCK = 512
-
-
 _LONGEST = 1 << 14  # bytes of one header that extends another; a path has 4,096, and parsing takes their square
-
-
 _IN_A_ROW = 8  # headers that extend one member
-
-
 _BEHIND = 1 << 16  # bytes behind the end that must be padding
-
-
 _EXTENDS = (b"x", b"X", b"g", b"L", b"K")
-
-
 _HOLES = b"GNU.sparse."
-
-
 _CHANGES = (b"path=", b"size=", _HOLES, b"hdrcharset=")  # what in a pax header changes name or extent
-
-
 _PACKED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
 
 
@@ -263,17 +249,9 @@ def _refuse_more(handle: int, at: int, path: Path | str) -> None:
 
 
 _KEPT = 10_000  # members; an index of fewer is made again in a tenth of a second
-
-
 _LOOKED_AT = 64  # headers compared before a kept index is taken
-
-
 _MOST_EXTENSIONS = 256
-
-
 _VERSION = 2
-
-
 _META = re.compile(r"__[^/]*__($|/)")
 
 
@@ -493,14 +471,8 @@ def _fits(found: TarIndex) -> bool:
 
 
 SUFFIX = ".tar"
-
-
 PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
-
-
 _GROUP = re.compile(r"\{([^{}]*)\}")
-
-
 _MOST = 1_000_000  # names that a pattern may stand for
 
 
@@ -587,26 +559,12 @@ def _choices(inner: str, pattern: str) -> list[str]:
 
 
 _JSON = ("json", "jsn")
-
-
 _WHOLE = ("cls", "cls2", "class", "count", "index", "inx", "id")
-
-
 _SAMPLES_LOOKED_AT = 100  # samples that tell what a column holds
-
-
 _MOST_BYTES = 1 << 26  # of a block of rows
-
-
 _LARGEST = 1 << 30  # bytes of one member
-
-
 _DIGITS = 64  # bytes of a whole number, with blanks
-
-
 Reading = Callable[[bytes], Any]
-
-
 """Turns a member into a value; raises ValueError where it cannot."""
 
 

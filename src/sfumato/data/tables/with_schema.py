@@ -22,14 +22,8 @@ from sfumato.data.tables.open import PARQUET, is_parquet_folder, open_source
 from sfumato.data.tables.source import is_nested, remedy_of
 
 _BLOCK = 4096
-
-
 _SHOWN = 20  # columns that a refusal names
-
-
 Columns = Mapping[str, Sequence[str]]
-
-
 """Some rows of a table: the values of each column, as text."""
 
 

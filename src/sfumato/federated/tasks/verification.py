@@ -24,14 +24,10 @@ from sfumato.metrics import nearest, similarity_histogram
 
 
 ASKED = 6
-
-
 """Pictures that are asked for."""
 
 
 SHOWN = 5
-
-
 """Nearest others of each."""
 
 
@@ -106,8 +102,6 @@ def _png(picture: np.ndarray) -> str:
 
 
 _NUMBERS = 2**19  # of inputs that a CPU reads at a time: 13 pictures of 112×112 in colour, all of a batch of 28×28
-
-
 _FEWEST = 8
 
 

@@ -18,8 +18,6 @@ from sfumato.voting.multi_party.shares import FIELD
 from sfumato.voting.question import Answers, Question, refuse_ballot
 
 _CONNECTING = 10.0  # seconds
-
-
 _TOGETHER = 60.0  # seconds from the first tallier's answers to the last one's
 
 

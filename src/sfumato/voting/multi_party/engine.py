@@ -24,11 +24,7 @@ from sfumato.voting.question import NOT_ANSWERED, Answers, Question
 
 
 _STDS = 30  # of noise, in the range that numbers have
-
-
 _MASK_BITS = 56
-
-
 _LEAST_STD = 5  # of a share of the noise, in units: docs/explanation/votes.md, "Noise on whole numbers"
 
 
@@ -184,8 +180,6 @@ class _Numbers:
 
 
 _AT_ONCE = 4096
-
-
 """Comparisons at once: a step of a tallier must not keep it from telling the others that it is there."""
 
 

@@ -33,11 +33,7 @@ from sfumato._check import InputError
 from sfumato._files import parse_json
 
 _LENGTHS = struct.Struct("<II")
-
-
 _LONGEST_HEAD, _LONGEST_BODY = 1 << 24, 1 << 30
-
-
 Message = tuple[dict[str, Any], bytes]
 
 

@@ -15,8 +15,6 @@ from sfumato.voting.multi_party.engine import Engine, Exchanger
 from sfumato.voting.multi_party.messages import Address, Credentials, is_of, keep_alive
 
 LAST_WORD = 1.0  # seconds for others to hang up, too
-
-
 _BEAT, _SILENCE = 1.0, 30.0  # seconds between signs of life, and without them until a tallier is taken for dead
 
 

@@ -24,8 +24,6 @@ from sfumato._random import RandomSource, Stream
 from sfumato.voting.question import Question
 
 _LIMB = 32
-
-
 _MASK = np.uint64(2**_LIMB - 1)
 
 
@@ -114,8 +112,6 @@ class Field:
 
 
 FIELD = Field(89)
-
-
 """Of all shares. Smaller primes would not be faster, as Python's numbers grow in steps of 30 bits."""
 
 
