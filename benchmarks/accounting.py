@@ -11,8 +11,8 @@ skipped; dp-accounting is then taken from this environment, if it is there.
 goal 1. The intervals of ours are certified on both sides; dp-accounting has an upper bound, prv-accountant an estimate
 with an error of 0.1.
 
-A last table, of numbers without a goal, has the accountants of other papers as `comparison_accountants.py` writes them
-down: their bounds, and milliseconds in this process.
+A last table, of numbers without a goal, has the accountants of other papers as `comparison/comparison_accountants.py`
+writes them down: their bounds, and milliseconds in this process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 
 import rows
-from comparison_accountants import BucketsAccountant, PrvAccountant
+from comparison.comparison_accountants import BucketsAccountant, PrvAccountant
 from rows import Row
 
 from sfumato import accounting as acc
