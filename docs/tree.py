@@ -37,12 +37,9 @@ def layers() -> list[list[str]]:
 
 
 def tree() -> str:
-    """Every package and the rooms in it, a line each."""
-    lines = ["src/sfumato/"]
-    for name in (name for layer in layers()[:-1] for name in layer):
-        lines.append(_line(SOURCE / name, 1))
-        lines += [_line(room.parent, 2) for room in sorted((SOURCE / name).glob("*/__init__.py"))]
-    return "\n".join(lines) + "\n"
+    """Every package, a line each."""
+    names = (name for layer in layers()[:-1] for name in layer)
+    return "\n".join(["src/sfumato/", *(_line(SOURCE / name) for name in names)]) + "\n"
 
 
 def table() -> str:
@@ -54,7 +51,7 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line(package: Path, depth: int) -> str:
+def _line(package: Path) -> str:
     file = package / "__init__.py" if package.is_dir() else package.with_suffix(".py")
     said = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
     if not said:
@@ -64,7 +61,7 @@ def _line(package: Path, depth: int) -> str:
     first = line.split()[0]
     line = first.lower() + line[len(first) :] if first[1:] == first[1:].lower() else line
     name = f"{package.name}/" if package.is_dir() else file.name
-    return f"{'  ' * depth}{name}".ljust(_COLUMN) + line
+    return f"  {name}".ljust(_COLUMN) + line
 
 
 def redrawn(page: Path) -> str:

@@ -6,7 +6,7 @@ SHAKE-256 over (key, labels), where the labels name the purpose and the round: `
 different labels are independent, sampling and noise never share one, and a round that is repeated after a crash
 draws the same noise again instead of spending a second draw.
 
-All draws of the package, by the first label. Where several modules stand, a run has one of them:
+All draws of the package, by the first label. Where several draws stand, a run has one of them:
 
 | first label | further ones | what is drawn | by |
 | --- | --- | --- | --- |

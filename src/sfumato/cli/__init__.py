@@ -1,1 +1,1 @@
-"""Commands, one file each; nothing is computed here."""
+"""Commands, one file a group."""
