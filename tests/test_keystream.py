@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sfumato._keystream import Keystream
+from sfumato._normals import Keystream
 
 # NIST SP 800-38A, F.5.5 CTR-AES256.Encrypt: the "output blocks", the keystream before it meets the plaintext.
 SP_KEY = "603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4"

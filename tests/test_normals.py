@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sfumato._keystream import Keystream
-from sfumato._normals import _SHARE, PAIRS, TILE
+from sfumato._normals import _SHARE, PAIRS, TILE, Keystream
 from sfumato._random import RandomSource
 
 RARE = 1e-9

@@ -2,7 +2,7 @@
 
 import torch
 
-from sfumato._one_thread import one_thread_each
+from sfumato._torch import one_thread_each
 
 
 def test_two_that_overlap_give_back_the_number_before_both() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sfumato._keystream import Keystream
+from sfumato._normals import Keystream
 from sfumato._random import RandomSource
 
 RARE = 1e-9  # false alarms

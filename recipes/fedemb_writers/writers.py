@@ -26,9 +26,8 @@ import numpy as np
 
 from sfumato._check import InputError, whole
 from sfumato._random import RandomSource
-from sfumato.data.glyph_shapes import distance_fields, font_files
-from sfumato.data.glyphs import KNOTS, SIDE, Distortion, looked_up, painted
-from sfumato.data.strings import Strings
+from sfumato.data.glyphs import KNOTS, SIDE, Distortion, distance_fields, font_files, looked_up, painted
+from sfumato.data.mapped import Strings
 from sfumato.data.users import UserDataset
 
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -22,7 +22,7 @@ from sfumato._files import read_json, write_json
 from sfumato.data import Split, UserDataset, split_users, text_users
 from sfumato.federated import FedAvg, FedRecon
 from sfumato.federated.client import Phase
-from sfumato.federated.tasks.next_token import NextToken
+from sfumato.federated.tasks.outputs import NextToken
 from sfumato.federated.tasks.personalised import Personalised
 from sfumato.models import lstm
 from sfumato.training import Cadence

@@ -20,8 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato._keystream import BLOCK, Keystream
-from sfumato._normals import PAIRS, TILE
+from sfumato._normals import BLOCK, PAIRS, TILE, Keystream
 
 _TILES = 64  # of one part: 2^21 numbers, 16 MiB of keystream
 _SHARE = 8  # tiles of keystream that a thread takes at a time

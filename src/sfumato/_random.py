@@ -26,9 +26,9 @@ All draws of the package, by the first label. Where several draws stand, a run h
 | `augmentation` | round | seed: what is drawn while examples are read | `central.gradients` |
 | `witness` | round | the key of a step's word, in a loop of one's own | `central.custom_loop.contribution` |
 | `statistics` | round | seed: what the model draws for public inputs | `central.gradients` |
-| `public batch` | round | which rows' inputs a noisy mean is projected by | `central.projection` |
-| `public draws` | round, place | seed: what is drawn for these inputs, and by the model | `central.projection` |
-| `local` | round, slot | seed: a client's order and draws | `federated.contribution`, `federated.centralized` |
+| `public batch` | round | which rows' inputs a noisy mean is projected by | `central.labeldp_pro` |
+| `public draws` | round, place | seed: what is drawn for these inputs, and by the model | `central.labeldp_pro` |
+| `local` | round, slot | seed: a client's order and draws | `federated.contribution`, `federated.fedavg` |
 | `negatives` | round, slot | which public classes and examples a client gets | `federated.negatives` |
 | `initial head` | | seed: the first weights of a shared head | `training.fit` |
 | `supervised order` | which rows, epoch | the order of an epoch of plain training | `training.supervised` |
@@ -71,7 +71,7 @@ All draws of the package, by the first label. Where several draws stand, a run h
 | `private generator` | round | seed: what the generator's step is drawn from | `synthesis.gradients` |
 | `private generator end` | | seed: the same for its last step | `synthesis.gradients` |
 | `evaluation` | part | seed: what is drawn to measure synthetic records | `audit.ehr.evaluate` |
-| `initial model` | | seed: the first weights | `cli.own_model`, `cli.models`, `cli.models` |
+| `initial model` | | seed: the first weights | `cli.sources`, `cli.models`, `cli.models` |
 | `examples` | `test` | which positions are kept for the test, by a public seed | `data.split` |
 | `glyphs` | `identities` | which characters are chosen, by a public seed | `data.glyphs` |
 | `glyphs` | character | seed: the images of a character, by a public seed | `data.glyphs` |
@@ -85,6 +85,11 @@ deleted when the run ends.
 
 >>> RandomSource.from_seed(1).stream("noise", 0).normal(2).round(3).tolist()
 [0.262, -0.939]
+
+Well-mixed bits of a number and a key, for many numbers at once; not for noise, and not for sampling.
+
+>>> [int(bits % np.uint64(100)) for bits in mixed_bits(np.array([0, 1]), 7, 0)]
+[4, 87]
 """
 
 import hashlib
@@ -95,13 +100,31 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from sfumato._keystream import BLOCK, Keystream
-from sfumato._normals import add_normals
+from sfumato._normals import BLOCK, Keystream, add_normals
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+
+def mixed_bits(numbers: np.ndarray, key: int | np.ndarray, stream: int | np.ndarray) -> np.ndarray:
+    """64 bits for each number (the finaliser of SplitMix64), uint64 [n].
+
+    Args:
+        numbers: integers >= 0, [n].
+        key: below 2^64, one or [n].
+        stream: tells draws of one key apart, >= 0, one or [n].
+    """
+    with np.errstate(over="ignore"):
+        x = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.asarray(key, np.uint64)
+        x += np.asarray(stream, np.uint64) * np.uint64(0xD1B54A32D192ED03)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
 _WORDS = BLOCK // 8
+
+
 _READ_AHEAD = 1 << 16  # words read at once where many of them are wanted
 
 

@@ -9,7 +9,7 @@ from scipy import optimize
 from torch import nn
 from torch.nn import functional
 
-from sfumato.central.projection import LabelGradients, nearest_in_span, nearest_mean
+from sfumato.central.labeldp_pro import LabelGradients, nearest_in_span, nearest_mean
 from sfumato.clipping import ConstantClipNorm, PerLayerClipNorm
 from slow import slow_but
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from sfumato.guard import self_check
-from sfumato.guard.double import on_processor, other_device
+from sfumato.guard.trial import on_processor, other_device
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 

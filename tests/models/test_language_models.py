@@ -6,7 +6,7 @@ from torch.func import functional_call, vmap
 
 from sfumato import models
 from sfumato._check import InputError
-from sfumato.guard.double import in_double
+from sfumato.guard.trial import in_double
 
 SMALL = {
     "lstm": {"embedding_dim": 4, "hidden": 6, "layers": 2, "projection": 5},

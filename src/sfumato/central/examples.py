@@ -36,7 +36,7 @@ from torch.nn import functional
 from torch.utils._pytree import tree_map
 
 from sfumato._check import InputError, first_line
-from sfumato._mixing import mixed_bits
+from sfumato._random import mixed_bits
 from sfumato.central.gradients import GradientSum
 from sfumato.central.losses import LossPerExample, cross_entropy, logits_of, refuse_outputs, values_of
 from sfumato.data import ExampleDataset, UserDataset, to_tensor

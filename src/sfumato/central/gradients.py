@@ -1,4 +1,17 @@
-"""How much memory the tensors of a computation take at their peak, whoever holds them.
+"""What examples contribute: their gradients, each clipped, added up in micro-batches.
+
+Unit: an example. Each adds a vector of L2 norm at most the bound's sensitivity to the sum, whatever it holds; one
+with a gradient that is not finite adds nothing. A model that lets one example change another one's gradient is
+refused before the first step, by its layers and by experiment. The sum of a batch of any size takes the memory of one
+micro-batch, and is the same for every size of the micro-batch up to float round-off.
+
+Dropout and other draws of the model are independent from row to row; what rows share is refused, since who shares it
+changes when an example comes or goes. Who else is present decides which draw an example meets, and not how it is
+distributed: the bound holds for each outcome of the draws, which are not released.
+
+What a model keeps in parameters, buffers and attributes of its own is put back between two micro-batches.
+
+How much memory the tensors of a computation take at their peak, whoever holds them.
 
 Tensors that are made within the context count from the operation that makes them until they are freed; scratch memory
 inside an operation does not.
@@ -128,20 +141,6 @@ def measured(run: Callable[[int, AbstractContextManager[Any]], int], device: tor
 def _both(one: AbstractContextManager[Any], other: AbstractContextManager[Any]) -> Iterator[None]:
     with one, other:
         yield
-
-
-# What examples contribute: their gradients, each clipped, added up in micro-batches.
-#
-# Unit: an example. Each adds a vector of L2 norm at most the bound's sensitivity to the sum, whatever it holds; one
-# with a gradient that is not finite adds nothing. A model that lets one example change another one's gradient is
-# refused before the first step, by its layers and by experiment. The sum of a batch of any size takes the memory of one
-# micro-batch, and is the same for every size of the micro-batch up to float round-off.
-#
-# Dropout and other draws of the model are independent from row to row; what rows share is refused, since who shares it
-# changes when an example comes or goes. Who else is present decides which draw an example meets, and not how it is
-# distributed: the bound holds for each outcome of the draws, which are not released.
-#
-# What a model keeps in parameters, buffers and attributes of its own is put back between two micro-batches.
 
 
 _ALL = 16  # micro-batches of the first and the last step that are looked at, at most

@@ -19,9 +19,8 @@ from sfumato.central import DPSGD, ExampleContribution
 from sfumato.central.gradients import default_budget
 from sfumato.cli.console import say, say_json, table
 from sfumato.cli.models import PICTURES, ClassifierOptions, build_classifier, check_device
-from sfumato.cli.own_model import is_own
 from sfumato.cli.parse import CommonOptions, parse
-from sfumato.cli.sources import ExampleDataOptions, ExampleParts, read_example_parts
+from sfumato.cli.sources import ExampleDataOptions, ExampleParts, is_own, read_example_parts
 from sfumato.data import ExampleDataset, examples_from_arrays
 from sfumato.models import fix_model, freeze
 from sfumato.per_example import layers_of, problems

@@ -230,7 +230,7 @@ COMMANDS = {
         ),
     ),
     "extrapolate": Command(
-        module="extrapolate",
+        module="account",
         function="extrapolate",
         options="ExtrapolateOptions",
         summary="what more computation and more people buy in privacy",

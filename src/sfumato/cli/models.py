@@ -21,8 +21,7 @@ from sfumato import models
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.cli.console import say
-from sfumato.cli.own_model import is_own, own_model
-from sfumato.cli.sources import LabelledDataOptions, read_examples
+from sfumato.cli.sources import LabelledDataOptions, is_own, own_model, read_examples
 from sfumato.data import ExampleDataset, UserDataset, to_tensor
 from sfumato.models import imagenet_features
 from sfumato.models.adapters import LoRAConv2d, LoRALinear

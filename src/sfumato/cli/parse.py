@@ -1,4 +1,9 @@
-"""What `--help` and `--help-all` print: the options that matter, or all of them.
+"""Flags and settings files → typed options, by tyro; a mistake becomes one line.
+
+A settings file is turned into flags that stand before those of the command line. So both are read by the same
+rules, and the command line wins.
+
+What `--help` and `--help-all` print: the options that matter, or all of them.
 
 The long help is tyro's, made from the options' docstrings. The short one is cut out of it, so both tell the same.
 """
@@ -197,12 +202,6 @@ def print_completion(words: Sequence[str]) -> None:
     with contextlib.redirect_stdout(script), contextlib.suppress(SystemExit):
         app.cli(prog="sfumato", args=["--tyro-write-completion", words[0], "-"], config=MARKERS)
     say(script.getvalue().rstrip("\n"))
-
-
-# Flags and settings files → typed options, by tyro; a mistake becomes one line.
-#
-# A settings file is turned into flags that stand before those of the command line. So both are read by the same
-# rules, and the command line wins.
 
 
 T = TypeVar("T")

@@ -1,4 +1,6 @@
-"""What a model gives people with their own parts, as tables: the best items that they have no record of, or the records
+"""`sfumato personalise`: the model of a run with people's own parts, for anybody whose records there are.
+
+What a model gives people with their own parts, as tables: the best items that they have no record of, or the records
 that are asked about.
 """
 
@@ -142,9 +144,6 @@ def _finite(values: Tensor) -> Tensor:
 
 def _users(records: UserDataset, users: np.ndarray) -> pa.Array:
     return pa.array([records.user_ids[user] for user in users.tolist()], pa.string())
-
-
-# `sfumato personalise`: the model of a run with people's own parts, for anybody whose records there are.
 
 
 _ABOUT = "Rebuild people's own parts from their records, and serve them: nobody needs to have taken part in the run."

@@ -68,7 +68,7 @@ class CloseOptions(CommonOptions):
 def close(argv: Sequence[str]) -> int:
     about = "End a run that was stopped: its key is deleted, all else is kept. It cannot go on after that."
     options = parse(CloseOptions, argv, command="close", about=about)
-    from sfumato.runs.close import close_run  # late: --help needs no torch
+    from sfumato.runs.run import close_run  # late: --help needs no torch
 
     closed = close_run(options.run)
     if options.json:

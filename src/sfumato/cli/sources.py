@@ -1,6 +1,8 @@
-"""Options that say which records are read, and which of them are kept out of training to test on."""
+"""A user's own network by name: module:factory, where the factory is a class or a function without arguments."""
 
 import dataclasses
+import importlib
+import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,24 +10,74 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import numpy as np
+import torch
 import tyro
+from torch import nn
 
 from sfumato import data as datasets
 from sfumato._check import InputError, positive, whole
 from sfumato._files import write_atomic
+from sfumato._random import RandomSource
 from sfumato.cli.console import bar, leads, say
-from sfumato.cli.own_model import is_own
 from sfumato.data import ExampleDataset, Split, UncountedTexts, UserDataset
 from sfumato.data.domain import read_names
 from sfumato.data.rating_files import is_movielens
 from sfumato.federated import Centralized, FederatedPlan, FedRecon, PrivateVocabulary
 from sfumato.federated.losses import Loss, without_head
+from sfumato.models import refuse_no_values
 from sfumato.training import Callback, PrivatePlan
+
+
+def is_own(name: str) -> bool:
+    """Whether a model is named by its module, and not by a word of ours."""
+    return ":" in name
+
+
+def own_model(name: str, source: RandomSource) -> nn.Module:
+    """Import the module and call the factory; the folder that the command runs in is searched too.
+
+    Args:
+        name: module:factory, for example networks.mine:resnet.
+        source: of the run, for the weights that the factory draws from torch's generator.
+
+    Raises:
+        InputError: there is no such module or function, it fails, or it gives no module whose weights have shapes.
+    """
+    module, _, factory = name.partition(":")
+    if not module or not factory:
+        raise InputError(f"a model of your own must be module:factory, got {name!r}; for example networks:resnet")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = importlib.import_module(module)
+        if not hasattr(found, factory):
+            raise InputError(f"{name}: {module} has no {factory}; name a class or a function without arguments")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(source.seed64("initial model"))
+            made = getattr(found, factory)()
+    except ModuleNotFoundError as error:
+        raise InputError(f"{name}: {error}; give module:factory, and run it where the module is") from None
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever the user's own module raises
+        what = f"{type(error).__name__}: {error}"
+        raise InputError(f"{name} failed ({what}); it must give a model without arguments") from None
+    finally:
+        sys.path.pop(0)
+    if not isinstance(made, nn.Module):
+        raise InputError(f"{name} gave a {type(made).__name__}, not a torch module; return the model")
+    refuse_no_values(made)
+    return made
+
+
+# Options that say which records are read, and which of them are kept out of training to test on.
+
 
 # Public lists in the folder of a run, such as its items: one name a line, by their numbers.
 
 
 ITEMS, CLASSES = "items.txt", "classes.txt"
+
+
 """In the folder of a run: names of the items and of the classes."""
 
 
@@ -183,7 +235,11 @@ class ClassOptions:
 
 
 _NAMED = 3  # people or classes in a warning
+
+
 PRIVATE = "private"
+
+
 """The vocabulary that the run counts itself."""
 
 
@@ -808,7 +864,11 @@ def _describe_examples(
 
 
 P = TypeVar("P", bound=FederatedPlan | Centralized)
+
+
 Kind = Literal["texts", "values", "classes"]
+
+
 _LOSSES: dict[Kind, tuple[Loss, ...]] = {
     "texts": ("next_token",),
     "values": ("squared",),

@@ -26,7 +26,6 @@ from sfumato.cli.models import (
     public_sizes,
     refuse_idle_adapters,
 )
-from sfumato.cli.own_model import is_own, own_model
 from sfumato.cli.run_options import (
     Begins,
     EmbeddingRunOptions,
@@ -45,7 +44,9 @@ from sfumato.cli.sources import (
     PublicLists,
     counted_vocabulary,
     fitted,
+    is_own,
     kind_of,
+    own_model,
     public_lists,
     read_example_parts,
     read_parts,
@@ -62,7 +63,7 @@ from sfumato.models.weights import refuse_missing
 from sfumato.runs import RunFolder
 from sfumato.runs.statement import make_statement
 from sfumato.training import Cadence, ModelBuilder, NoiseCost, Opening, PrivatePlan, Task, TrainingPlan
-from sfumato.training.facts import facts_of
+from sfumato.training.fit import facts_of
 from sfumato.training.monitoring import SEEN, not_finite
 
 # The kinds of records that a training command can have: their options, their reader, and the models for them.

@@ -1,17 +1,4 @@
-"""How a vector is made of parameters, one after the other.
-
->>> layout = Layout(names=("weight", "bias"), shapes=(torch.Size([2, 3]), torch.Size([2])))
->>> layout.size, [tuple(view.shape) for view in layout.views(torch.zeros(8))]
-(8, [(2, 3), (2,)])
-
-Counts and sums of a round, as one vector that processes add up. All of them are private.
-
->>> tally = Tally("cpu")
->>> tally.add(units=3, below=2, clipped=1, loss=4.5)
->>> tally.row()["loss"], tally["below"]
-(1.5, 2.0)
-
-A running sum of contributions, each weighted by a `NormBound`, then forgotten.
+"""A running sum of contributions, each weighted by a `NormBound`, then forgotten.
 
 Unit: one contribution (an example's gradient, a client's delta). Each adds a vector of L2 norm at most the bound's
 sensitivity to `total`, whatever it holds: a contribution with NaN or Inf counts as zero. Weights are rounded towards
@@ -38,6 +25,19 @@ the weights that `weigh` gives for their norms. There is no other way to a weigh
 >>> total.add(torch.tensor([3.0, 4.0])); total.add(torch.tensor([float("nan"), 0.0]))
 >>> total.total.round(decimals=3).tolist(), total.tally["units"], total.tally["non_finite"]
 ([0.6, 0.8], 2.0, 1.0)
+
+How a vector is made of parameters, one after the other.
+
+>>> layout = Layout(names=("weight", "bias"), shapes=(torch.Size([2, 3]), torch.Size([2])))
+>>> layout.size, [tuple(view.shape) for view in layout.views(torch.zeros(8))]
+(8, [(2, 3), (2,)])
+
+Counts and sums of a round, as one vector that processes add up. All of them are private.
+
+>>> tally = Tally("cpu")
+>>> tally.add(units=3, below=2, clipped=1, loss=4.5)
+>>> tally.row()["loss"], tally["below"]
+(1.5, 2.0)
 """
 
 import math
@@ -50,7 +50,7 @@ import torch
 from torch import Tensor
 
 from sfumato import _check
-from sfumato._precision import at_least_single
+from sfumato._torch import at_least_single
 from sfumato.clipping.bounds import NormBound
 
 

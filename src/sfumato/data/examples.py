@@ -55,13 +55,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from sfumato._check import InputError, whole
-from sfumato.data.chunked import ChunkedRows
 from sfumato.data.digest import digest_of
 from sfumato.data.domain import COUNT, DECLARED_PUBLIC, NAMES, renumbered
 from sfumato.data.inputs import Shaped, as_array, checked_inputs
 from sfumato.data.labels import checked_targets
+from sfumato.data.mapped import Chosen, ChunkedRows
 from sfumato.data.safeguards import odd_values
-from sfumato.data.strings import Chosen
 from sfumato.data.users import UserDataset
 
 _BLOCK = 1 << 16  # targets looked at in one go

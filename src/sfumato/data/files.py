@@ -25,7 +25,7 @@ from typing import IO, Any, Literal
 import numpy as np
 
 from sfumato._check import InputError
-from sfumato.data.strings import as_text
+from sfumato.data.mapped import as_text
 
 _FREE = 1 << 28  # bytes that any file may unpack to
 _RATIO = 200  # beyond that, how many times its size; pictures and tables pack to a tenth, zeros alone to a thousandth

@@ -1,14 +1,14 @@
-"""Numbers that are told of examples, in single precision: the check that every one of them is finite.
+"""What inputs are, and the one check of an array of them, whether its rows belong to users or stand alone.
+
+>>> checked_inputs(np.zeros((5, 28, 28), np.uint8)).shape    # grey pictures get their channel
+(5, 28, 28, 1)
+
+Numbers that are told of examples, in single precision: the check that every one of them is finite.
 
 >>> as_singles(np.array([3.5, 1e40]), "labels")
 Traceback (most recent call last):
 ...
 sfumato._check.InputError: labels must be finite in single precision, got 1e+40 in example 1; correct or drop it
-
-What inputs are, and the one check of an array of them, whether its rows belong to users or stand alone.
-
->>> checked_inputs(np.zeros((5, 28, 28), np.uint8)).shape    # grey pictures get their channel
-(5, 28, 28, 1)
 """
 
 from typing import Any, Protocol

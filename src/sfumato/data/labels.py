@@ -31,8 +31,8 @@ import numpy as np
 from sfumato._check import InputError, whole
 from sfumato.data.domain import COUNT, NAMES
 from sfumato.data.inputs import as_singles
+from sfumato.data.mapped import Strings
 from sfumato.data.safeguards import name_notes
-from sfumato.data.strings import Strings
 
 Repairs = Counter[tuple[str, str]]
 """How often values were taken for others: by what was done, and the column. It depends on the records."""

@@ -51,6 +51,7 @@ import numpy as np
 from sfumato._check import InputError, one_of
 from sfumato.data.domain import ITEMS
 from sfumato.data.examples import ExampleDataset, examples_from_users
+from sfumato.data.mapped import Strings
 from sfumato.data.rating_files import (
     Codes,
     Duplicates,
@@ -66,7 +67,6 @@ from sfumato.data.rating_files import (
     values_of,
 )
 from sfumato.data.safeguards import name_notes
-from sfumato.data.strings import Strings
 from sfumato.data.users import UserDataset
 
 _MOVIELENS = {"movies.csv": ",", "movies.dat": ":", "u.item": "|"}  # the delimiter behind the number of a film

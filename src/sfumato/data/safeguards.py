@@ -1,13 +1,4 @@
-"""Values that are written in several ways, or look like a missing one: each counts as a value of its own.
-
->>> odd_values("the classes", ["No", "Yes", "no", "YES "])[0]
-"the classes: 4 of 4 values differ from another one only in case, blanks or Unicode form, 'No' and 'no' for ..."
->>> odd_values("the classes", ["a", "b", "NA"])
-["the classes: 'NA' looks like a missing value and counts as a value; where it is missing, drop its rows"]
->>> odd_values("the classes", ["no", "yes"])
-[]
-
-What every reader checks before a guarantee is given for users: that one person is one unit, and two are two.
+"""What every reader checks before a guarantee is given for users: that one person is one unit, and two are two.
 
 The unit is a person. Two spellings of one person divide one unit into two, so the true ε is that of a group of two;
 one file under two people does likewise; a key that is there twice silently merges or drops people. Each of these is
@@ -38,6 +29,15 @@ field of a delimited file are no part of it.
 Traceback (most recent call last):
 ...
 sfumato._check.InputError: the user 'ann' is there twice; list each user once
+
+Values that are written in several ways, or look like a missing one: each counts as a value of its own.
+
+>>> odd_values("the classes", ["No", "Yes", "no", "YES "])[0]
+"the classes: 4 of 4 values differ from another one only in case, blanks or Unicode form, 'No' and 'no' for ..."
+>>> odd_values("the classes", ["a", "b", "NA"])
+["the classes: 'NA' looks like a missing value and counts as a value; where it is missing, drop its rows"]
+>>> odd_values("the classes", ["no", "yes"])
+[]
 """
 
 import os
@@ -53,7 +53,7 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError
-from sfumato.data.strings import Strings
+from sfumato.data.mapped import Strings
 
 MISSING = frozenset({"", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"})
 """What a missing value looks like in a file of text."""

@@ -61,7 +61,7 @@ import numpy as np
 from sfumato._check import InputError, between, whole
 from sfumato._random import RandomSource
 from sfumato.data.examples import ExampleDataset
-from sfumato.data.strings import encoded
+from sfumato.data.mapped import encoded
 from sfumato.data.users import UserDataset
 
 Selection = float | Sequence[str] | Sequence[int] | np.ndarray

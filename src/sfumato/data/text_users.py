@@ -46,10 +46,10 @@ import numpy as np
 from sfumato._check import InputError, whole
 from sfumato._files import parse_json
 from sfumato.data.digest import digest_of
+from sfumato.data.mapped import Strings
 from sfumato.data.safeguards import name_notes, refuse_blank, refuse_undecodable_name
 from sfumato.data.store.build import write_users
 from sfumato.data.store.writer import refuse_full
-from sfumato.data.strings import Strings
 from sfumato.data.text import PADDING, Encoding, cut, encoding, tokens_of
 from sfumato.data.users import UserDataset
 

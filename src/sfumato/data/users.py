@@ -43,12 +43,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from sfumato._check import InputError
-from sfumato.data.chunked import ChunkedRows
 from sfumato.data.digest import digest_of
 from sfumato.data.domain import COUNT, DECLARED_PUBLIC, NAMES, renumbered
 from sfumato.data.inputs import Shaped, as_array, as_singles, checked_inputs
+from sfumato.data.mapped import Chosen, ChunkedRows, Strings, as_text
 from sfumato.data.safeguards import missing_name, name_notes, odd_values
-from sfumato.data.strings import Chosen, Strings, as_text
 
 _BLOCK = 1 << 16  # users looked at in one go while labels are counted; bounds the memory of a scan
 

@@ -1,10 +1,9 @@
 """Federated algorithms: what users contribute to the private sum."""
 
-from sfumato.federated.centralized import Centralized
-from sfumato.federated.fedavg import FedAvg, FederatedPlan, FedSGD
+from sfumato.federated.fedavg import Centralized, FedAvg, FederatedPlan, FedSGD
 from sfumato.federated.fedemb import FedEmb
 from sfumato.federated.fedrecon import FedRecon, Personal
-from sfumato.federated.tasks.next_token import NextToken
+from sfumato.federated.tasks.outputs import NextToken
 from sfumato.federated.tasks.personalised import Personalised
 from sfumato.federated.tasks.verification import Verification
 from sfumato.federated.vocabulary import PrivateVocabulary

@@ -40,7 +40,7 @@ from torch import Tensor, nn
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato._mixing import mixed_bits
+from sfumato._random import mixed_bits
 from sfumato.data import UserDataset, to_tensor
 from sfumato.federated.losses import HeadLoss, HeadStart, Means, OutputLoss, glorot_head
 from sfumato.guard.draws import seed_dropout

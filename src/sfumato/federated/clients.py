@@ -27,9 +27,8 @@ import torch
 from torch import Tensor
 
 from sfumato.data import UserDataset
-from sfumato.federated.batched import BatchedTrainer
+from sfumato.federated.batched import OTHER_ROWS, BatchedTrainer, row_tables_of
 from sfumato.federated.client import ClientData, ClientTrainer, LocalTraining, gather
-from sfumato.federated.row_tables import OTHER_ROWS, row_tables_of
 from sfumato.guard import Coupled
 from sfumato.guard.fresh import at
 from sfumato.guard.placeholders import placeholder_rows

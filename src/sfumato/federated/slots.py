@@ -33,10 +33,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato.federated.batched import BatchedTrainer, NumberByNumber
+from sfumato.federated.batched import BatchedTrainer, NumberByNumber, PartDeltas, RowDeltas
 from sfumato.federated.client import ClientData, LocalTraining, class_widths, counts_of_examples, widths
 from sfumato.federated.losses import OutputLoss
-from sfumato.federated.row_tables import PartDeltas, RowDeltas
 from sfumato.guard.placeholders import placeholder_rows
 from sfumato.training.behaviour import placeholder_weights
 

@@ -1,6 +1,4 @@
-"""Which words a user votes for: a few of the distinct ones, by the user's own name and words alone.
-
-A vocabulary that is counted in private texts: which words are released tells little of any one user.
+"""A vocabulary that is counted in private texts: which words are released tells little of any one user.
 
 Each user votes for at most m of their distinct words, drawn by the run's randomness from the user's name alone, with
 weight 1/sqrt(m) each: a user moves the votes by at most 1 in L2 norm. Every vote gets Gaussian noise, and the words
@@ -23,6 +21,8 @@ References:
 >>> rule = PrivateVocabulary(noise_multiplier=2.0, words_per_user=16, threshold_delta=1e-6)
 >>> round(rule.threshold, 4)  # 1/4 + 2 z, where 16 normal numbers are all below z but for a chance of 1e-6
 10.8221
+
+Which words a user votes for: a few of the distinct ones, by the user's own name and words alone.
 """
 
 import hashlib

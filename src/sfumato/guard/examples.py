@@ -41,15 +41,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from sfumato._check import InputError
-from sfumato.guard.double import in_double
 from sfumato.guard.draws import Losses, is_draw, shape_drawn
 from sfumato.guard.fresh import at, histories
 from sfumato.guard.guard import Findings, try_out
 from sfumato.guard.neighbours import Neighbours
-from sfumato.guard.placeholders import placeholder_batch
-from sfumato.guard.rows import probe_rows, rows_at, tensors_of
+from sfumato.guard.placeholders import placeholder_batch, probe_rows, rows_at, tensors_of
 from sfumato.guard.state import as_it_was, shaken, unchanged
-from sfumato.guard.trial import COUPLED, DOUBLE, HALF, SAME_SHAPE, SINGLE, Coupled, Tolerance, Trial
+from sfumato.guard.trial import COUPLED, DOUBLE, HALF, SAME_SHAPE, SINGLE, Coupled, Tolerance, Trial, in_double
 from sfumato.per_example.coverage import covered, name_of, place_of
 from sfumato.per_example.engine import Recording
 from sfumato.per_example.full_precision import full_precision

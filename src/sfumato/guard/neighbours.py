@@ -24,9 +24,18 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves
 
-from sfumato.guard.double import elsewhere, on_processor, other_device, to_processor
-from sfumato.guard.rows import made_rows, probe_rows, rows_at, stacked, with_nan
-from sfumato.guard.trial import COUPLED, SAME_SHAPE, Coupled, Tolerance, Trial
+from sfumato.guard.placeholders import made_rows, probe_rows, rows_at, stacked, with_nan
+from sfumato.guard.trial import (
+    COUPLED,
+    SAME_SHAPE,
+    Coupled,
+    Tolerance,
+    Trial,
+    elsewhere,
+    on_processor,
+    other_device,
+    to_processor,
+)
 from sfumato.per_example.coverage import name_of
 from sfumato.per_example.engine import Recording
 from sfumato.per_example.workspace import out_of_memory

@@ -21,13 +21,12 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from sfumato.guard.double import in_double
 from sfumato.guard.draws import SameNoise
 from sfumato.guard.examples import Examples, SelfCheck
 from sfumato.guard.fresh import histories
 from sfumato.guard.guard import Looked, refuse_memory
 from sfumato.guard.state import as_it_was, shaken
-from sfumato.guard.trial import COUPLED, DOUBLE, HALF, SINGLE, Coupled, Tolerance
+from sfumato.guard.trial import COUPLED, DOUBLE, HALF, SINGLE, Coupled, Tolerance, in_double
 from sfumato.per_example.engine import Recording
 from sfumato.per_example.workspace import out_of_memory
 

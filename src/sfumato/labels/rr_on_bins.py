@@ -1,4 +1,21 @@
-"""What a regression on randomised numbers costs, and what its reports say.
+"""Regression on private numbers; what it costs, and what its reports say, stands in `labels.regression`.
+
+- **Resume.** Histogram and reports are releases of the run: a run that goes on finds them, and draws none again.
+- **Released.** The reports, the histogram, and the model.
+
+>>> from sfumato.data import examples_from_arrays
+>>> inputs = np.random.default_rng(0).uniform(size=(2000, 1)).astype(np.float32)
+>>> data = examples_from_arrays(inputs, 10 * inputs[:, 0])
+>>> plan = RROnBins(epsilon=3.0, low=0.0, high=10.0, values=21, epochs=5, seed=0)
+>>> result = plan.fit(nn.Linear(1, 1), data, test=data)
+>>> result.statement.unit, result.statement.epsilon, result.evaluation["trained"]["rmse"] < 1.5
+('label', 3.0, True)
+
+References:
+    Ghazi, Kamath, Kumar, Leeman, Manurangsi, Varadarajan, Zhang: Regression with Label Differential Privacy. ICLR 2023,
+    arXiv 2212.06074. Algorithms 1 and 2.
+
+What a regression on randomised numbers costs, and what its reports say.
 
 - **Unit.** One label; inputs are public, and so are the number of rows, the range and the grid.
 - **Neighbours.** A label is replaced by any other one; those outside of the range count as its ends.
@@ -15,23 +32,6 @@
 
 >>> RegressionSettings(epsilon=2.0, low=0.0, high=10.0).labels.label_epsilon
 1.95
-
-References:
-    Ghazi, Kamath, Kumar, Leeman, Manurangsi, Varadarajan, Zhang: Regression with Label Differential Privacy. ICLR 2023,
-    arXiv 2212.06074. Algorithms 1 and 2.
-
-Regression on private numbers; what it costs, and what its reports say, stands in `labels.regression`.
-
-- **Resume.** Histogram and reports are releases of the run: a run that goes on finds them, and draws none again.
-- **Released.** The reports, the histogram, and the model.
-
->>> from sfumato.data import examples_from_arrays
->>> inputs = np.random.default_rng(0).uniform(size=(2000, 1)).astype(np.float32)
->>> data = examples_from_arrays(inputs, 10 * inputs[:, 0])
->>> plan = RROnBins(epsilon=3.0, low=0.0, high=10.0, values=21, epochs=5, seed=0)
->>> result = plan.fit(nn.Linear(1, 1), data, test=data)
->>> result.statement.unit, result.statement.epsilon, result.evaluation["trained"]["rmse"] < 1.5
-('label', 3.0, True)
 
 References:
     Ghazi, Kamath, Kumar, Leeman, Manurangsi, Varadarajan, Zhang: Regression with Label Differential Privacy. ICLR 2023,

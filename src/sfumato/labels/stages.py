@@ -1,4 +1,12 @@
-"""Settings of learning in stages from labels that are randomised once (LP-MST), and what they cost one label.
+"""The stages of a run: prior, reports and model of each, kept when it is done.
+
+- **Stopped.** Ctrl-C ends a stage at its next step with `KeyboardInterrupt`. What the stages before it have left is
+in
+  the run, and so are this stage's reports if they were drawn: a run that goes on draws none again.
+- **A model that diverges** expects nothing: where its outputs are not finite, the next stage's labels have an even
+  prior, because the labels that are paid for are worth more than a run that ends.
+
+Settings of learning in stages from labels that are randomised once (LP-MST), and what they cost one label.
 
 The rows are divided into disjoint parts, one a stage. The labels of the first part are randomised by a prior that knows
 nothing, or by clusters of public inputs; those of a later part by what the model of the stage before says of their
@@ -154,15 +162,6 @@ class StagesSettings:
     def to_json(self) -> dict[str, Any]:
         """All fields, with the plan's name."""
         return {"plan": self.name, **asdict(self)}
-
-
-# The stages of a run: prior, reports and model of each, kept when it is done.
-#
-# - **Stopped.** Ctrl-C ends a stage at its next step with `KeyboardInterrupt`. What the stages before it have left is
-# in
-#   the run, and so are this stage's reports if they were drawn: a run that goes on draws none again.
-# - **A model that diverges** expects nothing: where its outputs are not finite, the next stage's labels have an even
-#   prior, because the labels that are paid for are worth more than a run that ends.
 
 
 Progress = Callable[[str, int, int], None]

@@ -79,8 +79,8 @@ from torch import Tensor
 
 from sfumato import _check
 from sfumato._check import InputError, between
-from sfumato._one_thread import one_thread_each
 from sfumato._random import RandomSource, Stream
+from sfumato._torch import one_thread_each
 from sfumato.accounting import Event, NonPrivate, TreeAggregation
 from sfumato.accounting.events.correlated import cyclic_poisson
 from sfumato.accounting.strategies import (

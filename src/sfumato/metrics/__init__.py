@@ -2,8 +2,7 @@
 
 from sfumato.metrics.classification import ClassificationCounts, ClassificationReport, classification_report, roc_auc
 from sfumato.metrics.nearest import nearest
-from sfumato.metrics.pair_lists import Pairs, lfw_pairs
-from sfumato.metrics.pairs import PairAccuracy, pair_accuracy
+from sfumato.metrics.pairs import PairAccuracy, Pairs, lfw_pairs, pair_accuracy
 from sfumato.metrics.regression import (
     CountsReport,
     CountsSums,

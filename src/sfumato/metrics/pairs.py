@@ -13,7 +13,10 @@ These numbers are computed from the data without noise: they are not private.
 1.0
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -89,3 +92,159 @@ def _best(similarity: np.ndarray, same: np.ndarray) -> float:
     best = np.flatnonzero(gained >= gained.max() - 1e-12)
     cuts = np.concatenate([[values[0] - 1.0], (values[1:] + values[:-1]) / 2, [values[-1]]])
     return float(cuts[best[(len(best) - 1) // 2]])
+
+
+# The pairs of Labeled Faces in the Wild: which pictures show one person and which show two, in folds.
+#
+# View 2 of LFW (`pairs.txt`): a line "10 300", then for each of 10 folds 300 lines "name number number" (one person)
+# and 300 lines "name number name number" (two people), separated by tabs. A person's pictures are numbered from 1.
+# Nobody is in two folds.
+#
+# The pairs cover most of LFW's people, so a model that was trained on LFW may be asked about few of them only: `among`
+# keeps the pairs both of whose people are in a data set that was kept out of training, and `refuse_trained_on` refuses
+# the others.
+#
+# References:
+#     Huang, Ramesh, Berg, Learned-Miller: Labeled Faces in the Wild. University of Massachusetts, technical report
+#     07-49, 2007.
+
+
+class People(Protocol):
+    """People by their names, each with some pictures; a `sfumato.data.UserDataset` is one.
+
+    Attributes:
+        user_ids: the names [people].
+        sizes: pictures of each, int64 [people].
+    """
+
+    @property
+    def user_ids(self) -> Sequence[str]: ...
+
+    @property
+    def sizes(self) -> Any: ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pairs:
+    """Pairs of pictures.
+
+    Attributes:
+        names: of the people of the first and the second picture, text [pairs, 2].
+        numbers: of the pictures among each person's, from 1, int64 [pairs, 2].
+        folds: int64 [pairs], from 0.
+    """
+
+    names: np.ndarray
+    numbers: np.ndarray
+    folds: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.folds)
+
+    @property
+    def same(self) -> np.ndarray:
+        """Whether both pictures show one person, bool [pairs]."""
+        return self.names[:, 0] == self.names[:, 1]
+
+    def among(self, people: People) -> "Pairs":
+        """The pairs both of whose people are in this data set.
+
+        Raises:
+            InputError: a person there has no picture of a number that a pair names.
+        """
+        kept = np.isin(self.names, np.array(list(people.user_ids))).all(axis=1)
+        found = Pairs(names=self.names[kept], numbers=self.numbers[kept], folds=self.folds[kept])
+        found.rows(people)
+        return found
+
+    def rows(self, people: People) -> np.ndarray:
+        """Places of the pictures among all examples of a data set, user by user, int64 [pairs, 2].
+
+        Args:
+            people: users by their names, each with the pictures in the order of their numbers.
+
+        Raises:
+            InputError: a pair names a person or a picture that is not there.
+        """
+        places = {str(name): place for place, name in enumerate(people.user_ids)}
+        who = np.array([[places.get(str(name), -1) for name in pair] for pair in self.names], np.int64).reshape(-1, 2)
+        absent = who < 0
+        if absent.any():
+            missing = np.unique(self.names[absent])
+            raise InputError(
+                f"the pairs name {len(missing):,} people who are not in the data ({missing[0]}); keep the others with "
+                "among(data), or read all people"
+            )
+        sizes = people.sizes
+        beyond = self.numbers > sizes[who]
+        if beyond.any():
+            pair, side = (int(place[0]) for place in beyond.nonzero())
+            raise InputError(
+                f"the pairs name picture {self.numbers[pair, side]} of {self.names[pair, side]}, who has "
+                f"{sizes[who[pair, side]]} in the data; read all pictures, in the order of their numbers"
+            )
+        return (np.cumsum(sizes) - sizes)[who] + self.numbers - 1
+
+    def refuse_trained_on(self, names: Iterable[str]) -> None:
+        """Refuse pairs of people whom a model was trained on, or chosen by.
+
+        Args:
+            names: of these people.
+
+        Raises:
+            InputError: somebody is in both.
+        """
+        common = np.intersect1d(self.names, np.array(list(names), dtype=str))
+        if len(common):
+            raise InputError(
+                f"{len(common):,} people of the pairs are trained on ({common[0]}): keep the pairs of unseen people "
+                "with among(test)"
+            )
+
+
+def lfw_pairs(path: Path | str) -> Pairs:
+    """Read LFW's pairs of view 2.
+
+    Args:
+        path: the file, `pairs.txt`.
+
+    Raises:
+        InputError: it is not there, or a line is not as it should be.
+    """
+    path = Path(path)
+    try:
+        lines = path.read_text("utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as text ({error}); give LFW's pairs.txt") from None
+    folds, each = _head(path, lines)
+    rows = [line.split("\t") for line in lines[1:]]
+    if len(rows) != 2 * folds * each:
+        raise InputError(
+            f"{path} has {len(rows):,} pairs, and its first line tells of {folds} × 2 × {each}; read the whole file"
+        )
+    names, numbers = [], []
+    for place, row in enumerate(rows):
+        same = place % (2 * each) < each
+        picked = [row[0], row[1], row[0], row[2]] if same and len(row) == 3 else row
+        whole = len(row) == (3 if same else 4) and all(number.isdigit() and int(number) > 0 for number in picked[1::2])
+        if not whole or (not same and picked[0] == picked[2]):
+            wanted = "name, number, number" if same else "name, number, another name, number"
+            raise InputError(f"{path}, line {place + 2}: wanted {wanted} with tabs between, got {lines[place + 1]!r}")
+        names.append(picked[::2])
+        numbers.append([int(number) for number in picked[1::2]])
+    return Pairs(
+        names=np.array(names, dtype=str),
+        numbers=np.array(numbers, np.int64),
+        folds=np.arange(len(rows)) // (2 * each),
+    )
+
+
+def _head(path: Path, lines: list[str]) -> tuple[int, int]:
+    """The number of folds, and of pairs of each kind in one."""
+    head = lines[0].split("\t") if lines else []
+    if len(head) != 2 or not all(number.isdigit() and int(number) > 0 for number in head):
+        raise InputError(
+            f"{path} must begin with the number of folds and of pairs, such as 10 and 300 with a tab between, got "
+            f"{(lines or [''])[0]!r:.80}; give LFW's pairs.txt of view 2"
+        )
+    return int(head[0]), int(head[1])

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from sfumato._check import InputError
-from sfumato._one_thread import one_thread_each
+from sfumato._torch import one_thread_each
 
 GRID = 2.0**-20
 BINS = 2**21 + 1  # the multiples of GRID in [-1, 1]

@@ -11,7 +11,7 @@ from sfumato.models.catalogue import (
     language_model,
     recommender,
 )
-from sfumato.models.check import coupled_layers, refuse_batch_norm, refuse_no_values
+from sfumato.models.check import Change, coupled_layers, fix_model, refuse_batch_norm, refuse_no_values
 from sfumato.models.features import (
     FEATURES,
     HOG,
@@ -21,7 +21,6 @@ from sfumato.models.features import (
     features_of,
     imagenet_features,
 )
-from sfumato.models.fix import Change, fix_model
 from sfumato.models.lenet import LeNet, LeNet5, LeNet300100, lenet, lenet5, lenet300_100
 from sfumato.models.mobilefacenet import MobileFaceNet, mobilefacenet
 from sfumato.models.mobilenet import MobileNetV2, mobilenet_v2

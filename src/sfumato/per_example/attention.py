@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato._check import InputError
-from sfumato._precision import at_least_single
+from sfumato._torch import at_least_single
 from sfumato.per_example.factor import Blocks, Dense, Factor, Outer
 from sfumato.per_example.rule import Factors, Layer, Rule, Tap
 

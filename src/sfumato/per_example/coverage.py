@@ -1,9 +1,9 @@
-"""Which rule covers which kind of layer.
-
-How each layer of a model is covered: which path it takes, or why it is refused.
+"""How each layer of a model is covered: which path it takes, or why it is refused.
 
 >>> [(layer.name, type(layer.rule).__name__) for layer in covered(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))]
 [('0', 'LinearRule')]
+
+Which rule covers which kind of layer.
 """
 
 from collections.abc import Iterator, Sequence

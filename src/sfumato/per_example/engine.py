@@ -1,10 +1,4 @@
-"""A point of the graph at which the gradient of a layer's output is seen, without a change to the layer.
-
-It is the identity. Its second input, the anchor, is what the backward pass is asked to reach: then every such point
-is passed, and nothing else is computed than what lies between the loss and these points. Where the layer's input
-needs no gradient, the backward pass ends here.
-
-Per-example gradient norms and clipped sums in one backward pass.
+"""Per-example gradient norms and clipped sums in one backward pass.
 
 A `Recording` is a context around a forward and a backward pass of the user's own module. Within it, trained parameters
 do not ask for gradients, so the backward pass skips their weight gradients; each covered layer shows its input and the
@@ -23,6 +17,12 @@ counts as zero.
 [25.0, 4.0]
 >>> [total.tolist() for total in recording.weighted_sum(torch.tensor([0.5, 0.25]))]
 [[[1.5, 2.5]]]
+
+A point of the graph at which the gradient of a layer's output is seen, without a change to the layer.
+
+It is the identity. Its second input, the anchor, is what the backward pass is asked to reach: then every such point
+is passed, and nothing else is computed than what lies between the loss and these points. Where the layer's input
+needs no gradient, the backward pass ends here.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -33,7 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._check import InputError
-from sfumato._precision import at_least_single
+from sfumato._torch import at_least_single
 from sfumato.per_example.factor import Factor, joined
 from sfumato.per_example.full_precision import full_precision
 from sfumato.per_example.rule import Factors, Layer

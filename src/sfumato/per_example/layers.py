@@ -57,7 +57,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
-from sfumato._precision import at_least_single
+from sfumato._torch import at_least_single
 from sfumato.models import PublicBatchNorm, WSConv2d
 from sfumato.per_example.factor import Dense, Factor, Outer, Rows
 from sfumato.per_example.rule import Factors, Layer, OutputRule, Rule, Tap

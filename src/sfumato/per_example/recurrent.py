@@ -1,4 +1,12 @@
-"""The time steps of an LSTM, forward and backward, by hand: one matrix product and a few operations a step.
+"""`nn.LSTM`, `nn.GRU` and `nn.RNN`: any number of layers, both directions, packed sequences.
+
+While a backward pass is recorded, the layer's forward pass is computed here, step by step, so that the gradients of
+the gates' pre-activations can be seen. They are all that is needed: the input weights get outer products with the
+inputs, the recurrent ones with the previous states. Each layer and direction shows one tensor for all time steps.
+
+A packed sequence is unrolled on its padded rectangle; behind its end, a sequence keeps its state and adds nothing.
+
+The time steps of an LSTM, forward and backward, by hand: one matrix product and a few operations a step.
 
 Autograd would keep and call a dozen small nodes a step. Here the gates' derivatives are computed for some steps at
 once, while they are in the cache, and the backward loop is left with what must be sequential:
@@ -97,15 +105,6 @@ def _derivatives(gates: Tensor, cells: Tensor, tanhs: Tensor, slopes: Tensor, th
     torch.mul(new, new, out=of_new).neg_().add_(1).mul_(first)
     of_out.mul_(tanhs)
     torch.mul(tanhs, tanhs, out=through).neg_().add_(1).mul_(out)
-
-
-# `nn.LSTM`, `nn.GRU` and `nn.RNN`: any number of layers, both directions, packed sequences.
-#
-# While a backward pass is recorded, the layer's forward pass is computed here, step by step, so that the gradients of
-# the gates' pre-activations can be seen. They are all that is needed: the input weights get outer products with the
-# inputs, the recurrent ones with the previous states. Each layer and direction shows one tensor for all time steps.
-#
-# A packed sequence is unrolled on its padded rectangle; behind its end, a sequence keeps its state and adds nothing.
 
 
 Recurrent = nn.LSTM | nn.GRU | nn.RNN

@@ -1,4 +1,10 @@
-"""Numbers of a plan that a search found: a run that goes on keeps those it began with.
+"""The folder of a run: what may be published, what may not, and the checkpoint.
+
+plan.json, statement.json, ledger.jsonl and model.safetensors hold nothing private, and follow the umask.
+metrics.jsonl and evaluation.json mark what was computed from private records as "not private"; they and checkpoint/
+are readable by their owner only.
+
+Numbers of a plan that a search found: a run that goes on keeps those it began with.
 
 Searches end where the last digits of their steps say, and these differ from one processor to another, and with the
 number of threads that share a product of matrices. A script that calibrates its noise again before it resumes would
@@ -72,13 +78,6 @@ def is_number(value: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:
         return False
-
-
-# The folder of a run: what may be published, what may not, and the checkpoint.
-#
-# plan.json, statement.json, ledger.jsonl and model.safetensors hold nothing private, and follow the umask.
-# metrics.jsonl and evaluation.json mark what was computed from private records as "not private"; they and checkpoint/
-# are readable by their owner only.
 
 
 _NAMES = (

@@ -1,21 +1,4 @@
-"""Ctrl-C and SIGTERM ask the run to stop after the round in hand; a second one stops it at once.
-
-What a run has recorded so far, as one word: the same after the same releases in the same order, else another.
-
-A phase draws its randomness under this word. So two copies of a stopped run that go on in different ways, by another
-order, with something between, or at another point of a loop, draw different noise, and the difference of what they
-release tells no sum; a run that goes on as it did before draws the same again. Another query under the same name, event
-and public fields is not told from the first: do not go on twice from one folder. Budgets and statements are no part of
-it, nor is where the ledger lies: a run in memory has the same word.
-
->>> from sfumato.accounting import Gaussian
->>> one, other = Story(), Story()
->>> one.add({"phase": "votes", "event": Gaussian(2.0).to_json()}); one.word == other.word
-False
->>> other.add({"event": Gaussian(2.0).to_json(), "phase": "votes", "hash": "of the ledger's"}); one.word == other.word
-True
-
-A run: folder, lock, key, ledger, budget, processes, resume and statement. It knows no loop.
+"""A run: folder, lock, key, ledger, budget, processes, resume and statement. It knows no loop.
 
 Whatever is released from private records goes through one run, in phases: a noisy histogram, then the rounds of a
 loop, then votes. Each release is recorded before it happens (`spend`), all phases stand in one ledger, and one
@@ -40,6 +23,23 @@ mistake in plan or data leaves no folder behind.
 ...     statement = run.finish(count, facts)
 >>> round(statement.epsilon, 3)
 0.998
+
+Ctrl-C and SIGTERM ask the run to stop after the round in hand; a second one stops it at once.
+
+What a run has recorded so far, as one word: the same after the same releases in the same order, else another.
+
+A phase draws its randomness under this word. So two copies of a stopped run that go on in different ways, by another
+order, with something between, or at another point of a loop, draw different noise, and the difference of what they
+release tells no sum; a run that goes on as it did before draws the same again. Another query under the same name, event
+and public fields is not told from the first: do not go on twice from one folder. Budgets and statements are no part of
+it, nor is where the ledger lies: a run in memory has the same word.
+
+>>> from sfumato.accounting import Gaussian
+>>> one, other = Story(), Story()
+>>> one.add({"phase": "votes", "event": Gaussian(2.0).to_json()}); one.word == other.word
+False
+>>> other.add({"event": Gaussian(2.0).to_json(), "phase": "votes", "hash": "of the ledger's"}); one.word == other.word
+True
 """
 
 import json
@@ -47,7 +47,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -68,7 +68,7 @@ from sfumato.runs import checkpoint as checkpoints
 from sfumato.runs.checkpoint import Checkpoint
 from sfumato.runs.folder import RunFolder
 from sfumato.runs.processes import Team
-from sfumato.runs.statement import NO_LEDGER, Facts, make_statement
+from sfumato.runs.statement import KEY_CLOSED, KEY_DELETED, NO_LEDGER, Facts, make_statement
 
 # Ctrl-C and SIGTERM ask the run to stop after the round in hand; a second one stops it at once.
 
@@ -531,3 +531,71 @@ class Run:
                 "the last entry of the ledger was written with another key than that in the checkpoint; take ledger "
                 "and checkpoint of one run, or start a new run"
             )
+
+
+# Closing a run that was stopped: its key is deleted, so that nobody can repeat its noise, and it cannot go on.
+#
+# Guarantees that what was released stays as it is, ledger and model, and that the statement says so of the key only
+# when the key is gone: of the statement, that one answer changes, and no number.
+
+
+@dataclass(frozen=True)
+class Closed:
+    """What became of a run.
+
+    Attributes:
+        complete: it had run to its end, and nothing was left to do.
+        already: it was closed before, and nothing was changed now.
+        key: whether a key was there, and was deleted; a seeded run has none.
+        stated: whether it has a statement; a run that was killed has none.
+        answered: whether the statement's answer about the key was changed.
+        round: rounds that its checkpoint holds, or None if it had no loop.
+    """
+
+    complete: bool
+    already: bool
+    key: bool
+    stated: bool
+    answered: bool
+    round: int | None
+
+
+def close_run(path: Path | str) -> Closed:
+    """Close a run.
+
+    Args:
+        path: its folder.
+
+    Raises:
+        InputError: it is not the folder of a run, it is damaged, or another process writes to it.
+    """
+    folder = RunFolder(path)
+    if not (folder.checkpoint / checkpoints.STATE).exists():
+        raise InputError(f"{folder.path} holds no checkpoint: it is not the folder of a run that can be closed")
+    folder.claim(resume=True)
+    try:
+        saved = checkpoints.load(folder.checkpoint)
+        key = (folder.checkpoint / checkpoints.KEY).exists()
+        already, answered = saved.closed and not key, False
+        if not (saved.complete or saved.closed):
+            checkpoints.save(folder.checkpoint, replace(saved, closed=True))
+        checkpoints.delete_key(folder.checkpoint)
+        if folder.statement.exists():
+            statement = Statement.load(folder.statement)
+            answer = KEY_DELETED if saved.complete else KEY_CLOSED
+            if not statement.seeded and statement.disclosure["cryptographic_noise"] != answer:
+                statement.answer(cryptographic_noise=answer).save(folder.statement)
+                answered = True
+    except OSError as error:
+        raise folder.unwritable(error) from None
+    finally:
+        folder.release()
+    rounds = saved.state.get("round")
+    return Closed(
+        complete=saved.complete,
+        already=already,
+        key=key,
+        stated=folder.statement.exists(),
+        answered=answered,
+        round=rounds if isinstance(rounds, int) else None,
+    )

@@ -1,4 +1,7 @@
-"""What whoever runs tells a run at its end, so that the statement can be written."""
+"""From a run to its statement: what was promised to whom, under which assumptions.
+
+What whoever runs tells a run at its end, so that the statement can be written.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -68,9 +71,6 @@ class Facts:
     seeded: bool = False
     released: tuple[Mapping[str, Any], ...] = ()
     disclosure: dict[str, str] = field(default_factory=dict)
-
-
-# From a run to its statement: what was promised to whom, under which assumptions.
 
 
 KEY_DELETED = "Yes: AES-256 under a key from the operating system, deleted when the run ends."

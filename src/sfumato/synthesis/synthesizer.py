@@ -28,8 +28,8 @@ from torch import Tensor
 
 from sfumato import _check
 from sfumato._check import InputError, guess
-from sfumato._one_thread import one_thread_each
 from sfumato._random import RandomSource
+from sfumato._torch import one_thread_each
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema
 from sfumato.models.weights import read_metadata, read_tensors

@@ -1,6 +1,6 @@
 """The private-sum loop, plans of it, and what they are made of; knows neither users nor labels."""
 
-from sfumato.training.contribution import Contribution
+from sfumato.training.contribution import Contribution, Task
 from sfumato.training.fit import ModelBuilder, Result, TrainingPlan
 from sfumato.training.initial_release import Opening
 from sfumato.training.loop import Cadence, Loop
@@ -10,7 +10,6 @@ from sfumato.training.private_plan import NoiseCost, PrivatePlan
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import MovingAverage, Optimizer, OptimizerName, Schedule, Server
 from sfumato.training.supervised import Supervised, outputs
-from sfumato.training.task import Task
 from sfumato.training.trainable import HEAD, Trainable
 
 __all__ = [

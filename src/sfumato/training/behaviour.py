@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._check import InputError
-from sfumato.guard.double import in_double
 from sfumato.guard.draws import seed_dropout, states
+from sfumato.guard.trial import in_double
 from sfumato.training.trainable import Trainable
 
 ROWS = 4

@@ -18,8 +18,8 @@ from sfumato._rounding import rounded_up
 from sfumato.accounting import Event, compose, guarantee, terms
 from sfumato.accounting.running import RunningCost
 from sfumato.metrics.regression import EXPLAINED, FIRST, NUMBERS
+from sfumato.training.contribution import Task
 from sfumato.training.private_sum import PrivateSum
-from sfumato.training.task import Task
 
 # What a caller of `fit` may do between the rounds: log, measure, schedule, stop.
 #

@@ -15,10 +15,9 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato._types import Unit
 from sfumato.accounting.statement.verdict import default_delta
-from sfumato.training.contribution import Contribution
+from sfumato.training.contribution import Contribution, Task
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import Optimizer, Schedule
-from sfumato.training.task import Task
 
 ContributionFactory = Callable[[nn.Module, Any, str, int], Contribution]
 """Builds a contribution from the model, the data, the device and the seed of fresh heads."""

@@ -1,4 +1,12 @@
-"""How the server's learning rate goes: a function of the round alone, so it tells nothing about anybody.
+"""The server's step: any torch optimiser, with the noisy mean delta as its gradient.
+
+>>> from sfumato.training.server import Optimizer
+>>> theta = torch.zeros(2)
+>>> server = Server(Optimizer(learning_rate=0.5), [theta])
+>>> server.step([torch.tensor([2.0, -2.0])]); theta.tolist()
+[-1.0, 1.0]
+
+How the server's learning rate goes: a function of the round alone, so it tells nothing about anybody.
 
 >>> schedule = Schedule(kind="cosine", rounds=10, warm_up=2)
 >>> [round(schedule.factor(index), 3) for index in (0, 1, 2, 6, 9)]
@@ -38,14 +46,6 @@ Settings that are not named here are torch's: Adam's second beta is 0.999 and it
 
 >>> Optimizer(name="sgd", learning_rate=0.5, momentum=0.9, nesterov=True)([nn.Parameter(torch.zeros(1))]).defaults["lr"]
 0.5
-
-The server's step: any torch optimiser, with the noisy mean delta as its gradient.
-
->>> from sfumato.training.server import Optimizer
->>> theta = torch.zeros(2)
->>> server = Server(Optimizer(learning_rate=0.5), [theta])
->>> server.step([torch.tensor([2.0, -2.0])]); theta.tolist()
-[-1.0, 1.0]
 """
 
 import math

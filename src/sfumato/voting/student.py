@@ -1,4 +1,13 @@
-"""What a student learns from public rows without a label: not to change its mind between neighbours, and to have one.
+"""The student: a model that learns from the released answers and from public rows, and from nothing else.
+
+So what it learns, and how often it is trained, costs nothing beyond the answers. With `method="smooth"` the rows of the
+pool that have no answer teach, too: the model must not change its mind between neighbours (`voting.smoothness`).
+
+>>> counts = np.array([[30, -10, 10], [-5, -1, -2]])
+>>> soft_labels(counts).astype(float).round(3).tolist()  # noise may leave nothing above zero: then nothing is known
+[[0.75, 0.0, 0.25], [0.333, 0.333, 0.333]]
+
+What a student learns from public rows without a label: not to change its mind between neighbours, and to have one.
 
 Two terms beside the loss of the labels. *Virtual adversarial training*: what the model says of a row shall not change
 within a small ball around it; the worst direction is found by one step of the power iteration. *Low entropy*: the model
@@ -12,15 +21,6 @@ References:
     Miyato, Maeda, Koyama, Ishii: Virtual Adversarial Training: A Regularization Method for Supervised and Semi-
     Supervised Learning. TPAMI 2018, arXiv 1704.03976 (algorithm 1; "VAT+EntMin", equations 11 and 13).
     Grandvalet, Bengio: Semi-supervised Learning by Entropy Minimization. NeurIPS 2004.
-
-The student: a model that learns from the released answers and from public rows, and from nothing else.
-
-So what it learns, and how often it is trained, costs nothing beyond the answers. With `method="smooth"` the rows of the
-pool that have no answer teach, too: the model must not change its mind between neighbours (`voting.smoothness`).
-
->>> counts = np.array([[30, -10, 10], [-5, -1, -2]])
->>> soft_labels(counts).astype(float).round(3).tolist()  # noise may leave nothing above zero: then nothing is known
-[[0.75, 0.0, 0.25], [0.333, 0.333, 0.333]]
 """
 
 from collections.abc import Callable, Iterator

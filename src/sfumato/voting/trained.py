@@ -52,8 +52,8 @@ from torch.nn import functional
 
 from sfumato import _check
 from sfumato._check import InputError, guess
-from sfumato._one_thread import one_thread_each
 from sfumato._random import RandomSource
+from sfumato._torch import one_thread_each
 from sfumato.data import ExampleDataset, UserDataset, to_tensor
 from sfumato.data.examples import ExampleRows
 from sfumato.runs.checkpoint import digest

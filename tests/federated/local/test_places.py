@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sfumato._one_thread import one_thread_each
+from sfumato._torch import one_thread_each
 from sfumato.federated.batched import BatchedTrainer
 from sfumato.federated.client import ClientData, LocalTraining, Reconstruction, class_widths
 from sfumato.federated.losses import HeadLoss, SquaredLoss

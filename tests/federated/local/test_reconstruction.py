@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.clipping import ClippedSum, ConstantClipNorm, PerLayerClipNorm
-from sfumato.federated.batched import BatchedTrainer
+from sfumato.federated.batched import BatchedTrainer, PartDeltas
 from sfumato.federated.client import ClientData, ClientTrainer, LocalTraining, Reconstruction, orders_of_examples
 from sfumato.federated.losses import SquaredLoss
-from sfumato.federated.row_tables import PartDeltas
 from sfumato.models import recommender
 from sfumato.training import Trainable
 

@@ -10,8 +10,7 @@ from torch import nn
 from sfumato._check import InputError
 from sfumato.data import from_arrays
 from sfumato.federated.tasks.by_loss import task_of
-from sfumato.federated.tasks.next_token import NextToken
-from sfumato.federated.tasks.outputs import Classes, OutputTask, Values
+from sfumato.federated.tasks.outputs import Classes, NextToken, OutputTask, Values
 
 OWNERS = np.arange(12) // 3
 INPUTS = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)

@@ -1,8 +1,4 @@
-"""Events whose privacy loss is bounded and whose pair is symmetric: a kind of them says the bound and the pair.
-
-Renyi divergences follow from the pair, zCDP from the bound (see `Event`).
-
-Releases of which only a claim is known: (epsilon, delta), rho, or nothing at all.
+"""Releases of which only a claim is known: (epsilon, delta), rho, or nothing at all.
 
 A claim is about somebody else's mechanism and true for the unit and the adjacency that it names. A claim for adding or
 removing a unit says something about replacing one: that is a removal and an addition, a group of two. Nothing else
@@ -19,6 +15,10 @@ and Viswanath 2015, Theorem 3.3).
 Traceback (most recent call last):
 ...
 sfumato.accounting.events.event.Unknown: PureDP is a claim for replace and says nothing about add_remove; use ...
+
+Events whose privacy loss is bounded and whose pair is symmetric: a kind of them says the bound and the pair.
+
+Renyi divergences follow from the pair, zCDP from the bound (see `Event`).
 """
 
 import math

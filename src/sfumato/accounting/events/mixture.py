@@ -1,4 +1,18 @@
-"""The pair of a Gaussian release in which a unit moves the sum by a random amount.
+"""Gaussian releases in which the unit moves the sum by a random amount: matrix mechanisms with sampling, and the like.
+
+The unit moves the sum by v_i with probability p_i, where |v_i| <= s_i, and the choice is independent of everything
+else: the other units' contributions, the noise, what was released before. Adding, removing or blanking the unit is then
+dominated by the mixture of N(s_i, std^2) against N(0, std^2), in both directions; see
+docs/explanation/mixture-of-gaussians.md for the proof, and Choquette-Choo, Ganesh, Steinke and Thakurta 2024, "Privacy
+Amplification for Matrix Mechanisms", for the use. For replacing the unit no such pair is proven here: the cost is that
+of somebody who is told i, without amplification, each v_i moving to another vector at distance 2 s_i at most.
+
+>>> event = MixtureOfGaussians(noise_std=1.0, sensitivities=(0.0, 1.0), probabilities=(0.99, 0.01))
+>>> from sfumato.accounting.guarantees import guarantee
+>>> round(guarantee(event * 1000).epsilon(1e-5), 2)         # sampling with q = 0.01 is the special case
+1.83
+
+The pair of a Gaussian release in which a unit moves the sum by a random amount.
 
 In units of the noise: P is the mixture of N(s_i, 1) with weights w_i and Q = N(0, 1) for removing a unit; the same two,
 exchanged, for adding one (Choquette-Choo, Ganesh, Steinke and Thakurta 2024, "Privacy Amplification for Matrix
@@ -21,20 +35,6 @@ excess of somebody who is told which shift it was.
 >>> orders = np.array([2.0, 3.0])
 >>> log_excess_mixture(orders, (0.0, 1.0), (0.99, 0.01), "remove").round(6)      # q = 0.01, see sampled_gaussian
 array([-8.669016, -7.543737])
-
-Gaussian releases in which the unit moves the sum by a random amount: matrix mechanisms with sampling, and the like.
-
-The unit moves the sum by v_i with probability p_i, where |v_i| <= s_i, and the choice is independent of everything
-else: the other units' contributions, the noise, what was released before. Adding, removing or blanking the unit is then
-dominated by the mixture of N(s_i, std^2) against N(0, std^2), in both directions; see
-docs/explanation/mixture-of-gaussians.md for the proof, and Choquette-Choo, Ganesh, Steinke and Thakurta 2024, "Privacy
-Amplification for Matrix Mechanisms", for the use. For replacing the unit no such pair is proven here: the cost is that
-of somebody who is told i, without amplification, each v_i moving to another vector at distance 2 s_i at most.
-
->>> event = MixtureOfGaussians(noise_std=1.0, sensitivities=(0.0, 1.0), probabilities=(0.99, 0.01))
->>> from sfumato.accounting.guarantees import guarantee
->>> round(guarantee(event * 1000).epsilon(1e-5), 2)         # sampling with q = 0.01 is the special case
-1.83
 """
 
 import math

@@ -1,4 +1,26 @@
-"""What the entries of a ledger add up to: releases by phase, the budget in force, the head of the chain.
+"""The ledger: an append-only file that says what was released from the records, one JSON object a line.
+
+Guarantees that an event is on the disk before `append` returns, so that a crash can lose a release but never
+its cost. Each line carries the hash of the line before it; a changed, removed or inserted line breaks the
+chain and is named. A last line that a crash tore is dropped on opening. The bytes depend on what was recorded
+and on nothing else (no clock, no host), so two equal runs write equal files.
+
+A ledger may have a budget. It stands in the file, so that whoever opens it later is held to it, and a release that
+would exceed it is refused before anything is written.
+
+>>> import tempfile, pathlib
+>>> from sfumato.accounting.events import Gaussian
+>>> path = pathlib.Path(tempfile.mkdtemp()) / "ledger.jsonl"
+>>> ledger = Ledger.open(path, budget=Budget(epsilon=1.0, delta=1e-6))
+>>> for round in range(3):
+...     ledger.append(Gaussian(2.0).poisson(0.01), phase="train", round=round)
+>>> ledger.event() == Gaussian(2.0).poisson(0.01) * 3, ledger.phases(), len(ledger)
+(True, ('train',), 4)
+>>> ledger.remaining(Gaussian(2.0).poisson(0.01)) // 100
+16
+>>> ledger.close()
+
+What the entries of a ledger add up to: releases by phase, the budget in force, the head of the chain.
 
 Guarantees that each release counts once, whatever its phase: the total over all phases is their composition, for the
 unit that the events were made for.
@@ -22,28 +44,6 @@ docs/how-to/ledger.md.
 ...         ledger.append(Gaussian(3.0))
 >>> merge([folder / "a.jsonl", folder / "b.jsonl"], folder / "all.jsonl").event() == Gaussian(2.0) + Gaussian(3.0) * 2
 True
-
-The ledger: an append-only file that says what was released from the records, one JSON object a line.
-
-Guarantees that an event is on the disk before `append` returns, so that a crash can lose a release but never
-its cost. Each line carries the hash of the line before it; a changed, removed or inserted line breaks the
-chain and is named. A last line that a crash tore is dropped on opening. The bytes depend on what was recorded
-and on nothing else (no clock, no host), so two equal runs write equal files.
-
-A ledger may have a budget. It stands in the file, so that whoever opens it later is held to it, and a release that
-would exceed it is refused before anything is written.
-
->>> import tempfile, pathlib
->>> from sfumato.accounting.events import Gaussian
->>> path = pathlib.Path(tempfile.mkdtemp()) / "ledger.jsonl"
->>> ledger = Ledger.open(path, budget=Budget(epsilon=1.0, delta=1e-6))
->>> for round in range(3):
-...     ledger.append(Gaussian(2.0).poisson(0.01), phase="train", round=round)
->>> ledger.event() == Gaussian(2.0).poisson(0.01) * 3, ledger.phases(), len(ledger)
-(True, ('train',), 4)
->>> ledger.remaining(Gaussian(2.0).poisson(0.01)) // 100
-16
->>> ledger.close()
 """
 
 import contextlib

@@ -1,4 +1,15 @@
-"""Moments of a composition from about a thousand points a pair: to choose a tilt, a gap or a window, not to bound."""
+"""Composition of loss distributions by one tilted Fourier transform, with bounds on everything that it leaves
+out.
+
+A plain FFT in double precision has an absolute error of about T * 1e-16, which is more than a small delta.
+Here the distributions are first multiplied by e^(tilt * loss), so that the losses that decide about the
+epsilon in question are the likely ones; the error is then relative to delta. What is left is bounded and
+counted on the safe side: the tilted mass outside of the window (Chernoff's bound, which also covers what
+wraps around), the absolute error of each mass that the transforms cause, the relative error of the masses that
+go in, and the distance by which losses may be off. docs/explanation/round-off.md derives each of them.
+
+Moments of a composition from about a thousand points a pair: to choose a tilt, a gap or a window, not to bound.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -366,17 +377,6 @@ def window(
     if low <= least:  # nothing below the window; what lies above it must not come back to epsilon either
         return Window(least, min(max(high, least + beyond), largest), largest, above, ())
     return Window(low, high, largest, above, (float(steps[lowest]),))
-
-
-# Composition of loss distributions by one tilted Fourier transform, with bounds on everything that it leaves
-# out.
-#
-# A plain FFT in double precision has an absolute error of about T * 1e-16, which is more than a small delta.
-# Here the distributions are first multiplied by e^(tilt * loss), so that the losses that decide about the
-# epsilon in question are the likely ones; the error is then relative to delta. What is left is bounded and
-# counted on the safe side: the tilted mass outside of the window (Chernoff's bound, which also covers what
-# wraps around), the absolute error of each mass that the transforms cause, the relative error of the masses that
-# go in, and the distance by which losses may be off. docs/explanation/round-off.md derives each of them.
 
 
 _MOST_POINTS = 1 << 21  # of a transform; bounds the memory to about 100 MB

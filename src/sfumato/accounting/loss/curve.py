@@ -1,4 +1,6 @@
-"""Composition of steps whose rare large losses decide: the steps with such a loss are counted one by one.
+"""One direction of an event, adding or removing a unit: bounds on its curve of epsilon and delta at a given gap.
+
+Composition of steps whose rare large losses decide: the steps with such a loss are counted one by one.
 
 Where a single rare loss makes the epsilon in question (small sampling rates, tiny deltas), no tilt makes it likely
 without making still larger ones likelier, and the round-off of a transform hides it. So the distribution of a step is
@@ -125,9 +127,6 @@ def _cut(atoms: Atoms, count: int, tilt: float) -> int:
 
 def _log_binomial(count: int, times: int) -> float:
     return math.lgamma(count + 1) - math.lgamma(times + 1) - math.lgamma(count - times + 1)
-
-
-# One direction of an event, adding or removing a unit: bounds on its curve of epsilon and delta at a given gap.
 
 
 _SHARE = 1e-7  # of delta that the tails of all steps together may have

@@ -1,15 +1,4 @@
-"""The questions that a disclosure of differential privacy has to answer, and what is said where nobody answered.
-
-Guarantees that no question is left out: what the author of a run did not answer reads "not stated", never as if all
-were well. The questions follow the reporting practice of Ponomareva et al. 2023, "How to DP-fy ML", section 5.3 (the
-setting, the definition as it was instantiated, the accounting, what can be verified), the hazards of NIST SP 800-226
-(2025: trust model, unit, correlated units, randomness and floating point), and public registries of deployments.
-
->>> answers = complete({"public_data": "None: all weights were drawn at random."})
->>> answers["public_data"], answers["preprocessing"]
-('None: all weights were drawn at random.', 'not stated by the author of this run')
-
-The statement: what a run promises to each unit, in JSON and in words that a privacy officer can read.
+"""The statement: what a run promises to each unit, in JSON and in words that a privacy officer can read.
 
 Guarantees nothing by itself; it repeats what the accountants found, names the unit and lists what is assumed.
 All of its fields may be published. Its numbers are plain numbers: a cost that depends on the data cannot be put in.
@@ -19,6 +8,17 @@ All of its fields may be published. Its numbers are plain numbers: a cost that d
 ...     mechanism="Gaussian noise, multiplier 1.1", noise_source="operating system CSPRNG")
 >>> Statement.from_json(statement.to_json()) == statement
 True
+
+The questions that a disclosure of differential privacy has to answer, and what is said where nobody answered.
+
+Guarantees that no question is left out: what the author of a run did not answer reads "not stated", never as if all
+were well. The questions follow the reporting practice of Ponomareva et al. 2023, "How to DP-fy ML", section 5.3 (the
+setting, the definition as it was instantiated, the accounting, what can be verified), the hazards of NIST SP 800-226
+(2025: trust model, unit, correlated units, randomness and floating point), and public registries of deployments.
+
+>>> answers = complete({"public_data": "None: all weights were drawn at random."})
+>>> answers["public_data"], answers["preprocessing"]
+('None: all weights were drawn at random.', 'not stated by the author of this run')
 
 A statement in at most eight lines for a terminal: who is protected, how well, on what it rests, what is left out.
 

@@ -1,4 +1,12 @@
-"""What is known of examples that only the user's own loop understands."""
+"""Gradients of examples whose losses come from a loop of the user's own.
+
+Unit: an example, one place of the data set. The sum, its bound and the checks while training are those of
+`GradientSum`; what differs is who computes the losses. The self-check at the start runs through the user's loop too,
+on real examples and in the precision of the run: what it can try without being able to catch a failure. It does not
+make up rows or go to double precision, which `DPSGD.fit` does.
+
+What is known of examples that only the user's own loop understands.
+"""
 
 import hashlib
 import os
@@ -22,9 +30,8 @@ from sfumato.central.gradients import GradientSum
 from sfumato.central.tasks import OwnLoss
 from sfumato.clipping import ClippedSum, NormBound
 from sfumato.guard import Coupled, Recheck, due, examples_first
-from sfumato.guard.placeholders import placeholder_sample
+from sfumato.guard.placeholders import count_of, placeholder_sample, probe_rows, tensors_of
 from sfumato.guard.recheck import Measured
-from sfumato.guard.rows import count_of, probe_rows, tensors_of
 from sfumato.guard.trial import COUPLED
 from sfumato.models import refuse_no_values
 from sfumato.models.public_batch_norm import public_inputs_of
@@ -269,14 +276,6 @@ _RISK = (
     "a schedule that follows from the number of steps or from released weights alone; where it follows from examples "
     "(a mean of earlier losses, a memory bank), no bound on one example holds"
 )
-
-
-# Gradients of examples whose losses come from a loop of the user's own.
-#
-# Unit: an example, one place of the data set. The sum, its bound and the checks while training are those of
-# `GradientSum`; what differs is who computes the losses. The self-check at the start runs through the user's loop too,
-# on real examples and in the precision of the run: what it can try without being able to catch a failure. It does not
-# make up rows or go to double precision, which `DPSGD.fit` does.
 
 
 _POOL, _PROBES = 128, 24

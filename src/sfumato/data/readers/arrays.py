@@ -12,8 +12,8 @@ from sfumato._check import InputError, one_of
 from sfumato.data.examples import ExampleDataset, examples_from_arrays
 from sfumato.data.files import MissingPart, Part, mapped, read_npz, read_npz_keys, refuse_bomb
 from sfumato.data.labels import classes_of
+from sfumato.data.mapped import Strings
 from sfumato.data.pictures import fitted
-from sfumato.data.strings import Strings
 from sfumato.data.users import UserDataset, from_arrays
 
 # Examples in an npz file, or in .npy files that are mapped and never read as a whole.

@@ -23,9 +23,9 @@ import numpy as np
 from sfumato._check import InputError
 from sfumato._files import read_json
 from sfumato.data.files import refuse_bomb
+from sfumato.data.mapped import Strings
 from sfumato.data.safeguards import name_notes, refuse_same_files, refuse_shared, refuse_twice
 from sfumato.data.store.build import write_users
-from sfumato.data.strings import Strings
 from sfumato.data.users import UserDataset
 
 CLASSES = string.digits + string.ascii_uppercase + string.ascii_lowercase

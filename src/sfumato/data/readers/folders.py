@@ -14,6 +14,7 @@ from sfumato.data.digest import row_digest
 from sfumato.data.domain import NAMES
 from sfumato.data.examples import ExampleDataset, GatheredRows
 from sfumato.data.files import MissingPart, Part
+from sfumato.data.mapped import Strings
 from sfumato.data.pictures import (
     LAYOUTS,
     BadImage,
@@ -30,7 +31,6 @@ from sfumato.data.pictures import (
 )
 from sfumato.data.safeguards import file_notes, name_notes
 from sfumato.data.store.build import convert_notes, refusal, skip_notes
-from sfumato.data.strings import Strings
 from sfumato.data.users import UserDataset
 
 # A folder of pictures as a data set, decoded when a user is asked for.

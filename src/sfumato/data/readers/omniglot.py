@@ -15,10 +15,10 @@ import numpy as np
 
 from sfumato._check import InputError, one_of
 from sfumato.data.files import read_npz
+from sfumato.data.mapped import Strings
 from sfumato.data.pictures import OnError, folders, is_folder, user_names
 from sfumato.data.readers.folders import CACHE_BYTES, Entry, from_entries
 from sfumato.data.safeguards import name_notes
-from sfumato.data.strings import Strings
 from sfumato.data.users import UserDataset, from_arrays
 
 OmniglotUser = Literal["character", "drawer"]

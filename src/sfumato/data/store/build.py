@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sfumato._check import InputError, one_of
-from sfumato.data.chunked import ChunkedRows
+from sfumato.data.mapped import ChunkedRows
 from sfumato.data.pictures import (
     LAYOUTS,
     BadImage,

@@ -24,8 +24,7 @@ import pyarrow as pa
 
 from sfumato._check import InputError
 from sfumato._files import write_atomic
-from sfumato.data.chunked import ChunkedRows
-from sfumato.data.strings import Strings
+from sfumato.data.mapped import ChunkedRows, Strings
 
 _BATCH = 1 << 21  # bytes of a batch, about
 _MOST_ROWS = 1 << 16

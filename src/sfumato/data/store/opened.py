@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from sfumato._check import InputError
-from sfumato.data.chunked import ChunkedRows
 from sfumato.data.domain import COUNT, NAMES
 from sfumato.data.examples import ExampleDataset, examples_from_users
+from sfumato.data.mapped import ChunkedRows, Strings
 from sfumato.data.safeguards import refuse_undecodable
 from sfumato.data.store.format import Column, Frame, read_table
 from sfumato.data.store.seal import CLASSES, EXAMPLES, ITEMS, USERS, read_facts, verified_digest
 from sfumato.data.store.writer import TARGET, StoreWriter, refuse_full
-from sfumato.data.strings import Strings
 from sfumato.data.users import UserDataset
 
 # A finished store, mapped: what data sets by user and of single examples have in common.

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from sfumato._check import InputError
 from sfumato._files import read_json, sync_folder, write_atomic, write_json
+from sfumato.data.mapped import Strings
 from sfumato.data.store.format import (
     Column,
     Frame,
@@ -39,7 +40,6 @@ from sfumato.data.store.seal import (
     partial_folder,
     write_facts,
 )
-from sfumato.data.strings import Strings
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 TARGET = "target"

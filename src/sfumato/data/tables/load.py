@@ -1,9 +1,4 @@
-"""The inputs of a table, read once, each row put where it belongs: in memory, or in a file while a store is written.
-
-Pictures that the table names by their paths are checked once and decoded again when they are asked for, as those of
-folders are; a store gets them as they are read.
-
-A table as a data set: columns are named as inputs, labels and users, by keyword, so that none takes another's place.
+"""A table as a data set: columns are named as inputs, labels and users, by keyword, so that none takes another's place.
 
 >>> import pyarrow as pa
 >>> visits = pa.table({"x": [[0.5, 1.0], [2.0, 0.0], [1.0, 1.0]], "ill": ["no", "yes", "no"], "who": [7, 4, 7]})
@@ -15,6 +10,11 @@ ExampleDataset(3 examples of (2,) float64, 2 classes)
 Traceback (most recent call last):
 ...
 sfumato._check.InputError: the table has no column 'name' for user='name'; it has x, ill, who
+
+The inputs of a table, read once, each row put where it belongs: in memory, or in a file while a store is written.
+
+Pictures that the table names by their paths are checked once and decoded again when they are asked for, as those of
+folders are; a store gets them as they are read.
 """
 
 import os
@@ -31,13 +31,13 @@ from sfumato.data.digest import row_digest
 from sfumato.data.domain import NAMES
 from sfumato.data.examples import ExampleDataset, GatheredRows, examples_from_arrays
 from sfumato.data.inputs import as_singles
+from sfumato.data.mapped import Strings
 from sfumato.data.pictures import OnError
 from sfumato.data.readers.folders import CACHE_BYTES, LazyImages
 from sfumato.data.safeguards import name_notes
 from sfumato.data.store.build import skip_notes, write_store
 from sfumato.data.store.opened import write_examples
 from sfumato.data.store.writer import refuse_full
-from sfumato.data.strings import Strings
 from sfumato.data.tables.columns import (
     Pictures,
     Texts,

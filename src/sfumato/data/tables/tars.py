@@ -47,9 +47,9 @@ import pyarrow as pa
 from sfumato._check import InputError
 from sfumato._files import beside, parse_json, write_atomic
 from sfumato.data.files import array_in, read_npz
+from sfumato.data.mapped import Strings
 from sfumato.data.pictures import picture_endings
 from sfumato.data.safeguards import refuse_same_files, refuse_undecodable_name
-from sfumato.data.strings import Strings
 from sfumato.data.tables.source import Source, is_list, lists
 
 # The members of a tar file: where the content of each begins and how long it is, in constant memory.

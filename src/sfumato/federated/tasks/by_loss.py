@@ -1,8 +1,7 @@
 """What a model's loss says of it: how it is measured, and what its file tells so that it can be built again."""
 
 from sfumato.federated.losses import Loss
-from sfumato.federated.tasks.next_token import NextToken
-from sfumato.federated.tasks.outputs import Classes, OutputTask, Values
+from sfumato.federated.tasks.outputs import Classes, NextToken, OutputTask, Values
 from sfumato.federated.tasks.verification import Verification
 
 MODEL_FIELDS = (

@@ -1,4 +1,10 @@
-"""What a tallier keeps in its folder: its key, and what it was asked.
+"""One tallier: takes shares of ballots, agrees with the others on what is asked, and opens the answers with them.
+
+Questions come one after another. Whatever goes wrong ends all talliers: each tells the others and its clients why,
+and `serve` raises. Nothing is opened before all talliers have all ballots, have found them valid, and have written
+down what they were asked.
+
+What a tallier keeps in its folder: its key, and what it was asked.
 
 `tallier.key` is the key of its noise. `questions/NAME.json` has the question that was asked under a token, from before
 its noise is drawn: with it the key's name of every tallier and the digest of the shares, so that nobody can have other
@@ -87,13 +93,6 @@ class Memory:
 
     def _path(self, token: str) -> Path:
         return self._folder / "questions" / f"{hashlib.sha256(token.encode()).hexdigest()}.json"
-
-
-# One tallier: takes shares of ballots, agrees with the others on what is asked, and opens the answers with them.
-#
-# Questions come one after another. Whatever goes wrong ends all talliers: each tells the others and its clients why,
-# and `serve` raises. Nothing is opened before all talliers have all ballots, have found them valid, and have written
-# down what they were asked.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,42 @@
-"""Talliers as processes of this machine, which end with the one that started them."""
+"""A tally of several parties of whom no minority sees a vote, a count or the noise: only answers are opened.
+
+Every agent splits its ballot into one share a tallier (`field`). Talliers add shares up as they come, add noise
+inside of mpyc (Shamir shares, semi-honest, an honest majority), and open what the question opens (`opening`). Each
+draws its share of the noise from a key of its own, with variance such that the shares of the m − t honest ones are
+enough alone.
+
+**What one tallier learns**, or t = (m − 1)/2 of them together: the question, the names of the agents, in which order
+and when they voted, the answers, and its own noise. Its shares are uniform and independent of the votes, whatever it
+sees of the computation beside them: messages of the same number and lengths are exchanged for all votes, and how long
+a step takes depends on random numbers, not on votes. What is opened for a comparison is masked by at least 56 bits
+more than it has. Its own noise it can subtract from what is opened: what is left is what is accounted. A cost for the
+votes as they were cast (`publish_cost`) is one for those who see the answers alone: who knows some of the noise is
+less certain of what an answer would have been.
+
+**What t + 1 learn**, two of three: everything; they can put every ballot together. So each tallier belongs to
+somebody else.
+
+**A tallier that does not follow the protocol** can spoil the answers, and may learn from that: mpyc is secure against
+curious parties, not against active ones. If it tells agents the coins of the check, they can pass it with any ballot.
+Any of them can keep the answers from the others once opening has begun.
+
+**Other ballots under the same token** would have the same noise, and differences would tell. Shares are a function of
+ballot and token; every tallier keeps the digest of those that it was sent, and refuses others. Answers that were
+opened are given again, whatever is cast. **A replayed message** gets nowhere: an agent votes once in a question, and
+with TLS nothing can be put into a connection. Without TLS who can write on the wire can do anything, which is why the
+clear is refused beyond this machine. With TLS whoever holds a certificate of the authority can vote, under any name.
+On this machine without TLS every user can.
+
+**A tallier that comes back with an empty folder** has another key, and would draw fresh noise. Its key has a name,
+which the others wrote down before the question was opened: they refuse, unless the answers are known and given again.
+If all of them lose their folders, nobody can tell, and the same token is a new question, to be paid for again.
+
+**A tallier that dies**, a client that goes away, a ballot that is refused: all talliers end and nothing is opened,
+or, if the last messages were on their way, what was asked for; it is given again under the same token, and nothing
+else is.
+
+Talliers as processes of this machine, which end with the one that started them.
+"""
 
 import contextlib
 import math
@@ -88,44 +126,6 @@ class LocalTalliers:
                 process.communicate()
         if self._temporary:
             self._temporary.cleanup()
-
-
-# A tally of several parties of whom no minority sees a vote, a count or the noise: only answers are opened.
-#
-# Every agent splits its ballot into one share a tallier (`field`). Talliers add shares up as they come, add noise
-# inside of mpyc (Shamir shares, semi-honest, an honest majority), and open what the question opens (`opening`). Each
-# draws its share of the noise from a key of its own, with variance such that the shares of the m − t honest ones are
-# enough alone.
-#
-# **What one tallier learns**, or t = (m − 1)/2 of them together: the question, the names of the agents, in which order
-# and when they voted, the answers, and its own noise. Its shares are uniform and independent of the votes, whatever it
-# sees of the computation beside them: messages of the same number and lengths are exchanged for all votes, and how long
-# a step takes depends on random numbers, not on votes. What is opened for a comparison is masked by at least 56 bits
-# more than it has. Its own noise it can subtract from what is opened: what is left is what is accounted. A cost for the
-# votes as they were cast (`publish_cost`) is one for those who see the answers alone: who knows some of the noise is
-# less certain of what an answer would have been.
-#
-# **What t + 1 learn**, two of three: everything; they can put every ballot together. So each tallier belongs to
-# somebody else.
-#
-# **A tallier that does not follow the protocol** can spoil the answers, and may learn from that: mpyc is secure against
-# curious parties, not against active ones. If it tells agents the coins of the check, they can pass it with any ballot.
-# Any of them can keep the answers from the others once opening has begun.
-#
-# **Other ballots under the same token** would have the same noise, and differences would tell. Shares are a function of
-# ballot and token; every tallier keeps the digest of those that it was sent, and refuses others. Answers that were
-# opened are given again, whatever is cast. **A replayed message** gets nowhere: an agent votes once in a question, and
-# with TLS nothing can be put into a connection. Without TLS who can write on the wire can do anything, which is why the
-# clear is refused beyond this machine. With TLS whoever holds a certificate of the authority can vote, under any name.
-# On this machine without TLS every user can.
-#
-# **A tallier that comes back with an empty folder** has another key, and would draw fresh noise. Its key has a name,
-# which the others wrote down before the question was opened: they refuse, unless the answers are known and given again.
-# If all of them lose their folders, nobody can tell, and the same token is a new question, to be paid for again.
-#
-# **A tallier that dies**, a client that goes away, a ballot that is refused: all talliers end and nothing is opened,
-# or, if the last messages were on their way, what was asked for; it is given again under the same token, and nothing
-# else is.
 
 
 class MultiPartyTally:
