@@ -11,7 +11,7 @@ from sfumato import models
 from sfumato._check import InputError
 from sfumato.models import ImageNetFeatures, imagenet_features, load_pretrained, squeezenet
 
-SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 FILE = SHARED / "squeezenet1_0_imagenet.safetensors"
 FIRES = (3, 4, 5, 7, 8, 9, 10, 12)
 

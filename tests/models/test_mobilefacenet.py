@@ -16,7 +16,7 @@ from sfumato import data
 from sfumato._check import InputError
 from sfumato.models import load_pretrained, mobilefacenet
 
-SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 FILE = SHARED / "mobilefacenet.safetensors"
 BOX = (10.5, 3.5, 101.5, 94.5)  # of a picture of lfw_112.parquet, what these weights expect
 
