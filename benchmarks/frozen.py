@@ -44,7 +44,7 @@ EVENTS = {
     "claims": acc.PureDP(0.5) + acc.ApproximateDP(0.1, 1e-8) + acc.ZCDP(0.01),
     "joint": acc.joint(acc.Gaussian(2.0), acc.Gaussian(3.0)).poisson(0.02) * 100,
     "composition": acc.Gaussian(1.0).poisson(0.01) * 100 + acc.Laplace(10.0) * 5 + acc.Gaussian(8.0),
-    "tree": acc.TreeAggregation(noise_multiplier=8.0, rounds=64),
+    "tree": acc.TreeAggregation(noise_multiplier=8.0, steps=64),
     "cyclic": acc.cyclic_poisson(noise_multiplier=4.0, steps=200, parts=8, sampling_rate=0.08),
     "votes": acc.NoisyVote(20.0) * 50,
 }
