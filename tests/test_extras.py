@@ -63,7 +63,7 @@ _TOLD = [
     (("fedemb", "--help"), "training needs PyTorch: pip install 'sfumato[train]'"),
     (("embed", "run", "data"), "pip install 'sfumato[train]'"),
     (("data", "pack", "a", "b"), "pip install 'sfumato[train]'"),
-    (("report", "x"), "this needs matplotlib, which comes with training: pip install 'sfumato[train]'"),
+    (("report", "x"), "which comes with training: pip install 'sfumato[train]'"),
     (("account", *_RUN, "--plot", "x.svg"), "this needs matplotlib, which comes with training"),
 ]
 
