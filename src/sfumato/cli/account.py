@@ -620,7 +620,7 @@ _KINDS = (".svg", ".png", ".pdf")
 _PER_DECADE = 2
 
 
-_INK, _RULE = "#1d2329", "#dcd8cf"
+_RULE = "#dcd8cf"
 
 
 @dataclass(frozen=True)
