@@ -37,6 +37,7 @@ from torch.utils._pytree import tree_map
 
 from sfumato._check import InputError, first_line
 from sfumato._random import mixed_bits
+from sfumato.central.dpsgd import ExampleTraining
 from sfumato.central.gradients import GradientSum
 from sfumato.central.losses import LossPerExample, cross_entropy, logits_of, refuse_outputs, values_of
 from sfumato.data import ExampleDataset, UserDataset, to_tensor
@@ -341,6 +342,9 @@ Rows = tuple[list[tuple[Tensor, ...]], Tensor | None]
 """The inputs of each augmentation, and the targets."""
 
 
+_USUAL = ExampleTraining()
+
+
 class ExampleContribution(GradientSum):
     """Gradients of a data set's examples.
 
@@ -349,10 +353,7 @@ class ExampleContribution(GradientSum):
         data: the records.
         loss: one loss an example.
         trainable: which parameters are trained; see `sfumato.models.trainable_parameters`.
-        augmentation, copies: of pictures, and how many of each.
-        micro_batch: examples at once; None measures how many fit into the memory budget.
-        memory_budget: bytes; None for half of the free memory of a GPU, 512 MiB on a CPU.
-        bfloat16: run the model's own arithmetic in that precision, by autocast.
+        examples: how examples go through the model.
         device: where to train.
 
     Raises:
@@ -367,27 +368,28 @@ class ExampleContribution(GradientSum):
         data: ExampleDataset,
         loss: LossPerExample = cross_entropy,
         trainable: str = "all",
-        augmentation: Augmentation = "none",
-        copies: int = 1,
-        micro_batch: int | None = None,
-        memory_budget: int | None = None,
-        bfloat16: bool = False,
+        examples: ExampleTraining = _USUAL,
         device: str = "cpu",
     ) -> None:
         refuse_no_values(model)
         super().__init__(Trainable(model, trainable, device=device), len(data), torch.device(device))
         self.data = data
-        self.copies = copies
+        self.copies = examples.copies
         self._loss = loss
-        self._augmentation: Augmentation = augmentation
-        self._bfloat16 = bfloat16
+        self._augmentation: Augmentation = examples.augmentation
+        self._bfloat16 = examples.precision == "bfloat16"
         refuse_names(self.model, data.input_names)
         refuse_private_as_public(self.trained, self._inputs())
         covered(self.model)  # refuses layers by their kind, before anything runs
         findings = placeholders_first(self.trained, data, self._losses, self._device)
         self._take_reference(spread(data, _BACK))
-        check = first_look(self.trained, data, loss, self._losses, augmentation, self._device, findings)
-        self._begin(check, micro_batch=micro_batch, memory_budget=memory_budget, first=lambda most: spread(data, most))
+        check = first_look(self.trained, data, loss, self._losses, examples.augmentation, self._device, findings)
+        self._begin(
+            check,
+            micro_batch=examples.micro_batch,
+            memory_budget=examples.budget,
+            first=lambda most: spread(data, most),
+        )
 
     def read(self, examples: np.ndarray, key: int) -> Rows:
         """The inputs, augmented, and the targets."""

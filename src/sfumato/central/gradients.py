@@ -37,7 +37,7 @@ from torch.utils._pytree import tree_leaves
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.clipping import ClippedSum, NormBound
+from sfumato.clipping import ClippedSum
 from sfumato.guard import Coupled, Recheck, SelfCheck, due
 from sfumato.guard.draws import SameNoise, seed_dropout
 from sfumato.guard.fresh import histories
@@ -46,8 +46,8 @@ from sfumato.guard.trial import SINGLE
 from sfumato.models import add_statistics_gradient
 from sfumato.per_example import Recording, covered
 from sfumato.per_example.workspace import out_of_memory
-from sfumato.sampling import Cohort
 from sfumato.training import Contribution, Trainable
+from sfumato.training.contribution import RoundContext
 
 
 class LiveMemory(TorchDispatchMode):
@@ -226,21 +226,13 @@ class GradientSum(Contribution):
         self.trained.refuse_changed()
         self.trained.forget()
 
-    def clipped_sum(
-        self,
-        theta: Tensor,
-        cohort: Cohort,
-        round: int,
-        bound: NormBound,
-        clip_norm: float | None,
-        source: RandomSource,
-        out: Tensor | None,
-    ) -> ClippedSum:
+    def clipped_sum(self, context: RoundContext) -> ClippedSum:
         """The sum of the examples' bounded gradients; each contributor is one example."""
+        theta, round, source = context.theta, context.round, context.source
         self.trained.load(theta)
         self.prepare()
-        share = ClippedSum(bound, clip_norm, self.trained.layout, device=theta.device, out=out)
-        examples, key = cohort.units, reading_key(source, round)
+        share = context.new_sum(self.trained.layout)
+        examples, key = context.cohort.units, reading_key(source, round)
         looked_at = self._looked_at(len(examples), round, source)
         if (looked_at or not round) and due(round, self.rounds, source, seldom=True):
             part = examples[: max(self.micro_batch, _BEHIND)]

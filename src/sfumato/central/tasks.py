@@ -9,7 +9,7 @@ from torch import nn
 
 from sfumato._check import InputError
 from sfumato.central.examples import outputs_of, predict, refuse_few, refuse_targets
-from sfumato.central.losses import LossPerExample
+from sfumato.central.losses import LossPerExample, cross_entropy, poisson_loss, squared_error
 from sfumato.data import ExampleDataset
 from sfumato.data.inputs import refuse_not_finite
 from sfumato.metrics import ClassificationCounts, CountsSums, RegressionSums
@@ -190,3 +190,27 @@ def _refuse_no_numbers(data: ExampleDataset, task: str) -> np.ndarray:
         refuse_targets(data, task, "numbers", remedy)
     refuse_not_finite(data.targets, "targets")
     return data.targets
+
+
+_TASKS: dict[str, tuple[type[Classification] | type[Regression] | type[Counts], LossPerExample]] = {
+    "classes": (Classification, cross_entropy),
+    "regression": (Regression, squared_error),
+    "counts": (Counts, poisson_loss),
+}
+"""How a model is measured, and the loss that it is trained by."""
+
+
+def task_named(name: str) -> Classification | Regression | Counts | OwnLoss:
+    """What the targets must be, and the measures of them."""
+    return OwnLoss() if name == "own" else _TASKS[name][0]()
+
+
+def loss_named(name: str, data: ExampleDataset) -> LossPerExample:
+    """The loss of a task.
+
+    Raises:
+        InputError: the loss has to be given.
+    """
+    if name == "own":
+        OwnLoss().check(data)  # says what to do
+    return _TASKS[name][1]

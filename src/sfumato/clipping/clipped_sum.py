@@ -19,9 +19,9 @@ the weights that `weigh` gives for their norms. There is no other way to a weigh
 | has NaN or Inf      | nothing                       | units, non_finite     |
 | clip_norm is None   | itself                        | units, below          |
 
->>> from sfumato.clipping.bounds import ConstantClipNorm
+>>> from sfumato.clipping.bounds import Flat
 >>> layout = Layout(names=("w",), shapes=(torch.Size([2]),))
->>> total = ClippedSum(ConstantClipNorm(clip_norm=1.0), 1.0, layout)
+>>> total = ClippedSum(Flat(norm=1.0), 1.0, layout)
 >>> total.add(torch.tensor([3.0, 4.0])); total.add(torch.tensor([float("nan"), 0.0]))
 >>> total.total.round(decimals=3).tolist(), total.tally["units"], total.tally["non_finite"]
 ([0.6, 0.8], 2.0, 1.0)

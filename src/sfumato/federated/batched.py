@@ -54,7 +54,8 @@ from sfumato._check import InputError, first_line
 from sfumato._torch import at_least_single
 from sfumato.clipping import ClippedSum
 from sfumato.clipping.clipped_sum import row_norms
-from sfumato.federated.client import ClientData, LocalTraining, Phase, Steps, class_widths, head_generator
+from sfumato.federated.client import ClientData, Steps, class_widths, head_generator
+from sfumato.federated.local_training import Client, Phase
 from sfumato.federated.losses import Means, glorot_head
 from sfumato.guard.state import same_values
 from sfumato.per_example.workspace import Workspace
@@ -292,7 +293,7 @@ _OWN, _SHARED, _ROWS = range(3)  # arguments of the loss that may be differentia
 class BatchedTrainer:
     """Trains several clients at once; arguments as for `ClientTrainer`."""
 
-    def __init__(self, local: LocalTraining, trained: Trainable) -> None:
+    def __init__(self, local: Client, trained: Trainable) -> None:
         self.local = local
         self.trained = trained
         trains = {id(p) for p in (*trained.parameters, *trained.own.values())}
@@ -386,7 +387,7 @@ class _Work:
         momenta: list[Tensor] | None = None
         for step in range(len(steps)):
             inputs, labels, weights = (x.to(self._theta.device) for x in steps.batch(step))
-            if self._local.head == "own" and len(self.own) == len(self._trained.own):
+            if self._local.head_kind == "own" and len(self.own) == len(self._trained.own):
                 self.own.append(self._heads(inputs[:1, 0], steps))
             slots = {place: copies.slots(steps, step) for place, copies in self._copies.items()}
             rows = [self._copies[place].take(slots[place]) for place in slots]
@@ -462,7 +463,7 @@ class _Work:
     def _gradients(self, phase: Phase) -> Callable[..., Any]:
         """The gradients of what the phase trains, and the loss, for all clients."""
         wanted = []
-        if phase.own is not None and (self._trained.own or self._local.head == "own"):
+        if phase.own is not None and (self._trained.own or self._local.head_kind == "own"):
             wanted.append(_OWN)
         if phase.shared is not None:
             wanted += [_SHARED, _ROWS]
@@ -485,15 +486,15 @@ class _Work:
     ) -> Tensor:
         """Of one client's batch."""
         head = None
-        if self._local.head != "none":
-            source = shared if self._local.head == "shared" else own
+        if self._local.head_kind != "none":
+            source = shared if self._local.head_kind == "shared" else own
             head = source[-1]
         values = dict(zip(self._trained.own, own, strict=False))  # a head is behind them
         names = [name for place, name in enumerate(self._names) if place not in self._copies]
         values |= dict(zip(names, shared, strict=True))
         values |= {self._names[place]: part for place, part in zip(self._copies, rows, strict=True)}
         values = {**self._fixed, **values}
-        if self._local.head == "shared":
+        if self._local.head_kind == "shared":
             values.pop(self._names[-1])
         outputs = functional_call(self._trained.model, values, (inputs,))
         return self._local.loss.mean(outputs, head, labels, classes, weights)  # pyright: ignore[reportArgumentType]
@@ -515,7 +516,7 @@ class _Work:
         if found:
             dense, rows = found
             rates = [phase.shared or 0.0] * len(dense)
-            if self._local.head == "shared":
+            if self._local.head_kind == "shared":
                 rates[-1] *= self._local.head_lr_scale
             moved += list(zip(self._dense, dense, rates, strict=True))
         if momenta is None and self._local.momentum:

@@ -1,24 +1,5 @@
 """What a client does with its own records: its phases, their batches, and local training one client at a time.
 
-A part of the model that stays with the client: how it is rebuilt from the client's own records.
-
-Federated Reconstruction (Singhal et al. 2021, algorithm 1): in every round a client begins with the same public values
-of its own parameters, fits them to one part of its records (the support) while the shared ones stay, then updates the
-shared ones on the other part (the query) while its own stay. Only the change of the shared ones leaves. Nothing is kept
-from one round to the next, so somebody who was never part of the training is served in the same way.
-
-Which records are support follows from the client's own records and its seed, never from anybody else. So neither the
-division nor the own part costs anything: the contribution is still one vector that is a function of the client's
-records, and is bounded as such.
-
->>> rule = Reconstruction(support_share=0.5)
->>> rule.supports(np.array([0, 1, 2, 5])).tolist()
-[0, 1, 1, 2]
-
-References:
-    Singhal, Sidahmed, Garrett, Wu, Rush, Prakash: Federated Reconstruction: Partially Local Federated Learning.
-    NeurIPS 2021.
-
 The batches of several clients in a phase, padded to one size: which examples each holds.
 
 To what size a client's batches are padded follows from its own number of examples, where clients of one `width` alone
@@ -31,68 +12,19 @@ Few widths let many clients share an operation.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sfumato import _check
-from sfumato._check import InputError
 from sfumato._random import mixed_bits
 from sfumato.data import UserDataset, to_tensor
-from sfumato.federated.losses import HeadLoss, HeadStart, Means, OutputLoss, glorot_head
+from sfumato.federated.local_training import Client, Phase, Reconstruction, Records
+from sfumato.federated.losses import Means, glorot_head
 from sfumato.guard.draws import seed_dropout
 from sfumato.sampling import Cohort
 from sfumato.training.trainable import Trainable
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reconstruction:
-    """How a client rebuilds its own part.
-
-    Attributes:
-        support_share: of a client's records, in (0, 1); at least one record, and one is left where there are two.
-        support_count: records of the support instead of a share, >= 1; None takes the share.
-        support_order: "random" draws them anew each round, "first" takes the first, which are the oldest where the
-            data have times.
-        steps: of SGD at most, >= 0; none leaves the own part as every client begins.
-        epochs: passes over the support; None passes over it until all steps are done.
-        batch_size: records a step.
-        learning_rate: of the own part, > 0.
-        joint: train both parts together on all records instead of one after the other.
-    """
-
-    support_share: float = 0.5
-    support_count: int | None = None
-    support_order: Literal["random", "first"] = "random"
-    steps: int = 50
-    epochs: int | None = 1
-    batch_size: int = 5
-    learning_rate: float = 0.1
-    joint: bool = False
-
-    def __post_init__(self) -> None:
-        _check.between(0.0, 1.0, ends="()", support_share=self.support_share)
-        _check.whole(at_least=0, reconstruction_steps=self.steps)
-        _check.whole(reconstruction_batch_size=self.batch_size)
-        if self.support_count is not None:
-            _check.whole(support_count=self.support_count)
-        if self.epochs is not None:
-            _check.whole(reconstruction_epochs=self.epochs)
-        _check.one_of(("random", "first"), support_order=self.support_order)
-        _check.positive(reconstruction_learning_rate=self.learning_rate)
-        if self.joint and self.steps == 0:
-            raise InputError("reconstruction_steps=0 with joint training leaves nothing to train; raise it")
-
-    def supports(self, sizes: np.ndarray) -> np.ndarray:
-        """How many records of each client are its support, int64 [clients], from how many it has."""
-        wanted = np.floor(self.support_share * sizes).astype(np.int64)
-        if self.support_count is not None:
-            wanted = np.full_like(sizes, self.support_count)
-        return np.minimum(np.maximum(1, np.minimum(wanted, sizes - 1)), sizes)
-
 
 # What a client's local training consists of: phases, and the records that each passes over, in their order.
 #
@@ -105,30 +37,6 @@ class Reconstruction:
 
 
 _DIVIDED = 1 << 32  # tells the draw that divides a client's records from those of the epochs' orders
-Records = Literal["all", "support", "query"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Phase:
-    """Some steps of SGD.
-
-    Attributes:
-        records: which of a client's records: all of them, its support or the rest.
-        own: learning rate of the client's own part; None leaves it.
-        shared: learning rate of the shared part; None leaves it.
-        batch_size: examples a step; None takes all at once.
-        epochs: passes over these records; None passes over them until `most` examples are processed.
-        passed_over: examples at the front of the order that a phase before has taken.
-        most: processed examples of a client at most, those passed over included; None for no cap.
-    """
-
-    records: Records = "all"
-    own: float | None
-    shared: float | None
-    batch_size: int | None
-    epochs: int | None = 1
-    passed_over: int = 0
-    most: int | None = None
 
 
 def orders_of_examples(
@@ -222,104 +130,6 @@ def _by(group: np.ndarray, keys: np.ndarray, groups: int) -> np.ndarray:
 
 
 _AT_ONCE = 256
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalTraining:
-    """What a client does in a round.
-
-    Attributes:
-        epochs: passes over the client's examples.
-        batch_size: examples a step; None takes all at once.
-        max_examples: processed examples a client and round, at most; None for no cap.
-        learning_rate: SGD rate of the backbone.
-        head_lr_scale: the head's rate is this times the backbone's.
-        momentum: SGD momentum, in [0, 1).
-        reconstruction_steps: train the client's own head alone for so many steps, then the backbone alone; 0 trains
-            both.
-        reconstruction: how a client rebuilds parameters of the module that are its own; None where there are none.
-        loss: turns embeddings and head, or the model's own outputs, into a loss.
-        head: "shared" is trained with the model, "own" is drawn anew by each client and thrown away, "none" where the
-            model gives the outputs itself.
-        head_start: first rows of a client's own head: "glorot" draws them, "means" takes the mean direction that the
-            client's processed examples of a class have at the start.
-    """
-
-    epochs: int = 1
-    batch_size: int | None = 32
-    max_examples: int | None = None
-    learning_rate: float = 0.01
-    head_lr_scale: float = 1.0
-    momentum: float = 0.0
-    reconstruction_steps: int = 0
-    reconstruction: Reconstruction | None = None
-    loss: HeadLoss | OutputLoss = field(default_factory=HeadLoss)
-    head: Literal["shared", "own", "none"] = "own"
-    head_start: HeadStart = "glorot"
-
-    def __post_init__(self) -> None:
-        if (self.head == "none") != isinstance(self.loss, OutputLoss):
-            raise InputError(f"head must be none where the model gives the outputs itself, and only there: {self.head}")
-        if self.reconstruction_steps and self.head != "own":
-            raise InputError(f"reconstruction_steps is for a head of the client's own, got head={self.head}")
-        _check.one_of(get_args(HeadStart), head_start=self.head_start)
-        if self.head_start == "means" and self.head != "own":
-            raise InputError(f"head_start=means is for a head of the client's own, got head={self.head}")
-        _check.whole(epochs=self.epochs)
-        _check.whole(at_least=0, reconstruction_steps=self.reconstruction_steps)
-        _check.positive(learning_rate=self.learning_rate, head_lr_scale=self.head_lr_scale)
-        _check.between(0.0, 1.0, ends="[)", momentum=self.momentum)
-        for name in ("batch_size", "max_examples"):
-            if getattr(self, name) is not None:
-                _check.whole(**{name: getattr(self, name)})
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """What a client does, one after the other."""
-        every = Phase(
-            own=self.learning_rate * self.head_lr_scale,
-            shared=self.learning_rate,
-            batch_size=self.batch_size,
-            epochs=self.epochs,
-            most=self.max_examples,
-        )
-        rule = self.reconstruction
-        if rule is not None and rule.joint:
-            return (replace(every, own=rule.learning_rate),)
-        if rule is not None:
-            update = replace(every, records="query", own=None)
-            return (self.rebuilding, update) if rule.steps else (update,)
-        if not self.reconstruction_steps:
-            return (every,)
-        if self.batch_size is None:  # one step takes everything
-            return (replace(every, shared=None),)
-        first = self.reconstruction_steps * self.batch_size
-        most = first if self.max_examples is None else min(first, self.max_examples)
-        return (replace(every, shared=None, most=most), replace(every, own=None, passed_over=first))
-
-    @property
-    def rebuilding(self) -> Phase:
-        """How a client fits its own part to its support while the rest stays."""
-        assert self.reconstruction is not None
-        rule = self.reconstruction
-        return Phase(
-            records="support",
-            own=rule.learning_rate,
-            shared=None,
-            batch_size=rule.batch_size,
-            epochs=rule.epochs,
-            most=rule.steps * rule.batch_size,
-        )
-
-    def brief(self) -> "LocalTraining":
-        """A few steps of all that it does, to try a model with."""
-        rule = self.reconstruction
-        return replace(
-            self,
-            epochs=1,
-            reconstruction_steps=0,
-            reconstruction=None if rule is None else replace(rule, steps=min(rule.steps, 2)),
-        )
 
 
 @dataclass(frozen=True)
@@ -498,10 +308,10 @@ class ClientTrainer:
         trained: the resident copy, with the head if it is shared.
     """
 
-    def __init__(self, local: LocalTraining, trained: Trainable) -> None:
+    def __init__(self, local: Client, trained: Trainable) -> None:
         self.local = local
         self.trained = trained
-        self._backbone = trained.parameters[:-1] if local.head == "shared" else trained.parameters
+        self._backbone = trained.parameters[:-1] if local.head_kind == "shared" else trained.parameters
 
     def delta(self, theta: Tensor, client: ClientData, seed: int) -> tuple[Tensor, Tensor, int]:
         """Train one client from `theta`, float [size]; `client` holds one.
@@ -524,7 +334,7 @@ class ClientTrainer:
         # a fused step does not.
         self.trained.load(theta)
         self.trained.renew_own()
-        head: nn.Parameter | None = self.trained.parameters[-1] if self.local.head == "shared" else None
+        head: nn.Parameter | None = self.trained.parameters[-1] if self.local.head_kind == "shared" else None
         losses, examples = [], 0
         for phase in phases:
             order, _ = orders_of_examples(phase, np.diff(client.offsets), np.array([seed]), self.local.reconstruction)
@@ -534,7 +344,7 @@ class ClientTrainer:
                 inputs, labels = inputs.to(theta.device), labels.to(theta.device)
                 with torch.set_grad_enabled(phase.shared is not None or bool(self.trained.own)):
                     outputs = self.trained.model(inputs)
-                if head is None and self.local.head == "own":
+                if head is None and self.local.head_kind == "own":
                     fresh = glorot_head(int(client.classes[0]), outputs.shape[1], head_generator(seed))
                     head = nn.Parameter(self._begun(fresh.to(theta.device), client, order))
                 if optimizer is None:
@@ -563,9 +373,9 @@ class ClientTrainer:
         own, groups = list(self.trained.own.values()), []
         if phase.shared is not None:
             groups.append({"params": self._backbone, "lr": phase.shared})
-            if self.local.head == "shared":
+            if self.local.head_kind == "shared":
                 groups.append({"params": [head], "lr": phase.shared * self.local.head_lr_scale})
-        if phase.own is not None and self.local.head == "own":
+        if phase.own is not None and self.local.head_kind == "own":
             own = [*own, head]
         if phase.own is not None and own:
             groups.append({"params": own, "lr": phase.own})

@@ -16,7 +16,7 @@ While the run goes on, in some rounds a client of the cohort is trained behind o
 A model or a loss that mixes the examples of one client is no harm where clients are trained one by one.
 
 What begins only later or with other records is not seen. Of that, what mixes a client's examples with its padding
-moves this client's delta alone: padding follows from the client's own examples (`local.batched`).
+moves this client's delta alone: padding follows from the client's own examples (`federated.batched`).
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,8 @@ from torch import Tensor
 
 from sfumato.data import UserDataset
 from sfumato.federated.batched import OTHER_ROWS, BatchedTrainer, row_tables_of
-from sfumato.federated.client import ClientData, ClientTrainer, LocalTraining, gather
+from sfumato.federated.client import ClientData, ClientTrainer, gather
+from sfumato.federated.local_training import Client
 from sfumato.guard import Coupled
 from sfumato.guard.fresh import at
 from sfumato.guard.placeholders import placeholder_rows
@@ -79,9 +80,9 @@ class Clients:
 
     def __init__(
         self,
-        trainer: Callable[[LocalTraining], Trainer],
+        trainer: Callable[[Client], Trainer],
         users: UserDataset,
-        local: LocalTraining,
+        local: Client,
         *,
         global_classes: bool,
         device: str = "cpu",

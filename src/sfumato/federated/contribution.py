@@ -6,6 +6,7 @@ and public negatives that its slot draws; never on who else takes part.
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,12 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._check import InputError
-from sfumato._random import RandomSource, Stream
-from sfumato.clipping import ClippedSum, NormBound
+from sfumato._random import Stream
+from sfumato.clipping import ClippedSum
 from sfumato.data import UserDataset, to_tensor
 from sfumato.federated.batched import BatchedTrainer
-from sfumato.federated.client import ClientData, ClientTrainer, LocalTraining, gather
+from sfumato.federated.client import ClientData, ClientTrainer, gather
 from sfumato.federated.clients import Clients, deltas_of
+from sfumato.federated.local_training import Client
 from sfumato.federated.losses import OutputLoss, glorot_head
 from sfumato.federated.negatives import PublicNegatives, rows_of
 from sfumato.federated.slots import Places, places_for, present
@@ -31,10 +33,10 @@ from sfumato.guard.placeholders import placeholder
 from sfumato.models import refuse_batch_norm, refuse_no_values
 from sfumato.models.check import tried_on
 from sfumato.sampling import Cohort
-from sfumato.training import Contribution, Trainable
 from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of
+from sfumato.training.contribution import Contribution, RoundContext
 from sfumato.training.public_inputs import refuse_private_as_public
-from sfumato.training.trainable import copied
+from sfumato.training.trainable import Trainable, copied
 
 T = TypeVar("T")
 _ONE = 1  # of the clients that are tried: the one that is trained again and again
@@ -48,12 +50,10 @@ class LocalContribution(Contribution):
     Args:
         model: the user's module; a copy of it is trained.
         users: the records.
-        local: what a client does.
+        client: what each client does, how many at once, and on how many threads.
         trainable: which parameters are trained; see `sfumato.models.trainable_parameters`.
         global_classes: heads have a row for every label of the data set.
         clients_per_round: planned contributors.
-        clients_at_once: clients trained in one batched operation.
-        client_threads: threads that train clients side by side, each on a resident copy; None chooses.
         device: where to train.
         head_seed: of the initial shared head.
         own: a regular expression of whole names of parameters that are each client's own; None for none.
@@ -69,12 +69,10 @@ class LocalContribution(Contribution):
         *,
         model: nn.Module,
         users: UserDataset,
-        local: LocalTraining,
+        client: Client,
         trainable: str,
         global_classes: bool,
         clients_per_round: int,
-        clients_at_once: int,
-        client_threads: int | None,
         device: str,
         head_seed: int,
         own: str | None = None,
@@ -85,7 +83,8 @@ class LocalContribution(Contribution):
         refuse_batch_norm(model)
         self.users = users
         self.population = len(users)
-        self.local = local
+        self.local, clients_at_once = client, client.at_once
+        local = client
         self.global_classes = global_classes
         self.negatives = negatives
         self._drawn_slots = drawn_slots
@@ -95,7 +94,7 @@ class LocalContribution(Contribution):
             _refuse_other_outputs(outputs, users, local.loss)
         else:
             dimension = _dimension(outputs)
-        if local.head == "shared":
+        if local.head_kind == "shared":
             head = glorot_head(users.num_classes, dimension, torch.Generator().manual_seed(head_seed))
         fresh = partial(Trainable, model, trainable, device=device, head=head, own=own)
         self.trained = fresh()
@@ -113,7 +112,7 @@ class LocalContribution(Contribution):
         first = histories([self._try_one])  # behind the placeholders, before any client trains here
         self._reference: Tensor | None = None if first is None else first[0]
         self.untried = first is None
-        threads = _threads(fresh().model, users, device, client_threads, local, clients_at_once)
+        threads = _threads(fresh().model, users, device, local)
         self._places: Places | None = None
         if clients_at_once > 1:
             tried.refuse_shared_batch()
@@ -123,23 +122,14 @@ class LocalContribution(Contribution):
         self._trainers = [kind(local, copy) for copy in copies]
         self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
 
-    def clipped_sum(
-        self,
-        theta: Tensor,
-        cohort: Cohort,
-        round: int,
-        bound: NormBound,
-        clip_norm: float | None,
-        source: RandomSource,
-        out: Tensor | None,
-    ) -> ClippedSum:
+    def clipped_sum(self, context: RoundContext) -> ClippedSum:
         """Train the cohort and add up its bounded deltas."""
+        theta, cohort, round, source = context.theta, context.cohort, context.round, context.source
         count, layout = len(self._trainers), self.trained.layout
         frozen = self.trained.frozen()  # a run that goes on has put its own back, after the copies were made
         for trainer in self._trainers[1:]:
             trainer.trained.load_frozen(frozen)
-        memory = [out] + [None] * (count - 1)
-        shares = [ClippedSum(bound, clip_norm, layout, device=theta.device, out=each) for each in memory]
+        shares = [replace(context, out=None if thread else context.out).new_sum(layout) for thread in range(count)]
 
         def records(part: Cohort) -> tuple[ClientData, list[int]]:
             clients = gather(self.users, part, global_classes=self.global_classes)
@@ -264,9 +254,39 @@ class LocalContribution(Contribution):
         return behaviour_of(self.trained, losses)
 
 
-def _threads(
-    model: nn.Module, users: UserDataset, device: str, wanted: int | None, local: LocalTraining, at_once: int
-) -> int:
+class PooledContribution(LocalContribution):
+    """The summed gradient of a batch of pooled examples."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._single = ClientTrainer(self.local, self.trained)
+        self._ends = np.cumsum(self.users.sizes)
+        self.population = int(self._ends[-1])
+
+    def clipped_sum(self, context: RoundContext) -> ClippedSum:
+        """The sum of the examples' gradients; each contributor is one example."""
+        theta, cohort, share = context.theta, context.cohort, context.new_sum(self.trained.layout)
+        if len(cohort):
+            batch = self._batch(cohort.units)
+            # One step of rate 1 on the mean loss leaves the mean gradient as its delta.
+            gradient, loss, _ = self._single.delta(theta, batch, context.source.seed64("local", context.round))
+            share.add(gradient * len(cohort))
+            share.tally.add(loss=loss, examples=len(cohort))
+        return share
+
+    def _batch(self, examples: np.ndarray) -> ClientData:
+        owners = np.searchsorted(self._ends, examples, side="right")
+        places = examples - (self._ends[owners] - self.users.sizes[owners])
+        inputs, labels = [], []
+        for user, place in zip(owners.tolist(), places.tolist(), strict=True):
+            x, y = self.users.examples(user)
+            inputs.append(x[place])
+            labels.append(y[place])
+        size, classes = np.array([0, len(labels)]), np.array([self.users.num_classes])
+        return ClientData(np.stack(inputs), np.array(labels), size, classes)
+
+
+def _threads(model: nn.Module, users: UserDataset, device: str, client: Client) -> int:
     """How many threads train clients.
 
     Clients side by side gain more than threads inside an operation, and an operation that clients share is one thread's
@@ -275,15 +295,15 @@ def _threads(
     """
     if device != "cpu" or draws_random(model, _examples(users, 1)):
         return 1
-    if wanted is not None:
-        return wanted
+    if client.threads is not None:
+        return client.threads
     most = min(torch.get_num_threads(), 8)
-    if at_once > 1 and local.reconstruction is None:
-        return min(most, max(1, at_once // _ENOUGH))
+    if client.at_once > 1 and client.reconstruction is None:
+        return min(most, max(1, client.at_once // _ENOUGH))
     return most if sum(parameter.numel() for parameter in model.parameters()) < 5_000_000 else 1
 
 
-def _width(local: LocalTraining, at_once: int, threads: int) -> int:
+def _width(local: Client, at_once: int, threads: int) -> int:
     """Clients in an operation of one thread: all threads together take `at_once`, or each, where steps are tiny."""
     return at_once if local.reconstruction is not None else -(-at_once // threads)
 
@@ -301,7 +321,7 @@ def _refuse_changing(trained: Trainable, users: UserDataset, device: str) -> Non
     trained.refuse_changed()
 
 
-def _refuse_idle(trained: Trainable, users: UserDataset, local: LocalTraining, device: str) -> None:
+def _refuse_idle(trained: Trainable, users: UserDataset, local: Client, device: str) -> None:
     """Own parameters that no record reaches could not be rebuilt."""
     if not trained.own or not isinstance(local.loss, OutputLoss):
         return

@@ -11,8 +11,8 @@ nothing but that vector and cost nothing. Every user weighs the same: weights by
 
 A head that each client draws afresh is the same with one phase: that is `FedEmb`, by the same engine.
 
->>> plan = FedRecon(rounds=500, clients_per_round=100, noise_multiplier=1.0)
->>> plan.local.phases[0].records, plan.local.phases[1].records
+>>> plan = FedRecon(rounds=500, cohort=100, noise=1.0)
+>>> plan.client.phases[0].records, plan.client.phases[1].records
 ('support', 'query')
 
 References:
@@ -20,84 +20,68 @@ References:
     NeurIPS 2021. Algorithm 1; the defaults are its MovieLens run.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from __future__ import annotations
 
-from torch import Tensor, nn
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sfumato._check import InputError
-from sfumato.data import UserDataset
-from sfumato.federated.client import LocalTraining, Phase, Reconstruction
-from sfumato.federated.fedavg import LocalStepsPlan
-from sfumato.federated.losses import Loss
-from sfumato.federated.serving import Serving
-from sfumato.federated.tasks.by_loss import task_of
-from sfumato.federated.tasks.outputs import OutputTask
-from sfumato.federated.tasks.personalised import Personalised, own_parameters
+from sfumato._parts import Kinds, part, plan
+from sfumato.clipping import Adaptive
+from sfumato.federated.fedavg import FederatedPlan
+from sfumato.federated.local_training import PartlyLocalTraining, Phase
+from sfumato.federated.losses import SquaredLoss
+from sfumato.sampling import COHORTS, Poisson, Sampler
+from sfumato.training.optimizer import OPTIMIZERS, Optimizer
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from sfumato.data import UserDataset
+    from sfumato.federated.serving import Serving
+    from sfumato.federated.tasks.personalised import Personalised
 
 
-@dataclass(frozen=True, kw_only=True)
-class FedRecon(LocalStepsPlan):
-    """Models of which a part stays with each user; fields beside those of `LocalStepsPlan`.
+@plan
+class FedRecon(FederatedPlan):
+    """Models of which a part stays with each user."""
 
-    Attributes:
-        local_parameters: a regular expression of whole names: these parameters are each user's own. None takes what
-            the model says in its attribute `local_parameters`.
-        support_share: of a user's records that rebuild the own part, in (0, 1); the rest updates the shared part.
-        support_count: so many records instead of a share.
-        support_order: "random" divides the records anew each round, "first" takes the oldest.
-        reconstruction_steps: steps of SGD on the own part at most; 0 leaves it as everybody begins.
-        reconstruction_epochs: passes over the support; None passes over it until all steps are done.
-        reconstruction_batch_size: records a step.
-        reconstruction_learning_rate: rate of the own part.
-        joint: train both parts together on all records, instead of one after the other.
-    """
-
-    clients_per_round: int = 100
-    loss: Loss = "squared"
-    batch_size: int | None = 5
-    learning_rate: float = 0.5
-    momentum: float = 0.0
-    max_examples: int | None = 250
-    clients_at_once: int = 512
-    server_momentum: float = 0.0
-    local_parameters: str | None = None
-    support_share: float = 0.5
-    support_count: int | None = None
-    support_order: Literal["random", "first"] = "random"
-    reconstruction_steps: int = 50
-    reconstruction_epochs: int | None = 1
-    reconstruction_batch_size: int = 5
-    reconstruction_learning_rate: float = 0.1
-    joint: bool = False
+    cohort: Sampler = part(default=Poisson(size=100), converter=COHORTS)
+    client: PartlyLocalTraining = part(  # pyright: ignore
+        default=PartlyLocalTraining(
+            loss=SquaredLoss(), batch_size=5, learning_rate=0.5, momentum=0.0, max_examples=250, at_once=512
+        ),
+        converter=Kinds[PartlyLocalTraining]({"training": PartlyLocalTraining}),
+    )
+    server: Optimizer = part(default=Optimizer(learning_rate=None), converter=OPTIMIZERS)
 
     name: ClassVar[str] = "fedrecon"
+    renamed: ClassVar[Mapping[str, str]] = {
+        **FederatedPlan.renamed,
+        "local_parameters": "client.local.parameters",
+        "support_share": "client.local.support_share",
+        "support_count": "client.local.support_count",
+        "support_order": "client.local.support_order",
+        "reconstruction_steps": "client.local.steps",
+        "reconstruction_epochs": "client.local.epochs",
+        "reconstruction_batch_size": "client.local.batch_size",
+        "reconstruction_learning_rate": "client.local.learning_rate",
+        "joint": "client.local.joint",
+    }
 
     def __post_init__(self) -> None:
-        if self.users_per_client != 1:
-            raise InputError(f"an own part belongs to one user, got users_per_client={self.users_per_client}; use 1")
         super().__post_init__()
-
-    @property
-    def local(self) -> LocalTraining:
-        """Rebuild the own part, then update the shared one."""
-        return replace(
-            super().local,
-            reconstruction=Reconstruction(
-                support_share=self.support_share,
-                support_count=self.support_count,
-                support_order=self.support_order,
-                steps=self.reconstruction_steps,
-                epochs=self.reconstruction_epochs,
-                batch_size=self.reconstruction_batch_size,
-                learning_rate=self.reconstruction_learning_rate,
-                joint=self.joint,
-            ),
-        )
+        if self.cohort.users_per_client != 1:
+            raise InputError(
+                f"an own part belongs to one user, got cohort.users_per_client={self.cohort.users_per_client}; use 1"
+            )
 
     def own_parameters(self, model: nn.Module) -> str:
         """Those that never leave a user."""
-        return own_parameters(model, self.local_parameters)
+        from sfumato.federated.tasks.personalised import own_parameters
+
+        return own_parameters(model, self.client.local.parameters)
 
     def default_task(self) -> Personalised:
         """The measure of the loss, with an own part for each of the people that it is measured on.
@@ -105,23 +89,31 @@ class FedRecon(LocalStepsPlan):
         Raises:
             InputError: the loss is of embeddings.
         """
+        from sfumato.federated.tasks.by_loss import task_of
+        from sfumato.federated.tasks.outputs import OutputTask
+        from sfumato.federated.tasks.personalised import Personalised
+
         inner = task_of(self.loss)
         if not isinstance(inner, OutputTask):
             raise InputError(
-                f"fedrecon trains models that give their outputs themselves, got loss={self.loss}; use squared, "
-                "cross_entropy or next_token, or fedemb, whose heads are rebuilt by each client"
+                "fedrecon trains models that give their outputs themselves, got a client.loss of embeddings; use "
+                "squared, cross_entropy or next_token, or fedemb, whose heads are rebuilt by each client"
             )
         return Personalised(
             inner=inner,
-            local=self.local,
+            client=self.client,
             trainable=self.trainable,
-            own=self.local_parameters,
-            at_once=self.clients_at_once,
+            own=self.client.local.parameters,
+            at_once=self.client.at_once,
         )
 
     def assumptions(self) -> list[str]:
         """The own part costs nothing, and why."""
-        counted = " and in whether it is short, which a noisy count tells of all" if self.clipping == "adaptive" else ""
+        counted = (
+            " and in whether it is short, which a noisy count tells of all"
+            if isinstance(self.clipping, Adaptive)
+            else ""
+        )
         return [
             *super().assumptions(),
             "Parameters that are each user's own are rebuilt from the user's own records in every round, begin with "
@@ -131,7 +123,7 @@ class FedRecon(LocalStepsPlan):
             "made of that person's own records.",
         ]
 
-    def personalise(self, model: nn.Module, users: UserDataset, *, device: str = "cpu") -> "Personal":
+    def personalise(self, model: nn.Module, users: UserDataset, *, device: str = "cpu") -> Personal:
         """Serve people, whether they took part in the training or not.
 
         Args:
@@ -150,20 +142,22 @@ class FedRecon(LocalStepsPlan):
 
     def serving(self, model: nn.Module, users: UserDataset, *, device: str = "cpu") -> Serving:
         """The model as these people are served by it; arguments and errors as for `personalise`."""
+        from sfumato.federated.serving import Serving
+
         self.default_task().inner.refuse_other(users)
         return Serving(
             model,
-            self.local,
+            self.client,
             trainable=self.trainable,
             own=self.own_parameters(model),
-            at_once=self.clients_at_once,
+            at_once=self.client.at_once,
             device=device,
         )
 
     @property
     def serving_phases(self) -> tuple[Phase, ...]:
         """How the own part of somebody who is served is rebuilt: from all of their records."""
-        rebuild = replace(self.local.rebuilding, records="all")
+        rebuild = replace(self.client.local.phase, records="all")
         return (rebuild,) if rebuild.most else ()
 
 

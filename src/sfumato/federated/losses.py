@@ -5,8 +5,9 @@ Heads and losses: what turns embeddings into a training signal for one client.
 A head is a matrix W [classes, d] without bias. Embeddings and rows are used raw by `softmax`, as inner products (Xu
 et al. 2022, section 3); `cosine`, `cosface` and `arcface` normalise both and scale.
 
+>>> import torch
 >>> e, w = torch.eye(2), torch.eye(2)
->>> round(HeadLoss("softmax")(e, w, torch.tensor([0, 1])).mean().item(), 4)  # log(1 + 1/e)
+>>> round(Softmax()(e, w, torch.tensor([0, 1])).mean().item(), 4)  # log(1 + 1/e)
 0.3133
 
 A client's loss by its name: that of a head on embeddings, or that of a model which gives its outputs itself.
@@ -15,65 +16,50 @@ Where the model gives its outputs there is no head beside it. A model of sequenc
 a batch's loss is the mean over its tokens, and padding is no token. A model of values, as of ratings, gives one number
 an example, and a classifier the logits of all classes.
 
->>> import torch
->>> told = NextTokenLoss().mean(torch.zeros(2, 3, 5), None, torch.tensor([[4, 2, 1], [3, 0, 0]]))
->>> round(told.item(), 4)  # log 5
+>>> loss = NextTokenLoss().mean(torch.zeros(2, 3, 5), None, torch.tensor([[4, 2, 1], [3, 0, 0]]))
+>>> round(loss.item(), 4)  # log 5
 1.6094
 >>> SquaredLoss().mean(torch.tensor([3.0, 4.5]), None, torch.tensor([4.0, 4.5])).item()
 0.5
 """
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal, get_args
-
-import torch
-from torch import Tensor
-from torch.nn import functional
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from sfumato import _check
+from sfumato._parts import Kinds
 from sfumato.data.text import PADDING
 
-HeadKind = Literal["softmax", "cosine", "cosface", "arcface"]
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
 HeadStart = Literal["glorot", "means"]
 
 
-@dataclass(frozen=True)
-class HeadLoss:
-    """Cross-entropy on the logits of a head.
+@dataclass(frozen=True, kw_only=True)
+class HeadLoss(ABC):
+    """Cross-entropy on the logits of a head."""
 
-    Attributes:
-        kind: "softmax" on inner products; "cosine" on scaled cosines; "cosface" and "arcface" with a margin.
-        scale: factor on cosines.
-        margin: CosFace subtracts it from the true class's cosine, ArcFace adds it (radians) to its angle.
-    """
+    public_classes: ClassVar[str] = (
+        "The set of labels is public: heads have a row for each. Where labels are people, it tells who may have taken "
+        "part."
+    )
+    """For the statement, where a head has a row for every label."""
 
-    kind: HeadKind = "softmax"
-    scale: float = 30.0
-    margin: float = 0.3
-
-    def __post_init__(self) -> None:
-        _check.one_of(("softmax", "cosine", "cosface", "arcface"), loss=self.kind)
-        _check.positive(scale=self.scale)
-        _check.between(0.0, 1.5, margin=self.margin)
-
+    @abstractmethod
     def logits(self, embeddings: Tensor, head: Tensor, labels: Tensor) -> Tensor:
         """Logits [n, classes] from embeddings [n, d], head [classes, d] and labels int64 [n]."""
-        if self.kind == "softmax":
-            return functional.linear(embeddings, head)
-        cosines = functional.linear(functional.normalize(embeddings, dim=1), functional.normalize(head, dim=1))
-        if self.kind == "cosine":
-            return self.scale * cosines
-        true = labels[:, None] == torch.arange(head.shape[0], device=head.device)
-        if self.kind == "cosface":
-            return self.scale * (cosines - self.margin * true.to(cosines.dtype))
-        clamped = cosines.clamp(-1 + 1e-6, 1 - 1e-6)
-        shifted = clamped * math.cos(self.margin) - (1 - clamped**2).sqrt() * math.sin(self.margin)
-        return self.scale * torch.where(true, shifted, cosines)
 
     def __call__(self, embeddings: Tensor, head: Tensor, labels: Tensor, classes: Tensor | None = None) -> Tensor:
         """Loss of each example, [n]; with `classes` only the head's first so many rows exist."""
+        import torch
+        from torch.nn import functional
+
         logits = self.logits(embeddings, head, labels)
         if classes is not None:
             logits = logits.masked_fill(torch.arange(head.shape[0], device=head.device) >= classes, -math.inf)
@@ -92,8 +78,90 @@ class HeadLoss:
         return losses.mean() if weights is None else (losses * weights).sum() / weights.sum().clamp(min=1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Softmax(HeadLoss):
+    """On inner products of raw embeddings and rows."""
+
+    def logits(self, embeddings: Tensor, head: Tensor, labels: Tensor) -> Tensor:
+        """Inner products."""
+        from torch.nn import functional
+
+        return functional.linear(embeddings, head)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cosine(HeadLoss):
+    """On scaled cosines.
+
+    Attributes:
+        scale: factor on cosines, > 0.
+    """
+
+    scale: float = 30.0
+
+    def __post_init__(self) -> None:
+        _check.positive(scale=self.scale)
+
+    def logits(self, embeddings: Tensor, head: Tensor, labels: Tensor) -> Tensor:
+        """Scaled cosines."""
+        return self.scale * _cosines(embeddings, head)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CosFace(Cosine):
+    """On scaled cosines, with a margin on that of the true class (Wang et al. 2018).
+
+    Attributes:
+        margin: subtracted from the true class's cosine, in [0, 1.5].
+    """
+
+    margin: float = 0.3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check.between(0.0, 1.5, margin=self.margin)
+
+    def logits(self, embeddings: Tensor, head: Tensor, labels: Tensor) -> Tensor:
+        """Scaled cosines less the margin."""
+        cosines, true = _cosines(embeddings, head), _true(labels, head)
+        return self.scale * (cosines - self.margin * true.to(cosines.dtype))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArcFace(CosFace):
+    """On scaled cosines, with a margin on the angle of the true class (Deng et al. 2019).
+
+    Attributes:
+        margin: added to the true class's angle, in radians, in [0, 1.5].
+    """
+
+    def logits(self, embeddings: Tensor, head: Tensor, labels: Tensor) -> Tensor:
+        """Scaled cosines of the larger angle."""
+        import torch
+
+        cosines = _cosines(embeddings, head)
+        clamped = cosines.clamp(-1 + 1e-6, 1 - 1e-6)
+        shifted = clamped * math.cos(self.margin) - (1 - clamped**2).sqrt() * math.sin(self.margin)
+        return self.scale * torch.where(_true(labels, head), shifted, cosines)
+
+
+def _cosines(embeddings: Tensor, head: Tensor) -> Tensor:
+    from torch.nn import functional
+
+    return functional.linear(functional.normalize(embeddings, dim=1), functional.normalize(head, dim=1))
+
+
+def _true(labels: Tensor, head: Tensor) -> Tensor:
+    """Which logit is that of the true class, bool [n, classes]."""
+    import torch
+
+    return labels[:, None] == torch.arange(head.shape[0], device=head.device)
+
+
 def glorot_head(classes: int, dimension: int, generator: torch.Generator) -> Tensor:
     """A fresh head, Glorot uniform, float [classes, dimension]."""
+    import torch
+
     return torch.nn.init.xavier_uniform_(torch.empty(classes, dimension), generator=generator)
 
 
@@ -108,6 +176,8 @@ class Means:
     """
 
     def __init__(self, heads: Tensor) -> None:
+        import torch
+
         self._heads = heads
         self._sums = torch.zeros_like(heads)
         self._counts = torch.zeros_like(heads[:, :, :1])
@@ -120,6 +190,9 @@ class Means:
             labels: int64 [clients, n], the class of each.
             taken: bool [clients, n]; what is not counts as none.
         """
+        import torch
+        from torch.nn import functional
+
         device = self._heads.device
         taken = taken.to(device)[:, :, None]
         directions = torch.where(taken, functional.normalize(embeddings, dim=2), 0.0)
@@ -129,14 +202,17 @@ class Means:
 
     def heads(self) -> Tensor:
         """The heads, [clients, classes, d]."""
+        import torch
+
         return torch.where(self._counts > 0, self._sums / self._counts.clamp(min=1), self._heads)
 
 
-Loss = Literal["softmax", "cosine", "cosface", "arcface", "next_token", "squared", "cross_entropy"]
-
-
+@dataclass(frozen=True, kw_only=True)
 class OutputLoss(ABC):
     """A loss of what the model gives itself; called as `HeadLoss` is, without a head."""
+
+    public_classes: ClassVar[str] = HeadLoss.public_classes
+    """For the statement; "" where nothing is assumed of the targets."""
 
     @abstractmethod
     def __call__(self, outputs: Tensor, head: None, labels: Tensor, classes: Tensor | None = None) -> Tensor:
@@ -144,6 +220,8 @@ class OutputLoss(ABC):
 
     def counts(self, labels: Tensor) -> Tensor:
         """How many things each example's loss is the sum of, [n]; one unless said otherwise."""
+        import torch
+
         return torch.ones(len(labels), device=labels.device)
 
     def mean(
@@ -166,14 +244,23 @@ class OutputLoss(ABC):
 
     def labels_like(self, inputs: Tensor) -> Tensor:
         """Labels that go with made-up inputs [n, …], to compute a loss of nobody."""
+        import torch
+
         return torch.zeros(len(inputs), dtype=torch.int64)
 
 
+@dataclass(frozen=True, kw_only=True)
 class NextTokenLoss(OutputLoss):
     """Cross-entropy of the next token."""
 
+    public_classes: ClassVar[str] = (
+        "The vocabulary is public, or was released by this run: the model has an output for each of its ids."
+    )
+
     def __call__(self, outputs: Tensor, head: None, labels: Tensor, classes: Tensor | None = None) -> Tensor:
         """Loss of each sequence, the sum of its tokens', [n], from logits [n, T, ids] and labels int64 [n, T]."""
+        from torch.nn import functional
+
         losses = functional.cross_entropy(
             outputs.flatten(0, 1), labels.flatten(), reduction="none", ignore_index=PADDING
         )
@@ -193,8 +280,11 @@ class NextTokenLoss(OutputLoss):
         return inputs
 
 
+@dataclass(frozen=True, kw_only=True)
 class SquaredLoss(OutputLoss):
     """The squared error of a value."""
+
+    public_classes: ClassVar[str] = ""
 
     def __call__(self, outputs: Tensor, head: None, labels: Tensor, classes: Tensor | None = None) -> Tensor:
         """Loss of each example, [n], from predictions [n] and values [n]."""
@@ -206,14 +296,19 @@ class SquaredLoss(OutputLoss):
 
     def labels_like(self, inputs: Tensor) -> Tensor:
         """Values of 0."""
+        import torch
+
         return torch.zeros(len(inputs))
 
 
+@dataclass(frozen=True, kw_only=True)
 class ClassLoss(OutputLoss):
     """Cross-entropy of a classifier's logits."""
 
     def __call__(self, outputs: Tensor, head: None, labels: Tensor, classes: Tensor | None = None) -> Tensor:
         """Loss of each example, [n], from logits [n, classes] and labels int64 [n]."""
+        from torch.nn import functional
+
         return functional.cross_entropy(outputs, labels, reduction="none")
 
     def outputs_of(self, inputs: tuple[int, ...], classes: int) -> tuple[tuple[int, ...], str, str]:
@@ -221,26 +316,22 @@ class ClassLoss(OutputLoss):
         return (classes,), f"logits for each of the data's {classes:,} classes", "build it for so many classes"
 
 
-_OUTPUT_LOSSES = {"next_token": NextTokenLoss, "squared": SquaredLoss, "cross_entropy": ClassLoss}
+Loss = HeadLoss | OutputLoss
+
+LOSSES = Kinds[Loss](
+    {
+        "softmax": Softmax,
+        "cosine": Cosine,
+        "cosface": CosFace,
+        "arcface": ArcFace,
+        "next_token": NextTokenLoss,
+        "squared": SquaredLoss,
+        "cross_entropy": ClassLoss,
+    }
+)
+"""By the word that a client's loss may be given as."""
 
 
-def without_head(kind: Loss) -> bool:
+def without_head(loss: Loss) -> bool:
     """Whether the model gives the outputs itself."""
-    return kind in _OUTPUT_LOSSES
-
-
-def loss_of(kind: Loss, scale: float, margin: float) -> HeadLoss | OutputLoss:
-    """The loss of a plan.
-
-    Args:
-        kind: which.
-        scale: factor on cosines.
-        margin: of CosFace or ArcFace.
-
-    Raises:
-        InputError: there is no such loss, or a number is out of range.
-    """
-    _check.one_of(get_args(Loss), loss=kind)
-    if kind in ("next_token", "squared", "cross_entropy"):
-        return _OUTPUT_LOSSES[kind]()
-    return HeadLoss(kind, scale, margin)
+    return isinstance(loss, OutputLoss)

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from sfumato.data import UserDataset, to_tensor
 from sfumato.federated.batched import BatchedTrainer
-from sfumato.federated.client import ClientData, ClientTrainer, LocalTraining, Phase, gather, orders_of_examples
+from sfumato.federated.client import ClientData, ClientTrainer, gather, orders_of_examples
+from sfumato.federated.local_training import Client, Phase
 from sfumato.guard.draws import draws_random
 from sfumato.sampling import Cohort
 from sfumato.training.trainable import Trainable
@@ -81,7 +82,7 @@ class Serving:
     """
 
     def __init__(
-        self, model: nn.Module, local: LocalTraining, *, trainable: str, own: str | None, at_once: int, device: str
+        self, model: nn.Module, local: Client, *, trainable: str, own: str | None, at_once: int, device: str
     ) -> None:
         self._at_once, self._device = at_once, device
         threads = min(torch.get_num_threads(), _MOST_THREADS) if device == "cpu" else 1
@@ -169,7 +170,7 @@ class Serving:
 class _Server:
     """One thread's copy of the model."""
 
-    def __init__(self, trained: Trainable, local: LocalTraining) -> None:
+    def __init__(self, trained: Trainable, local: Client) -> None:
         self.model = trained.model
         self._trained, self._local = trained, local
         self._single, self._batched = ClientTrainer(local, trained), BatchedTrainer(local, trained)

@@ -34,7 +34,8 @@ import torch
 from torch import Tensor
 
 from sfumato.federated.batched import BatchedTrainer, NumberByNumber, PartDeltas, RowDeltas
-from sfumato.federated.client import ClientData, LocalTraining, class_widths, counts_of_examples, widths
+from sfumato.federated.client import ClientData, class_widths, counts_of_examples, widths
+from sfumato.federated.local_training import Client
 from sfumato.federated.losses import OutputLoss
 from sfumato.guard.placeholders import placeholder_rows
 from sfumato.training.behaviour import placeholder_weights
@@ -149,12 +150,12 @@ def places_for(clients: int, *, drawn: bool) -> int:
     return clients if drawn else -(-clients // _UNIT) * _UNIT
 
 
-def shapes_of(local: LocalTraining, clients: ClientData) -> np.ndarray:
+def shapes_of(local: Client, clients: ClientData) -> np.ndarray:
     """The shape of each client in an operation, int64 [clients, phases + 1]."""
     return np.column_stack([_padded(local, np.diff(clients.offsets)), class_widths(clients.classes)])
 
 
-def _padded(local: LocalTraining, sizes: np.ndarray) -> np.ndarray:
+def _padded(local: Client, sizes: np.ndarray) -> np.ndarray:
     """Examples with padding of clients of these sizes, int64 [clients, phases]."""
     counts = [(counts_of_examples(phase, sizes, local.reconstruction), phase.batch_size) for phase in local.phases]
     return np.stack([widths(*each) for each in counts], axis=1)
@@ -176,7 +177,7 @@ def _filled(offered: np.ndarray, wanted: np.ndarray, who: np.ndarray) -> np.ndar
     return standing
 
 
-def _placeholder_clients(shape: Shape, width: int, like: ClientData, local: LocalTraining) -> ClientData:
+def _placeholder_clients(shape: Shape, width: int, like: ClientData, local: Client) -> ClientData:
     """One client of this shape, so many times."""
     sizes = np.arange(1, int(np.diff(like.offsets)[0]) + 1)
     count = int(sizes[(_padded(local, sizes) == shape[:-1]).all(axis=1)][0])  # the smallest: nobody's own

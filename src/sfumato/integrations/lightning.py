@@ -88,7 +88,7 @@ class PrivateModule(LightningModule):
     ) -> PrivateLoop:
         """Train by a Trainer, in place.
 
-        An epoch of Lightning's is N / batch_size steps, rounded up. The run ends with the plan's last step, or where
+        An epoch of Lightning's is N / cohort.size steps, rounded up. The run ends with the plan's last step, or where
         Lightning ends it.
 
         Args:
@@ -125,7 +125,7 @@ class PrivateModule(LightningModule):
                 raise InputError(f"{name} would not see a batch: Lightning has turns; do it in collate or in losses")
         count = len(dataset) if hasattr(dataset, "__len__") else 1  # without a length it is refused where it is opened
         with _signals_kept(), ExitStack() as stack:
-            turns = self._turns = _Turns(self, plan, dataset, options, stack, math.ceil(count / plan.batch_size))
+            turns = self._turns = _Turns(self, plan, dataset, options, stack, math.ceil(count / plan.cohort.size))
             try:
                 trainer.fit(self, train_dataloaders=turns, val_dataloaders=val_dataloaders)
             finally:

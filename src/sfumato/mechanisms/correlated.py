@@ -1,52 +1,5 @@
 """Gaussian noise that is correlated over the rounds (DP-FTRL, matrix mechanisms).
 
-Kept vectors times their weights, added up in their own precision: that is quick, and nothing of it is fresh.
-
->>> row = torch.ones(2, dtype=torch.float64)
->>> add_combined(row, [(torch.ones(2), 0.5), (torch.ones(2), -2.0)]); row
-tensor([-0.5000, -0.5000], dtype=torch.float64)
->>> add_product(row, torch.ones(3, 2), [0.5, 0.0, -2.0]); row
-tensor([-2., -2.], dtype=torch.float64)
-
-Refuse noise that single precision cannot hold.
-
-A round's noise is what is fresh in it and what it takes back of earlier rounds, which are kept in single precision.
-Where the latter outgrows the former, as it does if C⁻¹ grows from row to row, what was rounded away when they were kept
-is no longer small beside the fresh noise. Then a contribution shows in how later rounds are rounded, whatever was
-accounted.
-
->>> growth(BandedToeplitz((1.0, 0.5)), 100) < 1.2, growth(BandedToeplitz((1.0, 1.5)), 100) > 1e17
-(True, True)
-
-Rows of C⁻¹z for Toeplitz strategies: banded C, banded C⁻¹, and buffers.
-
->>> kept, first, second = torch.zeros(1, 1), torch.ones(1), torch.zeros(1)
->>> halves = BandedRows((1.0, 0.5), None)                       # C has ones and, below them, halves
->>> halves.advance(kept, first, 0); halves.advance(kept, second, 1)
->>> first.item(), second.item()                             # the second round takes a half of the first one back
-(1.0, -0.5)
-
-Rows of a tree's noise: how the noise on a prefix sum changes from one round to the next.
-
-A prefix of rounds is a union of full blocks, one for each 1 in its binary length, and its noise is the sum of theirs.
-A round ends a block: the blocks that it swallows go, and its own comes. So what is kept is a stack of at most
-log2(rounds) + 1 vectors, and a row is the new block's noise less the swallowed blocks'.
-
-The plain estimator takes the noise of the block's own node. The efficient one (Honaker 2015) weighs the node's value
-and the sum of its halves' estimates by their variances, so its noise is s·z + Σ a_i · (swallowed block i), with z all
-fresh noise of this round's nodes in one normal number: nothing else of these nodes is ever used again, so only their
-weighted sum needs to be drawn.
-
-With restarts, a new tree begins with an empty stack, and what the one before has released last stays in the prefix sum.
-With completion, the last round of a tree that another one follows ends the root: the missing rounds are empty, their
-blocks are known to be zero.
-
->>> plain = TreeRows(estimator="plain", restart_every=None, completion=False, rounds=4)
->>> [plain.block(round).swallowed for round in range(4)]    # the slots of the stack, and their weights in the new block
-[(), ((0, 0.0),), (), ((1, 0.0), (0, 0.0))]
-
-Gaussian noise that is correlated over the rounds (DP-FTRL, matrix mechanisms).
-
 What a round adds, later rounds partly take back, so that sums over many rounds carry little noise. The noise of round t
 is row t of C⁻¹z with z ~ N(0, (z·C)²), for a strategy C; all rounds together are a post-processing of one Gaussian
 release C x + z (Denisov et al. 2022). Rows are added to the sums as they are, so any server optimiser can follow.
@@ -63,25 +16,25 @@ released. The clip norm must stay the same in all rounds, as they share noise.
 >>> tree = CorrelatedGaussian(strategy=BinaryTree(), noise_multiplier=7.0, rounds=2000)
 >>> tree.describe()
 'sums with tree noise (efficient)'
+>>> growth(BandedToeplitz((1.0, 0.5)), 100) < 1.2, growth(BandedToeplitz((1.0, 1.5)), 100) > 1e17
+(True, True)
 """
 
+from __future__ import annotations
+
 import math
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from sfumato import _check
-from sfumato._check import InputError, between
-from sfumato._random import RandomSource, Stream
-from sfumato._torch import one_thread_each
-from sfumato.accounting import Event, NonPrivate, TreeAggregation
+from sfumato._check import InputError
+from sfumato._parts import set_by_run
+from sfumato._random import RandomSource
+from sfumato.accounting import Event, NonPrivate, Participation, TreeAggregation
 from sfumato.accounting.events.correlated import cyclic_poisson
 from sfumato.accounting.strategies import (
     BandedToeplitz,
@@ -91,35 +44,26 @@ from sfumato.accounting.strategies import (
     Strategy,
     reciprocal,
 )
-from sfumato.mechanisms.gaussian import add_normals
-from sfumato.per_example.full_precision import full_precision
-from sfumato.sampling import CyclicPoissonSampling, Sampler, ShuffledEpochs
+from sfumato.accounting.strategy_search import by_name
+from sfumato.mechanisms.gaussian import Gaussian, Mechanism
+from sfumato.sampling import CyclicPoisson, Sampler, Shuffled
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from sfumato.mechanisms.rows import NoiseRows
+
+DEFAULT_PARTS = 8
+"""Parts of cyclic Poisson sampling, and bands of its noise, where neither is given."""
 
 
-def add_combined(row: Tensor, parts: list[tuple[Tensor, float]]) -> None:
-    """Add the sum of weight × vector to float [n], contiguous, in place.
-
-    Args:
-        row: of single precision or more.
-        parts: one or more vectors, float [n], and their weights.
-    """
-    (first, weight), *others = parts
-    total = torch.mul(first, weight)
-    for vector, weight in others:
-        total.add_(vector, alpha=weight)
-    _add(row, total)
-
-
-def add_product(row: Tensor, kept: Tensor, weights: list[float]) -> None:
-    """The same for all kept vectors, float [vectors, n], in one pass over them."""
-    _add(row, torch.mv(kept.T, torch.tensor(weights, dtype=kept.dtype, device=kept.device)))
-
-
-def _add(row: Tensor, total: Tensor) -> None:
-    if row.device.type == "cpu":  # NumPy adds single to double precision twice as fast
-        np.add(row.numpy(), total.numpy(), out=row.numpy())
-    else:
-        row.add_(total)
+# Refuse noise that single precision cannot hold.
+#
+# A round's noise is what is fresh in it and what it takes back of earlier rounds, which are kept in single precision.
+# Where the latter outgrows the former, as it does if C⁻¹ grows from row to row, what was rounded away when they were
+# kept is no longer small next to the fresh noise. Then a contribution shows in how later rounds are rounded, whatever
+# was accounted.
 
 
 Toeplitz = BandedToeplitz | BufferedToeplitz | InverseBanded
@@ -140,7 +84,7 @@ def refuse_lost_digits(strategy: Toeplitz, rounds: int) -> None:
         first = strategy.coefficients[0]
         scales = (strategy.column_scales or (1.0,))[:rounds]
         for scale in (1.0, min(scales), max(scales)):
-            between(1 / _LARGEST, _LARGEST, remedy="scale coefficients or column_scales", diagonal=first * scale)
+            _check.between(1 / _LARGEST, _LARGEST, remedy="scale coefficients or column_scales", diagonal=first * scale)
     grown = growth(strategy, rounds)
     if not grown <= MOST_GROWTH:
         raise InputError(
@@ -164,335 +108,30 @@ def growth(strategy: Toeplitz, rounds: int) -> float:
         return float(np.linalg.norm(inverse / inverse[0]))
 
 
-# The contract of a recurrence: what a round releases is its own fresh noise and a few vectors that are kept.
-#
-# The noise of round t is row t of C⁻¹z, where z has a fresh row for every round. No matrix is held: each kind of
-# strategy has a recurrence that turns z_t and the kept vectors into that row, coordinate by coordinate.
+def refuse_unmade(strategy: Strategy, rounds: int) -> None:
+    """Refuse a strategy whose rows end before the last round, or outgrow single precision.
 
-
-class Recurrence(Protocol):
-    """Rows of C⁻¹z, one after the other.
-
-    Attributes:
-        vectors: how many are kept.
+    Raises:
+        InputError: it is one of these.
     """
-
-    @property
-    def vectors(self) -> int: ...
-
-    def advance(self, kept: Tensor, noise: Tensor, round: int) -> None:
-        """Turn a round's fresh noise into its row, and keep what later rounds need; both in place.
-
-        Args:
-            kept: float [vectors, n], as the rounds before left it; zero before the first round.
-            noise: float [n], standard normal.
-            round: from 0.
-        """
-        ...
-
-    def needed(self, round: int) -> Iterable[int]:
-        """The rounds before this one, ascending, whose fresh noise brings `kept` back from zero."""
-        ...
-
-
-# Noise rows of a run: the recurrence on vectors of the model's size.
-#
-# Everything follows from the run's key. Rows that are asked for in order cost one draw of noise and a pass over the
-# kept vectors; after a resume, `kept` is made again from the fresh noise of the rounds before. Kept vectors are in
-# single precision: what that rounds away is a part of the noise, and depends on nothing else. What is fresh in a row
-# has the precision of the sum that it is added to, so that it covers the sum's last digits.
-#
-# On a processor the work is done in pieces of fixed places, each by one thread, so that any number of threads gives the
-# same bits. The kept vectors of a piece lie together.
-
-
-_PIECE = 1 << 17  # numbers: a piece of a vector stays in the cache
-_PIECE_ON_DEVICE = 1 << 25
-
-
-class NoiseRows:
-    """Rows of C⁻¹z for a vector of one size.
-
-    Args:
-        recurrence: how a row is made.
-        fresh: the stream that a round's fresh noise comes from.
-        size: of the vector.
-        device: where it is.
-        dtype: of the sums that rows are added to.
-    """
-
-    def __init__(
-        self,
-        recurrence: Recurrence,
-        fresh: Callable[[int], Stream],
-        size: int,
-        device: torch.device,
-        dtype: torch.dtype,
-    ) -> None:
-        self.round = 0
-        self._recurrence, self._fresh, self._device, self._dtype = recurrence, fresh, device, dtype
-        piece = _PIECE if device.type == "cpu" else _PIECE_ON_DEVICE
-        self._kept = {
-            at: torch.zeros(recurrence.vectors, min(piece, size - at), dtype=torch.float32, device=device)
-            for at in range(0, size, piece)
-        }
-
-    @property
-    def kept_bytes(self) -> int:
-        """What the kept vectors take."""
-        return sum(kept.nbytes for kept in self._kept.values())
-
-    def add(self, total: Tensor, *, std: float, round: int) -> None:
-        """Add std × the row of this round to float [size], contiguous, in place."""
-        if round != self.round:
-            for kept in self._kept.values():
-                kept.zero_()
-            for earlier in self._recurrence.needed(round):
-                self._advance(earlier, None, 0.0)
-        self._advance(round, total, std)
-        self.round = round + 1
-
-    def _advance(self, round: int, total: Tensor | None, std: float) -> None:
-        left = deque(self._kept.items())
-        longest = max((kept.shape[1] for kept in self._kept.values()), default=0)
-        threads = torch.get_num_threads()
-        drawing = 1 if self._device.type == "cpu" else threads
-
-        def taken() -> tuple[int, Tensor] | None:
-            try:
-                return left.popleft()
-            except IndexError:  # another thread may have had the last one
-                return None
-
-        def work() -> None:
-            # used again: fresh pages cost more than what is written
-            memory = torch.empty(longest, dtype=self._dtype, device=self._device)
-            for start, kept in iter(taken, None):
-                noise = memory[: kept.shape[1]].zero_()
-                add_normals(noise, self._fresh(round).from_normal(start), std=1.0, threads=drawing)
-                self._recurrence.advance(kept, noise, round)
-                if total is not None:
-                    total[start : start + len(noise)].add_(noise, alpha=std)
-
-        if self._device.type != "cpu":
-            with full_precision(self._device):
-                work()
-            return
-        with one_thread_each(), full_precision(self._device):  # products: their bits follow from no setting
-            workers = min(threads, len(left))
-            if workers <= 1:
-                work()
-                return
-            one_each = {"initializer": torch.set_num_threads, "initargs": (1,)}
-            with ThreadPoolExecutor(workers, thread_name_prefix="noise rows", **one_each) as pool:
-                for done in [pool.submit(work) for _ in range(workers)]:
-                    done.result()
-
-
-@dataclass(frozen=True)
-class BandedRows:
-    """C = T(coefficients) · diag(column_scales): row t is (z_t − Σ_i c_i y_{t−i}) / c_0 / scale_t, where y are the rows
-    before they are scaled. The last bands − 1 of them are kept.
-
-    Attributes:
-        coefficients: c, the first column of T from its diagonal on.
-        column_scales: one for each round, > 0; None for ones.
-    """
-
-    coefficients: tuple[float, ...]
-    column_scales: tuple[float, ...] | None
-
-    @property
-    def vectors(self) -> int:
-        """One less than bands."""
-        return len(self.coefficients) - 1
-
-    def advance(self, kept: Tensor, noise: Tensor, round: int) -> None:
-        """Solve the next row of T y = z."""
-        if self.vectors:
-            add_product(noise, kept, _by_slot([-each for each in self.coefficients], round))
-        if self.coefficients[0] != 1.0:
-            noise.div_(self.coefficients[0])
-        if self.vectors:
-            kept[round % self.vectors].copy_(noise)
-        if self.column_scales is not None:
-            noise.div_(self.column_scales[round])
-
-    def needed(self, round: int) -> Iterable[int]:
-        """All: a row follows from all before it."""
-        return range(round if self.vectors else 0)
-
-
-@dataclass(frozen=True)
-class InverseBandedRows:
-    """C⁻¹ is banded: row t is Σ_i d_i z_{t−i}. The last bands − 1 fresh rows are kept.
-
-    Attributes:
-        inverse_coefficients: d, the first column of C⁻¹ from its diagonal on.
-    """
-
-    inverse_coefficients: tuple[float, ...]
-
-    @property
-    def vectors(self) -> int:
-        """One less than bands."""
-        return len(self.inverse_coefficients) - 1
-
-    def advance(self, kept: Tensor, noise: Tensor, round: int) -> None:
-        """Add up the last rows of z."""
-        fresh = noise.clone() if self.vectors else noise
-        if self.inverse_coefficients[0] != 1.0:
-            noise.mul_(self.inverse_coefficients[0])
-        if self.vectors:
-            add_product(noise, kept, _by_slot(self.inverse_coefficients, round))
-            kept[round % self.vectors].copy_(fresh)
-
-    def needed(self, round: int) -> Iterable[int]:
-        """Those that are still within the bands."""
-        return range(max(0, round - self.vectors), round)
-
-
-@dataclass(frozen=True)
-class BufferedRows:
-    """C has the coefficients 1 and Σ_p scale_p decay_p^(t−1) for t ≥ 1: each buffer holds Σ_s decay^(t−1−s) y_s.
-
-    Attributes:
-        output_scales: one a buffer.
-        buffer_decays: one a buffer.
-    """
-
-    output_scales: tuple[float, ...]
-    buffer_decays: tuple[float, ...]
-
-    @property
-    def vectors(self) -> int:
-        """The buffers."""
-        return len(self.output_scales)
-
-    def advance(self, kept: Tensor, noise: Tensor, round: int) -> None:
-        """Take the buffers from the fresh noise, then add the row to them."""
-        add_combined(noise, [(buffer, -scale) for buffer, scale in zip(kept, self.output_scales, strict=True)])
-        row = noise.to(kept.dtype)
-        for buffer, decay in zip(kept, self.buffer_decays, strict=True):
-            torch.add(row, buffer, alpha=decay, out=buffer)
-
-    def needed(self, round: int) -> Iterable[int]:
-        """All: a row follows from all before it."""
-        return range(round)
-
-
-def _by_slot(coefficients: Sequence[float], round: int) -> list[float]:
-    """The coefficient of each kept vector: round t − lag lies in slot (t − lag) mod vectors."""
-    vectors = len(coefficients) - 1
-    return [coefficients[(round - slot - 1) % vectors + 1] for slot in range(vectors)]
-
-
-@dataclass(frozen=True)
-class Block:
-    """What ends with a round.
-
-    Attributes:
-        swallowed: slots of the stack that go, and their weight in the new block's noise.
-        own: weight of the round's fresh noise.
-        slot: where the new block's noise is kept.
-    """
-
-    swallowed: tuple[tuple[int, float], ...]
-    own: float
-    slot: int
-
-
-@dataclass(frozen=True)
-class TreeRows:
-    """Binary trees over rounds.
-
-    Attributes:
-        estimator: "plain" or "efficient".
-        restart_every: rounds of a tree; None for one tree.
-        completion: whether a tree that another one follows is filled up.
-        rounds: of the whole run.
-    """
-
-    estimator: Literal["plain", "efficient"]
-    restart_every: int | None
-    completion: bool
-    rounds: int
-
-    @property
-    def vectors(self) -> int:
-        """The highest stack."""
-        return min(self.restart_every or self.rounds, self.rounds).bit_length()
-
-    def advance(self, kept: Tensor, noise: Tensor, round: int) -> None:
-        """End a block."""
-        block = self.block(round)
-        if block.own != 1.0:
-            noise.mul_(block.own)
-        mine = kept[block.slot]
-        if not block.swallowed:
-            mine.copy_(noise)
-            return
-        fresh = noise.to(kept.dtype)
-        add_combined(noise, [(kept[slot], weight - 1.0) for slot, weight in block.swallowed])
-        (lowest, share), *others = reversed(block.swallowed)  # the lowest one lies where the new block goes
-        assert lowest == block.slot
-        mine.mul_(share).add_(fresh)
-        for slot, weight in others:
-            mine.add_(kept[slot], alpha=weight)
-
-    def needed(self, round: int) -> Iterable[int]:
-        """The ends of the blocks on the stack; all of the tree where an estimate holds the noise of its halves."""
-        start = round - round % self.restart_every if self.restart_every else 0
-        if self.estimator == "efficient":
-            return range(start, round)
-        ends, end = [], start
-        for height in reversed(range((round - start).bit_length())):
-            if (round - start) >> height & 1:
-                end += 1 << height
-                ends.append(end - 1)
-        return ends
-
-    def block(self, round: int) -> Block:
-        """The block that ends with this round, from 0."""
-        size = self.restart_every or self.rounds
-        before = round % size  # rounds of this tree so far
-        full = (before + 1 & -(before + 1)).bit_length() - 1  # height of the block that ends
-        top = full
-        if self.completion and before == size - 1 and round < self.rounds - 1:
-            top = (size - 1).bit_length()
-        slot = before.bit_count() - 1  # the top of the stack
-        swallowed: list[int] = []
-        weights: list[float] = []
-        fresh, variance = 1.0, 1.0  # of the estimate's own noise, and of the estimate
-        for height in range(top):
-            halves = variance
-            left = before >> height & 1
-            if left:
-                halves += 1.0 / (2.0 - 0.5**height)
-                swallowed.append(slot)
-                slot -= 1
-                weights.append(1.0)
-            # the node's own value has variance 1, that of its halves `halves`
-            own = halves / (1.0 + halves) if self.estimator == "efficient" else 1.0
-            weights = [weight * (1.0 - own) for weight in weights]
-            fresh = own**2 + (1.0 - own) ** 2 * fresh
-            variance = halves / (1.0 + halves)
-        return Block(tuple(zip(swallowed, weights, strict=True)), math.sqrt(fresh), slot + 1)
+    scales = getattr(strategy, "column_scales", None)
+    if scales is not None and len(scales) < rounds:
+        raise InputError(f"the strategy has {len(scales)} column scales for {rounds} rounds; give one a round")
+    if not isinstance(strategy, BinaryTree | BandedToeplitz | BufferedToeplitz | InverseBanded):
+        raise InputError(f"noise={strategy.name} has no rows of its own; use noise=gaussian")
+    if not isinstance(strategy, BinaryTree):
+        refuse_lost_digits(strategy, rounds)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorrelatedGaussian:
-    """Noise C⁻¹z for the sums of a run.
+class Correlated(Mechanism):
+    """Noise C⁻¹z for the sums of a run; a subclass says which C.
 
     Attributes:
-        strategy: C, for at least so many rounds.
-        noise_multiplier: std of z divided by the bound on one contribution, >= 0; 0 adds nothing and protects nobody.
         rounds: of the whole run: nothing is accounted beyond them, and nothing is released.
     """
 
-    strategy: Strategy
-    noise_multiplier: float
-    rounds: int
+    rounds: int | None = set_by_run()
     _running: dict[tuple[bytes, int, torch.device, torch.dtype], tuple[float, NoiseRows]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -500,19 +139,56 @@ class CorrelatedGaussian:
     stream: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check.non_negative(noise_multiplier=self.noise_multiplier)
-        _check.whole(rounds=self.rounds)
-        _ = recurrence_of(self.strategy, self.rounds)  # refuses a strategy of fewer rounds
-        if isinstance(self.strategy, BandedToeplitz | BufferedToeplitz | InverseBanded):
-            refuse_lost_digits(self.strategy, self.rounds)
+        super().__post_init__()
+        if self.rounds is not None:
+            _check.whole(rounds=self.rounds)
+            refuse_unmade(self.matrix, self.rounds)
 
-    def noise_std(self, scale: float) -> float:
-        """Standard deviation of a coordinate of z, of which the noise of every round is made."""
-        return self.noise_multiplier * scale
+    @abstractmethod
+    def strategy_for(self, limits: Participation) -> Strategy:
+        """C for a run in which one unit takes part within these limits.
+
+        Raises:
+            InputError: there is none of this kind.
+        """
+
+    def decided(self, strategy: Strategy) -> dict[str, Any]:
+        """The fields that say the strategy again, so that it need not be searched for."""
+        return {}
+
+    def planned(self, sampler: Sampler, rounds: int) -> Self:
+        """With the strategy for the sampler's limits.
+
+        Raises:
+            InputError: the sampler does not limit how often a unit takes part, or there is no such strategy.
+        """
+        limits = limits_of(self, sampler, rounds)
+        return replace(self, rounds=rounds, **self.decided(self.strategy_for(limits)))
+
+    @property
+    def parts(self) -> int:
+        """Parts of a cyclic sampler, where it has none of its own."""
+        return getattr(self, "bands", None) or len(getattr(self, "coefficients", None) or ()) or DEFAULT_PARTS
+
+    @property
+    def matrix(self) -> Strategy:
+        """C of this run, as it was planned."""
+        return self.strategy_for(Participation(rounds=self.run_rounds))
+
+    @property
+    def run_rounds(self) -> int:
+        """Rounds of the run, planned."""
+        if self.rounds is None:
+            raise InputError("the rounds of the noise are not known yet; call planned(sampler, rounds) first")
+        return self.rounds
+
+    def prefix_variance(self, rounds: int) -> np.ndarray | None:
+        """Variance of the sums of the noise so far, in that of z; None where the strategy is still open."""
+        return None if self.rounds is None else self.matrix.prefix_variance(rounds)
 
     def restarts(self, round: int) -> bool:
         """Whether a new tree begins with this round."""
-        every = self.strategy.restart_every if isinstance(self.strategy, BinaryTree) else None
+        every = self.matrix.restart_every if isinstance(self.matrix, BinaryTree) else None
         return every is not None and round > 0 and round % every == 0
 
     def release(self, total: Tensor, *, scale: float, round: int, source: RandomSource) -> Tensor:
@@ -521,19 +197,21 @@ class CorrelatedGaussian:
         Raises:
             InputError: a round beyond those that are accounted for, or another scale than in the rounds before.
         """
-        if self.noise_multiplier == 0:
+        if self.multiplier == 0:
             return total
-        if not 0 <= round < self.rounds:
+        if not 0 <= round < self.run_rounds:
             raise InputError(
                 f"round {round + 1} lies beyond the {self.rounds} that the noise was made and accounted for; plan a "
                 "new run with more rounds"
             )
         _check.positive(scale=scale, remedy="noise on an unbounded sum protects nobody")
+        from sfumato.mechanisms.rows import NoiseRows, recurrence_of
+
         flat = total.view(-1)
         run = (source.key, len(flat), flat.device, flat.dtype)
         if run not in self._running:
             self._running.clear()  # one run at a time: the kept vectors of a large model are most of its memory
-            made_by = recurrence_of(self.strategy, self.rounds)
+            made_by = recurrence_of(self.matrix, self.run_rounds)
             rows = NoiseRows(made_by, lambda index: source.stream("noise", index), *run[1:])
             self._running[run] = scale, rows
         first, rows = self._running[run]
@@ -551,57 +229,244 @@ class CorrelatedGaussian:
             InputError: the sampler does not limit how often a unit takes part, or amplifies what has no proof for it;
                 or these are not the rounds that the noise is made for.
         """
-        if self.noise_multiplier == 0:
+        if self.multiplier == 0:
             return NonPrivate()
         if rounds != self.rounds:
             raise InputError(
                 f"the noise is made for {self.rounds} rounds, which cost something together only, got {rounds}; give "
                 "mechanism and run the same rounds"
             )
-        if isinstance(sampler, CyclicPoissonSampling):
+        if isinstance(sampler, CyclicPoisson):
             return self._amplified(moved, sampler, rounds)
-        limits = sampler.participation(rounds)
-        if limits is None:
-            raise InputError(
-                f"noise={self.strategy.name} needs sampling that limits how often a unit takes part, and nothing is "
-                f"known of it with sampling that does not ({sampler.describe()}); use sampling=min_separation or "
-                "shuffled, or noise=gaussian"
-            )
-        event = self.strategy.event(self.noise_multiplier / moved, limits)
-        if isinstance(event, TreeAggregation) and event.restart_every and isinstance(sampler, ShuffledEpochs):
+        limits = limits_of(self, sampler, rounds)
+        event = self.matrix.event(self.multiplier / moved, limits)
+        if isinstance(event, TreeAggregation) and event.restart_every and isinstance(sampler, Shuffled):
             epochs, rest = divmod(event.restart_every, sampler.steps_per_epoch)
             if rest == 0:  # trees begin with epochs, and a unit is in each epoch once
                 return replace(event, max_per_tree=epochs)
         return event
 
-    def _amplified(self, moved: float, sampler: CyclicPoissonSampling, rounds: int) -> Event:
+    def _amplified(self, moved: float, sampler: CyclicPoisson, rounds: int) -> Event:
         """Columns of at most `parts` rows: one turn is over before the next one begins."""
-        strategy = self.strategy
+        strategy, turns = self.matrix, sampler.turns
         bands = len(strategy.coefficients) if isinstance(strategy, BandedToeplitz) else math.inf
-        if not isinstance(strategy, BandedToeplitz) or bands > sampler.parts:
+        if not isinstance(strategy, BandedToeplitz) or bands > turns:
             raise InputError(
-                f"cyclic Poisson sampling of {sampler.parts} parts amplifies banded noise of at most so many bands, "
+                f"cyclic Poisson sampling of {turns} parts amplifies banded noise of at most so many bands, "
                 f"got noise={strategy.name}" + (f" of {bands} bands" if math.isfinite(bands) else "") + "; use "
-                f"noise=banded with {sampler.parts} bands or fewer, or sampling=min_separation"
+                f"noise=banded with {turns} bands or fewer, or cohort=min_separation"
             )
         return cyclic_poisson(
-            noise_multiplier=self.noise_multiplier / moved,
+            noise_multiplier=self.multiplier / moved,
             steps=rounds,
-            parts=sampler.parts,
+            parts=turns,
             sampling_rate=sampler.sampling_rate,
             column_norm=float(strategy.column_norms(rounds).max()),
         )
 
     def describe(self) -> str:
         """The kind of noise."""
-        return f"sums with {in_words(self.strategy)}"
+        return f"sums with {self.settings()}"
 
-    def state(self) -> dict[str, Tensor]:
-        """Nothing: the key and the round give the noise."""
-        return {}
+    def settings(self) -> str:
+        """The kind of noise, and what was decided for it."""
+        return in_words(self.matrix)
 
-    def load(self, state: dict[str, Tensor]) -> None:
-        """Nothing to go on from."""
+
+def limits_of(noise: Correlated, sampler: Sampler, rounds: int) -> Participation:
+    """What one unit may do, as a strategy is judged by it.
+
+    Raises:
+        InputError: the sampler does not limit how often a unit takes part.
+    """
+    limits = sampler.participation(rounds)
+    if limits is None:
+        raise InputError(
+            f"noise that is correlated over the rounds ({type(noise).__name__}) needs a cohort that limits how often a "
+            f"unit takes part, got {sampler.describe()}; use cohort=min_separation or shuffled, or noise=gaussian"
+        )
+    if isinstance(sampler, CyclicPoisson):  # a turn is over before the next one: one column counts
+        return Participation(rounds=rounds, max_participations=1)
+    return limits
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrelatedGaussian(Correlated):
+    """Noise of any strategy.
+
+    Attributes:
+        strategy: C, for at least as many rounds as the run has.
+    """
+
+    strategy: Strategy
+
+    def strategy_for(self, limits: Participation) -> Strategy:
+        """The one that was given."""
+        return self.strategy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree(Correlated):
+    """Noise of binary trees, from which prefix sums are made (Kairouz et al. 2021).
+
+    Attributes:
+        estimator: "efficient" (Honaker's, which uses all nodes below) or "plain".
+        restart: rounds of a tree; then a new one begins, and the server forgets its momentum. None for one tree.
+        completion: fill a tree up with empty rounds before a new one begins.
+    """
+
+    estimator: Literal["efficient", "plain"] = "efficient"
+    restart: int | None = None
+    completion: bool = False
+
+    def __post_init__(self) -> None:
+        _check.one_of(("efficient", "plain"), estimator=self.estimator)
+        if self.restart is not None:
+            _check.whole(restart=self.restart)
+        if self.completion and self.restart is None:
+            raise InputError("completion needs restart: a single tree is never completed; set it, or leave both")
+        super().__post_init__()
+
+    def strategy_for(self, limits: Participation) -> BinaryTree:
+        """The tree."""
+        if self.restart is not None and self.restart >= limits.rounds:
+            raise InputError(
+                f"restart={self.restart} comes after the last of {limits.rounds} rounds; leave it out for a single tree"
+            )
+        return BinaryTree(estimator=self.estimator, restart_every=self.restart, completion=self.completion)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Optimised(Correlated):
+    """A kind of strategy whose coefficients are optimised for the rounds and the limits at hand.
+
+    Attributes:
+        coefficients: of the strategy; None optimises them.
+        prefix_error: what the coefficients keep small: the "mean" or the "max" of the errors of all sums so far.
+    """
+
+    coefficients: tuple[float, ...] | None = None
+    prefix_error: Literal["mean", "max"] = "mean"
+
+    def __post_init__(self) -> None:
+        _check.one_of(("mean", "max"), prefix_error=self.prefix_error)
+        super().__post_init__()
+        if self.coefficients is not None:
+            _ = self.strategy_for(Participation(rounds=1))  # refuses what is no strategy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Banded(_Optimised):
+    """Noise of a banded Toeplitz strategy (Choquette-Choo et al. 2023).
+
+    Attributes:
+        bands: vectors that the noise is made of; None for 16, or as many as the separation allows.
+        coefficients: first column of the strategy; None optimises it.
+        column_scales: a factor on each column of the strategy, one for each round; needs coefficients.
+    """
+
+    bands: int | None = None
+    column_scales: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.bands is not None:
+            _check.whole(bands=self.bands)
+        if self.column_scales is not None and self.coefficients is None:
+            raise InputError("column_scales need coefficients; give both, or leave both out")
+        super().__post_init__()
+
+    def planned(self, sampler: Sampler, rounds: int) -> Self:
+        """With a band for each part of a cyclic sampler, where nothing else was chosen."""
+        if isinstance(sampler, CyclicPoisson) and self.bands is None:
+            limits = limits_of(self, sampler, rounds)
+            made = replace(self, bands=sampler.turns).strategy_for(limits)
+            return replace(self, rounds=rounds, **self.decided(made))
+        return super().planned(sampler, rounds)
+
+    def strategy_for(self, limits: Participation) -> Strategy:
+        """By its coefficients, or the best of so many bands."""
+        return by_name(
+            "banded",
+            limits,
+            bands=self.bands,
+            prefix_error=self.prefix_error,
+            coefficients=self.coefficients,
+            column_scales=self.column_scales,
+        )
+
+    def decided(self, strategy: Strategy) -> dict[str, Any]:
+        """First column, and scales of columns."""
+        assert isinstance(strategy, BandedToeplitz)
+        return {"coefficients": strategy.coefficients, "column_scales": strategy.column_scales}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BLT(_Optimised):
+    """Noise of a buffered linear Toeplitz strategy (Dvijotham et al. 2024).
+
+    Attributes:
+        buffers: vectors that the noise is made of; None for 4.
+        coefficients: output scales and then decays; None optimises them.
+    """
+
+    buffers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.buffers is not None:
+            _check.whole(buffers=self.buffers)
+        super().__post_init__()
+
+    def strategy_for(self, limits: Participation) -> Strategy:
+        """By its coefficients, or the best of so many buffers."""
+        return by_name(
+            "blt", limits, buffers=self.buffers, prefix_error=self.prefix_error, coefficients=self.coefficients
+        )
+
+    def decided(self, strategy: Strategy) -> dict[str, Any]:
+        """Output scales and decays."""
+        assert isinstance(strategy, BufferedToeplitz)
+        return {"coefficients": (*strategy.output_scales, *strategy.buffer_decays)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BISR(_Optimised):
+    """Noise of a banded inverse square root (Kalinin and Lampert 2025).
+
+    Attributes:
+        bands: vectors that the noise is made of; None for the best number.
+        coefficients: first column of the strategy's inverse; None optimises it.
+    """
+
+    bands: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.bands is not None:
+            _check.whole(bands=self.bands)
+        super().__post_init__()
+
+    def strategy_for(self, limits: Participation) -> Strategy:
+        """By its coefficients, or the best of so many bands."""
+        return by_name("bisr", limits, bands=self.bands, prefix_error=self.prefix_error, coefficients=self.coefficients)
+
+    def decided(self, strategy: Strategy) -> dict[str, Any]:
+        """First column of the inverse."""
+        assert isinstance(strategy, InverseBanded)
+        return {"coefficients": strategy.inverse_coefficients}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Auto(Gaussian):
+    """Not decided yet: `calibrate` takes the kind with the least error that meets the budget.
+
+    Attributes:
+        prefix_error: which error: the "mean" or the "max" of those of all sums so far.
+    """
+
+    prefix_error: Literal["mean", "max"] = "mean"
+
+    def planned(self, sampler: Sampler, rounds: int) -> Self:
+        """Refused."""
+        raise InputError("noise=auto is decided by calibrate(epsilon=…, population=…); call it, or choose a noise")
 
 
 def in_words(strategy: Strategy) -> str:
@@ -622,25 +487,3 @@ def in_words(strategy: Strategy) -> str:
             return f"banded noise of {len(strategy.coefficients)} bands"
         case _:
             return f"{strategy.name} noise"
-
-
-def recurrence_of(strategy: Strategy, rounds: int) -> Recurrence:
-    """How the rows of a strategy are made.
-
-    Raises:
-        InputError: it ends before the last round, or nobody knows its rows.
-    """
-    match strategy:
-        case BinaryTree():
-            return TreeRows(strategy.estimator, strategy.restart_every, strategy.completion, rounds)
-        case BandedToeplitz():
-            scales = strategy.column_scales
-            if scales is not None and len(scales) < rounds:
-                raise InputError(f"the strategy has {len(scales)} column scales for {rounds} rounds; give one a round")
-            return BandedRows(strategy.coefficients[:rounds], scales)
-        case BufferedToeplitz():
-            return BufferedRows(strategy.output_scales, strategy.buffer_decays)
-        case InverseBanded():
-            return InverseBandedRows(strategy.inverse_coefficients[:rounds])
-        case _:
-            raise InputError(f"noise={strategy.name} has no rows of its own; use IndependentGaussian")

@@ -1,18 +1,32 @@
 """Who takes part: cohorts of units, and virtual clients made of them."""
 
-from sfumato.sampling.independent import CyclicPoissonSampling, FixedSizeSampling, PoissonSampling
-from sfumato.sampling.limited import MinSeparationSampling, ParticipationLog, ShuffledEpochs
+from sfumato._parts import Kinds
+from sfumato.sampling.independent import CyclicPoisson, FixedSize, Poisson
+from sfumato.sampling.limited import MinSeparation, ParticipationLog, Shuffled
 from sfumato.sampling.sampler import Cohort, OwnClients, Sampler, VirtualClients
 
+COHORTS = Kinds[Sampler](
+    {
+        "poisson": Poisson,
+        "fixed_size": FixedSize,
+        "shuffled": Shuffled,
+        "cyclic_poisson": CyclicPoisson,
+        "min_separation": MinSeparation,
+    },
+    number="size",
+)
+"""By the word that a plan's cohort may be given as; a new sampler is its class and its line here."""
+
 __all__ = [
+    "COHORTS",
     "Cohort",
-    "CyclicPoissonSampling",
-    "FixedSizeSampling",
-    "MinSeparationSampling",
+    "CyclicPoisson",
+    "FixedSize",
+    "MinSeparation",
     "OwnClients",
     "ParticipationLog",
-    "PoissonSampling",
+    "Poisson",
     "Sampler",
-    "ShuffledEpochs",
+    "Shuffled",
     "VirtualClients",
 ]

@@ -7,7 +7,7 @@ be empty, and that amplification by sampling holds for adding or removing a unit
 depend on no record, so it also holds for what replaces one: a unit whose place is public, such as a label.
 
 >>> from sfumato._random import RandomSource
->>> sampling = PoissonSampling(sampling_rate=0.01, population=1000)
+>>> sampling = Poisson(size=10, population=1000)
 >>> len(sampling.draw(1000, 0, RandomSource.from_seed(1)))
 7
 
@@ -17,8 +17,8 @@ Unit: whatever is indexed. The cohort's size is public and constant, so neighbou
 amplification bound is the one proven for this sampling (Wang, Balle, Kasiviswanathan 2019), which is weaker than
 Poisson's.
 
->>> from sfumato._random import RandomSource, Stream
->>> FixedSizeSampling(size=3, population=10).draw(10, 0, RandomSource.from_seed(1)).tolist()
+from sfumato._random import RandomSource, Stream
+>>> FixedSize(size=3, population=10).draw(10, 0, RandomSource.from_seed(1)).tolist()
 [3, 4, 6]
 
 Cyclic Poisson sampling: units are dealt into parts, and each round tosses the coins of one part.
@@ -33,50 +33,52 @@ which word, but never what others' parts and coins are likely to be: given their
 Parts differ in size, and a cohort may be empty.
 
 >>> from sfumato._random import RandomSource
->>> sampling, source = CyclicPoissonSampling(size=2, population=12, parts=3, rounds=6), RandomSource.from_seed(1)
+>>> sampling, source = CyclicPoisson(size=2, population=12, parts=3, rounds=6), RandomSource.from_seed(1)
 >>> sampling.sampling_rate, [sampling.draw(12, round, source).tolist() for round in range(4)]
 (0.5, [[7], [3, 6], [1], [0, 7, 11]])
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
 from sfumato import _check
 from sfumato._check import InputError
+from sfumato._parts import set_by_run
 from sfumato._random import RandomSource, Stream
 from sfumato._types import Adjacency
 from sfumato.accounting import Event, Participation
-from sfumato.sampling.sampler import Kept
+from sfumato.sampling.sampler import Kept, Sampler
 
 _CHUNK = 1 << 16  # coins tossed at a time, so that memory does not grow with the population
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoissonSampling:
-    """Independent coins of one public rate.
+class Poisson(Sampler):
+    """Independent coins of one public rate, size x users_per_client / population.
 
     Attributes:
-        sampling_rate: probability that a unit takes part in a round, in (0, 1].
-        population: the public number of units that the rate was computed from.
         adjacency: "add_remove", since the rate does not depend on who is present; or "replace", where who is present
             is public.
     """
 
-    sampling_rate: float
-    population: int
-    adjacency: Adjacency = "add_remove"
+    adjacency: Adjacency = set_by_run("add_remove")
 
     def __post_init__(self) -> None:
-        _check.between(0.0, 1.0, ends="(]", sampling_rate=self.sampling_rate)
-        _check.whole(population=self.population)
+        super().__post_init__()
         _check.one_of(("add_remove", "replace"), adjacency=self.adjacency)
+
+    @property
+    def sampling_rate(self) -> float:
+        """Probability that a unit takes part in a round, in (0, 1]."""
+        return self.units / self._of("population")
 
     def draw(self, present: int, round: int, source: RandomSource) -> np.ndarray:
         """Toss one coin for each of the `present` units; int64 indices, sorted, possibly none."""
-        stream = source.stream("sampling", round)
+        stream, rate = source.stream("sampling", round), self.sampling_rate
         chosen = [
-            start + np.flatnonzero(stream.bernoulli(self.sampling_rate, min(_CHUNK, present - start)))
+            start + np.flatnonzero(stream.bernoulli(rate, min(_CHUNK, present - start)))
             for start in range(0, present, _CHUNK)
         ]
         return np.concatenate(chosen).astype(np.int64) if chosen else np.empty(0, np.int64)
@@ -85,33 +87,14 @@ class PoissonSampling:
         """The event amplified by Poisson sampling."""
         return event.poisson(self.sampling_rate)
 
-    def participation(self, rounds: int) -> Participation | None:
-        """No limit: a unit may be drawn in every round."""
-        return None
-
     def describe(self) -> str:
         """For the statement."""
         return f"Poisson, rate {self.sampling_rate:.6g} a round"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedSizeSampling:
-    """`size` units out of `population`, all subsets equally likely.
-
-    Attributes:
-        size: units in a cohort, 1 to `population`.
-        population: the public number of units; exactly so many must be present.
-    """
-
-    size: int
-    population: int
-
-    def __post_init__(self) -> None:
-        _check.whole(size=self.size, population=self.population)
-        if self.size > self.population:
-            raise InputError(
-                f"a cohort of {self.size} cannot be drawn from {self.population} users; take a smaller cohort"
-            )
+class FixedSize(Sampler):
+    """Exactly size x users_per_client units, all subsets equally likely; exactly `population` must be present."""
 
     @property
     def adjacency(self) -> Adjacency:
@@ -125,19 +108,15 @@ class FixedSizeSampling:
                 f"fixed-size sampling was planned for {self.population} users but {present} are present; "
                 "set population to the number of users, or use Poisson sampling"
             )
-        return subset(self.size, present, source.stream("sampling", round))
+        return subset(self.units, present, source.stream("sampling", round))
 
     def account(self, event: Event) -> Event:
         """The event under sampling without replacement."""
-        return event.without_replacement(self.size, self.population)
-
-    def participation(self, rounds: int) -> Participation | None:
-        """No limit: a unit may be drawn in every round."""
-        return None
+        return event.without_replacement(self.units, self._of("population"))
 
     def describe(self) -> str:
         """For the statement."""
-        return f"fixed size without replacement, {self.size} of {self.population} a round"
+        return f"fixed size without replacement, {self.units} of {self.population} a round"
 
 
 def subset(size: int, whole: int, stream: Stream) -> np.ndarray:
@@ -159,38 +138,46 @@ def subset(size: int, whole: int, stream: Stream) -> np.ndarray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CyclicPoissonSampling:
+class CyclicPoisson(Sampler):
     """Independent coins of one public rate, in the rounds of a unit's part.
 
     Attributes:
-        size: units in a cohort on average, >= 1.
-        population: the public number of units that the rate is computed from.
-        parts: number of parts, 1 to population / size and to `rounds`; 1 is Poisson sampling.
-        rounds: rounds in the run.
+        parts: number of parts that take turns, 1 to population / units a round and to `rounds`; 1 is Poisson sampling.
+            None for as many as the noise has bands.
     """
 
-    size: int
-    population: int
-    parts: int
-    rounds: int
+    parts: int | None = None
     _members: Kept[list[np.ndarray]] = field(default_factory=Kept, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check.whole(size=self.size, population=self.population, parts=self.parts, rounds=self.rounds)
-        if self.parts * self.size > self.population:
+        super().__post_init__()
+        if self.parts is None:
+            return
+        _check.whole(parts=self.parts)
+        if self.population is not None and self.parts * self.units > self.population:
             raise InputError(
                 f"{self.parts} parts of {self.population} units have {self.population / self.parts:.4g} units each on "
-                f"average, got cohorts of {self.size}; lower size or parts to parts x size <= {self.population}"
+                f"average, got cohorts of {self.units}; lower size or parts to parts x size <= {self.population}"
             )
-        if self.parts > self.rounds:
+        if self.rounds is not None and self.parts > self.rounds:
             raise InputError(
                 f"parts must be <= rounds = {self.rounds}, got {self.parts}: a part without a turn is never trained on"
             )
 
+    def planned(self, population: int, rounds: int, parts: int = 1) -> Self:
+        """With a part for each band of the noise, where nothing else was chosen."""
+        chosen = parts if self.parts is None else self.parts
+        return replace(self, population=population, rounds=rounds, parts=chosen)
+
+    @property
+    def turns(self) -> int:
+        """Parts that take turns, planned."""
+        return self._of("parts")
+
     @property
     def sampling_rate(self) -> float:
         """Probability that a unit takes part in a round of its part, in (0, 1]."""
-        return self.parts * self.size / self.population
+        return self.turns * self.units / self._of("population")
 
     @property
     def adjacency(self) -> Adjacency:
@@ -199,7 +186,7 @@ class CyclicPoissonSampling:
 
     def draw(self, present: int, round: int, source: RandomSource) -> np.ndarray:
         """Toss the coins of one part of the `present` units; int64 indices, sorted, possibly none."""
-        members = self._members.get((source, present), lambda: self._deal(present, source))[round % self.parts]
+        members = self._members.get((source, present), lambda: self._deal(present, source))[round % self.turns]
         return members[source.stream("sampling", round).bernoulli(self.sampling_rate, len(members))]
 
     def account(self, event: Event) -> Event:
@@ -208,28 +195,28 @@ class CyclicPoissonSampling:
         Raises:
             InputError: there are more parts, so a round has no event of its own.
         """
-        if self.parts == 1:
+        if self.turns == 1:
             return event.poisson(self.sampling_rate)
         raise InputError(
-            f"one round of cyclic Poisson sampling with {self.parts} parts has no event of its own, as a unit is in at "
-            f"most one of {self.parts} rounds in a row; account the run by cyclic_poisson, as banded matrices do, or "
+            f"one round of cyclic Poisson sampling with {self.turns} parts has no event of its own, as a unit is in at "
+            f"most one of {self.turns} rounds in a row; account the run by cyclic_poisson, as banded matrices do, or "
             "set parts=1"
         )
 
     def participation(self, rounds: int) -> Participation | None:
         """Every `parts`-th round at most."""
-        return Participation(rounds=rounds, max_participations=None, min_separation=self.parts - 1)
+        return Participation(rounds=rounds, max_participations=None, min_separation=self.turns - 1)
 
     def describe(self) -> str:
         """For the statement."""
         rate = f"rate {self.sampling_rate:.6g} a round"
-        if self.parts == 1:
+        if self.turns == 1:
             return f"Poisson, {rate}"
-        return f"cyclic Poisson, {self.parts} random parts in turn, {rate} of a unit's part"
+        return f"cyclic Poisson, {self.turns} random parts in turn, {rate} of a unit's part"
 
     def _deal(self, present: int, source: RandomSource) -> list[np.ndarray]:
         """The members of each part; the remainder of 64 bits favours none by more than parts / 2^64."""
         words = source.stream("parts").words_at(np.arange(present))
-        dealt = (words % np.uint64(self.parts)).astype(np.int64)
+        dealt = (words % np.uint64(self.turns)).astype(np.int64)
         order = np.argsort(dealt, kind="stable")
-        return np.split(order, np.cumsum(np.bincount(dealt, minlength=self.parts))[:-1])
+        return np.split(order, np.cumsum(np.bincount(dealt, minlength=self.turns))[:-1])

@@ -21,7 +21,7 @@ ones are never used. No amplification is claimed for shuffling.
 Neighbours: `zero_out`, as the places of the others follow from the number of units.
 
 >>> from sfumato._random import RandomSource
->>> epochs, source = ShuffledEpochs(size=3, population=7, rounds=4), RandomSource.from_seed(1)
+>>> epochs, source = Shuffled(size=3, population=7, rounds=4), RandomSource.from_seed(1)
 >>> [epochs.draw(7, round, source).tolist() for round in range(4)]
 [[0, 1, 3], [2, 5, 6], [0, 1, 2], [4, 5, 6]]
 >>> epochs.participation(4)
@@ -48,7 +48,7 @@ of the units is eligible, else one pass over an array of the population. An earl
 resume, replays those before it.
 
 >>> from sfumato._random import RandomSource
->>> sampling = MinSeparationSampling(size=2, population=8, min_separation=2, max_participations=2, rounds=5)
+>>> sampling = MinSeparation(size=2, population=8, min_separation=2, max_participations=2, rounds=5)
 >>> source = RandomSource.from_seed(1)
 >>> [sampling.draw(8, round, source).tolist() for round in range(5)]
 [[0, 3], [4, 7], [2, 5], [1, 3], [6, 7]]
@@ -56,8 +56,8 @@ resume, replays those before it.
 'cohorts of at most 2 of 8, each unit in at most 2 rounds, 2 or more rounds between two of them'
 """
 
-from dataclasses import dataclass, field
-from typing import NoReturn
+from dataclasses import dataclass, field, replace
+from typing import NoReturn, Self
 
 import numpy as np
 
@@ -67,7 +67,7 @@ from sfumato._random import RandomSource, Stream
 from sfumato._types import Adjacency
 from sfumato.accounting import Event, Participation
 from sfumato.sampling.independent import subset
-from sfumato.sampling.sampler import Kept
+from sfumato.sampling.sampler import Kept, Sampler
 
 # What samplers with limits on participation have in common: their refusals and their words.
 #
@@ -187,41 +187,32 @@ _NAME = "shuffling"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShuffledEpochs:
-    """Consecutive batches of exactly `size` units of a uniform order.
+class Shuffled(Sampler):
+    """Consecutive batches of exactly so many units of a uniform order; exactly `population` must be present.
 
     Attributes:
-        size: units in a batch, 1 to `population`.
-        population: the public number of units; exactly so many must be present.
-        rounds: batches in the run, the last epoch may be cut short.
-        reshuffle: a new order for each epoch; else one order for all, and batches return after as many rounds.
+        reshuffle: a new order for each epoch. One order for all keeps a unit's rounds an epoch apart, which costs less
+            with correlated noise.
     """
 
-    size: int
-    population: int
-    rounds: int
     reshuffle: bool = True
     _order: Kept[np.ndarray] = field(default_factory=Kept, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check.whole(size=self.size, population=self.population, rounds=self.rounds)
+        super().__post_init__()
         _check.one_of((True, False), reshuffle=self.reshuffle)
-        if self.size > self.population:
-            raise InputError(
-                f"a batch of {self.size} cannot be filled from {self.population} units; take a smaller size"
-            )
 
     @property
     def steps_per_epoch(self) -> int:
         """Batches in an epoch, >= 1."""
-        return self.population // self.size
+        return self._of("population") // self.units
 
     @property
     def limits(self) -> Participation:
         """Once an epoch; as far apart as an epoch is long where no order follows another one."""
-        epochs = -(-self.rounds // self.steps_per_epoch)
+        epochs = -(-self._of("rounds") // self.steps_per_epoch)
         apart = 0 if self.reshuffle and epochs > 1 else self.steps_per_epoch - 1
-        return Participation(rounds=self.rounds, max_participations=epochs, min_separation=apart)
+        return Participation(rounds=self._of("rounds"), max_participations=epochs, min_separation=apart)
 
     @property
     def adjacency(self) -> Adjacency:
@@ -230,11 +221,11 @@ class ShuffledEpochs:
 
     def draw(self, present: int, round: int, source: RandomSource) -> np.ndarray:
         """The round's batch, sorted int64 [size]."""
-        refuse_other_plan(_NAME, self.population, present, self.rounds, round)
+        refuse_other_plan(_NAME, self._of("population"), present, self._of("rounds"), round)
         epoch, step = divmod(round, self.steps_per_epoch)
         number = epoch if self.reshuffle else 0
-        order = self._order.get((source, number), lambda: source.stream("epochs", number).permutation(self.population))
-        return np.sort(order[step * self.size : (step + 1) * self.size])
+        order = self._order.get((source, number), lambda: source.stream("epochs", number).permutation(present))
+        return np.sort(order[step * self.units : (step + 1) * self.units])
 
     def account(self, event: Event) -> Event:
         """Refused: a round has no event of its own."""
@@ -242,20 +233,15 @@ class ShuffledEpochs:
 
     def participation(self, rounds: int) -> Participation | None:
         """At most once in each epoch that has begun."""
-        return ShuffledEpochs(
-            size=self.size,
-            population=self.population,
-            rounds=within(self.limits, rounds, _NAME).rounds,
-            reshuffle=self.reshuffle,
-        ).limits
+        return replace(self, rounds=within(self.limits, rounds, _NAME).rounds).limits
 
     def describe(self) -> str:
         """For the statement."""
         order = "a new order for each" if self.reshuffle else "one order for all"
-        left = self.population - self.steps_per_epoch * self.size
+        left = self._of("population") - self.steps_per_epoch * self.units
         rest = f", {left} left out of {'each' if self.reshuffle else 'all'}" if left else ""
         return (
-            f"shuffled epochs of {self.steps_per_epoch} batches of {self.size} of {self.population}, {order}{rest}, "
+            f"shuffled epochs of {self.steps_per_epoch} batches of {self.units} of {self.population}, {order}{rest}, "
             f"{in_words(self.limits)}"
         )
 
@@ -265,45 +251,49 @@ _SCAN = 16  # a unit in a pass over all of them costs about this many times less
 
 
 @dataclass(frozen=True, kw_only=True)
-class MinSeparationSampling:
-    """Up to `size` eligible units a round.
+class MinSeparation(Sampler):
+    """Up to so many eligible units a round; exactly `population` must be known, present or not.
 
     Attributes:
-        size: units planned for a cohort, 1 to `population`.
-        population: the public number of units; exactly so many must be known, present or not.
-        min_separation: rounds between two participations of a unit at least, >= 0: y - x - 1 for rounds x < y.
+        min_separation: rounds between two participations of a unit at least, >= 0: y - x - 1 for rounds x < y. None
+            for as many as keep cohorts full.
         max_participations: rounds that a unit takes part in at most, >= 1; None for as many as the separation allows.
-        rounds: rounds in the run.
         availability: simulated probability that a unit checks in, in (0, 1].
         drop_out: simulated probability that a chosen unit does not report, in [0, 1).
     """
 
-    size: int
-    population: int
-    min_separation: int
+    min_separation: int | None = None
     max_participations: int | None = None
-    rounds: int
     availability: float = 1.0
     drop_out: float = 0.0
     _walk: "Kept[_Walk]" = field(default_factory=Kept, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check.whole(size=self.size, population=self.population)
+        super().__post_init__()
+        for name, least in {"min_separation": 0, "max_participations": 1}.items():
+            if getattr(self, name) is not None:
+                _check.whole(at_least=least, **{name: getattr(self, name)})
         _check.between(0.0, 1.0, ends="(]", availability=self.availability)
         _check.between(0.0, 1.0, ends="[)", drop_out=self.drop_out)
-        if self.size > self.population:
-            raise InputError(
-                f"a cohort of {self.size} cannot be drawn from {self.population} units; take a smaller size"
-            )
+        if None in (self.population, self.rounds, self.min_separation):
+            return
         self.limits.refuse_unreachable()
         if self.availability == 1.0:
             self._refuse_cohorts_that_cannot_fill()
+
+    def planned(self, population: int, rounds: int, parts: int = 1) -> Self:
+        """With the widest separation that keeps cohorts full, where nothing else was chosen."""
+        widest = max(0, population // self.units - 1)
+        chosen = widest if self.min_separation is None else self.min_separation
+        return replace(self, population=population, rounds=rounds, min_separation=chosen)
 
     @property
     def limits(self) -> Participation:
         """How often and how soon a unit may take part in the whole run."""
         return Participation(
-            rounds=self.rounds, max_participations=self.max_participations, min_separation=self.min_separation
+            rounds=self._of("rounds"),
+            max_participations=self.max_participations,
+            min_separation=self._of("min_separation"),
         )
 
     @property
@@ -313,7 +303,7 @@ class MinSeparationSampling:
 
     def draw(self, present: int, round: int, source: RandomSource) -> np.ndarray:
         """The units that report, sorted int64 [0 to size]."""
-        refuse_other_plan(_MIN_SEPARATION, self.population, present, self.rounds, round)
+        refuse_other_plan(_MIN_SEPARATION, self._of("population"), present, self._of("rounds"), round)
         return self._walk.get(source, lambda: _Walk(self, source)).cohort(round)
 
     def account(self, event: Event) -> Event:
@@ -326,35 +316,35 @@ class MinSeparationSampling:
 
     def describe(self) -> str:
         """For the statement; the same whoever is missing."""
-        return f"cohorts of at most {self.size} of {self.population}, {in_words(self.limits)}"
+        return f"cohorts of at most {self.units} of {self.population}, {in_words(self.limits)}"
 
     def _refuse_cohorts_that_cannot_fill(self) -> None:
-        limits = self.limits
-        in_a_row = min(limits.period, self.rounds)
+        limits, units, population, rounds = self.limits, self.units, self._of("population"), self._of("rounds")
+        in_a_row = min(limits.period, rounds)
         remedy = "or set availability below 1 if not everybody checks in"
-        if self.size * in_a_row > self.population:
+        if units * in_a_row > population:
             raise InputError(
-                f"cohorts of {self.size} cannot be kept full: {in_a_row} rounds in a row have no unit twice and need "
-                f"{self.size * in_a_row} units, but population is {self.population}; take smaller cohorts, or "
-                f"lower min_separation to {self.population // self.size - 1}, {remedy}"
+                f"cohorts of {units} cannot be kept full: {in_a_row} rounds in a row have no unit twice and need "
+                f"{units * in_a_row} units, but population is {population}; take smaller cohorts, or "
+                f"lower min_separation to {population // units - 1}, {remedy}"
             )
-        if self.size * self.rounds > self.population * limits.most:
+        if units * rounds > population * limits.most:
             raise InputError(
-                f"cohorts of {self.size} cannot be kept full: {self.rounds} rounds take {self.size * self.rounds} "
-                f"participations, but {self.population} units have {limits.most} each; raise max_participations or "
-                f"lower rounds to {self.population * limits.most // self.size}, {remedy}"
+                f"cohorts of {units} cannot be kept full: {rounds} rounds take {units * rounds} "
+                f"participations, but {population} units have {limits.most} each; raise max_participations or "
+                f"lower rounds to {population * limits.most // units}, {remedy}"
             )
 
 
 class _Walk:
     """Goes through the rounds of one key in order, as the log of a round follows from all before it."""
 
-    def __init__(self, plan: MinSeparationSampling, source: RandomSource) -> None:
+    def __init__(self, plan: MinSeparation, source: RandomSource) -> None:
         self._plan, self._source = plan, source
         self._start()
 
     def _start(self) -> None:
-        self._log = ParticipationLog(self._plan.population, self._plan.limits)
+        self._log = ParticipationLog(self._plan._of("population"), self._plan.limits)
         self._next, self._reported = 0, np.empty(0, np.int64)
 
     def cohort(self, round: int) -> np.ndarray:
@@ -363,14 +353,15 @@ class _Walk:
             self._start()
         while self._next <= round:
             going = self._next
-            self._next = self._plan.rounds + 1  # if this round is broken off, the next call starts anew
+            self._next = self._plan.limits.rounds + 1  # if this round is broken off, the next call starts anew
             self._reported = self._go(going)
             self._next = going + 1
         return self._reported.copy()
 
     def _go(self, round: int) -> np.ndarray:
         plan, stream = self._plan, self._source.stream("check-ins", round)
-        chosen = np.sort(choose(self._log, round, plan.size, plan.population, plan.availability, stream))
+        population = plan._of("population")
+        chosen = np.sort(choose(self._log, round, plan.units, population, plan.availability, stream))
         self._log.admit(chosen, round)
         return chosen[~stream.bernoulli(plan.drop_out, len(chosen))]
 

@@ -32,13 +32,16 @@ True
 [3]
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar
+from dataclasses import dataclass, replace
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 
 from sfumato import _check
+from sfumato._check import InputError
+from sfumato._parts import set_by_run
 from sfumato._random import RandomSource
 from sfumato._types import Adjacency
 from sfumato.accounting import Event, Participation
@@ -46,36 +49,96 @@ from sfumato.accounting import Event, Participation
 # The contract of a sampler: it draws a cohort, and it alone says how that draw is accounted.
 
 
-class Sampler(Protocol):
-    """Draws cohorts; the accounted event comes from the same object, so the two cannot disagree."""
+@dataclass(frozen=True, kw_only=True)
+class Sampler(ABC):
+    """Draws cohorts; the accounted event comes from the same object, so the two cannot disagree.
+
+    Attributes:
+        size: contributions planned a round, the public denominator: clients, or examples of a batch.
+        users_per_client: users whose records make one client; 1 makes every user a client. A round then takes
+            size x users_per_client users, each assigned to one of `size` virtual clients.
+        population: the public number of units; the run sets it.
+        rounds: of the run; the run sets it.
+    """
+
+    size: int = 32
+    users_per_client: int = 1
+    population: int | None = set_by_run()
+    rounds: int | None = set_by_run()
+
+    def __post_init__(self) -> None:
+        _check.whole(size=self.size, users_per_client=self.users_per_client)
+        for name in ("population", "rounds"):
+            if getattr(self, name) is not None:
+                _check.whole(**{name: getattr(self, name)})
+        if self.population is not None and self.units > self.population:
+            if self.users_per_client > 1:
+                raise InputError(
+                    f"{self.size} clients x {self.users_per_client} users = {self.units} users a round, but there are "
+                    f"{self.population}; lower size or users_per_client"
+                )
+            raise InputError(
+                f"{self.size} units a round cannot be drawn from {self.population}; lower size to {self.population} "
+                "or less"
+            )
 
     @property
+    def units(self) -> int:
+        """Units planned a round."""
+        return self.size * self.users_per_client
+
+    @property
+    def grouping(self) -> "OwnClients | VirtualClients":
+        """How those who take part are put together."""
+        return OwnClients(clients=self.size) if self.users_per_client == 1 else VirtualClients(clients=self.size)
+
+    def planned(self, population: int, rounds: int, parts: int = 1) -> Self:
+        """The sampler of a run, with every open limit decided.
+
+        Args:
+            population: the public number of units.
+            rounds: of the run.
+            parts: bands of the noise, for a sampler whose units take turns.
+
+        Raises:
+            InputError: no such cohort can be drawn.
+        """
+        return replace(self, population=population, rounds=rounds)
+
+    def _of(self, name: str) -> int:
+        """The population, or the rounds, of the run."""
+        value = getattr(self, name)
+        if value is None:
+            raise InputError(f"the sampler's {name} is not known yet; call planned(population=…, rounds=…) first")
+        return value
+
+    @property
+    @abstractmethod
     def adjacency(self) -> Adjacency:
         """The neighbouring relation under which `account` is a valid bound."""
-        ...
 
+    @abstractmethod
     def draw(self, present: int, round: int, source: RandomSource) -> np.ndarray:
         """Indices of the units among `present` ones that take part in this round, from 0; sorted, int64."""
-        ...
 
+    @abstractmethod
     def account(self, event: Event) -> Event:
         """The event of one round in which `event` acts on a cohort from this sampler.
 
         Raises:
             InputError: nothing is proven for such an event on such a cohort.
         """
-        ...
 
     def participation(self, rounds: int) -> Participation | None:
         """How often and how far apart one unit can take part in so many rounds; None where coins alone decide.
 
         A limit is a promise: `draw` must never break it, whoever is present.
         """
-        ...
+        return None
 
+    @abstractmethod
     def describe(self) -> str:
         """One phrase for the statement."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

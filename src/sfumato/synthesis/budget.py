@@ -14,15 +14,15 @@ from typing import Any, Self
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato.accounting.statement.verdict import default_delta, warn_if_too_large
-from sfumato.clipping import ConstantClipNorm
+from sfumato.clipping import Flat
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema
 from sfumato.data.ehr.tables import assumption
 from sfumato.data.ehr.values import FEW
-from sfumato.mechanisms.gaussian import IndependentGaussian
+from sfumato.mechanisms import Gaussian
 from sfumato.runs import Facts
 from sfumato.runs.folder import alike
-from sfumato.sampling import OwnClients, PoissonSampling
+from sfumato.sampling import Poisson
 from sfumato.synthesis.noisy_tables import Counting, Grids, Tables
 from sfumato.synthesis.settings import EHRSafeSettings
 from sfumato.training.private_sum import PrivateSum
@@ -98,7 +98,7 @@ class Spending:
     @property
     def noise_multipliers(self) -> list[float]:
         """Of the tables, the autoencoder's rounds and the critic's."""
-        rounds = [each.mechanism.noise_multiplier for each in (self.sequences, self.gan)]
+        rounds = [each.mechanism.multiplier for each in (self.sequences, self.gan)]
         return [self.tables.noise_multiplier, *rounds]
 
     def event(self) -> acc.Event:
@@ -145,10 +145,9 @@ def _noise(
 
 def _rounds(batch: int, population: int, clip_norm: float, noise_multiplier: float, rounds: int) -> PrivateSum:
     return PrivateSum(
-        sampler=PoissonSampling(sampling_rate=batch / population, population=population),
-        grouping=OwnClients(clients=batch),
-        bound=ConstantClipNorm(clip_norm=clip_norm),
-        mechanism=IndependentGaussian(noise_multiplier=noise_multiplier),
+        sampler=Poisson(size=batch, population=population),
+        bound=Flat(norm=clip_norm),
+        mechanism=Gaussian(noise_multiplier=noise_multiplier),
         rounds=rounds,
     )
 
@@ -200,9 +199,9 @@ def private_facts(settings: EHRSafeSettings, spending: Spending, data: EHRDatase
         mechanism=(
             f"EHR-Safe: one Gaussian sum of counts cut to norm {spending.tables.clip_norm:.6g}, noise multiplier "
             f"{spending.tables.noise_multiplier:.6g}; up to {first.rounds} Gaussian sums of the autoencoder's "
-            f"gradients {first.bound.describe()}, noise multiplier {first.mechanism.noise_multiplier:.6g}; up to "
+            f"gradients {first.bound.describe()}, noise multiplier {first.mechanism.multiplier:.6g}; up to "
             f"{gan.rounds} of the critic's {gan.bound.describe()}, noise multiplier "
-            f"{gan.mechanism.noise_multiplier:.6g}"
+            f"{gan.mechanism.multiplier:.6g}"
         ),
         covered=(
             "The synthesizer, all records that it generates, the tables, the autoencoder and the critic after every "

@@ -35,14 +35,14 @@ from torch.func import functional_call, grad, vmap
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.clipping import ClippedSum, NormBound
+from sfumato.clipping import ClippedSum
 from sfumato.per_example import Recording, covered
-from sfumato.sampling import Cohort
 from sfumato.synthesis.networks import Critic, Generator, SequenceCodec
 from sfumato.synthesis.records import Drawn, Records
 from sfumato.synthesis.settings import EHRSafeSettings
 from sfumato.synthesis.training import Diverged, Learner
 from sfumato.training import Contribution, Trainable
+from sfumato.training.contribution import RoundContext
 from sfumato.training.server import OptimizerFactory
 
 
@@ -92,20 +92,11 @@ class SequenceGradients(Contribution):
         self._per_epoch = -(-len(records) // settings.batch_size)
         self._drawn = lru_cache(maxsize=1)(self._drawn_for)
 
-    def clipped_sum(
-        self,
-        theta: Tensor,
-        cohort: Cohort,
-        round: int,
-        bound: NormBound,
-        clip_norm: float | None,
-        source: RandomSource,
-        out: Tensor | None,
-    ) -> ClippedSum:
+    def clipped_sum(self, context: RoundContext) -> ClippedSum:
         """The sum of the patients' bounded gradients; each contributor is one patient."""
-        self.trained.load(theta)
-        share = ClippedSum(bound, clip_norm, self.trained.layout, out=out)
-        patients = cohort.units
+        self.trained.load(context.theta)
+        share, source, round = context.new_sum(self.trained.layout), context.source, context.round
+        patients = context.cohort.units
         drawn = self._drawn(source, round // self._per_epoch)
         words = source.stream("private latent noise", round).words_at(patients)
         noise = self._settings.latent_noise * own_draws(words, self._settings.latent)[0]
@@ -195,21 +186,13 @@ class CriticGradients(Contribution):
         self._makes = Learner(generator, optimizer, average_decay=settings.average_decay)
         self._gradient = vmap(grad(self._loss), in_dims=(None, 0, 0, 0))
 
-    def clipped_sum(
-        self,
-        theta: Tensor,
-        cohort: Cohort,
-        round: int,
-        bound: NormBound,
-        clip_norm: float | None,
-        source: RandomSource,
-        out: Tensor | None,
-    ) -> ClippedSum:
+    def clipped_sum(self, context: RoundContext) -> ClippedSum:
         """The sum of the patients' bounded gradients; before it, the generator's step where one is due."""
-        self.trained.load(theta)
+        cohort, source, round = context.cohort, context.source, context.round
+        self.trained.load(context.theta)
         if round and round % self._settings.critic_steps == 0:
             self._make_step(round // self._settings.critic_steps - 1, source.seed64("private generator", round))
-        share = ClippedSum(bound, clip_norm, self.trained.layout, out=out)
+        share = context.new_sum(self.trained.layout)
         patients = torch.from_numpy(cohort.units)
         real = self._latents[round % len(self._latents), patients]
         z, between = own_draws(source.stream("private gan", round).words_at(cohort.units), self._generator.noise)

@@ -79,10 +79,10 @@ import torch
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting import Event
-from sfumato.clipping import ClippedSum, ConstantClipNorm, Layout
+from sfumato.clipping import ClippedSum, Flat, Layout
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Column, Schema
-from sfumato.mechanisms.gaussian import IndependentGaussian
+from sfumato.mechanisms import Gaussian
 from sfumato.runs import Run
 from sfumato.synthesis.scales import ADDED, Normaliser, Scales
 
@@ -335,8 +335,8 @@ class Tables:
         return _CUT * self.counting.largest_norm
 
     @property
-    def _mechanism(self) -> IndependentGaussian:
-        return IndependentGaussian(noise_multiplier=self.noise_multiplier)
+    def _mechanism(self) -> Gaussian:
+        return Gaussian(noise_multiplier=self.noise_multiplier)
 
     @property
     def _least(self) -> float:
@@ -355,9 +355,7 @@ class Tables:
             data: of `first_visits`.
         """
         size = sum(self.counting.sizes().values())
-        total = ClippedSum(
-            ConstantClipNorm(clip_norm=self.clip_norm), self.clip_norm, Layout(["counts"], [torch.Size([size])])
-        )
+        total = ClippedSum(Flat(norm=self.clip_norm), self.clip_norm, Layout(["counts"], [torch.Size([size])]))
         for start in range(0, len(data), _BLOCK):
             part = data.take(np.arange(start, min(start + _BLOCK, len(data))))
             total.add_rows(torch.from_numpy(self.counting.vectors(part)))

@@ -1,14 +1,14 @@
 """The private-sum loop, plans of it, and what they are made of; knows neither users nor labels."""
 
-from sfumato.training.contribution import Contribution, Task
-from sfumato.training.fit import ModelBuilder, Result, TrainingPlan
+from sfumato.training.contribution import Contribution, RoundContext, Task
+from sfumato.training.fit import ContributionFactory, ModelBuilder, Result, RunOptions
 from sfumato.training.initial_release import Opening
 from sfumato.training.loop import Cadence, Loop
 from sfumato.training.monitoring import Callback, Stop
-from sfumato.training.plan import ContributionFactory, Plan, Rounds
-from sfumato.training.private_plan import NoiseCost, PrivatePlan
+from sfumato.training.optimizer import NoiseLimited, Optimizer, OptimizerName, Schedule
+from sfumato.training.plan import NoiseCost, Plan
 from sfumato.training.private_sum import PrivateSum
-from sfumato.training.server import MovingAverage, Optimizer, OptimizerName, Schedule, Server
+from sfumato.training.server import MovingAverage, Server
 from sfumato.training.supervised import Supervised, outputs
 from sfumato.training.trainable import HEAD, Trainable
 
@@ -22,20 +22,20 @@ __all__ = [
     "ModelBuilder",
     "MovingAverage",
     "NoiseCost",
+    "NoiseLimited",
     "Opening",
     "Optimizer",
     "OptimizerName",
     "Plan",
-    "PrivatePlan",
     "PrivateSum",
     "Result",
-    "Rounds",
+    "RoundContext",
+    "RunOptions",
     "Schedule",
     "Server",
     "Stop",
     "Supervised",
     "Task",
     "Trainable",
-    "TrainingPlan",
     "outputs",
 ]

@@ -3,15 +3,43 @@
 A new algorithm is a new `Contribution`; it has no loop, no bound, no noise and no ε of its own.
 """
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torch import Tensor, nn
 
 from sfumato._random import RandomSource
-from sfumato.clipping import ClippedSum, NormBound
+from sfumato.clipping import ClippedSum, Layout, NormBound
 from sfumato.sampling import Cohort
 from sfumato.training.behaviour import Behaviour
 from sfumato.training.trainable import Trainable
+
+
+@dataclass(frozen=True)
+class RoundContext:
+    """What a contribution gets in a round.
+
+    Attributes:
+        theta: the parameters of this round, float [size]; not to be changed.
+        cohort: this process's part of those who contribute.
+        round: from 0.
+        bound: the plan's; every contribution goes through a `ClippedSum` of this bound (`new_sum`).
+        clip_norm: its state; None for a run without privacy.
+        source: the run's randomness; label by round and slot.
+        out: float64 [size] for the sum, or None.
+    """
+
+    theta: Tensor
+    cohort: Cohort
+    round: int
+    bound: NormBound
+    clip_norm: float | None
+    source: RandomSource
+    out: Tensor | None = None
+
+    def new_sum(self, layout: Layout) -> ClippedSum:
+        """The sum of this round, empty."""
+        return ClippedSum(self.bound, self.clip_norm, layout, device=self.theta.device, out=self.out)
 
 
 class Contribution(Protocol):
@@ -27,29 +55,8 @@ class Contribution(Protocol):
     population: int
     rounds: int = 0
 
-    def clipped_sum(
-        self,
-        theta: Tensor,
-        cohort: Cohort,
-        round: int,
-        bound: NormBound,
-        clip_norm: float | None,
-        source: RandomSource,
-        out: Tensor | None,
-    ) -> ClippedSum:
-        """What the cohort contributes at `theta`, float [size].
-
-        A contributor's result may depend on its own units, its slot and the model, and on nothing else.
-
-        Args:
-            theta: the parameters of this round; not to be changed.
-            cohort: this process's part of those who contribute.
-            round: from 0.
-            bound: the plan's; every contribution goes through a `ClippedSum` of this bound.
-            clip_norm: its state; None for a run without privacy.
-            source: the run's randomness; label by round and slot.
-            out: float64 [size] for the sum, or None.
-        """
+    def clipped_sum(self, context: RoundContext) -> ClippedSum:
+        """What the cohort contributes; what one adds depends on its own units, its slot and the model alone."""
         ...
 
     def after_noise(self, mean: Tensor, round: int, source: RandomSource) -> None:

@@ -1,7 +1,12 @@
 """Fitting a plan to data: one run, from the first check to the released files.
 
-What a plan that ran tells its statement beside the ledger.
+`run_plan` reads from top to bottom: what stays the same while the run goes on is put together and checked (`Setup`),
+the parts that train are made and tried out (`Parts`), the first file is written, the rounds run, and what they leave is
+released. With an opening, the parts are first made of what it could release and tried out; only then does the run start
+and release; the parts that train are made of what it released.
 """
+
+from __future__ import annotations
 
 import hashlib
 import json
@@ -9,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,7 +29,7 @@ from sfumato.data.domain import BUILT
 from sfumato.guard import Coupled, not_seen
 from sfumato.runs import Alternative, Checkpoint, Facts, Run, RunFolder, Team, share_cores
 from sfumato.runs.checkpoint import FROZEN, load_frozen
-from sfumato.sampling import PoissonSampling, VirtualClients
+from sfumato.sampling import Poisson, VirtualClients
 from sfumato.training.contribution import Contribution, Task
 from sfumato.training.frozen_features import PrefixCache, Split, cut_for, refuse_folder
 from sfumato.training.initial_release import ROUNDS, Opening
@@ -40,7 +46,7 @@ from sfumato.training.monitoring import (
     trouble,
     who_took_part,
 )
-from sfumato.training.plan import ContributionFactory, Plan
+from sfumato.training.plan import Plan
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import MovingAverage, OptimizerFactory, Server
 from sfumato.training.trainable import HEAD, Trainable, copied
@@ -93,10 +99,10 @@ def facts_of(
 
 
 def _mechanism(private_sum: PrivateSum, rounds: int) -> str:
-    z = private_sum.mechanism.noise_multiplier
+    z = private_sum.mechanism.multiplier
     if z == 0:
         return f"no noise: {rounds} rounds without any guarantee"
-    count = "" if private_sum.bound.quantile is None else ", with a noisy count for the norm"
+    count = "" if private_sum.bound.counted is None else ", with a noisy count for the norm"
     what = private_sum.mechanism.describe()
     return f"{rounds} {what} of contributions {private_sum.bound.describe()}, noise multiplier {z:.6g}{count}"
 
@@ -153,7 +159,7 @@ def _alternatives(plan: Plan, private_sum: PrivateSum, rounds: int) -> list[Alte
     """The same run under other conventions."""
     found = [Alternative(name="this statement, by Rényi accounting", unit=plan.unit, method="rdp")]
     # limits on participation are a user's: groups are formed anew each round, and no virtual client has any
-    if isinstance(private_sum.grouping, VirtualClients) and isinstance(private_sum.sampler, PoissonSampling):
+    if isinstance(private_sum.grouping, VirtualClients) and isinstance(private_sum.sampler, Poisson):
         client = private_sum.contributor_event(rounds)
         paper = "the paper's convention: neighbours differ in a whole virtual client (Xu et al. 2022)"
         found += [
@@ -163,7 +169,45 @@ def _alternatives(plan: Plan, private_sum: PrivateSum, rounds: int) -> list[Alte
     return found
 
 
-# What a training run leaves.
+ModelBuilder = Callable[[Any], nn.Module]
+"""Builds the model where an opening decides the data to train on: from what is public of these (`Opening.public`)."""
+
+ContributionFactory = Callable[[nn.Module, Any, str, int], Contribution]
+"""Builds a contribution from the model, the data, the device and the seed of fresh heads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(Cadence):
+    """Where and how a run goes; fields with those of `Cadence`. No result depends on them but where they say so.
+
+    Attributes:
+        device: where to train: "cpu", "cuda", "cuda:1".
+        progress: show progress on stderr: a bar on a terminal, a line every half minute elsewhere.
+        callbacks: are called after rounds, measurements and checkpoints; see `sfumato.training.Callback`.
+        about: JSON that describes the model and the data, kept in plan.json.
+        budget: what the run may cost; a round beyond it is refused.
+        prefix_cache: a folder for what the frozen first layers make of the records (`training.frozen_features`): made
+            once, used by every round and every run with the same layers and records. It is as private as the records.
+            The run costs and releases the same; None puts every record through the whole model in every round.
+        negatives: public data whose classes join every client's head; for a plan with client.negatives.
+        opening: what the run releases first, under the same ledger and statement, and what its data and its model
+            follow from: a vocabulary (`PrivateVocabulary.opening`).
+        task: what the data must be and how a model is measured, instead of the plan's own.
+        contribution: builds what the cohort adds, instead of the plan's own way.
+        optimizer: builds any torch optimiser from the parameters, instead of the plan's.
+    """
+
+    device: str = "cpu"
+    progress: bool = False
+    callbacks: Sequence[Callback] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
+    budget: Budget | None = None
+    prefix_cache: str | Path | None = None
+    negatives: Any = None
+    opening: Opening | None = None
+    task: Task | None = None
+    contribution: ContributionFactory | None = None
+    optimizer: OptimizerFactory | None = None
 
 
 @dataclass(frozen=True)
@@ -192,17 +236,91 @@ class Result:
     trouble: str = ""
 
 
-# The course of one training run: from its parts and their trial to the released files.
-#
-# Without an opening: the parts are made and checked, the first file is written, the rounds run. With one
-# (`training.opening`): the parts are made of what it could release and are tried out; only then does the run start and
-# release; the parts that train are made of what it released.
+_NEGATIVES = "negatives_digest"  # in plan.json, with the path
 
 
-ModelBuilder = Callable[[Any], nn.Module]
+def run_plan(
+    plan: Plan,
+    model: nn.Module | ModelBuilder,
+    data: Any,
+    *,
+    validation: Any = None,
+    test: Any = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    options: RunOptions | None = None,
+) -> Result:
+    """Train, and say what it cost; arguments and errors as for `Plan.fit`."""
+    options = options or RunOptions()
+    setup = set_up(plan, model, data, validation, test, options)
+    begun = RunFolder(Path(out)) if resume and out is not None else None
+    if begun is not None:
+        setup = setup.as_begun(begun.recorded(resume=True))
+        _refuse_other_negatives(begun, setup.negatives)
+    record = setup.record()
+    if begun is not None:
+        begun.refuse_another(record)
+    share_cores()
+    if options.prefix_cache is not None:
+        _refuse_within_run(Path(options.prefix_cache), out)
+        setup = behind_prefix(setup, Path(options.prefix_cache), run=None if begun is None else begun.path)
+    with Run.open(out, plan=record, seed=plan.seed, resume=resume, budget=options.budget) as run:
+        return setup.go(run, resume=resume)
 
 
-"""Builds the model where an opening decides the data to train on: from what is public of these (`Opening.public`)."""
+def try_out(
+    plan: Plan,
+    model: nn.Module | ModelBuilder,
+    data: Any,
+    *,
+    validation: Any = None,
+    test: Any = None,
+    options: RunOptions | None = None,
+) -> Contribution:
+    """All that `run_plan` does before its first round; arguments, result and errors as for `Plan.try_out`."""
+    options = options or RunOptions()
+    setup = set_up(plan, model, data, validation, test, options)
+    share_cores()
+    if options.prefix_cache is not None:
+        refuse_folder(Path(options.prefix_cache))
+        refuse_uncut(setup)
+    with Run.open(None, plan=setup.plan.to_json(), seed=plan.seed) as run:
+        first, parts = setup.tried(run)
+        first.measure_before(run, parts)
+        return parts.contribution
+
+
+def set_up(
+    plan: Plan, model: nn.Module | ModelBuilder, data: Any, validation: Any, test: Any, options: RunOptions
+) -> Setup:
+    """What stays the same while a run goes on; refuses data of no use."""
+    task, opening, negatives = options.task or plan.default_task(), options.opening, options.negatives
+    given_data = {"data": data, "validation": validation, "test": test, "negatives": negatives}
+    for name, given in given_data.items():
+        _refuse_arrays(given, name, plan.unit)
+    if negatives is not None:
+        if options.contribution is not None:
+            raise InputError("give negatives or a contribution of your own, not both")
+        negatives = plan.with_negatives(negatives, data)
+    _refuse_other_model(model, opening)
+    task.check(data)
+    if not isinstance(model, nn.Module):
+        plan.refuse_found(getattr(data, "found", ()))
+    population = plan.public_population(data)
+    decided = plan.for_population(population)
+    return Setup(
+        plan=decided,
+        population=population,
+        task=task,
+        model=model,
+        data=data,
+        validation=validation,
+        test=test,
+        options=options,
+        callback=Callbacks(options.callbacks),
+        negatives=negatives,
+        opening=None if opening is None else opening.decided(decided.delta_for(population)),
+    )
 
 
 @dataclass(frozen=True)
@@ -217,7 +335,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Course:
+class Setup:
     """What stays the same while a run goes on.
 
     Attributes:
@@ -226,14 +344,13 @@ class Course:
         task: how a model is measured.
         model: the module; with an opening, what builds it.
         data, validation, test: the records; with an opening, as they are before it.
-        about: JSON for plan.json and the released model's file.
-        device: where to train.
-        contribute, optimizer: what is used instead of the plan's own way.
-        opening: what is released before the first round.
-        negatives: public examples beside the records, as `Plan.negatives_of` has made them of what was given.
+        options: of the run.
+        callback: all callbacks as one.
+        opening: what is released before the first round, decided for the plan's δ.
+        negatives: public examples that join the records, as `Plan.with_negatives` made them.
         joined: where the model is the trained part of a larger one and the records are behind the rest of it
-            (`training.prefix`), puts a trained copy into the whole, which is released.
-        beside: tensors of that rest, kept for a run that goes on.
+            (`training.frozen_features`), puts a trained copy into the whole, which is released.
+        frozen: tensors of that rest, kept for a run that goes on.
     """
 
     plan: Plan
@@ -243,31 +360,36 @@ class Course:
     data: Any
     validation: Any
     test: Any
-    about: dict[str, Any]
-    device: str
-    contribute: ContributionFactory | None = None
-    optimizer: OptimizerFactory | None = None
+    options: RunOptions
+    callback: Callback
     opening: Opening | None = None
     negatives: Any = None
     joined: Callable[[nn.Module], nn.Module] | None = None
-    beside: dict[str, Tensor] = field(default_factory=dict)
+    frozen: dict[str, Tensor] = field(default_factory=dict)
 
     def as_begun(self, recorded: Mapping[str, Any]) -> Self:
         """With what searches found as the run has it that recorded this in its plan.json."""
-        opening, told = self.opening, (recorded.get("about") or {}).get("opening")
-        if opening is not None and isinstance(told, dict):
-            opening = opening.as_begun(told)
+        opening, found = self.opening, (recorded.get("about") or {}).get("opening")
+        if opening is not None and isinstance(found, dict):
+            opening = opening.as_begun(found)
         return replace(self, plan=self.plan.as_begun(recorded, self.population), opening=opening)
 
-    def rehearsed(self, run: Run) -> tuple[Self, Parts]:
-        """The parts with which the run is tried out and told from others, and of which course they are.
+    def record(self) -> dict[str, Any]:
+        """What plan.json holds."""
+        about = {**self.options.about, **({} if self.opening is None else self.opening.about())}
+        if self.negatives is not None:
+            about[_NEGATIVES] = self.negatives.fingerprint()
+        return {**self.plan.to_json(), "about": about}
+
+    def tried(self, run: Run) -> tuple[Self, Parts]:
+        """The parts with which the run is tried out and recognised, and the set-up that they are of.
 
         Without an opening they are those that train; with one they are of what it could release.
         """
         if self.opening is None:
             return self, self._parts(run)
-        if told := self.opening.outlook(self.population):
-            warnings.warn(told, stacklevel=2)
+        if warning := self.opening.outlook(self.population):
+            warnings.warn(warning, stacklevel=2)
         first = self._after(self.opening.rehearsal)
         parts = first._parts(run)
         adjacency = parts.private_sum.sampler.adjacency
@@ -278,14 +400,18 @@ class Course:
         return first, parts
 
     def _after(self, found: Any) -> Self:
-        """The course as it goes on after the opening has released this."""
+        """As it goes on after the opening has released this."""
         opening = self.opening
         assert opening is not None
         data, validation, test = (
             None if each is None else opening.prepare(found, each) for each in (self.data, self.validation, self.test)
         )
-        about = {**self.about, **opening.about(found)}
-        return replace(self, data=data, validation=validation, test=test, about=about)
+        options = replace(self.options, about={**self.options.about, **opening.about(found)})
+        return replace(self, data=data, validation=validation, test=test, options=options)
+
+    @property
+    def _negatives(self) -> dict[str, Any]:
+        return {} if self.negatives is None else {"negatives": self.negatives}
 
     def _module(self) -> nn.Module:
         if self.opening is None:
@@ -301,12 +427,10 @@ class Course:
         plan, population, team = self.plan, self.population, run.team
         plan.refuse_unready(population)
         private_sum = plan.private_sum(population)
-        contribute = self.contribute or plan.contribution
-        if self.negatives is not None:
-            contribute = plan.beside(self.negatives)
+        contribute = self.options.contribution or partial(plan.contribution, **self._negatives)
         model = self._module()
         try:
-            contribution = contribute(model, self.data, self.device, run.source.seed64("initial head"))
+            contribution = contribute(model, self.data, self.options.device, run.source.seed64("initial head"))
         except InputError as error:
             if self.opening is None:
                 raise
@@ -317,7 +441,8 @@ class Course:
         theta = team.broadcast(trained.initial.clone())
         frozen = {name: team.broadcast(tensor) for name, tensor in trained.frozen().items()}
         trained.load_frozen(frozen)
-        server = _server(plan, self.optimizer or plan.server, trained.views(theta), theta, private_sum.rounds)
+        optimizer = self.options.optimizer or plan.optimizer_for(private_sum)
+        server = _server(plan, optimizer, trained.views(theta), theta, private_sum.rounds)
         return Parts(private_sum, contribution, theta, frozen, server)
 
     def measure_before(self, run: Run, parts: Parts) -> None:
@@ -327,10 +452,10 @@ class Course:
         if validate is not None:
             validate(0)
 
-    def go(self, run: Run, cadence: Cadence, *, resume: bool, progress: bool, callback: Callback) -> Result:
-        """The whole of it."""
+    def go(self, run: Run, *, resume: bool) -> Result:
+        """The run: what is released before the rounds, and the rounds."""
         try:
-            first, parts = self.rehearsed(run)
+            first, parts = self.tried(run)
         except Coupled as error:
             if not resume:
                 raise
@@ -342,33 +467,23 @@ class Course:
         run.team.refuse_difference(fingerprint)
         saved = run.saved(fingerprint) if resume else None
         if self.opening is None:
-            return self._train(run, parts, saved, fingerprint, cadence, progress=progress, callback=callback)
+            return self._train(run, parts, saved, fingerprint)
         if saved is None or self.opening.phase not in saved.phases:
             first.measure_before(run, parts)
             run.start(fingerprint)
             fingerprint = None
         adjacency = parts.private_sum.sampler.adjacency
         del first, parts  # before others of a larger model are made
-        course = self._after(self.opening.release(run, self.data, adjacency))
+        after = self._after(self.opening.release(run, self.data, adjacency))
         try:
-            parts = course._parts(run)
+            parts = after._parts(run)
         except InputError as error:
             raise InputError(f"{error} (the {self.opening.phase} is released and what it cost is spent)") from None
-        return course._train(run, parts, saved, fingerprint, cadence, progress=progress, callback=callback)
+        return after._train(run, parts, saved, fingerprint)
 
-    def _train(
-        self,
-        run: Run,
-        parts: Parts,
-        saved: Checkpoint | None,
-        fingerprint: str | None,
-        cadence: Cadence,
-        *,
-        progress: bool,
-        callback: Callback,
-    ) -> Result:
+    def _train(self, run: Run, parts: Parts, saved: Checkpoint | None, fingerprint: str | None) -> Result:
         """The rounds and what they leave; a fingerprint starts the run, None finds it started."""
-        plan, team = self.plan, run.team
+        plan, team, callback = self.plan, run.team, self.callback
         population, private_sum, contribution = self.population, parts.private_sum, parts.contribution
         theta, server = parts.theta, parts.server
         trained = contribution.trained
@@ -383,18 +498,18 @@ class Course:
         )
         begun = saved is not None and bool(saved.state)
         if begun:
-            trained.load_frozen({name: t for name, t in run.frozen().items() if name not in self.beside})
+            trained.load_frozen({name: t for name, t in run.frozen().items() if name not in self.frozen})
         if saved is not None:
             loop.resume(saved)
         done_before = loop.finished
         # Before anything is written, so that a test set of no use leaves no folder behind.
         untrained = self._measure(run, contribution, theta) if loop.round == 0 else None
         delta = plan.delta_for(population)
-        visible = progress and team.leads
+        visible = self.options.progress and team.leads
         if fingerprint is not None:
             run.start(fingerprint)
         if not begun:
-            run.keep_frozen({**self.beside, **parts.frozen})
+            run.keep_frozen({**self.frozen, **parts.frozen})
         cost = CostSoFar(private_sum, delta, before_rounds(run.spent(), private_sum, loop.round))
         display = Display(
             private_sum.rounds, loop.round, visible=visible, headline=self.task.headline, planned=cost.planned
@@ -404,7 +519,7 @@ class Course:
             if untrained:
                 self._keep(run, "untrained", untrained)
             loop.rounds(
-                cadence,
+                self.options,
                 epsilon_so_far=cost.after,
                 evaluate=self._validator(run, contribution),
                 show=display.show,
@@ -426,7 +541,7 @@ class Course:
             ],
         )
         released, model = self._released(trained, final)
-        public = {name: self.about[name] for name in plan.model_fields if name in self.about}
+        public = {name: self.options.about[name] for name in plan.model_fields if name in self.options.about}
         statement = run.finish(released, facts, metadata=public, complete=loop.finished)
         evaluation = run.folder.evaluation() if run.folder is not None else {}
         if untrained:
@@ -460,8 +575,8 @@ class Course:
 
     def _fingerprint(self, parts: Parts) -> str:
         plan, opening = json.dumps(self.plan.to_json(), sort_keys=True), self.opening
-        told = f"{plan} {parts.server.describe()} {parts.contribution.fingerprint()}"
-        return hashlib.sha256((told if opening is None else f"{told} {opening.fingerprint()}").encode()).hexdigest()
+        whole = f"{plan} {parts.server.describe()} {parts.contribution.fingerprint()}"
+        return hashlib.sha256((whole if opening is None else f"{whole} {opening.fingerprint()}").encode()).hexdigest()
 
     def _validator(self, run: Run, contribution: Contribution) -> Callable[[int], dict[str, Any]] | None:
         if self.validation is None:
@@ -470,7 +585,9 @@ class Course:
         def measure(_: int) -> dict[str, Any]:
             if not run.team.leads:
                 return {}
-            row = self.task.measure(contribution.trained.model, self.validation, curve=False, device=self.device)
+            row = self.task.measure(
+                contribution.trained.model, self.validation, curve=False, device=self.options.device
+            )
             return {"evaluation": "validation", **row}
 
         return measure
@@ -482,7 +599,7 @@ class Course:
 
     def _measured(self, contribution: Contribution, theta: Tensor, people: Any) -> dict[str, Any]:
         model = contribution.trained.released_model(theta)
-        return self.task.measure(model, people, curve=True, device=self.device)
+        return self.task.measure(model, people, curve=True, device=self.options.device)
 
     def _measure_or_warn(self, run: Run, contribution: Contribution, theta: Tensor) -> dict[str, Any] | None:
         """A model that has collapsed cannot be measured; that must not cost the run its files."""
@@ -510,40 +627,33 @@ class Course:
 
 
 def _server(plan: Plan, make: OptimizerFactory, views: list[Tensor], theta: Tensor, rounds: int) -> Server:
-    decay = plan.average_decay
+    decay = plan.server.ema_decay
     return Server(
         make,
         views,
-        schedule=plan.rate_schedule(rounds),
+        schedule=plan.server.rate_schedule(rounds),
         average=None if decay is None else MovingAverage(theta, decay=decay),
     )
 
 
-# A course of training that goes on behind the frozen first layers of its model.
+# A run that goes on behind the frozen first layers of its model.
 
 
-def behind_prefix(
-    course: Course, folder: Path, callback: Callback, *, run: Path | None, progress: bool
-) -> tuple[Course, Callback]:
-    """The course on what the frozen layers make of its records, with the rest of its model; it releases the whole.
+def behind_prefix(setup: Setup, folder: Path, *, run: Path | None) -> Setup:
+    """The run on what the frozen layers make of its records, with the rest of its model; it releases the whole.
 
     Of several processes, the first one makes what is not there yet, and the others wait for it.
 
     Args:
-        course: on the records themselves.
+        setup: on the records themselves.
         folder: where rows are kept.
-        callback: is to be told of the whole model.
         run: the folder of a run that goes on: its frozen layers count, whatever the model begins with.
-        progress: show on stderr how it goes.
-
-    Returns:
-        the course, and the callback for it.
 
     Raises:
         InputError: as `cut_for` and `PrefixCache`; or the plan or an opening change the records during the run.
     """
-    if run is not None and isinstance(course.model, nn.Module):
-        checkpoint, model = RunFolder(run).checkpoint, copied(course.model)
+    if run is not None and isinstance(setup.model, nn.Module):
+        checkpoint, model = RunFolder(run).checkpoint, copied(setup.model)
         if (checkpoint / FROZEN).exists():  # where it is not, the run says so in its own words
             try:
                 model.load_state_dict(load_frozen(checkpoint), strict=False)
@@ -552,59 +662,64 @@ def behind_prefix(
                     f"the checkpoint in {run} is from a model of other shapes; resume with the same one, or choose "
                     "another folder"
                 ) from None
-        course = replace(course, model=model)
-    halves = refuse_uncut(course)
+        setup = replace(setup, model=model)
+    halves = refuse_uncut(setup)
     with (
         _of_the_run(run),
         _in_turn() as leads,
-        bar("records through the frozen layers", visible=progress and leads) as show,
+        bar("records through the frozen layers", visible=setup.options.progress and leads) as show,
     ):
-        cache = PrefixCache(folder, halves, device=course.device, progress=lambda _, done, of: show(done, of))
+        cache = PrefixCache(folder, halves, device=setup.options.device, progress=lambda _, done, of: show(done, of))
         parts = {
             name: None if given is None else cache.through(given, name)
-            for name, given in {"data": course.data, "validation": course.validation, "test": course.test}.items()
+            for name, given in {"data": setup.data, "validation": setup.validation, "test": setup.test}.items()
         }
-        negatives = course.negatives
+        negatives = setup.negatives
         if negatives is not None:
             negatives = negatives.through(lambda given: cache.through(given, "negatives"))
-    course = replace(
-        course, model=halves.rest, joined=halves.joined, beside=halves.beside(), negatives=negatives, **parts
+    return replace(
+        setup,
+        model=halves.rest,
+        joined=halves.joined,
+        frozen=halves.frozen(),
+        negatives=negatives,
+        callback=_OfTheWhole(setup.callback, halves.joined),
+        **parts,
     )
-    return course, _OfTheWhole(callback, halves.joined)
 
 
-def refuse_uncut(course: Course) -> Split:
-    """The model of a course in two.
+def refuse_uncut(setup: Setup) -> Split:
+    """The model of a run in two.
 
     Raises:
         InputError: it cannot be cut, or something before the cut changes in every round.
     """
-    course.plan.refuse_prefix()
-    if course.opening is not None:
+    setup.plan.refuse_prefix()
+    if setup.opening is not None:
         raise InputError(
-            f"with an opening, the records are known after the {course.opening.phase} is released, so nothing can be "
+            f"with an opening, the records are known after the {setup.opening.phase} is released, so nothing can be "
             "kept of them before; leave out prefix_cache (--prefix-cache)"
         )
-    assert isinstance(course.model, nn.Module)
-    return cut_for(course.model, course.plan.trainable, course.data, course.device)
+    assert isinstance(setup.model, nn.Module)
+    return cut_for(setup.model, setup.plan.trainable, setup.data, setup.options.device)
 
 
 class _OfTheWhole(Callback):
-    """Callbacks that are told of the whole model where a part of it is trained.
+    """A callback that gets the whole model where a part of it is trained.
 
     Args:
-        told: those.
+        inner: that callback.
         joined: puts a trained part into the whole.
     """
 
-    def __init__(self, told: Callback, joined: Callable[[nn.Module], nn.Module]) -> None:
-        self._told, self._joined = told, joined
-        self.on_start, self.on_round, self.on_checkpoint = told.on_start, told.on_round, told.on_checkpoint
-        self.on_end, self.assumptions = told.on_end, told.assumptions
+    def __init__(self, inner: Callback, joined: Callable[[nn.Module], nn.Module]) -> None:
+        self._inner, self._joined = inner, joined
+        self.on_start, self.on_round, self.on_checkpoint = inner.on_start, inner.on_round, inner.on_checkpoint
+        self.on_end, self.assumptions = inner.on_end, inner.assumptions
 
     def on_evaluation(self, row: dict[str, Any], model: nn.Module) -> None:
-        """Tell of the whole."""
-        self._told.on_evaluation(row, self._joined(model))
+        """With the whole."""
+        self._inner.on_evaluation(row, self._joined(model))
 
 
 @contextmanager
@@ -632,187 +747,6 @@ def _in_turn() -> Iterator[bool]:
         team.close()
 
 
-_NEGATIVES = "negatives_digest"  # in plan.json, beside the path
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingPlan(Plan):
-    """A plan that trains a model by rounds of a private sum."""
-
-    def fit(
-        self,
-        model: nn.Module | ModelBuilder,
-        data: Any,
-        *,
-        out: str | Path | None = None,
-        resume: bool = False,
-        validation: Any = None,
-        test: Any = None,
-        cadence: Cadence | None = None,
-        progress: bool = False,
-        server_optimizer: OptimizerFactory | None = None,
-        about: dict[str, Any] | None = None,
-        device: str = "cpu",
-        budget: Budget | None = None,
-        task: Task | None = None,
-        contribution: ContributionFactory | None = None,
-        opening: Opening | None = None,
-        negatives: Any = None,
-        callbacks: Sequence[Callback] = (),
-        prefix_cache: str | Path | None = None,
-    ) -> Result:
-        """Train, and say what it cost.
-
-        Args:
-            model: any torch module that gives what the plan trains; it is copied, never changed. With an opening, a
-                function that builds it from what is public of the data to train on, as they are after the opening: the
-                shape of inputs and the number of classes, no record.
-            data: the private records.
-            out: folder of the run; None keeps everything in memory.
-            resume: go on from the checkpoint in `out`.
-            validation: public data to measure during the run; what it shows is not covered by the guarantee.
-            test: data to measure before the first and after the last round.
-            cadence: when to evaluate and save.
-            progress: show progress on stderr: a bar on a terminal, a line every half minute elsewhere.
-            server_optimizer: builds any torch optimiser from the parameters, instead of the plan's by name.
-            about: JSON that describes the model and the data, kept in plan.json.
-            device: where to train.
-            budget: what the run may cost; a round beyond it is refused.
-            task: what the data must be and how a model is measured, instead of the plan's own.
-            contribution: builds what the cohort adds, instead of the plan's own way.
-            opening: what the run releases first, under the same ledger and statement, and what its data and its model
-                follow from: a vocabulary (`PrivateVocabulary.opening`).
-            negatives: public data whose classes join every client's head; for a plan with negatives_per_client.
-            callbacks: are told of rounds, measurements and checkpoints; see `sfumato.training.Callback`.
-            prefix_cache: a folder for what the frozen first layers make of the records (`training.prefix`): made once,
-                used by every round and every run with the same layers and records. It is as private as the records.
-                The run costs and releases the same; None puts every record through the whole model in every round.
-
-        Raises:
-            InputError: a mistake in the plan, the data or the folder; nothing is lost.
-        """
-        course = self._course(
-            model,
-            data,
-            validation,
-            test,
-            about or {},
-            device,
-            task,
-            contribution,
-            server_optimizer,
-            opening,
-            negatives,
-        )
-        told_of: Callback = Callbacks(callbacks)
-        told = {**course.about, **({} if course.opening is None else course.opening.about())}
-        goes_on = Path(out) if resume and out is not None else None
-        if goes_on is not None:
-            course = course.as_begun(RunFolder(goes_on).recorded(resume=True))
-        if course.negatives is not None:
-            told[_NEGATIVES] = course.negatives.fingerprint()
-            if goes_on is not None:
-                _refuse_other_negatives(RunFolder(goes_on), course.negatives)
-        plan = {**course.plan.to_json(), "about": told}
-        if goes_on is not None:
-            RunFolder(goes_on).refuse_another(plan)
-        share_cores()
-        if prefix_cache is not None:
-            _refuse_within_run(Path(prefix_cache), out)
-            course, told_of = behind_prefix(course, Path(prefix_cache), told_of, run=goes_on, progress=progress)
-        with Run.open(out, plan=plan, seed=self.seed, resume=resume, budget=budget) as run:
-            return course.go(run, cadence or Cadence(), resume=resume, progress=progress, callback=told_of)
-
-    def try_out(
-        self,
-        model: nn.Module | ModelBuilder,
-        data: Any,
-        *,
-        validation: Any = None,
-        test: Any = None,
-        device: str = "cpu",
-        task: Task | None = None,
-        contribution: ContributionFactory | None = None,
-        opening: Opening | None = None,
-        negatives: Any = None,
-        prefix_cache: str | Path | None = None,
-    ) -> Contribution:
-        """All that `fit` does before its first round, on the same model and data; nothing is trained or written.
-
-        Args:
-            model: as for `fit`, like the others.
-            data: the private records.
-            validation: as there; measured once.
-            test: as there; measured once.
-            device: where to train.
-            task: instead of the plan's own.
-            contribution: instead of the plan's own way.
-            opening: as there; it is tried out with something made up, and releases nothing.
-            negatives: as there.
-            prefix_cache: as there; the model is cut, and no record is put through it but some.
-
-        Returns:
-            what a cohort would add.
-
-        Raises:
-            InputError: what `fit` would refuse before its first round.
-        """
-        course = self._course(model, data, validation, test, {}, device, task, contribution, None, opening, negatives)
-        share_cores()
-        if prefix_cache is not None:
-            refuse_folder(Path(prefix_cache))
-            refuse_uncut(course)
-        with Run.open(None, plan=course.plan.to_json(), seed=self.seed) as run:
-            first, parts = course.rehearsed(run)
-            first.measure_before(run, parts)
-            return parts.contribution
-
-    def _course(
-        self,
-        model: nn.Module | ModelBuilder,
-        data: Any,
-        validation: Any,
-        test: Any,
-        about: dict[str, Any],
-        device: str,
-        task: Task | None,
-        contribution: ContributionFactory | None,
-        optimizer: OptimizerFactory | None,
-        opening: Opening | None,
-        negatives: Any,
-    ) -> Course:
-        """What stays the same while a run goes on; refuses data of no use."""
-        task = task or self.default_task()
-        given_data = {"data": data, "validation": validation, "test": test, "negatives": negatives}
-        for name, given in given_data.items():
-            _refuse_arrays(given, name, self.unit)
-        if negatives is not None:
-            if contribution is not None:
-                raise InputError("give negatives or a contribution of your own, not both")
-            negatives = self.negatives_of(negatives, data)
-        _refuse_other_model(model, opening)
-        task.check(data)
-        if not isinstance(model, nn.Module):
-            self.refuse_found(getattr(data, "found", ()))
-        population = self.public_population(data)
-        plan = self.for_population(population)
-        return Course(
-            plan=plan,
-            population=population,
-            task=task,
-            model=model,
-            data=data,
-            validation=validation,
-            test=test,
-            about=about,
-            device=device,
-            contribute=contribution,
-            negatives=negatives,
-            optimizer=optimizer,
-            opening=None if opening is None else opening.decided(plan.delta_for(population)),
-        )
-
-
 def _refuse_other_model(model: Any, opening: Opening | None) -> None:
     """Refuse a module that is there before what decides its size, and a function where nothing calls it."""
     if opening is not None and (isinstance(model, nn.Module) or not callable(model)):
@@ -828,7 +762,9 @@ def _refuse_other_model(model: Any, opening: Opening | None) -> None:
 
 
 def _refuse_other_negatives(folder: RunFolder, negatives: Any) -> None:
-    """Refuse to go on beside other public examples than before."""
+    """Refuse to go on with other public examples than before."""
+    if negatives is None:
+        return
     then, now = (folder.read_plan().get("about") or {}).get(_NEGATIVES), negatives.fingerprint()
     if then not in (None, now):
         raise InputError(

@@ -122,7 +122,7 @@ class Split:
         model.load_state_dict({**model.state_dict(), **rest.state_dict()})
         return model.eval()
 
-    def beside(self) -> dict[str, Tensor]:
+    def frozen(self) -> dict[str, Tensor]:
         """The tensors of the prefix that are saved."""
         held = self.rest.state_dict()
         return {name: tensor.cpu() for name, tensor in self.prefix.state_dict().items() if name not in held}

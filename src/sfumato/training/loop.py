@@ -32,7 +32,7 @@ from sfumato.clipping.bounds import MOVED
 from sfumato.runs import Checkpoint, Run
 from sfumato.runs.checkpoint import digest
 from sfumato.training.behaviour import Behaviour, refuse_other
-from sfumato.training.contribution import Contribution
+from sfumato.training.contribution import Contribution, RoundContext
 from sfumato.training.initial_release import ROUNDS
 from sfumato.training.monitoring import Callback, Stop, Watch
 from sfumato.training.private_sum import PrivateSum
@@ -87,7 +87,7 @@ class Loop:
         last: bool = True,
     ) -> None:
         self.round = 0
-        self.clip_norm = private_sum.bound.start
+        self.clip_norm = private_sum.bound.norm
         self.stopped = False
         self._resumed = False
         self._sum, self._contribution, self._server, self._theta = private_sum, contribution, server, theta
@@ -236,7 +236,7 @@ class Loop:
         units = self._sum.sampler.draw(self._contribution.population, index, source)
         cohort = self._sum.grouping.group(units, index, source).take(team.part)
         share = self._contribution.clipped_sum(
-            self._theta, cohort, index, self._sum.bound, clip_norm, source, self._memory
+            RoundContext(self._theta, cohort, index, self._sum.bound, clip_norm, source, self._memory)
         )
         total, tally = team.all_reduce(share.total), share.tally
         team.all_reduce(tally.values)
@@ -263,7 +263,7 @@ class Loop:
         return tally, stop
 
     def _next_clip_norm(self, index: int, clip_norm: float | None, tally: Tally) -> float | None:
-        rule = self._sum.bound.quantile
+        rule = self._sum.bound.counted
         if clip_norm is None or rule is None or not rule.active(index):
             return clip_norm
         count = torch.tensor([tally["below"] - tally["units"] / 2], dtype=torch.float64)

@@ -1,11 +1,11 @@
-"""The private sum: five parts of which what runs, what is recorded and what is accounted are all made.
+"""The private sum: four parts of which what runs, what is recorded and what is accounted are all made.
 
->>> from sfumato.clipping import ConstantClipNorm
->>> from sfumato.mechanisms.gaussian import IndependentGaussian
->>> from sfumato.sampling import PoissonSampling
+>>> from sfumato.clipping import Flat
+>>> from sfumato.mechanisms import Gaussian
+>>> from sfumato.sampling import Poisson
 >>> rounds = PrivateSum(
-...     sampler=PoissonSampling(sampling_rate=0.01, population=1000), grouping=OwnClients(clients=10),
-...     bound=ConstantClipNorm(clip_norm=1.0), mechanism=IndependentGaussian(noise_multiplier=1.1), rounds=100)
+...     sampler=Poisson(size=10, population=1000), bound=Flat(norm=1.0), mechanism=Gaussian(noise_multiplier=1.1),
+...     rounds=100)
 >>> rounds.event(100) == rounds.entry(0) * 100
 True
 """
@@ -17,33 +17,36 @@ from sfumato._check import InputError
 from sfumato.accounting import ClipCount, Event, joint
 from sfumato.clipping import NormBound
 from sfumato.clipping.bounds import MOVED
-from sfumato.mechanisms.gaussian import IndependentGaussian, Mechanism
+from sfumato.mechanisms import Gaussian, Mechanism
 from sfumato.sampling import OwnClients, Sampler, VirtualClients
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateSum:
-    """The five parts of a private sum; what is accounted is derived from what runs.
+    """The parts of a private sum; what is accounted is derived from what runs.
 
     Attributes:
-        sampler: who takes part.
-        grouping: how participants are put together, and by how many bounds one of them moves the sum.
+        sampler: who takes part, and how they are put together.
         bound: how much a contribution may weigh.
         mechanism: the noise; its multiplier is that of the whole round.
         rounds: how often.
     """
 
     sampler: Sampler
-    grouping: OwnClients | VirtualClients
     bound: NormBound
     mechanism: Mechanism
     rounds: int
 
     def __post_init__(self) -> None:
-        noise = self.mechanism.noise_multiplier
-        if noise > 0 and self.bound.start is None:
-            raise InputError(f"noise_multiplier {noise:g} needs a clip_norm: noise on an unbounded sum protects nobody")
+        noise = self.mechanism.multiplier
+        if noise > 0 and self.bound.norm is None:
+            raise InputError(f"noise {noise:g} needs clipping: noise on an unbounded sum gives no guarantee")
         _ = self.event(1)  # refuses a mechanism that nothing is proven for with this sampler or this bound
+
+    @property
+    def grouping(self) -> OwnClients | VirtualClients:
+        """How participants are put together, and by how many bounds one of them moves the sum."""
+        return self.sampler.grouping
 
     @property
     def whole(self) -> bool:
@@ -71,17 +74,17 @@ class PrivateSum:
 
     def counts(self, round: int) -> bool:
         """Whether this round also releases a noisy count, for the clip norm of the next one."""
-        return self.bound.quantile is not None and self.bound.quantile.active(round)
+        return self.bound.counted is not None and self.bound.counted.active(round)
 
     def sum_mechanism(self, round: int) -> Mechanism:
         """The noise on the sum: more than the round's multiplier where a count shares the cost."""
         if not self.counts(round):
             return self.mechanism
-        return self._independent().beside(self.count_mechanism().noise_multiplier)
+        return self._independent().sharing(self.count_mechanism().multiplier)
 
-    def count_mechanism(self) -> IndependentGaussian:
+    def count_mechanism(self) -> Gaussian:
         """The noise on the count, on a scale of what one contribution adds to it."""
-        return IndependentGaussian(noise_multiplier=self._count_noise_std / MOVED, label="count noise")
+        return Gaussian(noise_multiplier=self._count_noise_std / MOVED, label="count noise")
 
     def record(self, round: int, clip_norm: float | None) -> dict[str, Any]:
         """What the ledger keeps of a round beside its event: all of it public."""
@@ -111,13 +114,13 @@ class PrivateSum:
     @property
     def _count_noise_std(self) -> float:
         """Std of the noise on the count; 0 without privacy."""
-        noise, rule = self.mechanism.noise_multiplier, self.bound.quantile
+        noise, rule = self.mechanism.multiplier, self.bound.counted
         if noise == 0 or rule is None:
             return 0.0
         return rule.count_noise_std(clients=self.grouping.clients, noise_multiplier=noise)
 
     def _event(self, moved: float, rounds: int) -> Event:
-        rule = self.bound.quantile
+        rule = self.bound.counted
         if rule is None and self.whole:
             return self.mechanism.event(moved, self.sampler, self.rounds) * min(rounds, 1)
         if rule is None:
@@ -125,18 +128,18 @@ class PrivateSum:
         if self.whole:
             raise InputError(
                 f"adaptive clipping is accounted round by round, and a run with {self.sampler.describe()} and "
-                f"{self.mechanism.describe()} is not; use clipping=flat with a clip_norm of your own"
+                f"{self.mechanism.describe()} is not; use clipping=flat with a norm of your own"
             )
-        counted = rounds if rule.rounds is None else min(rounds, rule.rounds)
+        counted = rounds if rule.adapted_rounds is None else min(rounds, rule.adapted_rounds)
         return self._single(moved, counted=True) * counted + self._single(moved, counted=False) * (rounds - counted)
 
     def _single(self, moved: float, *, counted: bool) -> Event:
         """One round of independent noise, with its count or without."""
-        if not counted or self.mechanism.noise_multiplier == 0:
+        if not counted or self.mechanism.multiplier == 0:
             return self.mechanism.event(moved, self.sampler, 1)
-        noisy_sum = self._independent().beside(self.count_mechanism().noise_multiplier).single(moved)
+        noisy_sum = self._independent().sharing(self.count_mechanism().multiplier).single(moved)
         return self.sampler.account(joint(noisy_sum, ClipCount(self._count_noise_std / moved)))
 
-    def _independent(self) -> IndependentGaussian:
-        assert isinstance(self.mechanism, IndependentGaussian)  # a count beside another one is refused at once
+    def _independent(self) -> Gaussian:
+        assert isinstance(self.mechanism, Gaussian)  # a count with another one is refused at once
         return self.mechanism

@@ -1,19 +1,9 @@
 """The server's step: any torch optimiser, with the noisy mean delta as its gradient.
 
->>> from sfumato.training.server import Optimizer
 >>> theta = torch.zeros(2)
 >>> server = Server(Optimizer(learning_rate=0.5), [theta])
 >>> server.step([torch.tensor([2.0, -2.0])]); theta.tolist()
 [-1.0, 1.0]
-
-How the server's learning rate goes: a function of the round alone, so it tells nothing about anybody.
-
->>> schedule = Schedule(kind="cosine", rounds=10, warm_up=2)
->>> [round(schedule.factor(index), 3) for index in (0, 1, 2, 6, 9)]
-[0.5, 1.0, 1.0, 0.5, 0.038]
-
-References:
-    Loshchilov, Hutter: SGDR. ICLR 2017 (cosine). Goyal et al.: Accurate, Large Minibatch SGD. 2017 (warm-up).
 
 A moving average of the parameters: it is made of released models, so it costs no privacy.
 
@@ -39,54 +29,17 @@ References:
     Zaheer, Reddi, Sachan, Kale, Kumar: Adaptive Methods for Nonconvex Optimization. NeurIPS 2018.
     Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan: Adaptive Federated Optimization. ICLR 2021,
     algorithm 2.
-
-Optimisers by name; one sees the noisy mean of a round and nothing else.
-
-Settings that are not named here are torch's: Adam's second beta is 0.999 and its epsilon 1e-8. Yogi is not in torch.
-
->>> Optimizer(name="sgd", learning_rate=0.5, momentum=0.9, nesterov=True)([nn.Parameter(torch.zeros(1))]).defaults["lr"]
-0.5
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sfumato import _check
-from sfumato._check import LARGEST_SINGLE, InputError
-
-
-@dataclass(frozen=True, kw_only=True)
-class Schedule:
-    """A factor on the learning rate for each round.
-
-    Attributes:
-        kind: "constant", or "cosine" down to zero.
-        rounds: rounds of the whole run.
-        warm_up: rounds at the start in which the rate rises in equal steps.
-    """
-
-    kind: Literal["constant", "cosine"] = "constant"
-    rounds: int
-    warm_up: int = 0
-
-    def __post_init__(self) -> None:
-        _check.one_of(("constant", "cosine"), schedule=self.kind)
-        _check.whole(rounds=self.rounds)
-        _check.whole(at_least=0, warm_up=self.warm_up)
-
-    def factor(self, round_index: int) -> float:
-        """What the learning rate is multiplied with in this round, from 0; in [0, 1]."""
-        if round_index < self.warm_up:
-            return (round_index + 1) / self.warm_up
-        if self.kind == "constant":
-            return 1.0
-        progress = (round_index - self.warm_up) / max(1, self.rounds - self.warm_up)
-        return 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
+from sfumato._check import InputError
+from sfumato.training.optimizer import Optimizer, Schedule
 
 
 class MovingAverage:
@@ -159,54 +112,24 @@ class Yogi(torch.optim.Optimizer):
         return loss
 
 
-OptimizerName = Literal["sgd", "adam", "adamw", "nadam", "adagrad", "rmsprop", "yogi"]
-_CORRECTED = ("adam", "adamw", "nadam")
-"""Those that divide the rate of their first step by 1 - momentum, which has to stay a number of single precision."""
+def build(settings: Optimizer, parameters: list[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
+    """The optimiser of these settings at this rate.
 
-
-@dataclass(frozen=True, kw_only=True)
-class Optimizer:
-    """A torch optimiser.
-
-    Attributes:
-        name: "sgd", "adam", "adamw", "nadam", "adagrad", "rmsprop" or "yogi".
-        learning_rate: > 0.
-        momentum: SGD's and RMSprop's momentum, the first beta of Adam's kin; in [0, 1).
-        nesterov: Nesterov's momentum, for SGD.
-        weight_decay: >= 0.
+    Settings that they do not name are torch's: Adam's second beta is 0.999 and its epsilon 1e-8. Yogi is not in torch.
     """
-
-    name: OptimizerName = "sgd"
-    learning_rate: float = 1.0
-    momentum: float = 0.0
-    nesterov: bool = False
-    weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check.one_of(get_args(OptimizerName), optimizer=self.name)
-        _check.positive(learning_rate=self.learning_rate)
-        _check.between(0.0, LARGEST_SINGLE, learning_rate=self.learning_rate)
-        _check.between(0.0, 1.0, ends="[)", momentum=self.momentum)
-        _check.non_negative(weight_decay=self.weight_decay)
-        _check.between(0.0, LARGEST_SINGLE, weight_decay=self.weight_decay)
-        if self.name in _CORRECTED:
-            _check.between(0.0, LARGEST_SINGLE * (1 - self.momentum), learning_rate=self.learning_rate)
-        if self.nesterov and (self.name != "sgd" or self.momentum == 0):
-            raise InputError("nesterov needs optimizer=sgd and a momentum > 0, 0.9 for example")
-
-    def __call__(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        """Build it."""
-        rate, decay = self.learning_rate, self.weight_decay
-        if self.name == "sgd":
-            return torch.optim.SGD(parameters, rate, momentum=self.momentum, nesterov=self.nesterov, weight_decay=decay)
-        if self.name == "rmsprop":
-            return torch.optim.RMSprop(parameters, rate, momentum=self.momentum, weight_decay=decay)
-        if self.name == "adagrad":
-            return torch.optim.Adagrad(parameters, rate, weight_decay=decay)
-        if self.name == "yogi":
-            return Yogi(parameters, rate, betas=(self.momentum, 0.999), weight_decay=decay)
-        kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "nadam": torch.optim.NAdam}
-        return kinds[self.name](parameters, rate, betas=(self.momentum, 0.999), weight_decay=decay)
+    name, momentum, decay = settings.name, settings.momentum, settings.weight_decay
+    if name == "sgd":
+        return torch.optim.SGD(
+            parameters, learning_rate, momentum=momentum, nesterov=settings.nesterov, weight_decay=decay
+        )
+    if name == "rmsprop":
+        return torch.optim.RMSprop(parameters, learning_rate, momentum=momentum, weight_decay=decay)
+    if name == "adagrad":
+        return torch.optim.Adagrad(parameters, learning_rate, weight_decay=decay)
+    if name == "yogi":
+        return Yogi(parameters, learning_rate, betas=(momentum, 0.999), weight_decay=decay)
+    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "nadam": torch.optim.NAdam}
+    return kinds[name](parameters, learning_rate, betas=(momentum, 0.999), weight_decay=decay)
 
 
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]

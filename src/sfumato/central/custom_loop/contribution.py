@@ -28,7 +28,7 @@ from sfumato.central.custom_loop.dataset import Feed, MapRows
 from sfumato.central.examples import looked_at
 from sfumato.central.gradients import GradientSum
 from sfumato.central.tasks import OwnLoss
-from sfumato.clipping import ClippedSum, NormBound
+from sfumato.clipping import ClippedSum
 from sfumato.guard import Coupled, Recheck, due, examples_first
 from sfumato.guard.placeholders import count_of, placeholder_sample, probe_rows, tensors_of
 from sfumato.guard.recheck import Measured
@@ -36,9 +36,9 @@ from sfumato.guard.trial import COUPLED
 from sfumato.models import refuse_no_values
 from sfumato.models.public_batch_norm import public_inputs_of
 from sfumato.per_example import covered
-from sfumato.sampling import Cohort
 from sfumato.training import Trainable
 from sfumato.training.behaviour import Behaviour, placeholder_weights
+from sfumato.training.contribution import RoundContext
 from sfumato.training.public_inputs import refuse_private_as_public
 
 
@@ -402,30 +402,22 @@ class OwnContribution(GradientSum):
         batch, examples = rows
         return self._ask(batch, examples, self.in_step and self._left == 0)
 
-    def clipped_sum(
-        self,
-        theta: Tensor,
-        cohort: Cohort,
-        round: int,
-        bound: NormBound,
-        clip_norm: float | None,
-        source: RandomSource,
-        out: Tensor | None,
-    ) -> ClippedSum:
+    def clipped_sum(self, context: RoundContext) -> ClippedSum:
         """The sum of the examples' bounded gradients.
 
         Raises:
             InputError: somebody else has changed the model since the last step; or a step that is repeated has another
                 sum than before.
         """
+        theta, round, source = context.theta, context.round, context.source
         self._refuse_touched(theta)
         self.looking_back.look(round, theta, due=due(round, self.rounds, source))
         if round:  # a loop may follow a schedule from here on, which `looking_back` compares
             self._reference = None
         self._feed.begin(round, source, self.micro_batch)
-        self._left = len(cohort.units)
+        self._left = len(context.cohort.units)
         try:
-            share = super().clipped_sum(theta, cohort, round, bound, clip_norm, source, out)
+            share = super().clipped_sum(context)
         except Coupled:
             self._rows.refuse_changed()  # it looks like a model that keeps something
             raise

@@ -28,10 +28,11 @@ from sfumato.central.custom_loop.optimizer import (
     settings_of,
     trained_by,
 )
+from sfumato.central.dpsgd import DPSGD
 from sfumato.models import refuse_no_values
 from sfumato.per_example.workspace import out_of_memory
 from sfumato.runs.processes import Team
-from sfumato.training import Callback, Contribution, PrivatePlan, Result, Stop
+from sfumato.training import Callback, Contribution, Result, Stop
 
 _BATCH, _STEP, _PAUSE, _OVER = "batch", "step", "pause", "over"
 _LEFT_OUT = (
@@ -49,7 +50,7 @@ class PrivateLoop:
     """A context that hands out micro-batches; `DPSGD.open` makes one.
 
     Args:
-        fit: runs the plan: takes contribution, server_optimizer and callbacks, and gives the result.
+        fit: runs the plan: takes contribution, optimizer and callbacks, and gives the result.
         plan: with its noise decided.
         model: the user's module; it is trained in place.
         optimizer: of this model's parameters; it takes the steps.
@@ -77,7 +78,7 @@ class PrivateLoop:
     def __init__(
         self,
         fit: Callable[..., Result],
-        plan: PrivatePlan,
+        plan: DPSGD,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         dataset: Any,
@@ -88,8 +89,6 @@ class PrivateLoop:
         callbacks: Sequence[Callback],
         checkpoint: Path | None,
         resume: bool,
-        micro_batch: int | None,
-        memory_budget: int | None,
     ) -> None:
         self.done, self.planned = 0, 0
         self._done_before = 0  # in this process
@@ -100,7 +99,6 @@ class PrivateLoop:
         refuse_stateless(keep)
         self._workers, self._keep, self._callbacks = workers, dict(keep), tuple(callbacks)
         self._checkpoint, self._resume = checkpoint, resume
-        self._micro_batch, self._memory_budget = micro_batch, memory_budget
         refuse_no_values(model)
         self._names = trained_by(optimizer, model)
         self._step: Callable[[], object] = optimizer.step
@@ -291,7 +289,7 @@ class PrivateLoop:
                 self._model,
                 self.rows,
                 contribution=self._contribution,
-                server_optimizer=self._server,
+                optimizer=self._server,
                 callbacks=[*self._callbacks, _Turns(self, self._wait)],
             )
         except Stop:  # before the first step
@@ -324,8 +322,8 @@ class PrivateLoop:
             about=described(self._optimizer),
             digest=self._checkpoint is not None,
             witness=self._witness,
-            micro_batch=self._micro_batch,
-            memory_budget=self._memory_budget,
+            micro_batch=self._plan.examples.micro_batch,
+            memory_budget=self._plan.examples.budget,
             device=self._device,
         )
         return self._made

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from sfumato._check import InputError
 from sfumato.data import UserDataset
-from sfumato.federated.client import LocalTraining, Phase
+from sfumato.federated.local_training import PartlyLocalTraining, Phase
 from sfumato.federated.serving import Serving
 from sfumato.federated.tasks.outputs import OutputTask
 
@@ -28,7 +28,7 @@ class Personalised:
 
     Attributes:
         inner: what is measured.
-        local: how an own part is rebuilt, and how records are divided.
+        client: how an own part is rebuilt, and how records are divided.
         trainable: which parameters were trained.
         own: a regular expression of those that are each person's own; None takes what the model says, "" for none.
         at_once: people in one batched operation.
@@ -36,7 +36,7 @@ class Personalised:
     """
 
     inner: OutputTask
-    local: LocalTraining
+    client: PartlyLocalTraining
     trainable: str = "all"
     own: str | None = None
     at_once: int = 1
@@ -54,8 +54,8 @@ class Personalised:
     def measure(self, model: nn.Module, data: UserDataset, *, curve: bool, device: str) -> dict[str, Any]:
         """On the part of everybody's records that nothing was rebuilt from; with `curve` also by number of records."""
         own = own_parameters(model, self.own) if self.own != "" else None
-        serving = Serving(model, self.local, trainable=self.trainable, own=own, at_once=self.at_once, device=device)
-        phases = self.phases or ((self.local.rebuilding,) if self.local.rebuilding.most else ())
+        serving = Serving(model, self.client, trainable=self.trainable, own=own, at_once=self.at_once, device=device)
+        phases = self.phases or ((self.client.local.phase,) if self.client.local.phase.most else ())
         asked = Phase(records="query", own=None, shared=None, batch_size=None)
         known = self.inner.known_of(data, device)
         groups: dict[int, Tensor] = {}
@@ -105,8 +105,8 @@ def own_parameters(model: nn.Module, wanted: str | None) -> str:
     if not told:
         names = ", ".join(name for name, _ in model.named_parameters())
         raise InputError(
-            "which parameters are each user's own? give local_parameters, a regular expression of whole names "
-            f"(--local-parameters); the model has {names}"
+            "which parameters are each user's own? give client.local.parameters, a regular expression of whole names; "
+            f"the model has {names}"
         )
     return told
 

@@ -1,0 +1,212 @@
+"""Parts of plans: small frozen objects, and the words, numbers and mappings that are short for them.
+
+A field of a plan that holds a part is declared with `part`, and its class with `plan`. The field then takes the part
+itself, or what is short for one:
+
+- a word chooses a kind, which keeps what it shares with the plan's default: clipping="adaptive";
+- a number sets one field of the default: clipping=0.5;
+- a mapping changes fields of the default, or of the kind that it names: clipping={"kind": "adaptive", "quantile": 0.7}.
+
+>>> @dataclass(frozen=True, kw_only=True)
+... class Flat:
+...     norm: float | None = 1.0
+>>> @dataclass(frozen=True, kw_only=True)
+... class Adaptive:
+...     norm: float | None = 1.0
+...     quantile: float = 0.5
+>>> CLIPPINGS = Kinds[Flat | Adaptive]({"flat": Flat, "adaptive": Adaptive}, number="norm")
+>>> @plan
+... class Toy:
+...     clipping: Flat | Adaptive = part(default=Flat(norm=2.0), converter=CLIPPINGS)
+...     def __post_init__(self) -> None:
+...         convert(self)
+>>> Toy().clipping, Toy(clipping=0.5).clipping, Toy(clipping="adaptive").clipping
+(Flat(norm=2.0), Flat(norm=0.5), Adaptive(norm=2.0, quantile=0.5))
+>>> Toy(clipping={"kind": "adaptive", "quantile": 0.7}).clipping
+Adaptive(norm=2.0, quantile=0.7)
+>>> to_json(Toy(clipping="adaptive"))
+{'clipping': {'kind': 'adaptive', 'norm': 2.0, 'quantile': 0.5}}
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, dataclass_transform
+
+from sfumato._check import InputError, guess
+
+T = TypeVar("T")
+C = TypeVar("C", bound=type)
+
+KINDS = "kinds"
+"""In the metadata of a field: the `Kinds` of part that it holds."""
+
+SET_BY_RUN = "set_by_run"
+"""In the metadata of a field of a part that is no option."""
+
+
+@dataclass(frozen=True)
+class Kinds(Generic[T]):
+    """The kinds of one part.
+
+    Attributes:
+        kinds: by word, the class of each; a class has one word.
+        number: the field that a bare number, or None, sets; "" where none is short for a part.
+        text: of a part of one kind, the field that a word sets; "" where words choose a kind.
+    """
+
+    kinds: Mapping[str, type[Any]]
+    number: str = ""
+    text: str = ""
+
+    def __call__(
+        self, value: T | float | str | Mapping[str, Any] | None, default: T | None = None, *, of: str = ""
+    ) -> T:
+        """The part that a value stands for.
+
+        Args:
+            value: a part, or what is short for one.
+            default: the part whose fields are kept where the value does not set them.
+            of: the name of the field, for messages.
+
+        Raises:
+            InputError: no such kind, no such field, or a value that stands for nothing.
+        """
+        if isinstance(value, tuple(self.kinds.values())):
+            return value  # pyright: ignore[reportReturnType]
+        base: Any = next(iter(self.kinds.values()))() if default is None else default
+        if isinstance(value, str):
+            return dataclasses.replace(base, **{self.text: value}) if self.text else self._kind(value, base, of)
+        if isinstance(value, Mapping):
+            changes = dict(value)
+            kind = changes.pop("kind", None)
+            base = base if kind is None else self._kind(kind, base, of)
+            return changed(base, changes, of=of)
+        if self.number and (value is None or _is_number(value)):
+            return dataclasses.replace(base, **{self.number: value})
+        number = ", or a number" if self.number else ""
+        raise InputError(
+            f"{of or 'it'} must be one of {', '.join(self.kinds)}{number}, got {value!r:.60}; or give the part itself, "
+            f"{next(iter(self.kinds.values())).__name__}() for example"
+        )
+
+    def _kind(self, word: str, base: Any, of: str) -> Any:
+        kind = self.kinds.get(word)
+        if kind is None:
+            raise InputError(
+                f"{of or 'it'} must be one of {', '.join(self.kinds)}, got {word}{guess(word, self.kinds)}"
+            )
+        if type(base) is kind:
+            return base
+        shared = {field.name for field in options_of(kind)} & {field.name for field in options_of(type(base))}
+        return kind(**{name: getattr(base, name) for name in shared})
+
+    def word(self, part: Any) -> str:
+        """The word for a part's kind."""
+        return next(word for word, kind in self.kinds.items() if type(part) is kind)
+
+    def having(self, field: str) -> list[str]:
+        """The words of the kinds that have this field."""
+        return [word for word, kind in self.kinds.items() if field in {each.name for each in options_of(kind)}]
+
+
+def part(*, default: T, converter: Kinds[T]) -> T:
+    """A field that holds a part of these kinds; type checkers take what it may be given from `converter`."""
+    return dataclasses.field(default=default, metadata={KINDS: converter})  # pyright: ignore[reportReturnType]
+
+
+def set_by_run(default: Any = None) -> Any:
+    """A field of a part that the run sets, so it is no option."""
+    return dataclasses.field(default=default, metadata={SET_BY_RUN: True})
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(part, dataclasses.field))
+def plan(cls: C) -> C:
+    """A frozen dataclass of keywords; its `__post_init__` calls `convert`.
+
+    A keyword of an earlier version (`renamed` of the class, old name to new) is refused with the name that it has now.
+    """
+    made = dataclass(frozen=True, kw_only=True)(cls)
+    initialise = made.__init__
+
+    @functools.wraps(initialise)
+    def __init__(self: Any, *given: Any, **fields: Any) -> None:
+        for name in fields.keys() & getattr(type(self), "renamed", {}).keys():
+            raise InputError(f"{name} is now {_as_given(type(self).renamed[name])}")
+        initialise(self, *given, **fields)
+
+    made.__init__ = __init__
+    return made
+
+
+def convert(instance: Any) -> None:
+    """Turn what is short for a part into it, in every field that holds one.
+
+    Raises:
+        InputError: as `Kinds.__call__`.
+    """
+    for field in dataclasses.fields(instance):
+        kinds = field.metadata.get(KINDS)
+        if kinds is not None:
+            found = kinds(getattr(instance, field.name), field.default, of=field.name)
+            object.__setattr__(instance, field.name, found)
+
+
+def changed(part: Any, changes: Mapping[str, Any], *, of: str = "") -> Any:
+    """The part with some fields changed; a field that holds a part itself may be given by what is short for it.
+
+    Raises:
+        InputError: it has no such field.
+    """
+    fields = {field.name: field for field in dataclasses.fields(part) if field.init}
+    for name in changes:
+        if name not in fields:
+            raise InputError(
+                f"{of or type(part).__name__} has no field {name}{guess(name, fields)}; it has {', '.join(fields)}"
+            )
+    found = {}
+    for name, value in changes.items():
+        kinds = fields[name].metadata.get(KINDS)
+        found[name] = value if kinds is None else kinds(value, getattr(part, name), of=f"{of}.{name}" if of else name)
+    return dataclasses.replace(part, **{name: _tuples(value) for name, value in found.items()})
+
+
+def options_of(kind: type[Any]) -> list[dataclasses.Field[Any]]:
+    """The fields of a part that a user sets."""
+    return [field for field in dataclasses.fields(kind) if field.init and not field.metadata.get(SET_BY_RUN)]
+
+
+def to_json(instance: Any) -> dict[str, Any]:
+    """All fields that a user sets, parts with the word of their kind."""
+    found: dict[str, Any] = {}
+    for field in options_of(type(instance)):
+        value, kinds = getattr(instance, field.name), field.metadata.get(KINDS)
+        if kinds is not None:
+            value = to_json(value) if len(kinds.kinds) == 1 else {"kind": kinds.word(value), **to_json(value)}
+        elif dataclasses.is_dataclass(value):
+            value = to_json(value)
+        found[field.name] = value
+    return found
+
+
+def _as_given(path: str) -> str:
+    """How a field is given in Python.
+
+    >>> _as_given("clipping"), _as_given("client.head.start")
+    ('clipping=…', 'client={"head": {"start": …}}')
+    """
+    first, *rest = path.split(".")
+    value = "…"
+    for name in reversed(rest):
+        value = f'{{"{name}": {value}}}'
+    return f"{first}={value}"
+
+
+def _is_number(value: object) -> bool:
+    return not isinstance(value, bool | bytes) and hasattr(value, "__float__")
+
+
+def _tuples(value: Any) -> Any:
+    """Lists of a file as tuples, which frozen parts hold."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
