@@ -14,7 +14,7 @@ from torch import nn
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato._types import Unit
-from sfumato.accounting.statement.verdict import default_delta
+from sfumato.statement.verdict import default_delta
 from sfumato.training.contribution import Contribution, Task
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import Optimizer, Schedule

@@ -13,7 +13,6 @@ from sfumato._check import InputError
 from sfumato._types import Adjacency
 from sfumato.accounting import Event, Participation, guarantee
 from sfumato.accounting import calibrate as calibrate_event
-from sfumato.accounting.statement.verdict import default_delta, warn_if_too_large
 from sfumato.accounting.strategies import (
     BandedToeplitz,
     BinaryTree,
@@ -45,6 +44,7 @@ from sfumato.sampling import (
     ShuffledEpochs,
     VirtualClients,
 )
+from sfumato.statement.verdict import default_delta, warn_if_too_large
 from sfumato.training.fit import TrainingPlan
 from sfumato.training.private_sum import PrivateSum
 
