@@ -207,9 +207,10 @@ _LEDGER = [
     "from pathlib import Path",
     "",
     "from sfumato import accounting as acc",
+    "from sfumato.ledger import Budget, Ledger",
     "",
     'Path("runs/a").mkdir(parents=True)',
-    'with acc.Ledger.open("runs/a/ledger.jsonl", budget=acc.Budget(epsilon=2, delta=1e-6)) as ledger:',
+    'with Ledger.open("runs/a/ledger.jsonl", budget=Budget(epsilon=2, delta=1e-6)) as ledger:',
     "    for step in range(200):",
     '        ledger.append(acc.Gaussian(1.1).poisson(0.01), phase="pretrain", step=step)',
     "    for step in range(50):",
@@ -286,7 +287,7 @@ PREPARE = {
     "ledger verify": _LEDGER,
     "ledger merge": [
         *_LEDGER,
-        'with acc.Ledger.open("other.jsonl") as ledger:',
+        'with Ledger.open("other.jsonl") as ledger:',
         '    ledger.append(acc.Gaussian(8.0), phase="evaluation")',
     ],
     "data pack": [

@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 
-from sfumato.accounting import Budget, Gaussian, Statement
-from sfumato.runs import Facts, Run
+from sfumato.accounting import Gaussian
+from sfumato.ledger import Budget
+from sfumato.runs import Run
+from sfumato.statement import Facts, Statement
 
 ROUNDS = 4
 EVENT = Gaussian(8.0).poisson(0.1)

@@ -50,7 +50,8 @@ def test_accounting_runs_without_it(words: tuple[str, ...]) -> None:
 def test_a_ledger_is_verified_and_compared_without_it(tmp_path: Path) -> None:
     write = f"""{_ALONE}
 from sfumato import Gaussian, accounting as acc
-with acc.Ledger.open(sys.argv[1]) as ledger:
+from sfumato.ledger import Ledger
+with Ledger.open(sys.argv[1]) as ledger:
     ledger.append(Gaussian(noise_multiplier=2.0), phase="a", round=1)
 """
     assert _alone(write, str(tmp_path / "ledger.jsonl")).stderr == ""

@@ -23,11 +23,12 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato._types import RecordUnit
-from sfumato.accounting import Event, NonPrivate, Statement
-from sfumato.accounting.statement.verdict import default_delta
+from sfumato.accounting import Event, NonPrivate
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema
-from sfumato.runs import Checkpoint, Facts, Run, share_cores
+from sfumato.runs import Checkpoint, Run, share_cores
+from sfumato.statement import Facts, Statement
+from sfumato.statement.verdict import default_delta
 from sfumato.synthesis.settings import LARGEST_RATE
 from sfumato.synthesis.synthesizer import BLOCK, Conditions, in_blocks
 from sfumato.synthesis.training import Progress, Stage, take, under

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._random import RandomSource
-from sfumato.accounting import Statement
 from sfumato.central import DPSGD, LabelDPPro
 from sfumato.data import ExampleDataset
 from sfumato.labels import label_facts, randomized
 from sfumato.labels.response import LabelResponse
 from sfumato.runs import Run
+from sfumato.statement import Statement
 from sfumato.training import Supervised
 
 BATCHES = 16  # that the rows make, where gradients are clipped

@@ -12,9 +12,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sfumato.accounting import Budget, Gaussian, Guarantee, InputError, Laplace, Statement, calibrate, guarantee
+    from sfumato.accounting import Gaussian, Guarantee, InputError, Laplace, calibrate, guarantee
     from sfumato.central import DPSGD
     from sfumato.federated import Centralized, FedAvg, FedEmb, FedSGD
+    from sfumato.ledger import Budget
+    from sfumato.statement import Statement
     from sfumato.voting import AEDPFL, KNNDPFL
 
 __version__ = "0.1.0"
@@ -39,9 +41,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What a room makes public under this name; accounting is asked first, since it needs no torch."""
+    """What a room makes public under this name; those are asked first that need no torch."""
     if name in __all__:
-        for room in ("accounting", "central", "federated", "voting"):
+        for room in ("accounting", "ledger", "statement", "central", "federated", "voting"):
             try:
                 found = getattr(import_module(f"sfumato.{room}"), name, None)
             except ModuleNotFoundError as error:

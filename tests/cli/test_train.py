@@ -14,11 +14,11 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from forked import team
-from sfumato import accounting as acc
 from sfumato import data
 from sfumato.cli import main
 from sfumato.federated import FedEmb
 from sfumato.runs import checkpoint
+from sfumato.statement import Statement
 from sfumato.training.fit import Course
 
 FILES = (
@@ -38,7 +38,7 @@ def test_a_run_leaves_every_file_and_tells_recall_and_statement(sfumato, people:
     shown = sfumato("fedemb", "--data", people, *small, "--noise-multiplier", 1, "--seed", 1, "--out", out)
     assert shown.code == 0
     assert all((out / name).is_file() for name in FILES)
-    statement = acc.Statement.load(out / "statement.json")
+    statement = Statement.load(out / "statement.json")
     assert f"{statement.epsilon:.3g}"[:3] in shown.out
     assert "report.html" in shown.out
     assert re.search(r"untrained +\d\.\d+", shown.out)

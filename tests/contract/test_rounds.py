@@ -20,8 +20,9 @@ from contract.specimens import CORRELATED, LIMITABLE, NAMES, PRIVATE, ROUNDS, SP
 from contract.test_bounds import CLIPPINGS, LIMITED, SAMPLINGS
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.accounting import Budget, BudgetExceeded, Gaussian, guarantee
+from sfumato.accounting import Gaussian, guarantee
 from sfumato.clipping import ClippedSum
+from sfumato.ledger import Budget, BudgetExceeded
 from sfumato.report import summary
 from sfumato.report.run_record import read_run
 from sfumato.sampling import VirtualClients

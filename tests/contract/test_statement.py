@@ -16,12 +16,12 @@ import small_vote
 from contract.battery import PUBLISHED, published
 from contract.specimens import NAMES, PRIVATE, SPECIMENS, fit, network
 from sfumato._types import Unit
-from sfumato.accounting import Laplace, NonPrivate, Statement
+from sfumato.accounting import Laplace, NonPrivate
 from sfumato.algorithms import ALGORITHMS
 from sfumato.data import examples_from_arrays
 from sfumato.labels import LPMST, RROnBins
-from sfumato.runs import Facts
-from sfumato.runs.statement import make_statement, prepared_alone
+from sfumato.statement import Facts, Statement
+from sfumato.statement.facts import make_statement, prepared_alone
 from sfumato.synthesis import EHRSafe
 from sfumato.voting import AEDPFL, KNNDPFL
 

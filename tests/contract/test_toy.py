@@ -24,8 +24,9 @@ from contract.battery import (
 )
 from contract.specimens import UNITS, vectors
 from sfumato._check import InputError
-from sfumato.accounting import Budget, BudgetExceeded, Gaussian, MatrixMechanism, guarantee
+from sfumato.accounting import Gaussian, MatrixMechanism, guarantee
 from sfumato.clipping import AdaptiveClipNorm, QuantileRule
+from sfumato.ledger import Budget, BudgetExceeded
 from sfumato.runs import Run
 from slow import by_profile
 

@@ -13,8 +13,9 @@ from torch import nn
 
 from sfumato import accounting as acc
 from sfumato.clipping import ClippedSum, ConstantClipNorm
-from sfumato.runs import Facts, Run
+from sfumato.runs import Run
 from sfumato.sampling import OwnClients
+from sfumato.statement import Facts
 from sfumato.training import Cadence, Contribution, Loop, Optimizer, PrivateSum, Server, Trainable
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import disk
 
 from sfumato._random import RandomSource
-from sfumato.accounting import Budget
+from sfumato.ledger import Budget
 from sfumato.runs import checkpoint, run
 from small_run import work
 

@@ -14,13 +14,14 @@ from mutations import READERS, Reader, _with
 from sfumato import accounting as acc
 from sfumato import data
 from sfumato._check import InputError
-from sfumato.accounting.ledger import entries
 from sfumato.cli.compare import read_source
 from sfumato.data import examples_from_arrays, from_arrays, write_examples, write_store
 from sfumato.data.store.seal import index_digest, write_facts
 from sfumato.data.tables import tars as tar_index
+from sfumato.ledger import Budget, Ledger, entries
 from sfumato.report.run_record import read_run
 from sfumato.runs import RunFolder, checkpoint
+from sfumato.statement import Statement
 from small_run import work
 
 _EVALUATION = {
@@ -56,7 +57,7 @@ def _resume(folder: Path) -> None:
 
 def _ledger(folder: Path) -> list[Path]:
     path = folder / "ledger.jsonl"
-    with acc.Ledger.open(path, budget=acc.Budget(epsilon=9.0, delta=1e-5), identity="w") as ledger:
+    with Ledger.open(path, budget=Budget(epsilon=9.0, delta=1e-5), identity="w") as ledger:
         for event in (acc.Gaussian(2.0).poisson(0.1), acc.Laplace(3.0) * 2, acc.Gaussian(4.0)):
             ledger.append(event, phase="a", round=1)
         ledger.seal("0" * 64, {"plan.json": "1" * 64})
@@ -81,8 +82,8 @@ def _sealed_again(folder: Path) -> None:
         lines.append(entries.line(entry))
         previous = entry["hash"]
     path.write_bytes(b"".join(lines))
-    acc.Ledger.read(path)
-    with acc.Ledger.open(path):
+    Ledger.read(path)
+    with Ledger.open(path):
         pass
 
 
@@ -93,8 +94,8 @@ def _ledger_and_copy(folder: Path) -> list[Path]:
 
 
 def _opened(folder: Path) -> None:
-    acc.Ledger.read(folder / "ledger.jsonl", torn=True)
-    with acc.Ledger.open(folder / "ledger.jsonl"):
+    Ledger.read(folder / "ledger.jsonl", torn=True)
+    with Ledger.open(folder / "ledger.jsonl"):
         pass
 
 
@@ -188,7 +189,7 @@ READERS |= {
     "ledger, sealed again": Reader(_ledger_and_copy, _sealed_again),
     "statement": Reader(
         _files("statement.json"),
-        lambda folder: acc.Statement.load(folder / "run" / "statement.json").questions_markdown(),
+        lambda folder: Statement.load(folder / "run" / "statement.json").questions_markdown(),
     ),
     "a run's page": Reader(
         _files("plan.json", "metrics.jsonl", "evaluation.json", "statement.json", "ledger.jsonl"),

@@ -21,10 +21,11 @@ from disk import Died, Disk, Fault, save_file
 from forked import Forked
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.accounting import Budget, Ledger, Statement
-from sfumato.accounting.ledger import ledger as binding
+from sfumato.ledger import Budget, Ledger
+from sfumato.ledger import ledger as binding
 from sfumato.runs import Run, RunFolder, checkpoint
 from sfumato.runs import run as run_module
+from sfumato.statement import Statement
 from small_run import ROUNDS, work
 
 ALL = os.environ.get("SFUMATO_ALL_FAULTS") == "1"

@@ -12,6 +12,7 @@ from sfumato import data
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.federated import Centralized, FedAvg, FedEmb, FedSGD, Verification
+from sfumato.ledger import Ledger
 from sfumato.sampling import Cohort
 from sfumato.training import Cadence
 
@@ -40,7 +41,7 @@ def test_a_client_of_one_user_costs_one_clip_norm():
 def test_the_ledger_holds_what_ran(blobs, tiny, tmp_path):
     plan = FedAvg(rounds=3, clients_per_round=4, noise_multiplier=0.9, seed=1, max_examples=2)
     result = plan.fit(tiny(), blobs(8), out=tmp_path / "run")
-    ledger = acc.Ledger.open(tmp_path / "run" / "ledger.jsonl")
+    ledger = Ledger.open(tmp_path / "run" / "ledger.jsonl")
     assert ledger.event() == acc.Gaussian(0.9).poisson(0.5) * 3
     *rounds, named = ledger
     assert [entry["noise_std"] for entry in rounds] == [0.9] * 3

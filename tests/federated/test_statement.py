@@ -5,11 +5,12 @@ import pytest
 from scipy import stats
 
 from sfumato import accounting as acc
-from sfumato.accounting.statement.statement import NOT_STATED
 from sfumato.federated import FedAvg
+from sfumato.statement import Statement
+from sfumato.statement.statement import NOT_STATED
 
 
-def run(blobs, tiny, **changes) -> acc.Statement:
+def run(blobs, tiny, **changes) -> Statement:
     fields = {"rounds": 1, "clients_per_round": 2, "noise_multiplier": 1.0, "delta": 1e-2, "seed": 1}
     return FedAvg(**{**fields, **changes}).fit(tiny(), blobs(8)).statement
 

@@ -23,6 +23,7 @@ from sfumato import data, models
 from sfumato._check import InputError
 from sfumato.central import DPSGD
 from sfumato.federated import PrivateVocabulary
+from sfumato.ledger import Budget
 from sfumato.mechanisms.gaussian import IndependentGaussian
 from sfumato.models import read_metadata
 from sfumato.training import Result
@@ -175,10 +176,10 @@ def of_size(size: int, users: data.UserDataset):
     return models.lstm(vocabulary_size=size, embedding_dim=4, hidden=6)
 
 
-def budget(factor: float, **settings) -> acc.Budget:
+def budget(factor: float, **settings) -> Budget:
     """So much more than the count costs."""
     count = acc.guarantee(RULE.decided(DELTA).event("add_remove")).epsilon(DELTA)
-    return acc.Budget(epsilon=factor * count, delta=DELTA, **settings)
+    return Budget(epsilon=factor * count, delta=DELTA, **settings)
 
 
 @pytest.mark.parametrize(

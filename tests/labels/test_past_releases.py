@@ -11,10 +11,10 @@ import pytest
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
-from sfumato.accounting import Ledger
 from sfumato.labels import LabelSettings, randomize_table
 from sfumato.labels.past_releases import FOLDER, TableIdentity
 from sfumato.labels.randomize import run_folder
+from sfumato.ledger import Ledger
 
 ROWS = 2000
 REFUSED = "were released before, at epsilon 0.5 in all .*: use that output; several draws would average the noise away"

@@ -13,10 +13,10 @@ import pytest
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
-from sfumato.accounting import Ledger
 from sfumato.labels import LabelSettings, randomize_table
 from sfumato.labels import randomize as module
 from sfumato.labels.randomize import run_folder
+from sfumato.ledger import Ledger
 
 CLASSES = ("cat", "dog", "owl")
 

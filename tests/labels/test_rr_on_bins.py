@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from sfumato._check import InputError
-from sfumato.accounting import Budget, BudgetExceeded, Ledger
 from sfumato.data import ExampleDataset, examples_from_arrays
 from sfumato.labels import RROnBins
 from sfumato.labels.numbers import BinnedResponse
 from sfumato.labels.response import WORDS
+from sfumato.ledger import Budget, BudgetExceeded, Ledger
 
 PLAN = RROnBins(epsilon=3.0, low=0.0, high=10.0, values=21, epochs=4, batch_size=64, learning_rate=0.1, seed=1)
 METHODS = ("best", "rr", "laplace")

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from sfumato import accounting as acc
+from sfumato.ledger import Ledger
+from sfumato.statement import Statement
 
 Make = Callable[..., Path]
 
@@ -84,7 +86,7 @@ def _write(path: Path, value: Any) -> None:
 
 
 def _write_ledger(path: Path, event: acc.Event, done: int) -> None:
-    with acc.Ledger.open(path) as ledger:
+    with Ledger.open(path) as ledger:
         for index in range(done):
             ledger.append(event, round=index + 1, denominator=32)
 
@@ -98,14 +100,14 @@ def _statement(
     seed: int | None,
     population: int,
     users_per_client: int,
-) -> acc.Statement:
+) -> Statement:
     cost = acc.guarantee(event * done)
     alternatives = []
     if noise and users_per_client > 1:
         client = acc.guarantee(acc.Gaussian(noise).poisson(rate) * done)
         paper = {"name": "the paper's convention", "unit": "virtual_client", "adjacency": "add_remove"}
         alternatives = [{**paper, "accountant": "auto", "epsilon": client.epsilon(delta), "delta": delta}]
-    return acc.Statement(
+    return Statement(
         unit="user",
         adjacency="add_remove",
         epsilon=cost.epsilon(delta),

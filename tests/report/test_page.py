@@ -11,10 +11,12 @@ import pytest
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
-from sfumato.accounting.statement.statement import QUESTIONS
+from sfumato.ledger import Budget, Ledger
 from sfumato.report import summary, write_report
 from sfumato.report.page import render
 from sfumato.report.run_record import read_run
+from sfumato.statement import Statement
+from sfumato.statement.statement import QUESTIONS
 
 
 class Reader(HTMLParser):
@@ -153,7 +155,7 @@ def test_headings_ids_and_drawings_are_in_order(make_run):
 
 def test_the_promise_to_one_user_stands_before_the_papers_convention(make_run):
     run = make_run()
-    statement = acc.Statement.load(run / "statement.json")
+    statement = Statement.load(run / "statement.json")
     text = read(write_report([run])).text
     user = re.search(r"Holds for one user ε = ([\d.]+)", text)
     assert text.index("The ledger") < text.index("under other conventions")  # clearly second
@@ -165,7 +167,7 @@ def test_the_promise_to_one_user_stands_before_the_papers_convention(make_run):
 
 def test_an_upper_bound_is_rounded_up(make_run):
     run = make_run()
-    epsilon = acc.Statement.load(run / "statement.json").epsilon
+    epsilon = Statement.load(run / "statement.json").epsilon
     shown = float(re.search(r"Holds for one user ε = ([\d.]+)", read(write_report([run])).text).group(1))
     assert epsilon <= shown < epsilon * 1.001
 
@@ -265,7 +267,7 @@ def test_the_ledger_is_verified_and_accounted_anew(make_run):
     text = read(write_report([run])).text
     assert "whole: 40 entries verified" in text
     assert "the statement is borne out" in text
-    with acc.Ledger.open(run / "ledger.jsonl") as ledger:
+    with Ledger.open(run / "ledger.jsonl") as ledger:
         assert ledger.head in text
         for _ in range(40):
             ledger.append(acc.Gaussian(0.2))
@@ -394,7 +396,7 @@ def test_the_questions_of_a_disclosure_are_answered_or_left_open_in_words(make_r
     run = make_run()
     text = render([read_run(run)], public=True)
     assert f"{len(QUESTIONS)} of {len(QUESTIONS)} are left open" in text
-    statement = acc.Statement.load(run / "statement.json").answer(public_data="None <at all>.")
+    statement = Statement.load(run / "statement.json").answer(public_data="None <at all>.")
     statement.save(run / "statement.json")
     text = render([read_run(run)], public=True)
     assert f"{len(QUESTIONS) - 1} of {len(QUESTIONS)} are left open" in text
@@ -404,7 +406,7 @@ def test_the_questions_of_a_disclosure_are_answered_or_left_open_in_words(make_r
 
 def test_a_budget_in_the_ledger_is_no_release(make_run):
     run = make_run(done=5)
-    with acc.Ledger.open(run / "ledger.jsonl", budget=acc.Budget(epsilon=1.0, delta=1e-5)) as ledger:
+    with Ledger.open(run / "ledger.jsonl", budget=Budget(epsilon=1.0, delta=1e-5)) as ledger:
         head = ledger.head
     found = read_run(run).ledger
     assert (found.entries, found.rounds, found.head) == (6, 5, head)

@@ -8,24 +8,26 @@ import pytest
 from scipy.stats import norm
 
 from sfumato import accounting as acc
-from sfumato.accounting.statement.statement import brief
+from sfumato.ledger import Ledger
 from sfumato.report import words
 from sfumato.report.page import render, result
 from sfumato.report.run_record import RunRecord, read_run
+from sfumato.statement import Statement
+from sfumato.statement.statement import brief
 
 
-def statement(epsilon: float, delta: float = 1e-6, **fields) -> acc.Statement:
+def statement(epsilon: float, delta: float = 1e-6, **fields) -> Statement:
     given = {"unit": "user", "adjacency": "add_remove", "sampling": "", "mechanism": "", "noise_source": "os"}
-    return acc.Statement(**{**given, **fields, "epsilon": epsilon, "delta": delta})
+    return Statement(**{**given, **fields, "epsilon": epsilon, "delta": delta})
 
 
 def one_release(make_run, noise: float) -> RunRecord:
     """A run of one round in which everybody takes part: its best attack is known in closed form."""
     run = make_run(rounds=1, users_per_client=1)
     (run / "ledger.jsonl").unlink()
-    with acc.Ledger.open(run / "ledger.jsonl") as ledger:
+    with Ledger.open(run / "ledger.jsonl") as ledger:
         ledger.append(acc.Gaussian(noise), round=1)
-    stated = acc.Statement.load(run / "statement.json")
+    stated = Statement.load(run / "statement.json")
     replace(stated, epsilon=acc.guarantee(acc.Gaussian(noise)).epsilon(stated.delta)).save(run / "statement.json")
     return read_run(run)
 

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from sfumato import accounting as acc
-from sfumato.accounting.ledger import ledger as binding
+from sfumato.ledger import Ledger
+from sfumato.ledger import ledger as binding
 from sfumato.report import write_report
 from sfumato.runs import RunFolder
+from sfumato.statement import Statement
 from small_run import EVENT, ROUNDS, work
 
 
@@ -25,7 +27,7 @@ def cut_the_seal(run: Path) -> None:
 
 def another_ledger(run: Path) -> None:
     (run / "ledger.jsonl").unlink()
-    with acc.Ledger.open(run / "ledger.jsonl") as ledger:
+    with Ledger.open(run / "ledger.jsonl") as ledger:
         for index in range(ROUNDS):
             ledger.append(EVENT, round=index + 1)
 
@@ -97,19 +99,19 @@ def test_a_whole_folder_is_borne_out_and_a_released_bundle_too(finished, told):
 
 def test_answers_of_the_author_are_added_without_breaking_the_bond_and_verify_says_so(finished, told):
     path = finished / "statement.json"
-    acc.Statement.load(path).answer(public_data="None.").save(path)
+    Statement.load(path).answer(public_data="None.").save(path)
     assert (
         "the answers under disclosure in statement.json can be added to later" in told("ledger", "verify", finished)[1]
     )
-    assert "not under the statement's digest" in acc.Statement.load(path).disclosure["verification"]
-    assert binding.compare(acc.Ledger.read(finished / "ledger.jsonl"), acc.Statement.load(path), finished)
+    assert "not under the statement's digest" in Statement.load(path).disclosure["verification"]
+    assert binding.compare(Ledger.read(finished / "ledger.jsonl"), Statement.load(path), finished)
 
 
 def test_what_is_recorded_after_the_statement_does_not_count_as_tampering(finished):
-    with acc.Ledger.open(finished / "ledger.jsonl") as ledger:
+    with Ledger.open(finished / "ledger.jsonl") as ledger:
         ledger.append(EVENT, phase="later")
-    stated = acc.Statement.load(finished / "statement.json")
-    totals = acc.Ledger.read(finished / "ledger.jsonl")
+    stated = Statement.load(finished / "statement.json")
+    totals = Ledger.read(finished / "ledger.jsonl")
     assert binding.compare(totals, stated, finished)
     assert stated.verdict(totals.event()).contradicted
 
@@ -127,9 +129,7 @@ def test_a_run_that_goes_on_withdraws_the_statement_that_would_be_untrue(stopped
 
     assert (stopped / "statement.json").exists()
     work(stopped, resume=True, each=gone)
-    assert binding.compare(
-        acc.Ledger.read(stopped / "ledger.jsonl"), acc.Statement.load(stopped / "statement.json"), stopped
-    )
+    assert binding.compare(Ledger.read(stopped / "ledger.jsonl"), Statement.load(stopped / "statement.json"), stopped)
 
 
 @pytest.mark.parametrize("name", ["ledger.jsonl"])

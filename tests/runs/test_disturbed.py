@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sfumato._check import InputError
-from sfumato.accounting import Ledger
+from sfumato.ledger import Ledger
 from small_run import work
 
 

@@ -12,9 +12,10 @@ from safetensors.torch import load_file
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
-from sfumato.accounting import Budget, BudgetExceeded
+from sfumato.ledger import Budget, BudgetExceeded, Ledger
 from sfumato.mechanisms.gaussian import IndependentGaussian
-from sfumato.runs import Alternative, Facts, Run, checkpoint
+from sfumato.runs import Run, checkpoint
+from sfumato.statement import Alternative, Facts, Statement
 
 PLAN = {"plan": "histogram and votes", "bins": 4}
 COST = {"histogram": acc.Laplace(scale=2.0), "votes": acc.Gaussian(noise_multiplier=3.0)}
@@ -62,13 +63,13 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_phases_stand_in_one_ledger_and_one_statement_covers_them(tmp_path):
     statement = both(tmp_path / "run", calls := [], seed=1)
-    ledger = acc.Ledger.read(tmp_path / "run" / "ledger.jsonl")
+    ledger = Ledger.read(tmp_path / "run" / "ledger.jsonl")
     assert ledger.phases() == ("histogram", "votes")
     assert [ledger.event(phase) for phase in ledger.phases()] == list(COST.values())
     cost = acc.guarantee(COST["histogram"] + COST["votes"])
     assert statement.epsilon == pytest.approx(cost.epsilon(1e-4))
     assert statement.epsilon > max(acc.guarantee(event).epsilon(1e-4) for event in COST.values())
-    assert acc.Statement.load(tmp_path / "run" / "statement.json") == statement
+    assert Statement.load(tmp_path / "run" / "statement.json") == statement
     assert calls == ["histogram", "votes"]
     entries = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
     assert [entry.get("bins") for entry in entries] == [4, 4, None]  # the last one names the statement
@@ -135,7 +136,7 @@ def test_killed_between_phases_and_resumed_it_pays_and_draws_nothing_again(tmp_p
     assert calls == ["histogram", "votes"]
     after = (tmp_path / "run" / "ledger.jsonl").read_bytes()
     assert after.startswith(before)
-    assert acc.Ledger.read(tmp_path / "run" / "ledger.jsonl").releases == 2
+    assert Ledger.read(tmp_path / "run" / "ledger.jsonl").releases == 2
     assert not (tmp_path / "run" / "checkpoint" / "key").exists()
     if seed is not None:
         both(tmp_path / "whole", [], seed=seed)
@@ -170,7 +171,7 @@ def test_killed_in_the_middle_of_a_release_it_draws_the_same_and_records_it_once
     go(resume=True)
     assert len(released) == 2
     assert (released[0] == released[1]).all()
-    assert acc.Ledger.read(tmp_path / "run" / "ledger.jsonl").releases == 1
+    assert Ledger.read(tmp_path / "run" / "ledger.jsonl").releases == 1
 
 
 def test_a_finished_run_tells_the_same_again(tmp_path):
@@ -190,7 +191,7 @@ def test_a_release_beyond_the_budget_is_refused_before_it_happens(tmp_path, fold
         both(out, calls, seed=1, budget=Budget(epsilon=enough * 1.01, delta=1e-4))
     assert calls == ["histogram"]
     if out is not None:
-        assert acc.Ledger.read(out / "ledger.jsonl").event() == COST["histogram"]
+        assert Ledger.read(out / "ledger.jsonl").event() == COST["histogram"]
 
 
 def test_a_resumed_run_is_held_to_its_budget(tmp_path):
@@ -280,7 +281,7 @@ def test_nothing_is_released_after_the_statement_that_would_have_to_cover_it(tmp
         with pytest.raises(RuntimeError, match="the run has finished"):
             run.spend(COST["votes"])
     assert calls == ["histogram"]
-    ledger = acc.Ledger.read(tmp_path / "run" / "ledger.jsonl").event()
+    ledger = Ledger.read(tmp_path / "run" / "ledger.jsonl").event()
     assert statement.epsilon >= acc.guarantee(ledger).epsilon(FACTS.delta) * (1 - 1e-9)
 
 

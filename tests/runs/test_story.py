@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from sfumato import accounting as acc
-from sfumato.runs import Facts, Run
+from sfumato.ledger import Ledger
+from sfumato.runs import Run
+from sfumato.statement import Facts
 
 FACTS = Facts(
     unit="example", adjacency="add_remove", population=100, delta=1e-4, sampling="everyone", mechanism="counts"
@@ -88,7 +90,7 @@ def test_merged_ledgers_of_copies_count_each_draw_of_noise_once(tmp_path):
     first, then = go_on(one, ["ages", "votes"]), go_on(two, ["ages", "incomes", "votes"])
     assert torch.equal(first["ages"], then["ages"])
     merged = tmp_path / "merged.jsonl"
-    acc.Ledger.merge([one / "ledger.jsonl", two / "ledger.jsonl"], merged)
+    Ledger.merge([one / "ledger.jsonl", two / "ledger.jsonl"], merged)
     releases = [*first.values(), *then.values()]
     draws = {tuple((release - release[0]).round(decimals=6).tolist()) for release in releases}
-    assert acc.Ledger.read(merged).releases == len(draws) == 4
+    assert Ledger.read(merged).releases == len(draws) == 4

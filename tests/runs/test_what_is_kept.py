@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from sfumato._check import InputError
-from sfumato.accounting import Ledger, Statement
+from sfumato.ledger import Ledger
 from sfumato.report import write_report
 from sfumato.runs import Run, RunFolder, checkpoint
+from sfumato.statement import Statement
 from small_run import work
 
 PRIVATE = ("metrics.jsonl", "evaluation.json", "checkpoint/state.safetensors", "checkpoint/frozen.safetensors")

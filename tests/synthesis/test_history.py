@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from sfumato._check import InputError
-from sfumato.accounting import Gaussian, Ledger, NonPrivate, Statement
-from sfumato.accounting.ledger import ledger
-from sfumato.runs import Facts, Run
+from sfumato.accounting import Gaussian, NonPrivate
+from sfumato.ledger import Ledger, ledger
+from sfumato.runs import Run
+from sfumato.statement import Facts, Statement
 from sfumato.synthesis.history import SAMPLES, digest_of_folder, note_evaluation, note_sample, restate, samples_of
 
 ATTACK = {

@@ -10,9 +10,11 @@ from torch import nn
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato.clipping import AdaptiveClipNorm, ClippedSum, ConstantClipNorm, QuantileRule
+from sfumato.ledger import Ledger
 from sfumato.mechanisms.gaussian import IndependentGaussian
-from sfumato.runs import Facts, Run
+from sfumato.runs import Run
 from sfumato.sampling import OwnClients, PoissonSampling
+from sfumato.statement import Facts
 from sfumato.training import Cadence, Contribution, Loop, Optimizer, PrivateSum, Server, Trainable
 
 ROUNDS, UNITS = 6, 20
@@ -125,7 +127,7 @@ def test_killed_in_the_loop_or_between_phases_and_resumed_it_is_the_same_run(tmp
         go(tmp_path / "killed", rounds_of(mechanism()), votes=True, dies_at=dies_at)
     go(tmp_path / "killed", rounds_of(mechanism()), votes=True, resume=True)
     assert_same(tmp_path / "whole", tmp_path / "killed")
-    assert acc.Ledger.read(tmp_path / "killed" / "ledger.jsonl").phases() == ("histogram", "", "votes")
+    assert Ledger.read(tmp_path / "killed" / "ledger.jsonl").phases() == ("histogram", "", "votes")
 
 
 @pytest.mark.parametrize("dies_at", [3, "within the votes", "votes"])
@@ -150,10 +152,10 @@ def test_a_stream_is_one_line_of_the_ledger_which_is_there_before_the_first_rele
     private_sum = rounds_of(drifting())
     with pytest.raises(Killed):
         go(tmp_path / "run", private_sum, dies_at=1)
-    ledger = acc.Ledger.read(tmp_path / "run" / "ledger.jsonl")
+    ledger = Ledger.read(tmp_path / "run" / "ledger.jsonl")
     assert ledger.event("") == private_sum.event(ROUNDS) == acc.Gaussian(1.5 / ROUNDS**0.5)
     go(tmp_path / "run", rounds_of(drifting()), resume=True)
-    assert acc.Ledger.read(tmp_path / "run" / "ledger.jsonl").event("") == private_sum.event(ROUNDS)
+    assert Ledger.read(tmp_path / "run" / "ledger.jsonl").event("") == private_sum.event(ROUNDS)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +166,7 @@ def test_a_stream_is_one_line_of_the_ledger_which_is_there_before_the_first_rele
 def test_independent_rounds_are_a_line_each_and_what_ran_is_what_the_sum_says(tmp_path, bound):
     private_sum = rounds_of(IndependentGaussian(noise_multiplier=1.0), bound=bound)
     go(tmp_path / "run", private_sum)
-    ledger = acc.Ledger.read(tmp_path / "run" / "ledger.jsonl")
+    ledger = Ledger.read(tmp_path / "run" / "ledger.jsonl")
     assert ledger.event("") == private_sum.event(ROUNDS)
     assert ledger.releases == ROUNDS + 1  # the histogram comes first
 
@@ -249,6 +251,6 @@ def test_votes_after_a_loop_that_was_stopped_stay_paid_and_stay_as_they_were(tmp
 
     first, then = part(stop=True), part(stop=False)
     assert torch.equal(first, then)
-    ledger = acc.Ledger.read(tmp_path / "run" / "ledger.jsonl")
+    ledger = Ledger.read(tmp_path / "run" / "ledger.jsonl")
     assert ledger.event("votes") == acc.Gaussian(4.0)
     assert ledger.releases == ROUNDS + 1

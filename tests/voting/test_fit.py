@@ -10,11 +10,13 @@ import pytest
 import torch
 
 from sfumato._check import InputError
-from sfumato.accounting import Ledger, Statement, guarantee
-from sfumato.accounting.ledger.ledger import merge
+from sfumato.accounting import guarantee
 from sfumato.accounting.votes import vote_cost
 from sfumato.data import examples_from_arrays, from_arrays
+from sfumato.ledger import Ledger
+from sfumato.ledger.ledger import merge
 from sfumato.runs import RunFolder
+from sfumato.statement import Statement
 from sfumato.voting import AEDPFL, KNNDPFL, Answers, ClearTally
 from sfumato.voting.multi_party.tally import MultiPartyTally
 from sfumato.voting.neighbours import NeighbourVoter
@@ -286,7 +288,7 @@ def test_attributes_are_voted_on_with_a_bounded_weight():
 
 
 def test_a_budget_that_the_vote_exceeds_refuses_it_before_anybody_is_asked():
-    from sfumato.accounting import Budget, BudgetExceeded
+    from sfumato.ledger import Budget, BudgetExceeded
 
     tally = Counting()
     with pytest.raises(BudgetExceeded):

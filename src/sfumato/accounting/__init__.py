@@ -40,9 +40,7 @@ from sfumato.accounting.events import (
 from sfumato.accounting.events.sensitivity import Participation
 from sfumato.accounting.extrapolation import ExtrapolationRow, extrapolate
 from sfumato.accounting.guarantees import Guarantee, guarantee
-from sfumato.accounting.ledger import Budget, BudgetExceeded, Ledger, Totals
 from sfumato.accounting.running import RunningCost, epsilon_curve
-from sfumato.accounting.statement.statement import Statement
 from sfumato.accounting.strategies import (
     BandedToeplitz,
     BinaryTree,
@@ -71,8 +69,6 @@ __all__ = [
     "ApproximateDP",
     "BandedToeplitz",
     "BinaryTree",
-    "Budget",
-    "BudgetExceeded",
     "BufferedToeplitz",
     "ClipCount",
     "Composition",
@@ -90,7 +86,6 @@ __all__ = [
     "InverseBanded",
     "Joint",
     "Laplace",
-    "Ledger",
     "MatrixMechanism",
     "MinSeparation",
     "MixtureOfGaussians",
@@ -105,9 +100,7 @@ __all__ = [
     "ReleasedCost",
     "Repeated",
     "RunningCost",
-    "Statement",
     "Strategy",
-    "Totals",
     "TreeAggregation",
     "TruncatedPoisson",
     "Unknown",

@@ -26,12 +26,12 @@ from sfumato.accounting import Event, Poisson, WithoutReplacement, terms
 from sfumato.accounting.calibration import target
 from sfumato.accounting.extrapolation import CorrelatedName, crossings
 from sfumato.accounting.guarantees import Guarantee, Method
-from sfumato.accounting.statement.verdict import DEFAULT, default_delta, percent
 from sfumato.accounting.strategies import BandedToeplitz, BinaryTree, Strategy
 from sfumato.accounting.strategy_search import MatrixName, by_name
 from sfumato.cli.console import SettingsError, number, say, say_json, table
 from sfumato.cli.parse import CommonOptions, parse
 from sfumato.report.plots import save
+from sfumato.statement.verdict import DEFAULT, default_delta, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

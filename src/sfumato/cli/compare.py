@@ -14,11 +14,13 @@ from sfumato._check import InputError, between
 from sfumato._files import read_json
 from sfumato._types import Adjacency
 from sfumato.accounting.accountants import rho_to_epsilon
-from sfumato.accounting.ledger import ledger as binding
-from sfumato.accounting.statement.verdict import FPR, Verdict, judge, promised
 from sfumato.cli.account import UNCHOSEN_DELTA, in_words
 from sfumato.cli.console import say, say_json, table
 from sfumato.cli.parse import CommonOptions, parse
+from sfumato.ledger import Ledger
+from sfumato.ledger import ledger as binding
+from sfumato.statement import Statement
+from sfumato.statement.verdict import FPR, Verdict, judge, promised
 
 _FPRS = (FPR, 0.001)
 _WIDTH = 80
@@ -62,7 +64,7 @@ class Source:
 
     path: Path
     event: acc.Event | None
-    statement: acc.Statement | None
+    statement: Statement | None
 
 
 @dataclass
@@ -134,16 +136,16 @@ def read_source(path: Path) -> Source:
         ledger, statement = path / "ledger.jsonl", path / "statement.json"
         if not ledger.exists() and not statement.exists():
             raise InputError(f"{path} holds neither statement.json nor ledger.jsonl: it is not the folder of a run")
-        totals = acc.Ledger.read(ledger) if ledger.exists() else None
-        stated = acc.Statement.load(statement) if statement.exists() else None
+        totals = Ledger.read(ledger) if ledger.exists() else None
+        stated = Statement.load(statement) if statement.exists() else None
         if totals is not None and stated is not None:
             binding.compare(totals, stated, path)
         return Source(path, None if totals is None else totals.event(), stated)
     if path.suffix == ".jsonl":
-        return Source(path, acc.Ledger.read(path).event(), None)
+        return Source(path, Ledger.read(path).event(), None)
     value = _json(path)
     if isinstance(value, dict) and "unit" in value:
-        return Source(path, None, acc.Statement.load(path))
+        return Source(path, None, Statement.load(path))
     if isinstance(value, dict) and isinstance(value.get("event"), dict):
         value = value["event"]  # as `sfumato account --json` prints it
     if not isinstance(value, dict) or "event" not in value:
@@ -228,7 +230,7 @@ def _known(number: Callable[[], float | None]) -> float | None:
         return None
 
 
-def _from_statement(statement: acc.Statement, delta: float, adjacency: Adjacency) -> Row:
+def _from_statement(statement: Statement, delta: float, adjacency: Adjacency) -> Row:
     """What a promise at one (epsilon, delta) implies; looser than what the events would show."""
     if statement.adjacency != adjacency:
         return Row(obstacles=[f"it is stated under {statement.adjacency} only, not {adjacency}"])

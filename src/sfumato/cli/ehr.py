@@ -27,7 +27,6 @@ import tyro
 
 from sfumato._check import InputError, between, guess, non_negative, whole
 from sfumato._files import read_json, whole_folder, write_json
-from sfumato.accounting import Statement
 from sfumato.algorithms import ALGORITHMS, SYNTHETIC
 from sfumato.cli.console import bar, notify, plain, say, say_json, staged_bar, table
 from sfumato.cli.parse import CommonOptions, as_flags, find, gathered, parse, read_flags, read_settings
@@ -43,6 +42,7 @@ from sfumato.data.ehr.tables import ehr_from_tables
 from sfumato.data.ehr.values import refuse_unlearnable
 from sfumato.data.ehr.write import write_ehr_events, write_ehr_tables
 from sfumato.runs import RunFolder
+from sfumato.statement import Statement
 from sfumato.synthesis.history import restate
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import tyro
 
 from sfumato._check import InputError
-from sfumato.accounting import Statement
 from sfumato.algorithms import ALGORITHMS, command_of
 from sfumato.central import Classification, Counts, Regression
 from sfumato.cli.console import bar, notify, plain, say, say_json, table, told_bar
@@ -28,6 +27,7 @@ from sfumato.labels.priors import feature_rows
 from sfumato.labels.randomize import run_folder
 from sfumato.models import features_of
 from sfumato.runs import RunFolder
+from sfumato.statement import Statement
 
 # Options of plans whose labels are randomised before anything is trained, and what they train on.
 

@@ -11,10 +11,11 @@ import tyro
 from sfumato import accounting as acc
 from sfumato._check import InputError, between
 from sfumato._types import Adjacency
-from sfumato.accounting.ledger import entries, ledger
 from sfumato.cli.account import UNCHOSEN_DELTA, single_in_words
 from sfumato.cli.console import bar, notify, say, say_json, table
 from sfumato.cli.parse import CommonOptions, parse
+from sfumato.ledger import Budget, Ledger, Totals, entries, ledger
+from sfumato.statement import Statement
 
 _MOST_ROWS = 50  # rows that are accounted one by one
 _MIB = 1 << 20
@@ -179,7 +180,7 @@ def ledger_verify(argv: Sequence[str]) -> int:
     return 0
 
 
-def _stated(totals: acc.Totals, folder: Path) -> bool | None:
+def _stated(totals: Totals, folder: Path) -> bool | None:
     """Whether the statement in the ledger's folder and the ledger name each other; None if there is none.
 
     Raises:
@@ -187,7 +188,7 @@ def _stated(totals: acc.Totals, folder: Path) -> bool | None:
     """
     file = folder / "statement.json"
     if file.exists():
-        return ledger.compare(totals, acc.Statement.load(file), folder)
+        return ledger.compare(totals, Statement.load(file), folder)
     if totals.seals:
         notify(f"{folder} holds no statement.json, and the ledger names one")
     return None
@@ -200,12 +201,10 @@ def ledger_merge(argv: Sequence[str]) -> int:
         raise InputError("which ledgers? give two or more: sfumato ledger merge PATH PATH --out NEW.jsonl")
     budget = None
     if (options.epsilon, options.delta, options.rho) != (None, None, None):
-        budget = acc.Budget(epsilon=options.epsilon, delta=options.delta, rho=options.rho, adjacency=options.adjacency)
+        budget = Budget(epsilon=options.epsilon, delta=options.delta, rho=options.rho, adjacency=options.adjacency)
     files = [ledger_path(path) for path in options.paths]
     try:
-        totals = acc.Ledger.merge(
-            files, options.out, same_run=options.same_run, unrelated=options.unrelated, budget=budget
-        )
+        totals = Ledger.merge(files, options.out, same_run=options.same_run, unrelated=options.unrelated, budget=budget)
     except InputError as error:
         raise InputError(_as_options(str(error))) from None
     if options.json:
@@ -250,28 +249,28 @@ def epsilon(event: acc.Event, delta: float, adjacency: Adjacency) -> float | Non
         return None
 
 
-def _read(path: Path, *, torn: bool) -> acc.Totals:
+def _read(path: Path, *, torn: bool) -> Totals:
     with bar("reading, MiB") as progress:
-        totals = acc.Ledger.read(path, torn=torn, show=lambda done, total: progress(done // _MIB, total // _MIB))
+        totals = Ledger.read(path, torn=torn, show=lambda done, total: progress(done // _MIB, total // _MIB))
     if not totals.entries:
         raise InputError(f"{path} is empty: nothing was recorded in it, or it was cut; compare it with a copy")
     return totals
 
 
-def _convention(options: ShowOptions, totals: acc.Totals) -> tuple[float, Adjacency]:
+def _convention(options: ShowOptions, totals: Totals) -> tuple[float, Adjacency]:
     """Delta and adjacency: as asked for, or else as the budget or the statement has them."""
     delta, adjacency = options.delta, options.adjacency
     budget, statement = totals.budget, options.path / "statement.json"
     if budget is not None:
         delta, adjacency = delta or budget.delta, adjacency or budget.adjacency
     if not (delta and adjacency) and statement.exists():
-        stated = acc.Statement.load(statement)
+        stated = Statement.load(statement)
         delta = delta or (stated.delta if stated.delta < 1 else None)
         adjacency = adjacency or cast(Adjacency, stated.adjacency)  # a statement has checked it
     return delta or UNCHOSEN_DELTA, adjacency or "add_remove"
 
 
-def _rows(totals: acc.Totals, phase: str | None, delta: float, adjacency: Adjacency) -> list[Row]:
+def _rows(totals: Totals, phase: str | None, delta: float, adjacency: Adjacency) -> list[Row]:
     rows: list[Row] = []
     so_far: acc.Event = acc.Composition(())
     for name in totals.phases() if phase is None else (phase,):
@@ -284,14 +283,14 @@ def _rows(totals: acc.Totals, phase: str | None, delta: float, adjacency: Adjace
     return rows
 
 
-def _spent(totals: acc.Totals) -> float | None:
+def _spent(totals: Totals) -> float | None:
     try:
         return totals.spent()
     except InputError:
         return None
 
 
-def _left(totals: acc.Totals) -> int | float | None:
+def _left(totals: Totals) -> int | float | None:
     """How many more like the last release the budget allows."""
     try:
         return totals.remaining(acc.event_from_json(totals.last["event"]))
@@ -299,7 +298,7 @@ def _left(totals: acc.Totals) -> int | float | None:
         return None
 
 
-def _left_in_words(totals: acc.Totals) -> str:
+def _left_in_words(totals: Totals) -> str:
     if not totals.last:
         return ""
     left = _left(totals)

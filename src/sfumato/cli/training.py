@@ -13,7 +13,6 @@ from torch import nn
 from sfumato._check import InputError, non_negative, whole
 from sfumato._files import read_json
 from sfumato._random import RandomSource
-from sfumato.accounting import Statement
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import leads, notify, number, plain, say, say_json, table
 from sfumato.cli.models import (
@@ -61,7 +60,8 @@ from sfumato.federated.vocabulary import FILE as VOCABULARY_FILE
 from sfumato.integrations import Log
 from sfumato.models.weights import refuse_missing
 from sfumato.runs import RunFolder
-from sfumato.runs.statement import make_statement
+from sfumato.statement import Statement
+from sfumato.statement.facts import make_statement
 from sfumato.training import Cadence, ModelBuilder, NoiseCost, Opening, PrivatePlan, Task, TrainingPlan
 from sfumato.training.fit import facts_of
 from sfumato.training.monitoring import SEEN, not_finite

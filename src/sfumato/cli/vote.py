@@ -27,7 +27,7 @@ from sfumato.data import ExampleDataset, UserDataset, to_tensor
 from sfumato.data.files import MissingPart
 from sfumato.models import features_of
 from sfumato.runs import RunFolder
-from sfumato.runs.statement import make_statement
+from sfumato.statement.facts import make_statement
 from sfumato.voting import ClearTally, Tally, VotingResult
 from sfumato.voting.plan import VotingPlan
 from sfumato.voting.public_pool import numbered_alike, with_public_classes

@@ -41,14 +41,15 @@ from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato._types import Adjacency
-from sfumato.accounting import ApproximateDP, Event, Gaussian, Statement
+from sfumato.accounting import ApproximateDP, Event, Gaussian
 from sfumato.accounting import calibrate as calibrate_event
-from sfumato.accounting.statement.verdict import default_delta
 from sfumato.data import Encoding, UncountedTexts, UserDataset
 from sfumato.data.text import tokens_of
 from sfumato.data.text_users import records
-from sfumato.runs import Facts, Run
+from sfumato.runs import Run
 from sfumato.runs.folder import as_begun
+from sfumato.statement import Facts, Statement
+from sfumato.statement.verdict import default_delta
 
 # Which words a user votes for: a few of the distinct ones, by the user's own name and words alone.
 

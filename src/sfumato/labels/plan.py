@@ -14,16 +14,18 @@ from torch import nn
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.accounting import Budget, Event, Statement
+from sfumato.accounting import Event
 from sfumato.data import ExampleDataset
 from sfumato.data.domain import BUILT
 from sfumato.data.inputs import refuse_not_finite
 from sfumato.labels.reports import label_facts
 from sfumato.labels.stages import Progress
 from sfumato.labels.table import RowOrder
-from sfumato.runs import Checkpoint, Facts, Run
+from sfumato.ledger import Budget
+from sfumato.runs import Checkpoint, Run
 from sfumato.runs.checkpoint import digest
-from sfumato.runs.statement import make_statement
+from sfumato.statement import Facts, Statement
+from sfumato.statement.facts import make_statement
 
 # What plans that train on randomised labels have in common: what they take, what identifies a run, what it leaves.
 

@@ -34,12 +34,14 @@ import torch
 from sfumato._check import InputError
 from sfumato._files import beside, write_atomic
 from sfumato._random import RandomSource
-from sfumato.accounting import Budget, Event, Statement, compose, guarantee
+from sfumato.accounting import Event, compose, guarantee
 from sfumato.labels.files import Cells, open_label_file, refuse_other_format
 from sfumato.labels.past_releases import FOLDER, PastRelease, PastReleases, TableIdentity, outputs_of
 from sfumato.labels.reports import PHASE, label_facts, reports_of, words_of
 from sfumato.labels.table import LabelSettings, TableWork
+from sfumato.ledger import Budget
 from sfumato.runs import Run, RunFolder
+from sfumato.statement import Statement
 
 _ROUND_OFF = 1e-9  # of a sum of costs, relative to it
 

@@ -22,7 +22,8 @@ import torch
 from sfumato._random import RandomSource, Stream
 from sfumato.accounting import Event
 from sfumato.labels.response import LabelResponse
-from sfumato.runs import Facts, Run
+from sfumato.runs import Run
+from sfumato.statement import Facts
 
 PHASE = "labels"
 """The name of the release, in a run and in its ledger."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sfumato.accounting.statement.verdict import FPR
 from sfumato.metrics.regression import FIRST, NUMBERS
 from sfumato.report.charts import Axis, Series, line_chart, swatch
 from sfumato.report.numbers import near
 from sfumato.report.run_record import Metrics, RunRecord, Score
+from sfumato.statement.verdict import FPR
 
 _STRETCHES = 200
 _LEAST_FPR = 1e-4

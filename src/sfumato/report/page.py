@@ -21,7 +21,6 @@ from markupsafe import Markup
 from sfumato import __version__
 from sfumato._check import InputError
 from sfumato._files import write_atomic
-from sfumato.accounting.statement.statement import brief
 from sfumato.algorithms import ALGORITHMS, command_of
 from sfumato.metrics.regression import FIRST, NUMBERS
 from sfumato.report import numbers, words
@@ -50,6 +49,7 @@ from sfumato.report.run_record import (
     unmeasured,
 )
 from sfumato.runs.checkpoint import KEY
+from sfumato.statement.statement import brief
 from sfumato.synthesis.history import without_figures
 
 _FEW_PAIRS = 10  # a recall that rests on fewer impostor pairs jumps with each of them

@@ -16,12 +16,14 @@ from typing import Any, TypeVar, cast, get_args
 from sfumato._check import InputError
 from sfumato._files import parse_json, read_json
 from sfumato._types import Adjacency, RecordUnit
-from sfumato.accounting import Event, Guarantee, Ledger, Statement, guarantee
-from sfumato.accounting.ledger import ledger as binding
-from sfumato.accounting.statement.verdict import Verdict, promised
+from sfumato.accounting import Event, Guarantee, guarantee
+from sfumato.ledger import Ledger
+from sfumato.ledger import ledger as binding
 from sfumato.metrics.regression import FIRST, NUMBERS
 from sfumato.models.weights import read_metadata
 from sfumato.report.numbers import finite, near
+from sfumato.statement import Statement
+from sfumato.statement.verdict import Verdict, promised
 from sfumato.training import monitoring
 from sfumato.training.monitoring import SEEN
 

@@ -3,7 +3,7 @@
 Written for a privacy officer: no symbol without its meaning, the promise to one unit first, and where there is no
 promise, the first sentence says so.
 
-How much an attacker gains is said by `sfumato.accounting.statement.verdict`, in one scale for page and terminal.
+How much an attacker gains is said by `sfumato.statement.verdict`, in one scale for page and terminal.
 
 References:
     Kairouz, Oh, Viswanath: The Composition Theorem for Differential Privacy. 2015 (tests and their power).
@@ -12,12 +12,12 @@ References:
 from dataclasses import dataclass
 from typing import Any
 
-from sfumato.accounting import Statement
-from sfumato.accounting.statement.statement import NOT_STATED, QUESTIONS
-from sfumato.accounting.statement.verdict import FPR, is_too_large, percent, published
-from sfumato.accounting.statement.verdict import SCALE as _SCALE
 from sfumato.report.numbers import down, near, odds_factor, up
 from sfumato.report.run_record import RunRecord
+from sfumato.statement import Statement
+from sfumato.statement.statement import NOT_STATED, QUESTIONS
+from sfumato.statement.verdict import FPR, is_too_large, percent, published
+from sfumato.statement.verdict import SCALE as _SCALE
 
 _UNITS = {
     "example": ("one example", "A person with many examples has a weaker promise."),

@@ -4,6 +4,6 @@ from sfumato.runs.checkpoint import Checkpoint
 from sfumato.runs.folder import RunFolder
 from sfumato.runs.processes import Team, share_cores
 from sfumato.runs.run import Run
-from sfumato.runs.statement import Alternative, Facts
+from sfumato.statement.facts import Alternative, Facts
 
 __all__ = ["Alternative", "Checkpoint", "Facts", "Run", "RunFolder", "Team", "share_cores"]

@@ -8,7 +8,7 @@ randomness is also a function of all that was recorded before it (`runs.story`),
 on by other records do not meet the same noise.
 
 At the end the statement names the ledger that it was made of, and the ledger's last entry the statement, the plan and
-the model, so that none of them can be exchanged alone (`accounting.ledger.binding`). The key of a run that is complete
+the model, so that none of them can be exchanged alone (`sfumato.ledger`). The key of a run that is complete
 is deleted before its statement says so.
 
 The order of a run: `saved` reads where it stood; the caller checks what it must; `start` writes the first file. So a
@@ -60,15 +60,17 @@ from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato._types import Adjacency
-from sfumato.accounting import Budget, BudgetExceeded, Event, Ledger, Statement, compose, event_from_json, terms
-from sfumato.accounting.ledger import entries as chain
-from sfumato.accounting.ledger import ledger as binding
-from sfumato.accounting.ledger.budget import meter
+from sfumato.accounting import Event, compose, event_from_json, terms
+from sfumato.ledger import Budget, BudgetExceeded, Ledger
+from sfumato.ledger import entries as chain
+from sfumato.ledger import ledger as binding
+from sfumato.ledger.budget import meter
 from sfumato.runs import checkpoint as checkpoints
 from sfumato.runs.checkpoint import Checkpoint
 from sfumato.runs.folder import RunFolder
 from sfumato.runs.processes import Team
-from sfumato.runs.statement import KEY_CLOSED, KEY_DELETED, NO_LEDGER, Facts, make_statement
+from sfumato.statement import Statement
+from sfumato.statement.facts import KEY_CLOSED, KEY_DELETED, NO_LEDGER, Facts, make_statement
 
 # Ctrl-C and SIGTERM ask the run to stop after the round in hand; a second one stops it at once.
 

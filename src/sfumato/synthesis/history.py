@@ -18,9 +18,9 @@ from typing import Any
 
 from sfumato._check import InputError
 from sfumato._files import append, parse_json, sync_file
-from sfumato.accounting import Statement
-from sfumato.accounting.statement.statement import NOT_STATED
 from sfumato.runs import RunFolder
+from sfumato.statement import Statement
+from sfumato.statement.statement import NOT_STATED
 
 SAMPLES = "samples.jsonl"
 """The file of draws, in the folder of the run."""

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from sfumato._check import InputError
-from sfumato.accounting import Statement
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.values import refuse_unlearnable
 from sfumato.runs import Run, RunFolder, share_cores
-from sfumato.runs.statement import make_statement
+from sfumato.statement import Statement
+from sfumato.statement.facts import make_statement
 from sfumato.synthesis.budget import Spending, private_facts
 from sfumato.synthesis.run import EHRSafeResult, EHRSafeRun
 from sfumato.synthesis.settings import EHRSafeSettings

@@ -26,10 +26,10 @@ from torch import Tensor
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.accounting import Statement
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Column, Schema
-from sfumato.runs import Checkpoint, Facts, Run
+from sfumato.runs import Checkpoint, Run
+from sfumato.statement import Facts, Statement
 from sfumato.synthesis.budget import GAN, SEQUENCES, Spending, private_facts
 from sfumato.synthesis.gradients import CATEGORIES, CODEC, CriticGradients, SequenceGradients
 from sfumato.synthesis.networks import Networks, SequenceCodec

@@ -12,8 +12,8 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato._types import RecordUnit
 from sfumato.accounting import Event, NonPrivate
-from sfumato.accounting.statement.verdict import default_delta
-from sfumato.runs import Facts
+from sfumato.statement import Facts
+from sfumato.statement.verdict import default_delta
 
 _LEAST_TIME = 1e-9  # in any unit; networks read times in single precision
 

@@ -24,12 +24,13 @@ from torch.utils.data import DataLoader, Dataset
 
 from sfumato._bar import bar
 from sfumato._check import InputError
-from sfumato.accounting import Budget, Statement
 from sfumato.data.domain import BUILT
 from sfumato.guard import Coupled, not_seen
-from sfumato.runs import Alternative, Checkpoint, Facts, Run, RunFolder, Team, share_cores
+from sfumato.ledger import Budget
+from sfumato.runs import Checkpoint, Run, RunFolder, Team, share_cores
 from sfumato.runs.checkpoint import FROZEN, load_frozen
 from sfumato.sampling import Poisson, VirtualClients
+from sfumato.statement import Alternative, Facts, Statement
 from sfumato.training.contribution import Contribution, Task
 from sfumato.training.frozen_features import PrefixCache, Split, cut_for, refuse_folder
 from sfumato.training.initial_release import ROUNDS, Opening

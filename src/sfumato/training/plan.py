@@ -23,7 +23,7 @@ from sfumato._parts import convert, part, plan, to_json
 from sfumato._types import Adjacency, Unit
 from sfumato.accounting import Event, Participation, guarantee
 from sfumato.accounting import calibrate as calibrate_event
-from sfumato.accounting.statement.verdict import default_delta, warn_if_too_large
+from sfumato.statement.verdict import default_delta, warn_if_too_large
 from sfumato.accounting.strategies import Strategy
 from sfumato.accounting.strategy_search import DEFAULT_BANDS
 from sfumato.clipping import CLIPPINGS, Adaptive, Flat, NormBound

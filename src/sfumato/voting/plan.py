@@ -48,10 +48,10 @@ from torch import nn
 from sfumato import _check
 from sfumato._check import InputError, whole
 from sfumato._random import RandomSource
-from sfumato.accounting import Budget
 from sfumato.accounting.events.votes import Level
 from sfumato.data import ExampleDataset, UserDataset, to_tensor
 from sfumato.guard import Findings, try_out
+from sfumato.ledger import Budget
 from sfumato.models import features_of
 from sfumato.runs import Run, RunFolder, share_cores
 from sfumato.training import OptimizerName

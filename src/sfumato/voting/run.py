@@ -20,14 +20,15 @@ from torch import Tensor, nn
 from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
-from sfumato.accounting import ReleasedCost, Statement, VoteSensitivity, release_cost
+from sfumato.accounting import ReleasedCost, VoteSensitivity, release_cost
 from sfumato.accounting.votes import DataDependentCost, threshold_cost, vote_cost
 from sfumato.data import ExampleDataset, UserDataset
 from sfumato.guard import Coupled, Findings
 from sfumato.guard.fresh import histories
 from sfumato.metrics.classification import f1
-from sfumato.runs import Checkpoint, Facts, Run
+from sfumato.runs import Checkpoint, Run
 from sfumato.runs.checkpoint import digest
+from sfumato.statement import Facts, Statement
 from sfumato.training.supervised import measure
 from sfumato.training.trainable import copied
 from sfumato.voting.question import Added, Answers, Question, ballot_of

@@ -25,10 +25,10 @@ from sfumato._types import Unit
 from sfumato.accounting import ZCDP, Event, NoisyVote, VoteCostRelease, VoteThreshold
 from sfumato.accounting import calibrate as calibrate_event
 from sfumato.accounting.events.votes import Level
-from sfumato.accounting.statement.verdict import default_delta
 from sfumato.data import UserDataset
-from sfumato.runs import Alternative
 from sfumato.runs.folder import as_begun
+from sfumato.statement import Alternative
+from sfumato.statement.verdict import default_delta
 from sfumato.training import OptimizerName
 from sfumato.voting.public_pool import Selection
 from sfumato.voting.question import Opens, Question

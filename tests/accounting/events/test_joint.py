@@ -12,7 +12,6 @@ from sfumato.accounting import (
     Gaussian,
     InputError,
     Joint,
-    Ledger,
     NonPrivate,
     Poisson,
     Unknown,
@@ -21,6 +20,7 @@ from sfumato.accounting import (
     joint,
 )
 from sfumato.clipping.bounds import MOVED, QuantileRule
+from sfumato.ledger import Ledger
 from sfumato.mechanisms.gaussian import IndependentGaussian
 
 noises = st.floats(0.05, 1e3)

@@ -20,7 +20,7 @@ from central.own.loops import STEPS, by_steps, inputs, labels, losses_of, net, p
 from forked import team
 from sfumato._check import InputError
 from sfumato.data import examples_from_arrays
-from sfumato.runs.statement import prepared_alone
+from sfumato.statement.facts import prepared_alone
 from sfumato.training import Cadence, Callback, Stop
 from slow import slow_but
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from sfumato import accounting as acc
+from sfumato.ledger import Ledger
+from sfumato.statement import Statement
 
 RUN = acc.Gaussian(1.0).poisson(0.02) * 300
 
@@ -26,13 +28,13 @@ def statement(path: Path, **changes) -> Path:
     low, high = cost.epsilon_interval(1e-6)
     fields = {"unit": "user", "adjacency": "add_remove", "epsilon": high, "epsilon_lower": low, "delta": 1e-6}
     words = {"sampling": "Poisson", "mechanism": "Gaussian sums", "noise_source": "operating system's CSPRNG"}
-    acc.Statement(**{**fields, **words, **changes}).save(path)
+    Statement(**{**fields, **words, **changes}).save(path)
     return path
 
 
 def run_folder(path: Path, event: acc.Event = RUN, **changes) -> Path:
     path.mkdir()
-    with acc.Ledger.open(path / "ledger.jsonl") as ledger:
+    with Ledger.open(path / "ledger.jsonl") as ledger:
         ledger.append(event)
     statement(path / "statement.json", **changes)
     return path
@@ -128,13 +130,13 @@ def test_a_ledger_that_costs_more_than_its_statement_is_marked(sfumato, tmp_path
 def test_the_verdict_is_that_of_the_statement_in_the_same_words(sfumato, tmp_path: Path):
     one, two = run_folder(tmp_path / "one", population=400_000), run_folder(tmp_path / "two")
     alone = statement(tmp_path / "alone.json")
-    verdict = acc.Statement.load(one / "statement.json").verdict(RUN)
+    verdict = Statement.load(one / "statement.json").verdict(RUN)
     told = compared(sfumato, one, two, alone)["runs"]
     for row in told[:2]:
         assert (row["verdict"]["protection"], row["verdict"]["sentence"]) == (verdict.word, verdict.sentence)
     assert "is 0.4, and should be below" in told[0]["verdict"]["delta"]
     assert told[1]["verdict"]["delta"] == ""
-    assert told[2]["verdict"]["sentence"] == acc.Statement.load(alone).verdict().sentence
+    assert told[2]["verdict"]["sentence"] == Statement.load(alone).verdict().sentence
     shown = sfumato("compare", one, two).out
     assert f"{verdict.title}. {verdict.sentence} Delta is too large" in " ".join(shown.split())
     other = compared(sfumato, one, two, "--adjacency", "replace")["runs"][0]
@@ -194,7 +196,7 @@ def test_a_statement_s_fields_are_those_that_are_compared():
     used = {"unit", "adjacency", "epsilon", "delta", "rho", "noise_source", "mechanism", "sampling"}
     used |= {"population", "tpr_at_1_percent_fpr", "epsilon_lower"}
     unused = {"assumptions", "alternatives", "disclosure", "ledger"}
-    assert {field.name for field in dataclasses.fields(acc.Statement)} == used | unused
+    assert {field.name for field in dataclasses.fields(Statement)} == used | unused
 
 
 def test_each_row_says_its_unit_neighbours_and_delta_in_80_columns(sfumato, event: Path, tmp_path: Path):

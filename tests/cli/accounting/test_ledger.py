@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from sfumato import accounting as acc
-from sfumato.accounting.ledger import entries as chain
+from sfumato.ledger import Budget, Ledger
+from sfumato.ledger import entries as chain
+from sfumato.statement import Statement
 
 PRETRAIN, TRAIN = acc.Gaussian(1.1).poisson(0.01), acc.Gaussian(2.0).poisson(0.02)
 
@@ -16,7 +18,7 @@ PRETRAIN, TRAIN = acc.Gaussian(1.1).poisson(0.01), acc.Gaussian(2.0).poisson(0.0
 def ledger(tmp_path: Path) -> Path:
     """Two phases within a budget."""
     path = tmp_path / "a.jsonl"
-    with acc.Ledger.open(path, budget=acc.Budget(epsilon=2.0, delta=1e-6, fixed_plan=True)) as opened:
+    with Ledger.open(path, budget=Budget(epsilon=2.0, delta=1e-6, fixed_plan=True)) as opened:
         for _ in range(20):
             opened.append(PRETRAIN, phase="pretrain")
         for _ in range(5):
@@ -32,7 +34,7 @@ def test_show_gives_each_row_s_own_cost_and_the_running_total(sfumato, ledger: P
     assert [row["epsilon_so_far"] for row in told["rows"]] == [costs[0], costs[2]]
     assert told["epsilon"] == told["budget"]["spent"] == costs[2]
     assert (told["delta"], told["adjacency"], told["entries"], told["releases"]) == (1e-6, "add_remove", 26, 25)
-    with acc.Ledger.open(ledger) as opened:
+    with Ledger.open(ledger) as opened:
         assert told["budget"]["more_of_the_last"] == opened.remaining(TRAIN)
         assert told["head"] == opened.head
     shown = sfumato("ledger", "show", ledger).out
@@ -49,7 +51,7 @@ def test_a_strategy_of_many_numbers_is_shown_by_how_many_they_are(sfumato, tmp_p
     strategy = acc.MatrixMechanism.toeplitz(
         coefficients=[1 / (1 + lag) for lag in range(9)], noise_multiplier=2.0, steps=9
     )
-    with acc.Ledger.open(path) as opened:
+    with Ledger.open(path) as opened:
         opened.append(strategy)
     shown = sfumato("ledger", "show", path, "--adjacency", "zero_out").out
     assert "parameters of 9 numbers, squared sensitivity" in shown
@@ -69,7 +71,7 @@ def test_show_asks_under_another_convention_and_for_one_phase(sfumato, ledger: P
 
 def test_a_run_s_folder_is_shown_under_its_own_statement(sfumato, finished: Path):
     told = json.loads(sfumato("ledger", "show", finished, "--json").out)
-    statement = acc.Statement.load(finished / "statement.json")
+    statement = Statement.load(finished / "statement.json")
     assert (told["delta"], told["adjacency"]) == (statement.delta, statement.adjacency)
     assert told["epsilon"] == statement.epsilon
     assert told["budget"] is None
@@ -86,8 +88,8 @@ def test_a_released_run_has_an_identity_of_its_own(sfumato, people: Path, small,
     assert [("run" in entry) for entry in entries[0]] == [True, False, False, False]  # the last names the statement
     assert entries[0][0]["run"] != entries[1][0]["run"]
     with pytest.raises(acc.InputError, match="no release in common"):
-        acc.Ledger.merge(paths, tmp_path / "merged.jsonl")
-    assert acc.Ledger.merge(paths, tmp_path / "both.jsonl", unrelated=True).releases == 6
+        Ledger.merge(paths, tmp_path / "merged.jsonl")
+    assert Ledger.merge(paths, tmp_path / "both.jsonl", unrelated=True).releases == 6
 
 
 def test_verify_tells_entries_and_head_and_finds_what_was_cut_off(sfumato, ledger: Path):
@@ -95,7 +97,7 @@ def test_verify_tells_entries_and_head_and_finds_what_was_cut_off(sfumato, ledge
     assert told["entries"] == 26
     assert told["head"] in sfumato("ledger", "verify", ledger).out
     assert sfumato("ledger", "verify", ledger, "--head", told["head"]).code == 0
-    with acc.Ledger.open(ledger) as opened:
+    with Ledger.open(ledger) as opened:
         opened.append(TRAIN)
     assert sfumato("ledger", "verify", ledger, "--head", told["head"]).code == 0
     ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:20]))
@@ -162,7 +164,7 @@ def test_a_damaged_statement_beside_the_ledger_is_named(sfumato, finished: Path,
 
 
 def test_many_different_events_are_listed_and_the_first_are_accounted(sfumato, tmp_path: Path):
-    with acc.Ledger.open(tmp_path / "a.jsonl") as opened:
+    with Ledger.open(tmp_path / "a.jsonl") as opened:
         for index in range(60):
             opened.append(acc.Gaussian(50.0 + index))
     told = json.loads(sfumato("ledger", "show", tmp_path / "a.jsonl", "--json").out)
@@ -171,9 +173,9 @@ def test_many_different_events_are_listed_and_the_first_are_accounted(sfumato, t
 
 
 def test_an_overspent_budget_and_no_privacy_are_said(sfumato, tmp_path: Path):
-    with acc.Ledger.open(tmp_path / "a.jsonl") as opened:
+    with Ledger.open(tmp_path / "a.jsonl") as opened:
         opened.append(acc.NonPrivate())
-    with acc.Ledger.open(tmp_path / "a.jsonl", budget=acc.Budget(epsilon=1.0, delta=1e-5)):
+    with Ledger.open(tmp_path / "a.jsonl", budget=Budget(epsilon=1.0, delta=1e-5)):
         pass
     shown = sfumato("ledger", "show", tmp_path / "a.jsonl").out
     assert "spent infinite; left for 0 more" in shown
@@ -189,11 +191,11 @@ def test_the_group_lists_its_commands(sfumato):
 def copies(tmp_path: Path) -> tuple[Path, Path]:
     """One ledger of a named writer, copied; both went on with the same release."""
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    with acc.Ledger.open(one, identity="a", budget=acc.Budget(epsilon=3.0, delta=1e-6)) as opened:
+    with Ledger.open(one, identity="a", budget=Budget(epsilon=3.0, delta=1e-6)) as opened:
         opened.append(PRETRAIN, phase="pretrain")
     shutil.copy(one, two)
     for path, writer in ((one, "b"), (two, "c")):
-        with acc.Ledger.open(path, identity=writer) as opened:
+        with Ledger.open(path, identity=writer) as opened:
             opened.append(TRAIN, phase="train")
     return one, two
 
@@ -202,7 +204,7 @@ def test_merge_counts_what_ledgers_share_once_and_keeps_them(sfumato, copies, tm
     before = [path.read_bytes() for path in copies]
     out = tmp_path / "all.jsonl"
     told = json.loads(sfumato("ledger", "merge", *copies, "--out", out, "--json").out)
-    merged = acc.Ledger.read(out)
+    merged = Ledger.read(out)
     assert merged.event() == PRETRAIN + TRAIN * 2
     assert (told["releases"], told["entries"], told["head"]) == (3, merged.entries, merged.head)
     assert told["budget"] == {"epsilon": 3.0, "delta": 1e-6, "adjacency": "add_remove"}
@@ -216,7 +218,7 @@ def test_merge_counts_what_ledgers_share_once_and_keeps_them(sfumato, copies, tm
 def test_merge_says_which_option_tells_what_it_cannot_guess(sfumato, tmp_path: Path):
     paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     for path in paths:
-        with acc.Ledger.open(path) as opened:
+        with Ledger.open(path) as opened:
             opened.append(TRAIN)
     words = ("ledger", "merge", *paths, "--out")
     line = sfumato(*words, tmp_path / "c.jsonl").line
@@ -226,8 +228,8 @@ def test_merge_says_which_option_tells_what_it_cannot_guess(sfumato, tmp_path: P
     assert not (tmp_path / "c.jsonl").exists()
     assert sfumato(*words, tmp_path / "once.jsonl", "--same-run").code == 0
     assert sfumato(*words, tmp_path / "both.jsonl", "--unrelated").code == 0
-    assert acc.Ledger.read(tmp_path / "once.jsonl").event() == TRAIN
-    assert acc.Ledger.read(tmp_path / "both.jsonl").event() == TRAIN * 2
+    assert Ledger.read(tmp_path / "once.jsonl").event() == TRAIN
+    assert Ledger.read(tmp_path / "both.jsonl").event() == TRAIN * 2
 
 
 @pytest.mark.parametrize(
@@ -248,8 +250,8 @@ def test_merge_says_which_option_tells_what_it_cannot_guess(sfumato, tmp_path: P
 def test_merge_refuses_in_one_line_and_leaves_nothing(sfumato, copies, tmp_path: Path, monkeypatch, words, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.jsonl").write_text("a text\n")
-    for name, budget in (("other.jsonl", None), ("rho.jsonl", acc.Budget(rho=1.0))):
-        with acc.Ledger.open(name, identity="d", budget=budget) as opened:
+    for name, budget in (("other.jsonl", None), ("rho.jsonl", Budget(rho=1.0))):
+        with Ledger.open(name, identity="d", budget=budget) as opened:
             opened.append(TRAIN)
     if "--out" not in words:
         words = (*words, "--out", "x.jsonl")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from sfumato import accounting as acc
+from sfumato.statement import Statement
 
 RANGE = ("--low", 0.5, "--high", 5, "--values", 10)
 MODEL = ("--model", "matrix_factorization", "--model-options", "biases=true", "offset=3", "factors=4")
@@ -44,7 +44,7 @@ def test_a_run_leaves_a_model_and_a_statement_and_tells_errors(sfumato, films, t
     done = sfumato(*REGRESS, "--data", films, "--out", out)
     assert (done.code, done.err) == (0, "")
     assert "RMSE" in done.out
-    statement = acc.Statement.load(out / "statement.json")
+    statement = Statement.load(out / "statement.json")
     assert (statement.unit, statement.delta) == ("label", 0.0)
     assert 1.999 < statement.epsilon <= 2.0
     assert any("Who rated which item is public" in sentence for sentence in statement.assumptions)

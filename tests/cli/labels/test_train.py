@@ -12,7 +12,6 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
-from sfumato import accounting as acc
 from sfumato import data
 from sfumato.central import LabelDPPro
 from sfumato.cli.main import main
@@ -20,6 +19,7 @@ from sfumato.cli.sources import ExampleDataOptions, read_example_parts
 from sfumato.cli.training import RECORD_KINDS
 from sfumato.labels import LPMST
 from sfumato.models import classifier
+from sfumato.statement import Statement
 
 CENTRES = np.array([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0]])
 FILES = ("plan.json", "statement.json", "ledger.jsonl", "evaluation.json", "report.html", "model.safetensors")
@@ -61,7 +61,7 @@ def test_a_run_leaves_every_file_and_tells_accuracy_and_statement(sfumato, files
     shown = sfumato("labeldp", "train", "--data", files / "points.npz", *SMALL, *CLUSTERS, "--out", out)
     assert (shown.code, shown.err) == (0, "")
     assert all((out / name).is_file() for name in FILES)
-    statement = acc.Statement.load(out / "statement.json")
+    statement = Statement.load(out / "statement.json")
     assert (statement.unit, statement.adjacency, statement.delta) == ("label", "replace", 0.0)
     assert 2.999 < statement.epsilon <= 3.0
     assert "was found in the records and declared to be public" in statement.assumptions[-1]
@@ -342,7 +342,7 @@ def test_a_model_that_diverges_is_told_and_the_labels_are_not_lost(sfumato, file
     shown = sfumato(*words, "--out", tmp_path / "run")
     assert shown.code == 0
     assert "the model gives no finite outputs for 120 of 120 rows" in shown.err
-    assert acc.Statement.load(tmp_path / "run" / "statement.json").epsilon == 3.0
+    assert Statement.load(tmp_path / "run" / "statement.json").epsilon == 3.0
 
 
 def test_a_table_of_numbers_and_categories_trains_a_model_of_both(sfumato, tmp_path):

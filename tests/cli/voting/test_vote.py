@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sfumato import accounting as acc
 from sfumato import data
 from sfumato.cli.main import main
+from sfumato.ledger import Ledger
+from sfumato.statement import Statement
 from sfumato.voting import KNNDPFL
 
 KINDS = ("bee", "cat", "eel")
@@ -60,7 +61,7 @@ def test_a_vote_leaves_every_file_and_tells_answers_and_statement(sfumato, files
     shown = sfumato("vote", way, *_data(files), *words, "--out", out)
     assert (shown.code, shown.err) == (0, "")
     assert all((out / name).is_file() for name in (*FILES, "model.safetensors"))
-    statement = acc.Statement.load(out / "statement.json")
+    statement = Statement.load(out / "statement.json")
     assert statement.unit == unit
     assert f"epsilon {statement.epsilon:.3g}"[:10] in shown.out
     assert f"answers: {words[words.index('--queries') + 1]} of" in shown.out
@@ -227,5 +228,5 @@ def test_a_tallier_that_is_not_there_loses_no_vote(sfumato, files, tmp_path):
     nobody = [f"127.0.0.1:{port}" for port in (1, 2, 3)]
     line = sfumato("vote", "knn", *_data(files), *KNN, "--out", out, "--talliers", *nobody).line
     assert "no tallier answers at 127.0.0.1:1" in line
-    assert acc.Ledger.read(out / "ledger.jsonl").releases <= 1
+    assert Ledger.read(out / "ledger.jsonl").releases <= 1
     assert (out / "checkpoint").exists()

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from sfumato._check import InputError, first_line
 from sfumato._random import RandomSource
-from sfumato.accounting import Statement
 from sfumato.central.custom_loop.contribution import OwnContribution, Witness, refuse_no_device, refuse_stateless
 from sfumato.central.custom_loop.dataset import Collate, Feed, MapRows
 from sfumato.central.custom_loop.optimizer import (
@@ -32,6 +31,7 @@ from sfumato.central.dpsgd import DPSGD
 from sfumato.models import refuse_no_values
 from sfumato.per_example.workspace import out_of_memory
 from sfumato.runs.processes import Team
+from sfumato.statement import Statement
 from sfumato.training import Callback, Contribution, Result, Stop
 
 _BATCH, _STEP, _PAUSE, _OVER = "batch", "step", "pause", "over"

@@ -53,7 +53,7 @@ from sfumato._check import InputError, between, one_of, whole
 from sfumato._files import read_json, write_json
 from sfumato._rounding import rounded_down, rounded_up
 from sfumato.accounting.events import Event
-from sfumato.accounting.statement.verdict import Verdict, judge, too_large_delta
+from sfumato.statement.verdict import Verdict, judge, too_large_delta
 
 NOT_STATED = "not stated by the author of this run"
 """The answer to a question that nobody answered."""
@@ -137,7 +137,7 @@ class Statement:
         population: units in the data, if that number is public; a delta that is not well below 1 / population gets
             a warning.
         disclosure: answers to the questions that the other fields do not answer, by the names in
-            `sfumato.accounting.statement.statement.QUESTIONS`; those without an answer read "not stated".
+            `sfumato.statement.QUESTIONS`; those without an answer read "not stated".
         tpr_at_1_percent_fpr: the largest true positive rate of any test of membership at a false positive rate of
             0.01, from the trade-off curve of what was released (`Guarantee.tpr`), or None where only epsilon and
             delta are known.
@@ -273,7 +273,7 @@ class Statement:
         """The statement with these answers, beside those that it has.
 
         Args:
-            answers: by the names in `sfumato.accounting.statement.statement.QUESTIONS`.
+            answers: by the names in `sfumato.statement.QUESTIONS`.
 
         Raises:
             InputError: there is no such question, or an answer is not text.

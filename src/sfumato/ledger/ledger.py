@@ -34,7 +34,8 @@ equal lines. Where ledgers share anonymous entries, the caller has to say which 
 docs/how-to/ledger.md.
 
 >>> import tempfile, pathlib
->>> from sfumato.accounting import Gaussian, Ledger
+>>> from sfumato.accounting import Gaussian
+>>> from sfumato.ledger import Ledger
 >>> folder = pathlib.Path(tempfile.mkdtemp())
 >>> with Ledger.open(folder / "a.jsonl", identity="5e1c") as ledger:
 ...     ledger.append(Gaussian(2.0))
@@ -61,11 +62,11 @@ from typing import Any, BinaryIO
 from sfumato._check import InputError, whole
 from sfumato._files import beside, sync_folder, write_atomic, write_whole
 from sfumato.accounting.events import Event, compose, event_from_json, terms
-from sfumato.accounting.ledger import entries
-from sfumato.accounting.ledger import entries as chain
-from sfumato.accounting.ledger.budget import Budget, BudgetExceeded, Meter, meter
-from sfumato.accounting.ledger.entries import ORIGIN
-from sfumato.accounting.statement.statement import Statement
+from sfumato.ledger import entries
+from sfumato.ledger import entries as chain
+from sfumato.ledger.budget import Budget, BudgetExceeded, Meter, meter
+from sfumato.ledger.entries import ORIGIN
+from sfumato.statement.statement import Statement
 
 # What the entries of a ledger add up to: releases by phase, the budget in force, the head of the chain.
 #
@@ -677,7 +678,7 @@ class Ledger:
         self._write_budget(budget)
 
     def seal(self, statement: str, files: Mapping[str, str] | None = None) -> None:
-        """Record which statement was made of all entries so far; `ledger.binding` compares the two.
+        """Record which statement was made of all entries so far; `compare` compares the two.
 
         Args:
             statement: its digest, `Statement.digest`.

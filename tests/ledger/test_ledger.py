@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.accounting import Gaussian, InputError, Ledger, NonPrivate
-from sfumato.accounting.ledger import entries as chain
+from sfumato.accounting import Gaussian, InputError, NonPrivate
+from sfumato.ledger import Ledger
+from sfumato.ledger import entries as chain
 from slow import by_profile
 
 STEP = Gaussian(1.0).poisson(0.1)
@@ -320,7 +321,8 @@ def test_a_line_that_another_process_is_writing_is_not_taken_for_torn(tmp_path: 
 def test_another_process_is_kept_out_while_this_one_writes(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     code = f"""
-from sfumato.accounting import Gaussian, InputError, Ledger
+from sfumato.accounting import Gaussian, InputError
+from sfumato.ledger import Ledger
 try:
     Ledger.open({str(path)!r}).append(Gaussian(1.0))
 except InputError as error:

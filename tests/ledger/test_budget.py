@@ -12,20 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from sfumato.accounting import (
-    ApproximateDP,
-    Budget,
-    BudgetExceeded,
-    Event,
-    Gaussian,
-    InputError,
-    Laplace,
-    Ledger,
-    NonPrivate,
-    guarantee,
-)
+from sfumato.accounting import ApproximateDP, Event, Gaussian, InputError, Laplace, NonPrivate, guarantee
 from sfumato.accounting.accountants import RdpAccountant
-from sfumato.accounting.ledger.budget import Meter, PlanMeter, meter
+from sfumato.ledger import Budget, BudgetExceeded, Ledger
+from sfumato.ledger.budget import Meter, PlanMeter, meter
 from slow import by_profile
 
 STEP = Gaussian(1.0).poisson(0.02)

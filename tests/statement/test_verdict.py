@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from sfumato.accounting import Gaussian, PureDP, Statement, Unknown, guarantee
-from sfumato.accounting.statement.statement import MOST_LINES, brief
-from sfumato.accounting.statement.verdict import FPR, SCALE, default_delta, is_too_large, judge, promised, published
+from sfumato.accounting import Gaussian, PureDP, Unknown, guarantee
+from sfumato.statement import Statement
+from sfumato.statement.statement import MOST_LINES, brief
+from sfumato.statement.verdict import FPR, SCALE, default_delta, is_too_large, judge, promised, published
 from slow import by_profile
 
 STATED = Statement(

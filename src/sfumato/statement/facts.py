@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sfumato._types import Adjacency, Unit
-from sfumato.accounting import Event, NonPrivate, Statement, guarantee, terms
-from sfumato.accounting.statement.statement import NOT_STATED
-from sfumato.accounting.statement.verdict import FPR
+from sfumato.accounting import Event, NonPrivate, guarantee, terms
+from sfumato.statement.statement import NOT_STATED, Statement
+from sfumato.statement.verdict import FPR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Facts:
         alternatives: the run under other conventions.
         seeded: somebody else's noise in this run can be repeated, which is for simulation only.
         released: alternatives that the run released itself, as a statement holds them.
-        disclosure: answers to the questions of `accounting.statement.disclosure` that follow from what ran, beside
+        disclosure: answers to the questions of `sfumato.statement.QUESTIONS` that follow from what ran, beside
             those of every run.
     """
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfumato.accounting import InputError, NoisyVote, Statement, vote_cost
-from sfumato.accounting.statement.statement import NOT_STATED, QUESTIONS
+from sfumato.accounting import InputError, NoisyVote, vote_cost
+from sfumato.statement import Statement
+from sfumato.statement.statement import NOT_STATED, QUESTIONS
 
 STATEMENT = Statement(
     unit="user",

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.accounting import Budget, Composition, Event, Gaussian, InputError, Ledger
-from sfumato.accounting.ledger.entries import ORIGIN, line, seal
+from sfumato.accounting import Composition, Event, Gaussian, InputError
+from sfumato.ledger import Budget, Ledger
+from sfumato.ledger.entries import ORIGIN, line, seal
 from slow import by_profile
 
 EVENTS: tuple[Event, ...] = (Gaussian(1.0), Gaussian(2.0).poisson(0.1), Gaussian(3.0))

@@ -1,1 +1,0 @@
-"""The statement: what was promised to whom, and the questions that it answers."""

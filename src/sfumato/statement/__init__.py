@@ -1,0 +1,17 @@
+"""The statement: what was promised to whom, and the questions that it answers; no torch."""
+
+from sfumato.statement.facts import Alternative, Facts, make_statement
+from sfumato.statement.statement import NOT_STATED, QUESTIONS, Statement, brief
+from sfumato.statement.verdict import Verdict, default_delta
+
+__all__ = [
+    "NOT_STATED",
+    "QUESTIONS",
+    "Alternative",
+    "Facts",
+    "Statement",
+    "Verdict",
+    "brief",
+    "default_delta",
+    "make_statement",
+]
