@@ -1,14 +1,19 @@
 """How much a contribution may weigh: bounds, the sum that they bound, and its counts."""
 
-from sfumato.clipping.bounds import (
-    AdaptiveClipNorm,
-    AutomaticClipNorm,
-    ConstantClipNorm,
-    NormBound,
-    PerLayerClipNorm,
-    QuantileRule,
-)
-from sfumato.clipping.clipped_sum import ClippedSum, Layout, Tally
+from typing import TYPE_CHECKING
+
+from sfumato._lazy import lazily
+
+if TYPE_CHECKING:
+    from sfumato.clipping.bounds import (
+        AdaptiveClipNorm,
+        AutomaticClipNorm,
+        ConstantClipNorm,
+        NormBound,
+        PerLayerClipNorm,
+        QuantileRule,
+    )
+    from sfumato.clipping.clipped_sum import ClippedSum, Layout, Tally
 
 __all__ = [
     "AdaptiveClipNorm",
@@ -21,3 +26,4 @@ __all__ = [
     "QuantileRule",
     "Tally",
 ]
+__getattr__, __dir__ = lazily(__name__)
