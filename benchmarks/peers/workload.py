@@ -58,7 +58,7 @@ EMBEDDING = 64
 
 
 class LeNet(nn.Module):
-    """The network of `sfumato.models.lenet` and a linear head without a bias, in one module for every contender."""
+    """The network of `sfumato.models.lenets` and a linear head without a bias, in one module for every contender."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()

@@ -23,7 +23,7 @@ from sfumato.central import DPSGD, LabelDPPro
 from sfumato.data import ExampleDataset, examples_from_arrays
 from sfumato.labels import LPMST
 from sfumato.models import scatternet_linear
-from sfumato.models.scattering import ScatterLinear
+from sfumato.models.scatternet import ScatterLinear
 
 BUDGETS = (0.1, 0.5, 1.0, 2.0, 3.0, 4.0, 8.0)
 AXES, CLUSTERED, CLUSTERS = 200, 50, 100

@@ -1,15 +1,16 @@
 """sfumato: train models on records that belong to people, and say exactly what that cost each of them.
 
 The plans, and what accounting is done with most, are found here too. Each is imported when it is first asked for, so
-that whoever only accounts does not wait for torch:
+that accounting does not wait for torch:
 
 >>> import sfumato
 >>> round(sfumato.guarantee(sfumato.Gaussian(noise_multiplier=1.0)).epsilon(delta=1e-5), 3)
 4.377
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sfumato._lazy import lazily
 
 if TYPE_CHECKING:
     from sfumato.accounting import Gaussian, Guarantee, InputError, Laplace, calibrate, guarantee
@@ -38,23 +39,4 @@ __all__ = [
     "calibrate",
     "guarantee",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """What a room makes public under this name; those are asked first that need no torch."""
-    if name in __all__:
-        for room in ("accounting", "ledger", "statement", "central", "federated", "voting"):
-            try:
-                found = getattr(import_module(f"sfumato.{room}"), name, None)
-            except ModuleNotFoundError as error:
-                from sfumato._extras import remedy  # late: what is imported above is public
-
-                raise ImportError(remedy(error) or str(error), name=error.name) from error
-            if found is not None:
-                return found
-    raise AttributeError(f"module 'sfumato' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """With the names that were not asked for yet."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazily(__name__)

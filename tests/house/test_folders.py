@@ -44,21 +44,21 @@ def test_the_folders_of_tests_across_packages_are_no_packages():
     assert [name for name in ACROSS if (SOURCE / name).exists()] == []
 
 
-LATE = (SOURCE, SOURCE / "voting", SOURCE / "integrations", SOURCE / "report")
-"""Doors that import what they re-export when it is asked for."""
+_LAZILY = "__getattr__, __dir__ = lazily(__name__)"
 
 
 def _statements(package: Path) -> list[ast.stmt]:
-    """What an __init__.py does. Some re-export late, by the two functions that Python has for it."""
+    """What an __init__.py does; those that re-export late have their imports for type checkers, and two functions."""
     statements = _tree(package / "__init__.py").body
-    if package not in LATE:
+    if ast.unparse(statements[-1]) != _LAZILY:
         return statements
     shown = [s.body if isinstance(s, ast.If) and ast.unparse(s.test) == "TYPE_CHECKING" else [s] for s in statements]
+    late = ("typing", "sfumato._lazy")
     return [
         statement
         for statement in itertools.chain.from_iterable(shown)
-        if not (isinstance(statement, ast.FunctionDef) and statement.name in ("__getattr__", "__dir__"))
-        and not (isinstance(statement, ast.ImportFrom) and statement.module in ("importlib", "typing"))
+        if not (isinstance(statement, ast.ImportFrom) and statement.module in late)
+        and ast.unparse(statement) != _LAZILY
     ]
 
 
@@ -95,3 +95,11 @@ def test_no_module_comes_in_through_the_door_of_its_own_room():
                 rooms = {path.stem for path in room.iterdir()}
                 circles += [f"{_name(file)}: {ast.unparse(node)}" for name in node.names if name.name not in rooms]
     assert circles == []
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=_name)
+def test_no_module_has_the_name_of_something_that_its_package_imports_late(package: Path):
+    if ast.unparse(_tree(package / "__init__.py").body[-1]) != _LAZILY:
+        return
+    names = {name.name for s in _statements(package) if isinstance(s, ast.ImportFrom) for name in s.names}
+    assert names & {path.stem for path in package.iterdir()} == set()

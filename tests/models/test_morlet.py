@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sfumato.models.scattering import morlet_bank, periodic_gaussian
+from sfumato.models.scatternet import morlet_bank, periodic_gaussian
 
 
 @pytest.mark.parametrize(("height", "width", "scales", "angles"), [(36, 36, 2, 8), (40, 24, 2, 8), (64, 64, 3, 6)])

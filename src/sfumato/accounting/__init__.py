@@ -1,68 +1,73 @@
 """Accounting: what a run cost each unit. NumPy and SciPy only; useful without the rest of sfumato."""
 
-from sfumato._check import InputError
-from sfumato.accounting.calibration import calibrate
-from sfumato.accounting.events import (
-    ZCDP,
-    ApproximateDP,
-    ClipCount,
-    Composition,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    Event,
-    ExponentialMechanism,
-    Gaussian,
-    Joint,
-    Laplace,
-    MatrixMechanism,
-    MinSeparation,
-    MixtureOfGaussians,
-    NoisyVote,
-    NonPrivate,
-    Poisson,
-    PrivateSelection,
-    PureDP,
-    RandomizedResponse,
-    Repeated,
-    TreeAggregation,
-    TruncatedPoisson,
-    Unknown,
-    VoteCostRelease,
-    VoteThreshold,
-    WithoutReplacement,
-    compose,
-    cyclic_poisson,
-    event_from_json,
-    honest_noise_std,
-    joint,
-    terms,
-)
-from sfumato.accounting.events.sensitivity import Participation
-from sfumato.accounting.extrapolation import ExtrapolationRow, extrapolate
-from sfumato.accounting.guarantees import Guarantee, guarantee
-from sfumato.accounting.running import RunningCost, epsilon_curve
-from sfumato.accounting.strategies import (
-    BandedToeplitz,
-    BinaryTree,
-    BufferedToeplitz,
-    Independent,
-    InverseBanded,
-    Strategy,
-    root_error,
-    square_root,
-)
-from sfumato.accounting.strategy_search import banded_inverse_square_root, optimize_banded, optimize_blt
-from sfumato.accounting.tradeoff import GaussianEquivalent
-from sfumato.accounting.votes import (
-    DataDependentCost,
-    NotPrivate,
-    ReleasedCost,
-    VoteSensitivity,
-    release_cost,
-    release_renyi,
-    threshold_cost,
-    vote_cost,
-)
+from typing import TYPE_CHECKING
+
+from sfumato._lazy import lazily
+
+if TYPE_CHECKING:
+    from sfumato._check import InputError
+    from sfumato.accounting.calibration import calibrate
+    from sfumato.accounting.events import (
+        ZCDP,
+        ApproximateDP,
+        ClipCount,
+        Composition,
+        DiscreteGaussian,
+        DiscreteLaplace,
+        Event,
+        ExponentialMechanism,
+        Gaussian,
+        Joint,
+        Laplace,
+        MatrixMechanism,
+        MinSeparation,
+        MixtureOfGaussians,
+        NoisyVote,
+        NonPrivate,
+        Poisson,
+        PrivateSelection,
+        PureDP,
+        RandomizedResponse,
+        Repeated,
+        TreeAggregation,
+        TruncatedPoisson,
+        Unknown,
+        VoteCostRelease,
+        VoteThreshold,
+        WithoutReplacement,
+        compose,
+        cyclic_poisson,
+        event_from_json,
+        honest_noise_std,
+        joint,
+        terms,
+    )
+    from sfumato.accounting.events.sensitivity import Participation
+    from sfumato.accounting.extrapolation import ExtrapolationRow, extrapolate
+    from sfumato.accounting.guarantees import Guarantee, guarantee
+    from sfumato.accounting.running import RunningCost, epsilon_curve
+    from sfumato.accounting.strategies import (
+        BandedToeplitz,
+        BinaryTree,
+        BufferedToeplitz,
+        Independent,
+        InverseBanded,
+        Strategy,
+        root_error,
+        square_root,
+    )
+    from sfumato.accounting.strategy_search import banded_inverse_square_root, optimize_banded, optimize_blt
+    from sfumato.accounting.tradeoff import GaussianEquivalent
+    from sfumato.accounting.votes import (
+        DataDependentCost,
+        NotPrivate,
+        ReleasedCost,
+        VoteSensitivity,
+        release_cost,
+        release_renyi,
+        threshold_cost,
+        vote_cost,
+    )
 
 __all__ = [
     "ZCDP",
@@ -128,3 +133,4 @@ __all__ = [
     "threshold_cost",
     "vote_cost",
 ]
+__getattr__, __dir__ = lazily(__name__)

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import scipy
 
 from sfumato._check import between
+from sfumato._lazy import scipy
 from sfumato._types import Adjacency
 from sfumato.accounting.events import Event, Unknown, combined_shift, terms
 from sfumato.accounting.numerics import EPS

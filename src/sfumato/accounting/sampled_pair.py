@@ -52,8 +52,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import scipy
 
+from sfumato._lazy import scipy
 from sfumato.accounting.numerics import (
     EPS,
     inverse_square,

@@ -60,9 +60,9 @@ from functools import lru_cache
 from typing import ClassVar, Literal, Protocol, get_args
 
 import numpy as np
-import scipy
 
 from sfumato._check import InputError, between, non_negative, one_of, positive, whole
+from sfumato._lazy import scipy
 from sfumato.accounting.events.correlated import MatrixMechanism, TreeAggregation
 from sfumato.accounting.events.event import Event
 from sfumato.accounting.events.gaussian import Gaussian

@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-import scipy
 
 from sfumato._check import InputError, between, one_of, whole
+from sfumato._lazy import scipy
 from sfumato.accounting.events.sensitivity import Participation
 from sfumato.accounting.numerics import dot
 from sfumato.accounting.strategies import (

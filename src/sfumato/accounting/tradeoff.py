@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import scipy
 
+from sfumato._lazy import scipy
 from sfumato.accounting.gaussian_curve import gaussian_deltas
 from sfumato.accounting.numerics import EPS
 

@@ -92,9 +92,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, get_args
 
 import numpy as np
-import scipy
 
 from sfumato._check import InputError, between, non_negative, one_of, positive, whole
+from sfumato._lazy import scipy
 from sfumato._random import Stream
 from sfumato._types import Adjacency
 from sfumato.accounting.accountants import ORDERS, epsilon_above_renyi

@@ -1,19 +1,24 @@
 """Algorithms of one holder of the data: what examples contribute to the private sum."""
 
-from sfumato.central.dpsgd import DPSGD
-from sfumato.central.examples import ExampleContribution, predict
-from sfumato.central.labeldp_pro import LabelDPPro
-from sfumato.central.losses import (
-    IGNORED,
-    LossPerExample,
-    cross_entropy,
-    language_model_loss,
-    multi_label_loss,
-    poisson_loss,
-    squared_error,
-    token_loss,
-)
-from sfumato.central.tasks import Classification, Counts, OwnLoss, Regression
+from typing import TYPE_CHECKING
+
+from sfumato._lazy import lazily
+
+if TYPE_CHECKING:
+    from sfumato.central.dpsgd import DPSGD
+    from sfumato.central.examples import ExampleContribution, predict
+    from sfumato.central.labeldp_pro import LabelDPPro
+    from sfumato.central.losses import (
+        IGNORED,
+        LossPerExample,
+        cross_entropy,
+        language_model_loss,
+        multi_label_loss,
+        poisson_loss,
+        squared_error,
+        token_loss,
+    )
+    from sfumato.central.tasks import Classification, Counts, OwnLoss, Regression
 
 __all__ = [
     "DPSGD",
@@ -33,3 +38,4 @@ __all__ = [
     "squared_error",
     "token_loss",
 ]
+__getattr__, __dir__ = lazily(__name__)

@@ -27,7 +27,7 @@ from sfumato.data.readers.folders import LazyImages
 from sfumato.data.tables.open import is_table_file, open_source
 from sfumato.data.tables.source import Source
 from sfumato.federated.tasks.verification import embed as embeddings
-from sfumato.metrics.nearest import directions, nearest_directions
+from sfumato.metrics.neighbours import directions, nearest_directions
 from sfumato.runs import RunFolder
 
 # Tables that are written to a Parquet file piece by piece, so that memory does not grow with them.

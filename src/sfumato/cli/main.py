@@ -111,10 +111,16 @@ def _command(words: Sequence[str]) -> Command | None:
 
 def _spoken(message: str, words: Sequence[str]) -> str:
     """A message with the options of the command by their names."""
-    from sfumato.cli.parse import fields  # late: --help needs no parser
-
     command = _command(words)
-    return message if command is None else spoken(message, fields(command.kind()))
+    if command is None:
+        return message
+    from sfumato.cli.parts import read_options  # late: --help needs no parser
+
+    try:
+        options = read_options(command.kind(), words)
+    except InputError:  # a word that stands for no part
+        options = read_options(command.kind())
+    return spoken(message, options.flagged)
 
 
 def _no_command(given: str) -> str:

@@ -36,13 +36,10 @@ from tyro.extras import SubcommandApp
 from sfumato._check import InputError, guess, one_of
 from sfumato.cli.commands import COMMANDS
 from sfumato.cli.console import SettingsError, is_text, say
+from sfumato.cli.parts import Options, flag_of, flattened, read_options, registry, typed, without_replaced
 
 MARKERS = (tyro.conf.OmitArgPrefixes, tyro.conf.HelptextFromCommentsOff)
 """How tyro reads options of every command."""
-
-
-_FOR_HELP = ConstructorRegistry()
-"""How the help shows types."""
 
 
 _WIDTH = 80
@@ -73,11 +70,11 @@ def asked(argv: Sequence[str]) -> str | None:
     return next((word for word in argv if word in _ASKS), None)
 
 
-def show_help(kind: Any, word: str, *, command: str, about: str) -> None:
+def show_help(options: Options, word: str, *, command: str, about: str) -> None:
     """Print the help of a command, short or whole.
 
     Args:
-        kind: the class of its options.
+        options: all of it.
         word: --help or --help-all.
         command: its name, of the registry.
         about: what the command does.
@@ -85,7 +82,7 @@ def show_help(kind: Any, word: str, *, command: str, about: str) -> None:
     frames = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     frames.isatty = sys.stdout.isatty  # as colourful as the place where it will stand
     with contextlib.redirect_stdout(frames):
-        _by_tyro(kind, command=command, about=about)
+        _by_tyro(options, command=command, about=about)
     whole = in_plain_words(frames.buffer.getvalue().decode())
     print(whole.rstrip("\n") if word == "--help-all" else _short(read(whole), command=command, about=about))
 
@@ -104,15 +101,21 @@ def in_plain_words(whole: str) -> str:
     return re.sub(r"\bNone\b", "none", _SWITCH.sub(on_or_off, whole)).replace(_NOTHING, " " * len(_NOTHING))
 
 
-def _by_tyro(kind: Any, *, command: str, about: str) -> None:
+def _by_tyro(options: Options, *, command: str, about: str) -> None:
     """Print all of it."""
+    shown = registry()
+    shown.primitive_rule(_without_none)
     with contextlib.suppress(SystemExit):
         tyro.cli(
-            kind, args=["--help"], prog=f"sfumato {command}", description=about, config=MARKERS, registry=_FOR_HELP
+            typed(options),
+            args=["--help"],
+            prog=f"sfumato {command}",
+            description=about,
+            config=MARKERS,
+            registry=shown,
         )
 
 
-@_FOR_HELP.primitive_rule
 def _without_none(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | UnsupportedTypeAnnotationError | None:
     """An option that may be left out, by the type of what can be given: FLOAT, not {None}|FLOAT."""
     kinds = get_args(info.type)
@@ -197,18 +200,20 @@ def print_completion(words: Sequence[str]) -> None:
         if rest and group not in groups:
             groups[group] = SubcommandApp()
             app.command(groups[group], name=group)
-        (groups[group] if rest else app).command(command.kind(), name=rest or group, help=command.summary)
+        (groups[group] if rest else app).command(
+            typed(read_options(command.kind())), name=rest or group, help=command.summary
+        )
     script = io.StringIO()
     with contextlib.redirect_stdout(script), contextlib.suppress(SystemExit):
-        app.cli(prog="sfumato", args=["--tyro-write-completion", words[0], "-"], config=MARKERS)
+        app.cli(prog="sfumato", args=["--tyro-write-completion", words[0], "-"], config=MARKERS, registry=registry())
     say(script.getvalue().rstrip("\n"))
 
 
 T = TypeVar("T")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RULE = re.compile(r"[─-]{4,}")
-_NO_VALUE = re.compile(r"Error parsing (--[a-z-]+)( \(.*?\))?: (.*)")
-_NO_CHOICE = re.compile(r"invalid choice (.*) for argument '?(--[a-z-]+).*Expected one of \((.*)\)")
+_NO_VALUE = re.compile(r"Error parsing (--[a-z.-]+)( \(.*?\))?: (.*)")
+_NO_CHOICE = re.compile(r"invalid choice (.*) for argument '?(--[a-z.-]+).*Expected one of \((.*)\)")
 _WHOLE = re.compile(r"[+-]?\d+(\.\d*)?([eE]\+?\d+)?")
 _MOST_WHOLE = 2**53  # up to which a double holds every whole number
 _LONGEST_VALUE = 60  # characters of a wrong value
@@ -243,19 +248,25 @@ def parse(kind: type[T], argv: Sequence[str], *, command: str, about: str) -> T:
     """
     answer_help(kind, argv, command=command, about=about)
     file = find(argv, "config")
-    settings = [] if file is None else as_flags(read_settings(Path(file)), kind, source=file)
+    settings = [] if file is None else as_flags(read_settings(Path(file)), kind, source=file, later=argv)
     return read_flags(kind, [*settings, *argv], command=command, about=about)
 
 
 def read_flags(kind: type[T], words: Sequence[str], *, command: str, about: str) -> T:
     """Options from words alone; arguments and errors as for `parse`."""
-    known = fields(kind)
-    _refuse_unknown(words, known, _positional(kind), command)
+    options = read_options(kind, words)
+    known = options.flagged
+    _refuse_unknown(words, known, options, command)
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
             return tyro.cli(
-                kind, args=_with_none(words, known), prog=f"sfumato {command}", description=about, config=MARKERS
+                typed(options),
+                args=_with_none(words, known),
+                prog=f"sfumato {command}",
+                description=about,
+                config=MARKERS,
+                registry=registry(),
             )
     except SystemExit:
         pass
@@ -313,24 +324,32 @@ def answer_help(kind: Any, argv: Sequence[str], *, command: str, about: str) -> 
         SystemExit: help was asked for and printed.
     """
     word = asked(argv)
-    if word is not None:
-        show_help(kind, word, command=command, about=about)
-        raise SystemExit(0)
+    if word is None:
+        return
+    try:
+        options = read_options(kind, argv)
+    except InputError:  # a word that stands for no part
+        options = read_options(kind)
+    show_help(options, word, command=command, about=about)
+    raise SystemExit(0)
 
 
 def _advice(command: str) -> str:
     return f"sfumato {command} --help-all explains the options"
 
 
-def _refuse_unknown(words: Sequence[str], known: Mapping[str, Any], bare: Sequence[str], command: str) -> None:
+def _refuse_unknown(words: Sequence[str], known: Mapping[str, Any], options: Options, command: str) -> None:
     """Refuse the first flag that there is not, with the one that it looks like; or a word that takes no flag."""
-    flags = ["--" + name.replace("_", "-") for name in known]
+    flags = [flag_of(name) for name in known]
+    bare = [name for name in options.types if name not in known]
     flags += [f"--no-{flag[2:]}" for flag, kind in zip(flags, known.values()) if kind is bool]
     before = ""
     for word in words:
         flag = word.partition("=")[0]
         if re.match("-[^0-9.]", flag) and flag.replace("_", "-") not in flags and flag not in ("-inf", "-nan"):
             taken = known.get(before.removeprefix("--").replace("-", "_"))
+            if reason := options.why_not(flag[2:].replace("-", "_")):
+                raise InputError(f"{reason}; {_advice(command)}")
             if flag[2:].replace("-", "_") in bare:
                 metavars = " ".join(name.upper() for name in bare)
                 raise InputError(f"there is no option {flag}: write sfumato {command} {metavars}; {_advice(command)}")
@@ -409,25 +428,36 @@ def read_settings(path: Path) -> dict[str, Any]:
     return {name.replace("-", "_"): value for name, value in settings.items()}
 
 
-def as_flags(settings: Mapping[str, Any], kind: Any, *, source: Path | str) -> list[str]:
+def as_flags(settings: Mapping[str, Any], kind: Any, *, source: Path | str, later: Sequence[str] = ()) -> list[str]:
     """The words that give these settings to a command.
 
     Args:
         settings: by field name.
         kind: the command's options.
         source: where they come from, for messages.
+        later: words that stand after these; a part that they choose is not read from the settings.
 
     Raises:
         SettingsError: there is no such option, or the value is not of its type; names the file.
     """
-    known = fields(kind)
+    try:
+        settings, options = flattened(kind, without_replaced(settings, later, kind))
+    except SettingsError:
+        raise
+    except InputError as error:
+        raise SettingsError(f"{source}: {error}") from None
+    known = options.flagged
     words: list[str] = []
     for name, value in settings.items():
         if name not in known or name == "config":
+            if reason := options.why_not(name, as_flags=False):
+                raise SettingsError(f"{source}: {reason}")
             raise SettingsError(
                 f"{source}: there is no option {shortened(name)}{guess(name, known)}; --help-all lists them"
             )
         flag = _flag(name, value, source=source)
+        if name in options.parts and isinstance(value, list | tuple | bool):
+            raise SettingsError(f"{source}: {name} must be {options.parts[name].words}, got {value!r}")
         if not all(map(is_text, flag)):
             raise SettingsError(f"{source}: {name} must be text in UTF-8, got {value!a}")
         _check_type(name, known[name], value, flag, source=source)
@@ -437,30 +467,8 @@ def as_flags(settings: Mapping[str, Any], kind: Any, *, source: Path | str) -> l
 
 @functools.cache
 def fields(kind: Any) -> dict[str, Any]:
-    """The types of all options of a command by field name; groups are taken apart, positional words left out."""
-    return {name: inner for name, inner in _all_fields(kind).items() if tyro.conf.Positional not in _marks(inner)}
-
-
-def _positional(kind: Any) -> list[str]:
-    """The names of the words that are given without a flag, in their order."""
-    return [name for name, inner in _all_fields(kind).items() if tyro.conf.Positional in _marks(inner)]
-
-
-def _all_fields(kind: Any) -> dict[str, Any]:
-    origin = typing.get_origin(kind) or kind
-    bound = dict(zip(getattr(origin, "__parameters__", ()), typing.get_args(kind)))
-    found: dict[str, Any] = {}
-    for name, annotation in typing.get_type_hints(origin, include_extras=True).items():
-        inner = bound.get(annotation, annotation)
-        if dataclasses.is_dataclass(inner):
-            found |= _all_fields(inner)
-        elif typing.get_origin(inner) is not typing.ClassVar:
-            found[name] = inner
-    return found
-
-
-def _marks(annotation: Any) -> tuple[Any, ...]:
-    return getattr(annotation, "__metadata__", ())
+    """The types of all options of a command by name, with those of the usual parts; positional words are left out."""
+    return read_options(kind).flagged
 
 
 def _flag(name: str, value: Any, *, source: Path | str) -> list[str]:
@@ -479,10 +487,11 @@ def _flag(name: str, value: Any, *, source: Path | str) -> list[str]:
 def _check_type(name: str, annotation: Any, value: Any, flag: list[str], *, source: Path | str) -> None:
     """Read one setting alone, to name the file and the setting if it does not fit."""
     # Only an option with a default can be a switch without a value.
-    field = (name, annotation, dataclasses.field(default=False)) if annotation is bool else (name, annotation)
-    alone = dataclasses.make_dataclass("Setting", [field], kw_only=True)
+    alone = name.rpartition(".")[2]
+    flag = [flag[0].replace(flag_of(name)[2:], flag_of(alone)[2:], 1), *flag[1:]]
+    field = (alone, annotation, dataclasses.field(default=False)) if annotation is bool else (alone, annotation)
     try:
-        read_flags(alone, flag, command="", about="")
+        read_flags(dataclasses.make_dataclass("Setting", [field], kw_only=True), flag, command="", about="")
     except InputError:
         expected = annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
         raise SettingsError(f"{source}: {name} must be {expected}, got {value!r}") from None
@@ -520,7 +529,7 @@ def _mistake(box: str, words: Sequence[str], known: Mapping[str, Any]) -> str:
         allowed = re.findall(r"'([^']*)'", choice[3])
         given = choice[1].strip("'\"")
         return f"{choice[2]} must be one of {', '.join(allowed)}, got {shortened(given)}{guess(given, allowed)}"
-    return re.sub(r"^Error parsing [a-z]+: ", "", text)  # a check of the options' own, which names its value
+    return re.sub(r"^Error parsing [a-z.]+: ", "", text)  # a check of the options' own, which names its value
 
 
 def _wrong_value(flag: str, reason: str, words: Sequence[str], known: Mapping[str, Any]) -> str | None:

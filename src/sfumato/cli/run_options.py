@@ -259,15 +259,18 @@ def training_options(kind: type[Any], options: Any, argv: Sequence[str], *, abou
     answer_help(options, argv, command=command, about=about)
     words: list[str] = []
     resume, config = find(argv, "resume"), find(argv, "config")
-    sources = [] if resume is None else [Path(resume) / "plan.json"]
+    sources: list[Path] = [] if resume is None else [Path(resume) / "plan.json"]
+    sources += [] if config is None else [Path(config)]
     if resume is not None:
         RunFolder(resume).read_plan()  # says in its own words what is wrong with the folder
-    for file in [*sources, *([] if config is None else [Path(config)])]:
+    later = list(argv)  # a part that they choose is not read from a file
+    for file in reversed(sources):
         settings = _without_about(read_settings(file), kind, file, known=fields(options))
         for given, other in _INSTEAD:
             if find(argv, given) is not None and find(argv, other) is None:
                 settings.pop(other.replace("-", "_"), None)  # the command line decides
-        words += as_flags(settings, options, source=file)
+        found = as_flags(settings, options, source=file, later=later)
+        words, later = [*found, *words], [*found, *later]
     words += gathered(argv, "log")
     found = read_flags(options, words, command=command, about=about)
     given = frozenset(word.partition("=")[0][2:].replace("-", "_") for word in words if word.startswith("--"))

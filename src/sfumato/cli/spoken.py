@@ -1,8 +1,8 @@
 """Messages of the library in the words of the command line: `clip_norm=2` is `--clip-norm 2` there.
 
-What refuses a number does not know who gave it. Names of several words that are options of the command are told as
-such, and those of one word where a message says to give them; what stands in quotes, in a path or in a call of Python
-is left alone.
+What refuses a number does not know who gave it. Names of several words that are options of the command are written as
+options, those of parts with their points, and those of one word where a message asks for them; what stands in quotes,
+in a path or in a call of Python is left alone.
 
 >>> spoken("lower clients_per_round, or use head_classes=global", ["clients_per_round", "head_classes", "rounds"])
 'lower --clients-per-round, or use --head-classes global'
@@ -10,6 +10,8 @@ is left alone.
 'numbers need both ends of their range; give --low and --high'
 >>> spoken("leave out prefix_cache (--prefix-cache)", ["prefix_cache"])
 'leave out --prefix-cache'
+>>> spoken("clipping.quantile must be < 1, got 2", ["clipping.quantile"])
+'--clipping.quantile must be < 1, got 2'
 >>> spoken("runs/clip_norm.json and 'clip_norm' and models.fit(clip_norm=2)", ["clip_norm"])
 "runs/clip_norm.json and 'clip_norm' and models.fit(clip_norm=2)"
 """
@@ -27,16 +29,16 @@ def spoken(message: str, names: Collection[str]) -> str:
         message: as the library says it.
         names: of the command's fields; those of one word are words, but behind "give".
     """
-    short = "|".join(re.escape(name) for name in names if "_" not in name)
+    long = sorted((name for name in names if "_" in name or "." in name), key=len, reverse=True)
+    short = "|".join(re.escape(name) for name in names if name not in long)
     if short:
         asked = re.compile(rf"\bgive ({short})(?: and ({short}))?(?=[,;]|$)")
         message = asked.sub(
             lambda match: "give " + " and ".join(f"--{name}" for name in match.groups() if name), message
         )
-    fields = sorted((re.escape(name) for name in names if "_" in name), key=len, reverse=True)
-    if not fields:
+    if not long:
         return message
     before, after = r"(?<![\w./\\'\"=-])(?<!\w\()", r"(?:(=)(?=[\w\"'-])|(?![\w./\\'\"=-])|(?=\.(?:\s|$)))"
-    found = re.compile(f"{before}({'|'.join(fields)}){after}")
+    found = re.compile(f"{before}({'|'.join(map(re.escape, long))}){after}")
     said = found.sub(lambda match: f"--{match[1].replace('_', '-')}{' ' if match[2] else ''}", message)
     return _TWICE.sub(r"\1", said)

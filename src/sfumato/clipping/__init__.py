@@ -1,13 +1,12 @@
 """How much a contribution may weigh: bounds, the sum that they bound, and its counts."""
 
-from sfumato._parts import Kinds
-from sfumato.clipping.bounds import Adaptive, Automatic, Flat, NormBound, PerLayer
-from sfumato.clipping.clipped_sum import ClippedSum, Layout, Tally
+from typing import TYPE_CHECKING
 
-CLIPPINGS = Kinds[NormBound](
-    {"flat": Flat, "per_layer": PerLayer, "automatic": Automatic, "adaptive": Adaptive}, number="norm"
-)
-"""By the word that a plan's clipping may be given as; a new bound is its class and its line here."""
+from sfumato._lazy import lazily
+
+if TYPE_CHECKING:
+    from sfumato.clipping.bounds import CLIPPINGS, Adaptive, Automatic, Flat, NormBound, PerLayer
+    from sfumato.clipping.clipped_sum import ClippedSum, Layout, Tally
 
 __all__ = [
     "CLIPPINGS",
@@ -20,3 +19,4 @@ __all__ = [
     "PerLayer",
     "Tally",
 ]
+__getattr__, __dir__ = lazily(__name__)

@@ -51,6 +51,7 @@ from typing import TYPE_CHECKING, Self
 
 from sfumato import _check
 from sfumato._check import InputError
+from sfumato._parts import Kinds
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -287,3 +288,9 @@ class Adaptive(NormBound):
     def disclose(self) -> str:
         """What it follows."""
         return "clipped to a public norm that follows a noisy count"
+
+
+CLIPPINGS = Kinds[NormBound](
+    {"flat": Flat, "per_layer": PerLayer, "automatic": Automatic, "adaptive": Adaptive}, number="norm"
+)
+"""By the word that a plan's clipping may be given as; a new bound is its class and its line here."""

@@ -1,25 +1,31 @@
 """Federated algorithms: what users contribute to the private sum."""
 
-from sfumato.federated.fedavg import Centralized, FedAvg, FederatedPlan, FedSGD
-from sfumato.federated.fedemb import FedEmb
-from sfumato.federated.fedrecon import FedRecon, Personal
-from sfumato.federated.local_training import (
-    Client,
-    ClientTraining,
-    LocalHead,
-    PartlyLocalTraining,
-    Reconstruction,
-    SharedHead,
-)
-from sfumato.federated.losses import ArcFace, CosFace, Cosine, Softmax
-from sfumato.federated.tasks.outputs import NextToken
-from sfumato.federated.tasks.personalised import Personalised
-from sfumato.federated.tasks.verification import Verification
-from sfumato.federated.vocabulary import PrivateVocabulary
+from typing import TYPE_CHECKING
+
+from sfumato._lazy import lazily
+
+if TYPE_CHECKING:
+    from sfumato.federated.fedavg import Centralized, FedAvg, FederatedPlan, FedSGD
+    from sfumato.federated.fedemb import FedEmb
+    from sfumato.federated.fedrecon import FedRecon, Personal
+    from sfumato.federated.local_training import (
+        Client,
+        ClientTraining,
+        LocalHead,
+        PartlyLocalTraining,
+        Reconstruction,
+        SharedHead,
+    )
+    from sfumato.federated.losses import ArcFace, ClassLoss, CosFace, Cosine, NextTokenLoss, Softmax, SquaredLoss
+    from sfumato.federated.tasks.outputs import NextToken
+    from sfumato.federated.tasks.personalised import Personalised
+    from sfumato.federated.tasks.verification import Verification
+    from sfumato.federated.vocabulary import PrivateVocabulary
 
 __all__ = [
     "ArcFace",
     "Centralized",
+    "ClassLoss",
     "Client",
     "ClientTraining",
     "CosFace",
@@ -31,6 +37,7 @@ __all__ = [
     "FederatedPlan",
     "LocalHead",
     "NextToken",
+    "NextTokenLoss",
     "PartlyLocalTraining",
     "Personal",
     "Personalised",
@@ -38,5 +45,7 @@ __all__ = [
     "Reconstruction",
     "SharedHead",
     "Softmax",
+    "SquaredLoss",
     "Verification",
 ]
+__getattr__, __dir__ = lazily(__name__)

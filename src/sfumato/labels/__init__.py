@@ -1,13 +1,18 @@
 """LabelDP: private labels of public inputs, randomised once as a phase of a run, and priors for them."""
 
-from sfumato.labels.lp_mst import LPMST
-from sfumato.labels.plan import LabelsResult
-from sfumato.labels.priors import NoisyHistogram, clusters, label_counts, smoothed
-from sfumato.labels.randomize import RandomizedTable, randomize_table
-from sfumato.labels.reports import label_facts, randomized
-from sfumato.labels.rr_on_bins import RROnBins
-from sfumato.labels.stages import Progress
-from sfumato.labels.table import LabelSettings
+from typing import TYPE_CHECKING
+
+from sfumato._lazy import lazily
+
+if TYPE_CHECKING:
+    from sfumato.labels.lp_mst import LPMST
+    from sfumato.labels.plan import LabelsResult
+    from sfumato.labels.priors import NoisyHistogram, clusters, label_counts, smoothed
+    from sfumato.labels.randomize import RandomizedTable, randomize_table
+    from sfumato.labels.reports import label_facts, randomized
+    from sfumato.labels.rr_on_bins import RROnBins
+    from sfumato.labels.stages import Progress
+    from sfumato.labels.table import LabelSettings
 
 __all__ = [
     "LPMST",
@@ -24,3 +29,4 @@ __all__ = [
     "randomized",
     "smoothed",
 ]
+__getattr__, __dir__ = lazily(__name__)

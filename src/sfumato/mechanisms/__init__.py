@@ -1,14 +1,12 @@
 """Noise on sums: drawn anew in every round, or correlated over the rounds."""
 
-from sfumato._parts import Kinds
-from sfumato.mechanisms.correlated import BISR, BLT, Auto, Banded, CorrelatedGaussian, Tree
-from sfumato.mechanisms.gaussian import Gaussian, Mechanism
+from typing import TYPE_CHECKING
 
-NOISES = Kinds[Mechanism](
-    {"gaussian": Gaussian, "tree": Tree, "banded": Banded, "blt": BLT, "bisr": BISR, "auto": Auto},
-    number="noise_multiplier",
-)
-"""By the word that a plan's noise may be given as; a new mechanism is its class and its line here."""
+from sfumato._lazy import lazily
+
+if TYPE_CHECKING:
+    from sfumato.mechanisms.correlated import BISR, BLT, NOISES, Auto, Banded, CorrelatedGaussian, Tree
+    from sfumato.mechanisms.gaussian import Gaussian, Mechanism
 
 __all__ = [
     "BISR",
@@ -21,3 +19,4 @@ __all__ = [
     "Mechanism",
     "Tree",
 ]
+__getattr__, __dir__ = lazily(__name__)

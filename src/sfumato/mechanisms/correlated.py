@@ -32,7 +32,7 @@ import numpy as np
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato._parts import set_by_run
+from sfumato._parts import Kinds, set_by_run
 from sfumato._random import RandomSource
 from sfumato.accounting import Event, NonPrivate, Participation, TreeAggregation
 from sfumato.accounting.events.correlated import cyclic_poisson
@@ -487,3 +487,10 @@ def in_words(strategy: Strategy) -> str:
             return f"banded noise of {len(strategy.coefficients)} bands"
         case _:
             return f"{strategy.name} noise"
+
+
+NOISES = Kinds[Mechanism](
+    {"gaussian": Gaussian, "tree": Tree, "banded": Banded, "blt": BLT, "bisr": BISR, "auto": Auto},
+    number="noise_multiplier",
+)
+"""By the word that a plan's noise may be given as; a new mechanism is its class and its line here."""

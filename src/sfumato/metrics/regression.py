@@ -41,9 +41,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import xlogy
 
 from sfumato._check import InputError
+from sfumato._lazy import scipy
 
 _ROUND_OFF = 1e-28  # of a variance, relative to the mean's square
 
@@ -226,7 +226,7 @@ class CountsSums:
         self._loss = self._loss + losses.sum(axis=0)
         self._rates = self._rates + rates.sum(axis=0)
         self._counts = self._counts + true.sum(axis=0)
-        self._own = self._own + xlogy(true, true).sum(axis=0)
+        self._own = self._own + scipy.special.xlogy(true, true).sum(axis=0)
         self._examples += len(true)
         self._not_finite += int((~usable).sum())
 
@@ -239,7 +239,7 @@ class CountsSums:
         refuse_none(self._examples)
         mean = self._counts / self._examples
         deviance = self._loss + self._own - self._counts
-        constant = self._own - xlogy(self._counts, mean)
+        constant = self._own - scipy.special.xlogy(self._counts, mean)
         # Equal counts have no deviance but round-off.
         varied = bool((constant > 1e-12 * (1 + np.abs(self._own))).all())
         return CountsReport(

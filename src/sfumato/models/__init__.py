@@ -1,69 +1,81 @@
 """Networks for embeddings, classes, next tokens and values, their weights, and checks of any module."""
 
-from sfumato.models.adapters import Projected, add_lora, add_projection, merge_lora
-from sfumato.models.catalogue import (
-    BACKBONES,
-    CLASSIFIERS,
-    LANGUAGE_MODELS,
-    RECOMMENDERS,
-    backbone,
-    classifier,
-    language_model,
-    recommender,
-)
-from sfumato.models.check import Change, coupled_layers, fix_model, refuse_batch_norm, refuse_no_values
-from sfumato.models.features import (
-    FEATURES,
-    HOG,
-    ImageNetColours,
-    ImageNetFeatures,
-    feature_extractor,
-    features_of,
-    imagenet_features,
-)
-from sfumato.models.lenet import LeNet, LeNet5, LeNet300100, lenet, lenet5, lenet300_100
-from sfumato.models.mobilefacenet import MobileFaceNet, mobilefacenet
-from sfumato.models.mobilenet import MobileNetV2, mobilenet_v2
-from sfumato.models.pretrained import LoadReport, load_pretrained
-from sfumato.models.public_batch_norm import (
-    PublicBatchNorm,
-    add_statistics_gradient,
-    refresh_statistics,
-    use_public_batch,
-)
-from sfumato.models.recommenders import (
-    LinearHead,
-    MatrixFactorization,
-    NeuralCollaborativeFiltering,
-    Recommender,
-    linear_head,
-    matrix_factorization,
-    neural_collaborative_filtering,
-)
-from sfumato.models.resnet import (
-    ResNet,
-    resnet18,
-    resnet18_classifier,
-    resnet20,
-    resnet20_classifier,
-    resnet50,
-)
-from sfumato.models.scattering import MorletBank, Scattering, ScatterLinear, morlet_bank, scattering, scatternet_linear
-from sfumato.models.squeezenet import SqueezeNet, squeezenet
-from sfumato.models.table import CTRModel, ctr_model, embedding_width
-from sfumato.models.text import (
-    BiLSTMClassifier,
-    LSTMLanguageModel,
-    TransformerClassifier,
-    TransformerLanguageModel,
-    bilstm_classifier,
-    lstm,
-    transformer,
-    transformer_classifier,
-)
-from sfumato.models.trainable import Part, Stage, freeze, stages_of, trainable_parameters
-from sfumato.models.weights import load_weights, read_metadata, save_weights, transfer_weights
-from sfumato.models.wide_resnet import WideResNet, WSConv2d, wrn16_4
+from typing import TYPE_CHECKING
+
+from sfumato._lazy import lazily
+
+if TYPE_CHECKING:
+    from sfumato.models.adapters import Projected, add_lora, add_projection, merge_lora
+    from sfumato.models.catalogue import (
+        BACKBONES,
+        CLASSIFIERS,
+        LANGUAGE_MODELS,
+        RECOMMENDERS,
+        backbone,
+        classifier,
+        language_model,
+        recommender,
+    )
+    from sfumato.models.check import Change, coupled_layers, fix_model, refuse_batch_norm, refuse_no_values
+    from sfumato.models.features import (
+        FEATURES,
+        HOG,
+        ImageNetColours,
+        ImageNetFeatures,
+        feature_extractor,
+        features_of,
+        imagenet_features,
+    )
+    from sfumato.models.lenets import LeNet, LeNet5, LeNet300100, lenet, lenet5, lenet300_100
+    from sfumato.models.mobile_facenet import MobileFaceNet, mobilefacenet
+    from sfumato.models.mobilenet import MobileNetV2, mobilenet_v2
+    from sfumato.models.pretrained import LoadReport, load_pretrained
+    from sfumato.models.public_batch_norm import (
+        PublicBatchNorm,
+        add_statistics_gradient,
+        refresh_statistics,
+        use_public_batch,
+    )
+    from sfumato.models.recommenders import (
+        LinearHead,
+        MatrixFactorization,
+        NeuralCollaborativeFiltering,
+        Recommender,
+        linear_head,
+        matrix_factorization,
+        neural_collaborative_filtering,
+    )
+    from sfumato.models.resnet import (
+        ResNet,
+        resnet18,
+        resnet18_classifier,
+        resnet20,
+        resnet20_classifier,
+        resnet50,
+    )
+    from sfumato.models.scatternet import (
+        MorletBank,
+        Scattering,
+        ScatterLinear,
+        morlet_bank,
+        scattering,
+        scatternet_linear,
+    )
+    from sfumato.models.squeeze_net import SqueezeNet, squeezenet
+    from sfumato.models.table import CTRModel, ctr_model, embedding_width
+    from sfumato.models.text import (
+        BiLSTMClassifier,
+        LSTMLanguageModel,
+        TransformerClassifier,
+        TransformerLanguageModel,
+        bilstm_classifier,
+        lstm,
+        transformer,
+        transformer_classifier,
+    )
+    from sfumato.models.trainable import Part, Stage, freeze, stages_of, trainable_parameters
+    from sfumato.models.weights import load_weights, read_metadata, save_weights, transfer_weights
+    from sfumato.models.wide_resnet import WideResNet, WSConv2d, wrn16_4
 
 __all__ = [
     "BACKBONES",
@@ -151,3 +163,4 @@ __all__ = [
     "use_public_batch",
     "wrn16_4",
 ]
+__getattr__, __dir__ = lazily(__name__)

@@ -33,8 +33,8 @@ from torch import nn
 
 from sfumato._check import InputError, one_of, whole
 from sfumato.models.layers import GroupOrNone, Stem
-from sfumato.models.lenet import lenet, lenet5, lenet300_100
-from sfumato.models.mobilefacenet import mobilefacenet
+from sfumato.models.lenets import lenet, lenet5, lenet300_100
+from sfumato.models.mobile_facenet import mobilefacenet
 from sfumato.models.mobilenet import mobilenet_v2
 from sfumato.models.recommenders import Recommender, matrix_factorization, neural_collaborative_filtering
 from sfumato.models.resnet import (
@@ -44,8 +44,8 @@ from sfumato.models.resnet import (
     resnet20_classifier,
     resnet50,
 )
-from sfumato.models.scattering import scatternet_linear
-from sfumato.models.squeezenet import squeezenet
+from sfumato.models.scatternet import scatternet_linear
+from sfumato.models.squeeze_net import squeezenet
 from sfumato.models.table import ctr_model
 from sfumato.models.text import bilstm_classifier, lstm, transformer, transformer_classifier
 from sfumato.models.wide_resnet import wrn16_4

@@ -65,8 +65,8 @@ from torch.nn import functional
 from sfumato._check import InputError, one_of, whole
 from sfumato.models.layers import check_shape, height_and_width
 from sfumato.models.pretrained import load_pretrained
-from sfumato.models.scattering import Scattering
-from sfumato.models.squeezenet import SqueezeNet, squeezenet
+from sfumato.models.scatternet import Scattering
+from sfumato.models.squeeze_net import SqueezeNet, squeezenet
 
 _CUT = 0.2
 _FLAT = 1e-3  # gradients far below this length are noise of a flat area and are not brought to length 1

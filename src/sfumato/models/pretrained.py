@@ -42,10 +42,10 @@ import torch
 from torch import nn
 
 from sfumato._check import InputError, one_of
-from sfumato.models.mobilefacenet import MobileFaceNet
+from sfumato.models.mobile_facenet import MobileFaceNet
 from sfumato.models.mobilenet import STAGES, MobileNetV2
 from sfumato.models.resnet import ResNet
-from sfumato.models.squeezenet import SqueezeNet
+from sfumato.models.squeeze_net import SqueezeNet
 from sfumato.models.weights import read_tensors, some
 
 _FACE_DIMENSIONS = 128  # of the published MobileFaceNet

@@ -1,21 +1,13 @@
 """Who takes part: cohorts of units, and virtual clients made of them."""
 
-from sfumato._parts import Kinds
-from sfumato.sampling.independent import CyclicPoisson, FixedSize, Poisson
-from sfumato.sampling.limited import MinSeparation, ParticipationLog, Shuffled
-from sfumato.sampling.sampler import Cohort, OwnClients, Sampler, VirtualClients
+from typing import TYPE_CHECKING
 
-COHORTS = Kinds[Sampler](
-    {
-        "poisson": Poisson,
-        "fixed_size": FixedSize,
-        "shuffled": Shuffled,
-        "cyclic_poisson": CyclicPoisson,
-        "min_separation": MinSeparation,
-    },
-    number="size",
-)
-"""By the word that a plan's cohort may be given as; a new sampler is its class and its line here."""
+from sfumato._lazy import lazily
+
+if TYPE_CHECKING:
+    from sfumato.sampling.independent import CyclicPoisson, FixedSize, Poisson
+    from sfumato.sampling.limited import COHORTS, MinSeparation, ParticipationLog, Shuffled
+    from sfumato.sampling.sampler import Cohort, OwnClients, Sampler, VirtualClients
 
 __all__ = [
     "COHORTS",
@@ -30,3 +22,4 @@ __all__ = [
     "Shuffled",
     "VirtualClients",
 ]
+__getattr__, __dir__ = lazily(__name__)

@@ -63,10 +63,11 @@ import numpy as np
 
 from sfumato import _check
 from sfumato._check import InputError
+from sfumato._parts import Kinds
 from sfumato._random import RandomSource, Stream
 from sfumato._types import Adjacency
 from sfumato.accounting import Event, Participation
-from sfumato.sampling.independent import subset
+from sfumato.sampling.independent import CyclicPoisson, FixedSize, Poisson, subset
 from sfumato.sampling.sampler import Kept, Sampler
 
 # What samplers with limits on participation have in common: their refusals and their words.
@@ -394,3 +395,16 @@ def choose(
     if len(units) > missing:
         units = units[subset(missing, len(units), stream)]
     return np.concatenate([found, units])
+
+
+COHORTS = Kinds[Sampler](
+    {
+        "poisson": Poisson,
+        "fixed_size": FixedSize,
+        "shuffled": Shuffled,
+        "cyclic_poisson": CyclicPoisson,
+        "min_separation": MinSeparation,
+    },
+    number="size",
+)
+"""By the word that a plan's cohort may be given as; a new sampler is its class and its line here."""

@@ -1,9 +1,14 @@
 """Synthesis: records of people that never lived, drawn from a model of those that did."""
 
-from sfumato.synthesis.independent_columns import IndependentColumns
-from sfumato.synthesis.plan import EHRSafe
-from sfumato.synthesis.run import EHRSafeResult
-from sfumato.synthesis.synthesizer import Synthesizer
+from typing import TYPE_CHECKING
+
+from sfumato._lazy import lazily
+
+if TYPE_CHECKING:
+    from sfumato.synthesis.independent_columns import IndependentColumns
+    from sfumato.synthesis.plan import EHRSafe
+    from sfumato.synthesis.run import EHRSafeResult
+    from sfumato.synthesis.synthesizer import Synthesizer
 
 __all__ = [
     "EHRSafe",
@@ -11,3 +16,4 @@ __all__ = [
     "IndependentColumns",
     "Synthesizer",
 ]
+__getattr__, __dir__ = lazily(__name__)

@@ -21,9 +21,9 @@ from typing import Self
 
 import numpy as np
 import torch
-from scipy.special import ndtri
 from torch import Tensor
 
+from sfumato._lazy import scipy
 from sfumato.synthesis.networks import CategoryCodec, Fixed, Opened, Rows, SequenceCodec
 from sfumato.synthesis.records import Before, clock
 from sfumato.synthesis.scales import ADDED, END, START, VISITS, MinMax, Normaliser, Scales, scores_of
@@ -33,7 +33,7 @@ KNOTS = 200
 """Points of each map."""
 
 _SHARES = (np.arange(KNOTS) + 0.5) / KNOTS
-EVEN = torch.from_numpy(ndtri(_SHARES)).float()
+EVEN = torch.from_numpy(scipy.special.ndtri(_SHARES)).float()
 """Normal scores at even shares, float [KNOTS]."""
 
 _SETTLED = 30.0  # the shift of what is always there, or never

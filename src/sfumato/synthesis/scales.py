@@ -42,11 +42,11 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from scipy.special import ndtr, ndtri
 from torch import Tensor
 
 from sfumato import _check
 from sfumato._check import InputError
+from sfumato._lazy import scipy
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Column, Schema
 from sfumato.synthesis.summaries import summaries
@@ -363,7 +363,7 @@ class Scales:
     def numbers(self, scores: np.ndarray) -> np.ndarray:
         """Scores as numbers in [0, 1]."""
         if self.stochastic:
-            return ndtr(scores.astype(np.float64))
+            return scipy.special.ndtr(scores.astype(np.float64))
         return np.clip(scores.astype(np.float64) / _WIDTH + 0.5, 0.0, 1.0)
 
     def gaps(self, scores: np.ndarray) -> np.ndarray:
@@ -425,7 +425,7 @@ class Scales:
 
 
 def _scores(numbers: np.ndarray, *, stochastic: bool) -> np.ndarray:
-    return ndtri(np.clip(numbers, _EDGE, 1 - _EDGE)) if stochastic else (numbers - 0.5) * _WIDTH
+    return scipy.special.ndtri(np.clip(numbers, _EDGE, 1 - _EDGE)) if stochastic else (numbers - 0.5) * _WIDTH
 
 
 def scores_of(

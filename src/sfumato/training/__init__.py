@@ -1,16 +1,21 @@
 """The private-sum loop, plans of it, and what they are made of; knows neither users nor labels."""
 
-from sfumato.training.contribution import Contribution, RoundContext, Task
-from sfumato.training.fit import ContributionFactory, ModelBuilder, Result, RunOptions
-from sfumato.training.initial_release import Opening
-from sfumato.training.loop import Cadence, Loop
-from sfumato.training.monitoring import Callback, Stop
-from sfumato.training.optimizer import NoiseLimited, Optimizer, OptimizerName, Schedule
-from sfumato.training.plan import NoiseCost, Plan
-from sfumato.training.private_sum import PrivateSum
-from sfumato.training.server import MovingAverage, Server
-from sfumato.training.supervised import Supervised, outputs
-from sfumato.training.trainable import HEAD, Trainable
+from typing import TYPE_CHECKING
+
+from sfumato._lazy import lazily
+
+if TYPE_CHECKING:
+    from sfumato.training.contribution import Contribution, RoundContext, Task
+    from sfumato.training.fit import ContributionFactory, ModelBuilder, Result, RunOptions
+    from sfumato.training.initial_release import Opening
+    from sfumato.training.loop import Cadence, Loop
+    from sfumato.training.monitoring import Callback, Stop
+    from sfumato.training.optimizer import NoiseLimited, Optimizer, OptimizerName, Schedule
+    from sfumato.training.plan import NoiseCost, Plan
+    from sfumato.training.private_sum import PrivateSum
+    from sfumato.training.server import MovingAverage, Server
+    from sfumato.training.supervised import Supervised, outputs
+    from sfumato.training.trainable import HEAD, Trainable
 
 __all__ = [
     "HEAD",
@@ -39,3 +44,4 @@ __all__ = [
     "Trainable",
     "outputs",
 ]
+__getattr__, __dir__ = lazily(__name__)

@@ -3,8 +3,9 @@
 Each name is imported when it is first asked for: what a tallier needs lies in this room, and it starts without torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sfumato._lazy import lazily
 
 if TYPE_CHECKING:
     from sfumato.voting.plan import AEDPFL, KNNDPFL
@@ -25,13 +26,4 @@ __all__ = [
     "Tally",
     "VotingResult",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """What this room makes public under this name."""
-    if name in __all__:
-        for module in ("question", "tally", "plan", "run", "student", "trained"):
-            found = getattr(import_module(f"{__name__}.{module}"), name, None)
-            if found is not None:
-                return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazily(__name__)

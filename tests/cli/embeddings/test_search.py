@@ -14,7 +14,7 @@ import pytest
 from sfumato._check import InputError
 from sfumato.cli import embeddings as module
 from sfumato.cli.embeddings import EmbeddingTable, made_by_run, open_embeddings, refuse_another
-from sfumato.metrics.nearest import directions
+from sfumato.metrics.neighbours import directions
 from sfumato.runs import RunFolder
 
 
@@ -79,7 +79,7 @@ def test_the_gallery_is_read_once_for_many_queries_and_each_row_brought_to_lengt
         for _, block in self.blocks(rows):
             yield block
 
-    for place in ("sfumato.cli.embeddings", "sfumato.metrics.nearest"):
+    for place in ("sfumato.cli.embeddings", "sfumato.metrics.neighbours"):
         monkeypatch.setattr(importlib.import_module(place), "directions", counted)
     monkeypatch.setattr(EmbeddingTable, "vectors", vectors)
     random = np.random.default_rng(5)

@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from typing import ClassVar, get_args
 
 import numpy as np
-import scipy
 
 from sfumato._check import between, non_negative, one_of, positive
+from sfumato._lazy import scipy
 from sfumato._types import Adjacency
 from sfumato.accounting.events.event import Event, Unknown, event_kind
 from sfumato.accounting.numerics import EPS, round_up

@@ -39,9 +39,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import scipy
 
 from sfumato._check import InputError, between, whole
+from sfumato._lazy import scipy
 from sfumato._types import Adjacency
 from sfumato.accounting.events.claims import Claim, NonPrivate, require_range
 from sfumato.accounting.events.discrete_gaussian import DiscreteGaussian, log_excess_sampled_integers

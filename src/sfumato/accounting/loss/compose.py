@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy
 
+from sfumato._lazy import scipy
 from sfumato.accounting.loss.grid import Atoms, TooFine, outline
 from sfumato.accounting.numerics import EPS, dot
 from sfumato.accounting.pair import Pair

@@ -26,7 +26,7 @@ The scattering transform: features of images without anything to train, two laye
 Order 0 is the average of the image, order 1 of |x * psi|, order 2 of ||x * psi| * psi'| with psi' of a larger scale;
 each is sampled every 2^J pixels. With J = 2 and L = 8 angles a 28x28 image gives 81 channels of 7x7. The transform is a
 fixed function of one image: it needs no data, costs no privacy and may be computed once and kept. It is stable: no
-layer lengthens the difference of two signals (see `sfumato.models.scattering`), and small shifts change it little.
+layer lengthens the difference of two signals (see `sfumato.models.scatternet`), and small shifts change it little.
 
 Images are mirrored at their edges by 2^J pixels. Averages are taken at the resolution of what is averaged, as products
 with two small matrices, because the low-pass filter is a product of a row and a column filter.

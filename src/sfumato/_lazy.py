@@ -1,0 +1,79 @@
+"""What is imported when it is first used: names of packages, and large libraries that few commands need.
+
+A package says what it makes public in two statements, and `lazily` finds the rest in the first of them:
+
+    if TYPE_CHECKING:
+        from sfumato.voting.plan import AEDPFL, KNNDPFL
+
+    __all__ = ["AEDPFL", "KNNDPFL"]
+    __getattr__, __dir__ = lazily(__name__)
+
+A module in whose functions a library is used imports it from here, and loads it with the first attribute:
+
+>>> from sfumato._lazy import scipy
+>>> float(scipy.special.ndtr(0.0))
+0.5
+"""
+
+import ast
+import inspect
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sfumato._extras import remedy
+
+
+class _Late:
+    """A library that is imported with its first attribute."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(import_module(self._name), name)
+        setattr(self, name, found)
+        return found
+
+
+if TYPE_CHECKING:
+    import scipy
+    import torch
+else:
+    scipy, torch = _Late("scipy"), _Late("torch")
+
+__all__ = ["lazily", "scipy", "torch"]
+
+
+def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package whose names are imported when they are first asked for.
+
+    Args:
+        package: its name. Its source has the imports under `if TYPE_CHECKING:`. No name may be that of a module in it,
+            which would take its place.
+
+    Returns:
+        both; the first raises ModuleNotFoundError, with the remedy, where a library of the extra is missing.
+    """
+    module = sys.modules[package]
+    origins: dict[str, str] = {}
+
+    def origin(name: str) -> str | None:
+        if not origins:
+            for statement in ast.walk(ast.parse(inspect.getsource(module))):
+                if isinstance(statement, ast.ImportFrom):
+                    origins.update({each.name: statement.module or "" for each in statement.names})
+        return origins.get(name)
+
+    def found(name: str) -> Any:
+        if name in module.__all__ and (where := origin(name)) is not None:
+            try:
+                value = getattr(import_module(where), name)
+            except ModuleNotFoundError as error:
+                raise ModuleNotFoundError(remedy(error) or str(error), name=error.name) from error
+            setattr(module, name, value)
+            return value
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return found, lambda: sorted({*vars(module), *module.__all__})
