@@ -17,8 +17,8 @@ from sfumato._check import InputError
 from sfumato.accounting.ledger import entries
 from sfumato.cli.compare import read_source
 from sfumato.data import examples_from_arrays, from_arrays, write_examples, write_store
+from sfumato.data.readers import tars as tar_index
 from sfumato.data.store.seal import index_digest, write_facts
-from sfumato.data.tables import tars as tar_index
 from sfumato.report.run_record import read_run
 from sfumato.runs import RunFolder, checkpoint
 from small_run import work
