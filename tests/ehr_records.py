@@ -3,9 +3,9 @@
 import numpy as np
 from hypothesis import strategies as st
 
+from sfumato.data.columns import canonical, is_missing
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Column, Schema, categorical, numeric
-from sfumato.data.tables.columns import canonical, is_missing
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=8).map(str.strip)
 CATEGORIES = st.one_of(TEXTS, st.sampled_from(["1", "2.50", "007", "1e3", "True", "a,b", 'say "x"', "line\nbreak"]))

@@ -12,7 +12,7 @@ from sfumato._check import InputError
 from sfumato.cli.console import bar, say, say_json
 from sfumato.cli.parse import CommonOptions, parse
 from sfumato.cli.sources import refuse_text_options
-from sfumato.data.tables.tars import is_tars
+from sfumato.data.readers.tars import is_tars
 
 # `sfumato data pack`: decode pictures, or read texts, once, into a store that is mapped into memory.
 

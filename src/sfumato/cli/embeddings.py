@@ -24,8 +24,8 @@ from sfumato.cli.sources import ReadingOptions
 from sfumato.data import UserDataset, to_tensor
 from sfumato.data.pictures import BadImage, decode
 from sfumato.data.readers.folders import LazyImages
-from sfumato.data.tables.open import is_table_file, open_source
-from sfumato.data.tables.source import Source
+from sfumato.data.readers.tables import is_table_file, open_source
+from sfumato.data.records import Records
 from sfumato.federated.tasks.verification import embed as embeddings
 from sfumato.metrics.neighbours import directions, nearest_directions
 from sfumato.runs import RunFolder
@@ -196,7 +196,7 @@ class EmbeddingTable:
         about: of `ABOUT`, the columns that it has.
     """
 
-    source: Source
+    source: Records
     column: str
     about: tuple[str, ...]
 

@@ -21,7 +21,7 @@ from sfumato._random import RandomSource
 from sfumato.cli.console import bar, leads, say
 from sfumato.data import ExampleDataset, Split, UncountedTexts, UserDataset
 from sfumato.data.domain import read_names
-from sfumato.data.rating_files import is_movielens
+from sfumato.data.readers.movielens import is_movielens
 from sfumato.federated import Centralized, FederatedPlan, FedRecon, PrivateVocabulary
 from sfumato.federated.losses import Loss, without_head
 from sfumato.models import refuse_no_values

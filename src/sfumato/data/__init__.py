@@ -9,6 +9,7 @@ from sfumato.data.ehr.tables import ehr_from_tables
 from sfumato.data.ehr.write import write_ehr_events, write_ehr_tables
 from sfumato.data.examples import ExampleDataset, examples_from_arrays, examples_from_users
 from sfumato.data.files import MissingPart
+from sfumato.data.gather import examples_from_table, from_table
 from sfumato.data.glyphs import glyphs
 from sfumato.data.open import load, load_examples, unlabelled
 from sfumato.data.ratings import examples_from_ratings, ratings, with_user_column
@@ -16,6 +17,7 @@ from sfumato.data.readers.arrays import array_file, idx_images, npy_examples, np
 from sfumato.data.readers.emnist import emnist_leaf, emnist_tff
 from sfumato.data.readers.folders import class_folder, digiface, image_folder
 from sfumato.data.readers.omniglot import omniglot_folder, omniglot_npz
+from sfumato.data.readers.schema_tables import table
 from sfumato.data.readers.texts import text_csv
 from sfumato.data.schema import Schema, read_schema
 from sfumato.data.split import (
@@ -29,8 +31,6 @@ from sfumato.data.split import (
 )
 from sfumato.data.store.build import pack, write_store, write_users
 from sfumato.data.store.opened import open_examples, open_store, write_examples
-from sfumato.data.tables.load import examples_from_table, from_table
-from sfumato.data.tables.with_schema import table
 from sfumato.data.text import Encoding, Tokenizer
 from sfumato.data.text_users import UncountedTexts, text_users, uncounted_texts
 from sfumato.data.transforms import to_tensor

@@ -19,9 +19,10 @@ import numpy as np
 from sfumato._check import InputError, one_of
 from sfumato.data.examples import ExampleDataset, examples_from_arrays, examples_from_users
 from sfumato.data.files import MissingPart, Part, mapped, read_npz, read_npz_keys
+from sfumato.data.gather import examples_from_table, from_table, opens_texts
 from sfumato.data.glyphs import glyphs
+from sfumato.data.picture_paths import refuse_folder
 from sfumato.data.pictures import LAYOUTS, Labels, OnError, image_size
-from sfumato.data.rating_files import Duplicates, is_movielens
 from sfumato.data.ratings import examples_from_ratings, ratings
 from sfumato.data.readers.arrays import (
     INPUTS,
@@ -35,15 +36,14 @@ from sfumato.data.readers.arrays import (
 from sfumato.data.readers.delimited import is_delimited
 from sfumato.data.readers.emnist import emnist_leaf, emnist_tff
 from sfumato.data.readers.folders import CACHE_BYTES, checked_pictures, class_folder, image_folder
+from sfumato.data.readers.movielens import Duplicates, is_movielens
 from sfumato.data.readers.omniglot import is_omniglot_folder, is_omniglot_npz, omniglot_folder, omniglot_npz
+from sfumato.data.readers.schema_tables import is_table, table
+from sfumato.data.readers.tables import is_parquet_folder, is_table_file, open_source
+from sfumato.data.readers.tars import is_tars
 from sfumato.data.readers.texts import looks_like_text, text_csv
 from sfumato.data.store.opened import open_examples, open_store
 from sfumato.data.store.seal import is_store
-from sfumato.data.tables.load import examples_from_table, from_table, opens_texts
-from sfumato.data.tables.open import is_parquet_folder, is_table_file, open_source
-from sfumato.data.tables.paths import refuse_folder
-from sfumato.data.tables.tars import is_tars
-from sfumato.data.tables.with_schema import is_table, table
 from sfumato.data.text import Tokenizer
 from sfumato.data.users import UserDataset
 

@@ -52,11 +52,11 @@ from sfumato._check import InputError, one_of
 from sfumato.data.domain import ITEMS
 from sfumato.data.examples import ExampleDataset, examples_from_users
 from sfumato.data.mapped import Strings
-from sfumato.data.rating_files import (
+from sfumato.data.readers.movielens import (
     Codes,
     Duplicates,
     Place,
-    Records,
+    RatingRecords,
     columns_of,
     merged,
     parts_of,
@@ -354,7 +354,7 @@ class _Rows:
 
 
 def _read(
-    parts: Sequence[Records],
+    parts: Sequence[RatingRecords],
     wanted: Sequence[dict[str, str]],
     low: float | None,
     high: float | None,
@@ -369,7 +369,7 @@ def _read(
         start, held = done, []
         for block in part.blocks(tuple(columns.values())):
 
-            def where(row: int, part: Records = part, first: int = done - start) -> str:
+            def where(row: int, part: RatingRecords = part, first: int = done - start) -> str:
                 return f"{part.told} {part.place(first + row)}"
 
             held.append(users.add(block[columns["user"]], where))

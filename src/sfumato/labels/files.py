@@ -25,8 +25,8 @@ import pyarrow.parquet as pq
 
 from sfumato._check import InputError
 from sfumato.data.readers.delimited import SUFFIXES, read_rows
-from sfumato.data.tables.open import LINES, PARQUET
-from sfumato.data.tables.source import is_nested, is_number, is_text, plain, plain_kind, refuse_absent, remedy_of
+from sfumato.data.readers.tables import LINES, PARQUET
+from sfumato.data.records import is_nested, is_number, is_text, plain, plain_kind, refuse_absent, remedy_of
 
 # A file of rows, one column of which is read and exchanged, while all others stay as they are.
 #

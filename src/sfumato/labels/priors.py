@@ -45,10 +45,10 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting import DiscreteLaplace
+from sfumato.data.columns import numbers
 from sfumato.data.inputs import refuse_not_finite
-from sfumato.data.tables.columns import numbers
-from sfumato.data.tables.open import open_source
-from sfumato.data.tables.source import Source
+from sfumato.data.readers.tables import open_source
+from sfumato.data.records import Records
 from sfumato.labels.response import require_epsilon, require_prior
 from sfumato.mechanisms.discrete import discrete_laplace
 from sfumato.runs import Run
@@ -167,7 +167,7 @@ class RowPriors:
         return whole[:count]
 
 
-def _column(source: Source, name: str, array: object, start: int) -> np.ndarray:
+def _column(source: Records, name: str, array: object, start: int) -> np.ndarray:
     return numbers(array, f"{source.told}: the column {name!r}", start, source.place).astype(np.float64)  # type: ignore[arg-type]
 
 

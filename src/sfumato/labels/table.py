@@ -67,9 +67,9 @@ import pyarrow.compute as pc
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato.accounting import Event, PureDP, guarantee
+from sfumato.data.columns import refuse_missing
+from sfumato.data.records import listed
 from sfumato.data.safeguards import odd_values
-from sfumato.data.tables.columns import refuse_missing
-from sfumato.data.tables.source import listed
 from sfumato.labels.files import Cells, LabelFile
 from sfumato.labels.numbers import MOST_VALUES, BinnedResponse, GridLaplace
 from sfumato.labels.priors import FileClusters, NoisyHistogram, PublicPrior, RowPriors, label_counts

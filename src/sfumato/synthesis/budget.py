@@ -13,16 +13,16 @@ from typing import Any, Self
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
-from sfumato.statement.verdict import default_delta, warn_if_too_large
 from sfumato.clipping import Flat
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema
 from sfumato.data.ehr.tables import assumption
 from sfumato.data.ehr.values import FEW
 from sfumato.mechanisms import Gaussian
-from sfumato.statement import Facts
 from sfumato.runs.folder import alike
 from sfumato.sampling import Poisson
+from sfumato.statement import Facts
+from sfumato.statement.verdict import default_delta, warn_if_too_large
 from sfumato.synthesis.noisy_tables import Counting, Grids, Tables
 from sfumato.synthesis.settings import EHRSafeSettings
 from sfumato.training.private_sum import PrivateSum

@@ -23,7 +23,6 @@ from sfumato._parts import convert, part, plan, to_json
 from sfumato._types import Adjacency, Unit
 from sfumato.accounting import Event, Participation, guarantee
 from sfumato.accounting import calibrate as calibrate_event
-from sfumato.statement.verdict import default_delta, warn_if_too_large
 from sfumato.accounting.strategies import Strategy
 from sfumato.accounting.strategy_search import DEFAULT_BANDS
 from sfumato.clipping import CLIPPINGS, Adaptive, Flat, NormBound
@@ -32,6 +31,7 @@ from sfumato.mechanisms import BISR, BLT, NOISES, Auto, Banded, Gaussian, Mechan
 from sfumato.mechanisms.correlated import Correlated, limits_of
 from sfumato.runs.folder import alike, is_number
 from sfumato.sampling import COHORTS, CyclicPoisson, Poisson, Sampler
+from sfumato.statement.verdict import default_delta, warn_if_too_large
 from sfumato.training.optimizer import OPTIMIZERS, NoiseLimited, Optimizer
 from sfumato.training.private_sum import PrivateSum
 

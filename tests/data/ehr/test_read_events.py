@@ -65,7 +65,7 @@ def test_the_same_records_come_out_however_small_the_blocks_are(
     block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     data = _read(EVENTS, tmp_path)
-    records = importlib.import_module("sfumato.data.rating_files")
+    records = importlib.import_module("sfumato.data.readers.movielens")
     monkeypatch.setattr(records, "_ROWS", block)
     frame = pd.read_csv(tmp_path / "events.csv", dtype=str, keep_default_na=False)
     frame["hour"] = pd.to_numeric(frame["hour"].replace("", None))

@@ -315,7 +315,7 @@ def test_an_outcome_of_one_class_cannot_be_learned(tmp_path: Path):
 
 
 def test_a_file_is_read_in_blocks_and_a_late_row_keeps_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    records = importlib.import_module("sfumato.data.rating_files")
+    records = importlib.import_module("sfumato.data.readers.movielens")
     monkeypatch.setattr(records, "_BYTES", 64)
     monkeypatch.setattr(records, "_ROWS", 3)
     text = "who,day,x\n" + "".join(f"p{i // 3},{i % 3},{i}\n" for i in range(60))

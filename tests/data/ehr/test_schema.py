@@ -7,8 +7,8 @@ from hypothesis import assume, given
 
 from ehr_records import TEXTS, schemas
 from sfumato._check import InputError
+from sfumato.data.columns import canonical, is_missing
 from sfumato.data.ehr.schema import Column, Schema, categorical, numeric
-from sfumato.data.tables.columns import canonical, is_missing
 
 
 @given(schemas())

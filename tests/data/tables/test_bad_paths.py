@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from sfumato._check import InputError
+from sfumato.data import columns as pictures
 from sfumato.data import examples_from_table, from_table, image_folder, load, load_examples, unlabelled
-from sfumato.data.tables import columns as pictures
-from sfumato.data.tables import load as inputs
+from sfumato.data import gather as inputs
 
 ADDRESSES = ("address", 0)  # the first cell tells what the column holds
 ELSEWHERE = "where the pictures lie elsewhere, name their folder: --folder FOLDER or folder="

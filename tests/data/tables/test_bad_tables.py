@@ -84,7 +84,7 @@ def test_lists_are_of_one_shape_and_whole(cells: list, told: str, tmp_path: Path
 
 
 def test_lists_that_differ_between_blocks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sfumato.data.tables import load
+    from sfumato.data import gather as load
 
     monkeypatch.setattr(load, "_ROWS", 2)
     told = _refusal(pa.table({"x": [[1.0], [2.0], [3.0, 4.0]], "who": WHO}), input="x", user="who")

@@ -15,8 +15,8 @@ import pytest
 
 from sfumato._check import InputError
 from sfumato.data import ExampleDataset, UserDataset, examples_from_table, from_table, open_store
+from sfumato.data import gather as load
 from sfumato.data.domain import NAMES
-from sfumato.data.tables import load
 
 KINDS = ("pyarrow", "pandas", "polars", "datasets", "datasets-chosen", "parquet", "parquet-folder")
 

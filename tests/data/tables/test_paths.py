@@ -30,7 +30,7 @@ from sfumato.data import (
     split_examples,
     unlabelled,
 )
-from sfumato.data.tables import load as inputs
+from sfumato.data import gather as inputs
 
 KINDS = ("csv", "csv.gz", "tsv", "jsonl", "parquet", "parquet-folder", "tar")
 

@@ -13,9 +13,9 @@ import pytest
 
 from sfumato._check import InputError
 from sfumato.data import examples_from_table, from_table, load, open_store
-from sfumato.data.tables import load as inputs
-from sfumato.data.tables import tars
-from sfumato.data.tables.open import open_source
+from sfumato.data import gather as inputs
+from sfumato.data.readers import tars
+from sfumato.data.readers.tables import open_source
 
 
 @pytest.fixture

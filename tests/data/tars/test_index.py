@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data.tables import tars
-from sfumato.data.tables.tars import TarIndex, index_tar, is_tars, key_and_extension, shards_of
+from sfumato.data.readers import tars
+from sfumato.data.readers.tars import TarIndex, index_tar, is_tars, key_and_extension, shards_of
 
 FOUR = [("0001.jpg", b"picture"), ("0001.cls", b"3"), ("al/0002.Left.JPG", b"two"), ("al/0002.cls", b"")]
 

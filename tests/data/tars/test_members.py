@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato._check import InputError
-from sfumato.data.tables.tars import BLOCK, Member, members, open_tar
+from sfumato.data.readers.tars import BLOCK, Member, members, open_tar
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=12)
 LONG = st.integers(90, 300).map(lambda length: "d/" + "n" * length + ".txt")

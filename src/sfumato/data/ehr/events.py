@@ -40,6 +40,7 @@ import pyarrow as pa
 
 from sfumato._check import InputError, guess, one_of, whole
 from sfumato._types import RecordUnit
+from sfumato.data.columns import as_number, is_missing, is_number_text
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import MICROSECONDS, Column, Schema, TimeUnit
 from sfumato.data.ehr.schema import categorical as categories
@@ -66,10 +67,9 @@ from sfumato.data.ehr.values import (
     texts_of,
     times_of,
 )
-from sfumato.data.rating_files import Codes, Duplicates, Records, merged, repeated
+from sfumato.data.readers.movielens import Codes, Duplicates, RatingRecords, merged, repeated
+from sfumato.data.records import is_number, refuse_absent
 from sfumato.data.schema import as_text
-from sfumato.data.tables.columns import as_number, is_missing, is_number_text
-from sfumato.data.tables.source import is_number, refuse_absent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -584,9 +584,9 @@ def ehr_from_events(
 
 
 def records_of_tables(
-    tables: Sequence[Records],
+    tables: Sequence[RatingRecords],
     roles: Roles,
-    static: Records | None = None,
+    static: RatingRecords | None = None,
     *,
     schema: Schema | None,
     time_unit: TimeUnit,
@@ -601,7 +601,7 @@ def records_of_tables(
     but: Sequence[str] = (),
     people: Collection[str] | None = None,
 ) -> EHRDataset:
-    """Records from events in one or several tables; arguments are as in `ehr_from_events`.
+    """RatingRecords from events in one or several tables; arguments are as in `ehr_from_events`.
 
     Args:
         but: codes that are not read, and need not be there.
@@ -681,7 +681,7 @@ def records_of_tables(
 
 
 def _most_frequent(
-    tables: Sequence[Records], roles: Roles, count: int, but: Sequence[str], people: Collection[str] | None
+    tables: Sequence[RatingRecords], roles: Roles, count: int, but: Sequence[str], people: Collection[str] | None
 ) -> set[str]:
     """The codes of most events with a time, and all of events without one; read in a pass of its own."""
     whole(codes=count)

@@ -15,10 +15,10 @@ from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.events import ORIGIN, SUBJECT, Roles, records_of_tables
 from sfumato.data.ehr.schema import MICROSECONDS, Schema, TimeUnit
 from sfumato.data.ehr.tables import blocks_of, rows_of
-from sfumato.data.ehr.write import Records, observed, parts_of
-from sfumato.data.rating_files import Codes, Duplicates
+from sfumato.data.ehr.write import RatingRecords, observed, parts_of
+from sfumato.data.readers.movielens import Codes, Duplicates
+from sfumato.data.records import refuse_absent
 from sfumato.data.safeguards import refuse_same_files, refuse_twice
-from sfumato.data.tables.source import refuse_absent
 
 # The layout of MEDS 0.4, the Medical Event Data Standard: which files a folder has, and their columns.
 #
@@ -152,7 +152,7 @@ _LATEST = np.datetime64("2250-01-01", "us").astype(np.int64)
 
 
 def write_meds(
-    records: Records, folder: Path | str, *, synthetic: bool, name: str | None = None, split: str = "train"
+    records: RatingRecords, folder: Path | str, *, synthetic: bool, name: str | None = None, split: str = "train"
 ) -> None:
     """Write a folder of MEDS.
 

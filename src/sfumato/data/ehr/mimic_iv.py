@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError, positive, whole
+from sfumato.data.columns import is_missing
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.events import Events, Making, Roles, records_of_events
 from sfumato.data.ehr.schema import MICROSECONDS, Column, Schema, categorical, numeric
 from sfumato.data.ehr.tables import blocks_of, rows_of
 from sfumato.data.ehr.values import Profile, Where, codes_of, numbers_of, refuse_nearly_unique, texts_of, times_of
-from sfumato.data.rating_files import Codes, Duplicates, Records
+from sfumato.data.readers.movielens import Codes, Duplicates, RatingRecords
+from sfumato.data.records import refuse_absent
 from sfumato.data.safeguards import missing_name, refuse_twice
 from sfumato.data.schema import as_text
-from sfumato.data.tables.columns import is_missing
-from sfumato.data.tables.source import refuse_absent
 
 # Stays in intensive care of MIMIC-IV: when each was, and what is known of it and does not change.
 
@@ -78,7 +78,7 @@ class Stays:
         return np.where(within, found, -1)
 
 
-def file_of(folder: Path, name: str) -> Records:
+def file_of(folder: Path, name: str) -> RatingRecords:
     """A table of a release, in the folder itself or in those of the hospital and of intensive care.
 
     Raises:
@@ -140,7 +140,7 @@ def read_stays(folder: Path, hours: float | None, declared: Sequence[Column] | N
     )
 
 
-def _columns(table: Records, found: Mapping[str, list[str]]) -> tuple[tuple[Column, ...], dict[str, np.ndarray]]:
+def _columns(table: RatingRecords, found: Mapping[str, list[str]]) -> tuple[tuple[Column, ...], dict[str, np.ndarray]]:
     """The static columns and their values; one without any value is left out."""
     columns, values = [], {}
 
@@ -163,7 +163,7 @@ def _columns(table: Records, found: Mapping[str, list[str]]) -> tuple[tuple[Colu
 
 
 def _declared(
-    table: Records, found: Mapping[str, list[str]], columns: Sequence[Column]
+    table: RatingRecords, found: Mapping[str, list[str]], columns: Sequence[Column]
 ) -> tuple[tuple[Column, ...], dict[str, np.ndarray]]:
     """The static columns of a schema, and their values."""
 
@@ -182,7 +182,7 @@ def _declared(
     return tuple(columns), values
 
 
-def _texts(table: Records, columns: Sequence[str]) -> dict[str, list[str]]:
+def _texts(table: RatingRecords, columns: Sequence[str]) -> dict[str, list[str]]:
     """Some columns as texts, "" where a value is missing; the first has each name once."""
     for name in columns:
         refuse_absent(table.told, table.names, name, name)
@@ -204,7 +204,7 @@ def _texts(table: Records, columns: Sequence[str]) -> dict[str, list[str]]:
     return held
 
 
-def _dates(table: Records, name: str) -> np.ndarray:
+def _dates(table: RatingRecords, name: str) -> np.ndarray:
     """A column of dates in microseconds."""
     refuse_absent(table.told, table.names, name, name)
     held = []
@@ -308,7 +308,7 @@ def _refuse_other(schema: Schema, items: int | Sequence[int] | None) -> None:
 
 
 def _chosen(
-    items: int | Sequence[int] | None, labs: Records, stays: Stays, labels: dict[str, str], folder: Path
+    items: int | Sequence[int] | None, labs: RatingRecords, stays: Stays, labels: dict[str, str], folder: Path
 ) -> list[str]:
     """The items that are read where no schema says it."""
     if items is None or isinstance(items, int):
@@ -338,7 +338,7 @@ def _items_of(schema: Schema, labels: dict[str, str], folder: Path) -> dict[str,
     return {known[column.name]: column.name for column in schema.temporal}
 
 
-def _events(labs: Records, stays: Stays, names: dict[str, str], duplicates: Duplicates) -> Making:
+def _events(labs: RatingRecords, stays: Stays, names: dict[str, str], duplicates: Duplicates) -> Making:
     """The values of the items that have a name."""
     events, rows = Events(), list[np.ndarray]()
     events.ids.add(pa.array(stays.ids), str)  # in the order of the stays, those without a value too
@@ -379,7 +379,7 @@ class _Found:
         self.stays, self.since, self.items, self.values, self.rows = stays, since, items, values, rows
 
 
-def _within(labs: Records, stays: Stays) -> Iterator[_Found]:
+def _within(labs: RatingRecords, stays: Stays) -> Iterator[_Found]:
     """What was measured within a stay and has a number, a block at a time."""
     subjects = Codes("patient", people=True)
     subjects.add(pa.array(stays.subjects), str)
@@ -415,14 +415,14 @@ def dates_of(array: pa.Array, name: str, where: Where) -> np.ndarray:
     return times
 
 
-def _most_frequent(labs: Records, stays: Stays, count: int) -> list[str]:
+def _most_frequent(labs: RatingRecords, stays: Stays, count: int) -> list[str]:
     counts = Counter[str]()
     for found in _within(labs, stays):
         counts.update(found.items)
     return sorted(counts, key=lambda item: (-counts[item], item))[:count]
 
 
-def _labels(table: Records) -> dict[str, str]:
+def _labels(table: RatingRecords) -> dict[str, str]:
     """What each item is called."""
     labels: dict[str, str] = {}
     for name in ("itemid", "label"):

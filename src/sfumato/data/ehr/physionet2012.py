@@ -23,11 +23,11 @@ from sfumato.data.ehr.events import Events, Making, Roles, records_of_events
 from sfumato.data.ehr.schema import Column, Schema, categorical, numeric
 from sfumato.data.ehr.tables import blocks_of, read_static, rows_of, told_of
 from sfumato.data.ehr.values import Where
-from sfumato.data.rating_files import Codes, Duplicates, Records
 from sfumato.data.readers.delimited import read_rows
+from sfumato.data.readers.movielens import Codes, Duplicates, RatingRecords
+from sfumato.data.readers.tables import is_parquet_folder
+from sfumato.data.records import refuse_absent
 from sfumato.data.safeguards import refuse_shared_files, refuse_undecodable
-from sfumato.data.tables.open import is_parquet_folder
-from sfumato.data.tables.source import refuse_absent
 
 DESCRIPTORS = ("Age", "Gender", "Height", "ICUType", "Weight")
 """What describes a stay, at minute 0."""
@@ -185,7 +185,7 @@ def _minute(text: str, where: str) -> int:
     return 60 * int(hours) + int(minutes)
 
 
-def _outcomes(table: Records, stays: Sequence[str]) -> np.ndarray:
+def _outcomes(table: RatingRecords, stays: Sequence[str]) -> np.ndarray:
     """The outcome of each stay, int32 [stays]."""
     (column,) = (column for column in SCHEMA.static if column.name == DEATH)
     ids = Codes("patient", people=True)

@@ -37,8 +37,8 @@ import yaml
 from sfumato._check import InputError, one_of
 from sfumato._files import write_atomic
 from sfumato._types import RecordUnit
+from sfumato.data.columns import canonical, is_missing
 from sfumato.data.schema import as_text
-from sfumato.data.tables.columns import canonical, is_missing
 
 TimeUnit = Literal["minutes", "hours", "days"]
 

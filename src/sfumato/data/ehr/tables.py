@@ -46,15 +46,15 @@ from sfumato.data.ehr.values import (
     refuse_unlearnable,
     times_of,
 )
-from sfumato.data.rating_files import Codes, Records, place_of, records_of, records_of_table
 from sfumato.data.readers.delimited import is_delimited
+from sfumato.data.readers.movielens import Codes, RatingRecords, place_of, records_of, records_of_table
+from sfumato.data.records import refuse_absent
 from sfumato.data.safeguards import name_notes, odd_values, refuse_twice
-from sfumato.data.tables.source import refuse_absent
 
 # Rows of a table of health records, a block at a time, with the place of each for a message.
 
 
-def rows_of(source: Any) -> Records:
+def rows_of(source: Any) -> RatingRecords:
     """The rows of a file (CSV, TSV or TXT, also .gz, whose cells stay texts; Parquet, JSON lines) or of a table.
 
     Raises:
@@ -65,7 +65,7 @@ def rows_of(source: Any) -> Records:
     return records_of_table(source)
 
 
-def blocks_of(rows: Records, columns: Sequence[str]) -> Iterator[tuple[dict[str, pa.Array], Where]]:
+def blocks_of(rows: RatingRecords, columns: Sequence[str]) -> Iterator[tuple[dict[str, pa.Array], Where]]:
     """Blocks of some columns, each with what tells of one of its rows."""
     start = 0
     for block in rows.blocks(columns):
@@ -77,7 +77,7 @@ def blocks_of(rows: Records, columns: Sequence[str]) -> Iterator[tuple[dict[str,
         start += len(block[columns[0]])
 
 
-def told_of(tables: Sequence[Records], ends: Sequence[int]) -> Where:
+def told_of(tables: Sequence[RatingRecords], ends: Sequence[int]) -> Where:
     """What tells of a row of several tables, read one after the other.
 
     Args:
@@ -293,8 +293,8 @@ def ehr_from_tables(
 
 
 def _inferred(
-    visits: Records,
-    static: Records | None,
+    visits: RatingRecords,
+    static: RatingRecords | None,
     id: str,
     time: str,
     time_unit: TimeUnit,
@@ -339,7 +339,9 @@ def _inferred(
     )
 
 
-def profiled(table: Records, but: Sequence[str], categorical: Sequence[str], outcome: str | None) -> tuple[Column, ...]:
+def profiled(
+    table: RatingRecords, but: Sequence[str], categorical: Sequence[str], outcome: str | None
+) -> tuple[Column, ...]:
     """The columns of a table but some, as they are found to be.
 
     Raises:
@@ -360,7 +362,7 @@ def profiled(table: Records, but: Sequence[str], categorical: Sequence[str], out
 
 
 def whose_of(
-    id: str, unit: RecordUnit | None, subject: str | None, tables: Sequence[Records], drop: Sequence[str]
+    id: str, unit: RecordUnit | None, subject: str | None, tables: Sequence[RatingRecords], drop: Sequence[str]
 ) -> dict[str, Any]:
     """Unit and subject of a schema that is inferred: as they were given, else by the names of columns."""
     unit = unit or (unit_of(id) if subject is None or unit_of(id) != "patient" else "record")
@@ -372,7 +374,7 @@ def whose_of(
     return {"unit": unit, "subject": subject}
 
 
-def subjects_of(tables: Sequence[Records], ids: Sequence[str], schema: Schema) -> list[str] | None:
+def subjects_of(tables: Sequence[RatingRecords], ids: Sequence[str], schema: Schema) -> list[str] | None:
     """The patient behind each id, from the first table that has the schema's subject; None where it has none.
 
     Raises:
@@ -398,7 +400,7 @@ def subjects_of(tables: Sequence[Records], ids: Sequence[str], schema: Schema) -
     return [named[name] for name in ids]
 
 
-def _read(table: Records, ids: Codes, id: str, time: str | None, columns: Sequence[Column]) -> TableRows:
+def _read(table: RatingRecords, ids: Codes, id: str, time: str | None, columns: Sequence[Column]) -> TableRows:
     """Read some columns of a table."""
     refuse_absent(table.told, table.names, "id", id)
     if time is not None:
@@ -434,7 +436,7 @@ def _read(table: Records, ids: Codes, id: str, time: str | None, columns: Sequen
     )
 
 
-def _read_one(table: Records, schema: Schema, unsorted: str) -> EHRDataset:
+def _read_one(table: RatingRecords, schema: Schema, unsorted: str) -> EHRDataset:
     """Everything from the table of visits."""
     ids = Codes("patient", people=True)
     read = _read(table, ids, schema.id, schema.time, schema.columns)
@@ -460,7 +462,7 @@ def _read_one(table: Records, schema: Schema, unsorted: str) -> EHRDataset:
     return dataset_of(schema, ids.names, values, values, offsets, times, notes, subjects_of([table], ids.names, schema))
 
 
-def _read_two(visits: Records, static: Records, schema: Schema, unsorted: str) -> EHRDataset:
+def _read_two(visits: RatingRecords, static: RatingRecords, schema: Schema, unsorted: str) -> EHRDataset:
     """Static columns from their own table, which has every patient once."""
     ids = Codes("patient", people=True)
     facts = read_static(static, ids, schema.id, schema.static)
@@ -484,7 +486,7 @@ def _read_two(visits: Records, static: Records, schema: Schema, unsorted: str) -
     return dataset_of(schema, ids.names, facts.values, read.taken(order), offsets, times, notes, subjects)
 
 
-def read_static(table: Records, ids: Codes, id: str, columns: Sequence[Column]) -> TableRows:
+def read_static(table: RatingRecords, ids: Codes, id: str, columns: Sequence[Column]) -> TableRows:
     """A table that has every patient once; the patients are numbered as they come.
 
     Raises:

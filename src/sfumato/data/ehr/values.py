@@ -55,10 +55,7 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError, guess
-from sfumato.data.ehr.dataset import LARGEST_WHOLE, EHRDataset
-from sfumato.data.ehr.schema import MICROSECONDS, MOST_CATEGORIES, Column, TimeUnit, categorical, numeric
-from sfumato.data.schema import as_text
-from sfumato.data.tables.columns import (
+from sfumato.data.columns import (
     DATES,
     FIRST_YEAR,
     LAST_YEAR,
@@ -69,7 +66,10 @@ from sfumato.data.tables.columns import (
     microseconds_of,
     parsed,
 )
-from sfumato.data.tables.source import flags_as_texts, is_date, is_number, is_text, listed, remedy_of
+from sfumato.data.ehr.dataset import LARGEST_WHOLE, EHRDataset
+from sfumato.data.ehr.schema import MICROSECONDS, MOST_CATEGORIES, Column, TimeUnit, categorical, numeric
+from sfumato.data.records import flags_as_texts, is_date, is_number, is_text, listed, remedy_of
+from sfumato.data.schema import as_text
 
 Where = Callable[[int], str]
 """What messages call a row of a block."""
@@ -405,7 +405,7 @@ def in_order(texts: set[str]) -> Sequence[str]:
     return sorted(texts, key=lambda text: values[text])
 
 
-# Records that can be read but of which a column is of no use: nothing can be learned from it, or it names people.
+# RatingRecords that can be read but of which a column is of no use: nothing can be learned from it, or it names people.
 
 
 FEW = 20

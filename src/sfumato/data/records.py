@@ -168,7 +168,7 @@ def position(row: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class Records:
     """A table that is open.
 
     Attributes:

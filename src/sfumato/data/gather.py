@@ -27,18 +27,7 @@ from typing import Any
 import numpy as np
 
 from sfumato._check import InputError
-from sfumato.data.digest import row_digest
-from sfumato.data.domain import NAMES
-from sfumato.data.examples import ExampleDataset, GatheredRows, examples_from_arrays
-from sfumato.data.inputs import as_singles
-from sfumato.data.mapped import Strings
-from sfumato.data.pictures import OnError
-from sfumato.data.readers.folders import CACHE_BYTES, LazyImages
-from sfumato.data.safeguards import name_notes
-from sfumato.data.store.build import skip_notes, write_store
-from sfumato.data.store.opened import write_examples
-from sfumato.data.store.writer import refuse_full
-from sfumato.data.tables.columns import (
+from sfumato.data.columns import (
     Pictures,
     Texts,
     Tokenize,
@@ -49,9 +38,20 @@ from sfumato.data.tables.columns import (
     refuse_stray_text,
     users_of,
 )
-from sfumato.data.tables.open import open_source
-from sfumato.data.tables.paths import Looked, look_at_files, names_addresses, names_files, refuse_folder
-from sfumato.data.tables.source import Source, is_list, is_number, is_text, listed, remedy_of
+from sfumato.data.digest import row_digest
+from sfumato.data.domain import NAMES
+from sfumato.data.examples import ExampleDataset, GatheredRows, examples_from_arrays
+from sfumato.data.inputs import as_singles
+from sfumato.data.mapped import Strings
+from sfumato.data.picture_paths import Looked, look_at_files, names_addresses, names_files, refuse_folder
+from sfumato.data.pictures import OnError
+from sfumato.data.readers.folders import CACHE_BYTES, LazyImages
+from sfumato.data.readers.tables import open_source
+from sfumato.data.records import Records, is_list, is_number, is_text, listed, remedy_of
+from sfumato.data.safeguards import name_notes
+from sfumato.data.store.build import skip_notes, write_store
+from sfumato.data.store.opened import write_examples
+from sfumato.data.store.writer import refuse_full
 from sfumato.data.text import Tokenizer
 from sfumato.data.users import UserDataset, from_arrays
 
@@ -82,7 +82,7 @@ class Inputs:
 
 
 def input_columns(
-    source: Source, given: str | Sequence[str] | None, others: Sequence[str | None], tokenize: Tokenize | None = None
+    source: Records, given: str | Sequence[str] | None, others: Sequence[str | None], tokenize: Tokenize | None = None
 ) -> list[list[str]]:
     """The columns of each of the inputs: columns of single numbers are one input together, any other is its own.
 
@@ -143,13 +143,13 @@ def input_columns(
     return [[name] for name in names]
 
 
-def is_tokenized(source: Source, name: str) -> bool:
+def is_tokenized(source: Records, name: str) -> bool:
     """Whether a column has texts to turn into ids, and not paths of pictures."""
     return is_text(source.kind(name)) and not names_files(source, name, by_ending=True)
 
 
 def read_inputs(
-    source: Source,
+    source: Records,
     columns: Sequence[Sequence[str]],
     places: np.ndarray,
     *,
@@ -249,7 +249,7 @@ def read_inputs(
 
 
 def _looked(
-    source: Source,
+    source: Records,
     columns: Sequence[Sequence[str]],
     readers: Sequence[Pictures | None],
     *,
@@ -275,7 +275,7 @@ def _looked(
 
 
 def _on_demand(
-    source: Source, pictures: Pictures, paths: list[str], rows: np.ndarray, digests: np.ndarray
+    source: Records, pictures: Pictures, paths: list[str], rows: np.ndarray, digests: np.ndarray
 ) -> LazyImages:
     """Pictures that are decoded when they are asked for.
 
@@ -291,7 +291,7 @@ def _on_demand(
     return LazyImages(source.pictures, kept, (height, width, channels), pictures.convert, False, CACHE_BYTES, digests)
 
 
-def _no_addresses(source: Source, name: str) -> str:
+def _no_addresses(source: Records, name: str) -> str:
     return (
         f"{source.told}: {name!r} holds addresses, and pictures are read from files; download them, and name a column "
         "of their paths"
@@ -524,7 +524,7 @@ def _shaped(rows: np.ndarray | LazyImages) -> np.ndarray:
     return rows if isinstance(rows, np.ndarray) else np.broadcast_to(np.zeros((), rows.dtype), rows.shape)
 
 
-def _opened(source: Any, folder: Path | str | None, **columns: str | None) -> Source:
+def _opened(source: Any, folder: Path | str | None, **columns: str | None) -> Records:
     opened = replace(open_source(source), folder=None if folder is None else Path(folder))
     for role, column in columns.items():
         if column is not None:
@@ -534,6 +534,6 @@ def _opened(source: Any, folder: Path | str | None, **columns: str | None) -> So
     return opened
 
 
-def _named(source: Source, label: str | None, given: Sequence[str] | None) -> Sequence[str] | None:
+def _named(source: Records, label: str | None, given: Sequence[str] | None) -> Sequence[str] | None:
     """The names of the classes, as given or as the table has them."""
     return given if given is not None or label is None else source.classes.get(label)

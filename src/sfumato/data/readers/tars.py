@@ -49,8 +49,8 @@ from sfumato._files import beside, parse_json, write_atomic
 from sfumato.data.files import array_in, read_npz
 from sfumato.data.mapped import Strings
 from sfumato.data.pictures import picture_endings
+from sfumato.data.records import Records, is_list, lists
 from sfumato.data.safeguards import refuse_same_files, refuse_undecodable_name
-from sfumato.data.tables.source import Source, is_list, lists
 
 # The members of a tar file: where the content of each begins and how long it is, in constant memory.
 #
@@ -595,7 +595,7 @@ class _Sample:
         return f"the sample {self.key!r} of {self.shard}"
 
 
-def open_tars(path: Path | str) -> Source:
+def open_tars(path: Path | str) -> Records:
     """Open tar shards.
 
     Args:
@@ -650,7 +650,7 @@ def open_tars(path: Path | str) -> Source:
         shard = int(np.searchsorted(starts, row, side="right")) - 1
         return f"position {row} (sample {shards[shard].keys[row - int(starts[shard])]!r} of {shards[shard].path.name})"
 
-    return Source(
+    return Records(
         told=str(path),
         names=tuple(names),
         count=int(starts[-1]),

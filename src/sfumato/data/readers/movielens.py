@@ -34,11 +34,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sfumato._check import InputError
+from sfumato.data.columns import DATES, microseconds_of, parsed
 from sfumato.data.readers.delimited import is_delimited, refuse_divider
+from sfumato.data.readers.tables import LINES, PARQUET, is_parquet_folder, open_source
+from sfumato.data.records import is_date, is_number, is_text, listed, refuse_absent, remedy_of
 from sfumato.data.safeguards import names_in, refuse_same_files
-from sfumato.data.tables.columns import DATES, microseconds_of, parsed
-from sfumato.data.tables.open import LINES, PARQUET, is_parquet_folder, open_source
-from sfumato.data.tables.source import is_date, is_number, is_text, listed, refuse_absent, remedy_of
 
 # Where files of ratings are: in folders, in zip files as they were downloaded, and what lies beside them.
 
@@ -234,7 +234,7 @@ _ROW = re.compile(r"Row #(\d+): ")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Records:
+class RatingRecords:
     """Rows that can be read once more.
 
     Attributes:
@@ -269,7 +269,7 @@ def is_movielens(path: Path) -> bool:
         return False
 
 
-def records_of(place: Place, *, headed: bool = False) -> Records:
+def records_of(place: Place, *, headed: bool = False) -> RatingRecords:
     """The rows of a file.
 
     Args:
@@ -282,7 +282,7 @@ def records_of(place: Place, *, headed: bool = False) -> Records:
     if place.path is not None and place.path.suffix.lower() in (*PARQUET, *LINES):
         return records_of_table(place.path)
     layout = layout_of(place, headed=headed)
-    return Records(
+    return RatingRecords(
         told=place.told,
         names=tuple(name for name in layout.names if name),
         blocks=lambda columns: _read(place, layout, columns),
@@ -291,10 +291,10 @@ def records_of(place: Place, *, headed: bool = False) -> Records:
     )
 
 
-def records_of_table(source: Any) -> Records:
+def records_of_table(source: Any) -> RatingRecords:
     """The rows of any other table: of pandas, pyarrow, polars or Hugging Face, of Parquet or JSON lines."""
     opened = open_source(source)
-    return Records(
+    return RatingRecords(
         told=opened.told,
         names=opened.names,
         blocks=lambda columns: opened.blocks(columns, _ROWS),
@@ -302,7 +302,7 @@ def records_of_table(source: Any) -> Records:
     )
 
 
-def parts_of(source: Any) -> list[Records]:
+def parts_of(source: Any) -> list[RatingRecords]:
     """The rows of everything that is meant: files, folders, patterns, or a table."""
     if isinstance(source, str | Path):
         if is_parquet_folder(Path(source)):
@@ -313,7 +313,7 @@ def parts_of(source: Any) -> list[Records]:
     return [records_of_table(source)]
 
 
-def columns_of(part: Records, **given: str | None) -> dict[str, str]:
+def columns_of(part: RatingRecords, **given: str | None) -> dict[str, str]:
     """The name of the column of each role, of user, item, value and time; the time may be absent.
 
     Raises:

@@ -29,9 +29,9 @@ import pyarrow as pa
 
 from sfumato._check import InputError
 from sfumato.data.readers.delimited import is_delimited, read_rows
+from sfumato.data.readers.tars import is_tars, open_tars
+from sfumato.data.records import Records, position
 from sfumato.data.safeguards import key_twice, refuse_same_files
-from sfumato.data.tables.source import Source, position
-from sfumato.data.tables.tars import is_tars, open_tars
 
 PARQUET = (".parquet", ".pq")
 _MISSING = "__HIVE_DEFAULT_PARTITION__"
@@ -100,7 +100,7 @@ UNDERSTOOD = (
 )
 
 
-def open_source(source: Any) -> Source:
+def open_source(source: Any) -> Records:
     """Open a table.
 
     Raises:
@@ -128,8 +128,8 @@ def is_table_file(path: Path) -> bool:
     return path.suffix.lower() in (*PARQUET, *LINES) or is_delimited(path) or is_parquet_folder(path)
 
 
-def _arrow(table: pa.Table, told: str = "the table") -> Source:
-    return Source(
+def _arrow(table: pa.Table, told: str = "the table") -> Records:
+    return Records(
         told=told,
         names=tuple(table.column_names),
         count=table.num_rows,
@@ -139,7 +139,7 @@ def _arrow(table: pa.Table, told: str = "the table") -> Source:
     )
 
 
-def _hugging_face(dataset: Any) -> Source:
+def _hugging_face(dataset: Any) -> Records:
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "select_columns") or not dataset.features:
         raise InputError(
             f"source must have a length and columns, got {type(dataset).__name__}; load it without streaming"
@@ -149,7 +149,7 @@ def _hugging_face(dataset: Any) -> Source:
     def read(columns: list[str], rows: int) -> Iterable[pa.Table]:
         return dataset.select_columns(columns).with_format("arrow").iter(rows)
 
-    return Source(
+    return Records(
         told="the data set",
         names=tuple(schema.names),
         count=len(dataset),
@@ -159,7 +159,7 @@ def _hugging_face(dataset: Any) -> Source:
     )
 
 
-def _pandas(frame: Any) -> Source:
+def _pandas(frame: Any) -> Records:
     held: dict[str, pa.Array | pa.ChunkedArray] = {}
     labels = {str(name): name for name in frame.columns}
 
@@ -175,7 +175,7 @@ def _pandas(frame: Any) -> Source:
     def read(columns: list[str], rows: int) -> Iterable[pa.RecordBatch]:
         return pa.Table.from_arrays([column(name) for name in columns], names=columns).to_batches(rows)
 
-    return Source(
+    return Records(
         told="the table",
         names=tuple(str(name) for name in frame.columns),
         count=len(frame),
@@ -212,7 +212,7 @@ def _series(values: Any) -> pa.Array:
     return pa.Array.from_pandas(values)
 
 
-def _file(path: Path) -> Source:
+def _file(path: Path) -> Records:
     if is_tars(path):
         if is_parquet_folder(path):
             raise InputError(f"{path} has both Parquet and tar files; give one kind, the tars by {path}/*.tar")
@@ -233,7 +233,7 @@ def _file(path: Path) -> Source:
     raise InputError(f"{path} is no table; give {UNDERSTOOD}")
 
 
-def _parquet(path: Path, found: Sequence[tuple[Path, Mapping[str, str | None]]]) -> Source:
+def _parquet(path: Path, found: Sequence[tuple[Path, Mapping[str, str | None]]]) -> Records:
     """Files of Parquet with equal columns, each with values of further columns that its folders name."""
     import pyarrow.parquet  # late: arrays and pictures need none of it
 
@@ -263,7 +263,7 @@ def _parquet(path: Path, found: Sequence[tuple[Path, Mapping[str, str | None]]])
                     ]
                     yield pa.RecordBatch.from_arrays(arrays, columns)
 
-    return Source(
+    return Records(
         told=str(path),
         names=(*schema.names, *keys),
         count=sum(count for _, count in opened),
@@ -293,14 +293,14 @@ def _facts(files: Sequence[Path]) -> Iterator[tuple[pa.Schema, int]]:
             yield content.schema_arrow, content.metadata.num_rows
 
 
-def _lines(path: Path) -> Source:
+def _lines(path: Path) -> Records:
     import pyarrow.json
 
     (content,) = _told_by_file(path, "JSON lines", lambda: [pyarrow.json.read_json(path)])
     return _arrow(content, told=str(path))
 
 
-def _delimited(path: Path) -> Source:
+def _delimited(path: Path) -> Records:
     """A table of text, with a header; an empty field is a missing value."""
     names: list[str] | None = None
     held: list[pa.RecordBatch] = []

@@ -25,9 +25,9 @@ import numpy as np
 
 from sfumato._check import InputError
 from sfumato.data.pictures import BadImage, picture_endings, regular_file
+from sfumato.data.records import Records, is_text
 from sfumato.data.safeguards import Files, refuse_shared, repeat_note
 from sfumato.data.store.build import refusal
-from sfumato.data.tables.source import Source, is_text
 
 _ROWS = 256  # read in one go
 _FIRST = 16  # the same, where the first is looked for
@@ -138,7 +138,7 @@ def parts(cell: Any) -> tuple[bytes | None, str | None]:
     return content, path if content is None else None
 
 
-def names_files(source: Source, column: str, *, by_ending: bool = False) -> bool:
+def names_files(source: Records, column: str, *, by_ending: bool = False) -> bool:
     """Whether the first cell of a column of texts or structs that is not empty names a file and has no bytes of it.
 
     A text does where it ends like a picture; and, unless only that counts, where somebody named the folder of the
@@ -150,7 +150,7 @@ def names_files(source: Source, column: str, *, by_ending: bool = False) -> bool
     return not _ADDRESS.match(path) and (_ends_like_a_picture(path) or (source.folder is not None and not by_ending))
 
 
-def names_addresses(source: Source, column: str) -> bool:
+def names_addresses(source: Records, column: str) -> bool:
     """Whether the first text of a column is an address such as https://…"""
     return is_text(source.kind(column)) and bool(_ADDRESS.match(_first_path(source, column) or ""))
 
@@ -166,7 +166,7 @@ def refuse_folder(folder: Path | str | None, told: object) -> None:
 
 
 def look_at_files(
-    source: Source, column: str, *, skip: bool, people: tuple[Sequence[str], np.ndarray] | None
+    source: Records, column: str, *, skip: bool, people: tuple[Sequence[str], np.ndarray] | None
 ) -> Looked:
     """Look for every file that a column names, before the first one is decoded.
 
@@ -207,7 +207,7 @@ def look_at_files(
     return Looked(only_files=only_files, notes=(note,))
 
 
-def _first_path(source: Source, column: str) -> str | None:
+def _first_path(source: Records, column: str) -> str | None:
     """The path or text of the first cell that is not empty; None where that has bytes."""
     for block in source.blocks([column], _FIRST):
         for content, path in map(parts, block[column].to_pylist()):
@@ -227,7 +227,7 @@ def _ends_like_a_picture(path: str) -> bool:
     return os.path.splitext(path)[1].lower() in picture_endings()
 
 
-def _cells(source: Source, column: str) -> Iterator[tuple[int, tuple[bytes | None, str | None]]]:
+def _cells(source: Records, column: str) -> Iterator[tuple[int, tuple[bytes | None, str | None]]]:
     row = 0
     for block in source.blocks([column], _ROWS):
         for cell in block[column].to_pylist():
@@ -235,7 +235,7 @@ def _cells(source: Source, column: str) -> Iterator[tuple[int, tuple[bytes | Non
             row += 1
 
 
-def _no_file(source: Source, told: str, row: int, path: str | None, reason: str) -> str:
+def _no_file(source: Records, told: str, row: int, path: str | None, reason: str) -> str:
     """The line for a cell that names no file; where none of that name is there, it may be the folder that is wrong."""
     place = f"{told} at {source.place(row)}"
     if path is None or not path.strip():
@@ -248,7 +248,7 @@ def _no_file(source: Source, told: str, row: int, path: str | None, reason: str)
     return f"{line}; where the pictures lie elsewhere, name their folder: --folder FOLDER or folder="
 
 
-def _refuse_shared(source: Source, told: str, column: str, pair: Sequence[int], users: Sequence[str]) -> None:
+def _refuse_shared(source: Records, told: str, column: str, pair: Sequence[int], users: Sequence[str]) -> None:
     """Refuse a file that two users' rows name."""
     wanted = set(pair)
     paths = {row: path for row, (_, path) in _cells(source, column) if row in wanted}

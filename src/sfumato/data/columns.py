@@ -53,13 +53,10 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError, one_of
+from sfumato.data.picture_paths import find, parts, shown
 from sfumato.data.pictures import BadImage, OnError, Picture, decode, image_size, refuse_difference
-from sfumato.data.safeguards import MISSING, names_in
-from sfumato.data.schema import as_text
-from sfumato.data.store.build import convert_notes, refusal, skip_notes
-from sfumato.data.tables.paths import find, parts, shown
-from sfumato.data.tables.source import (
-    Source,
+from sfumato.data.records import (
+    Records,
     flags_as_texts,
     is_list,
     is_number,
@@ -69,6 +66,9 @@ from sfumato.data.tables.source import (
     position,
     remedy_of,
 )
+from sfumato.data.safeguards import MISSING, names_in
+from sfumato.data.schema import as_text
+from sfumato.data.store.build import convert_notes, refusal, skip_notes
 from sfumato.data.text import Tokenizer
 
 _COMMA = re.compile(r"[+-]?\d+(,\d+)+(\.\d*)?|[+-]?\d+(\.\d+)*,\d+")
@@ -227,7 +227,7 @@ def refuse_missing(
         raise InputError(f"{told} is missing (null) at {place(row)}; fill it in or drop the row")
 
 
-def refuse_stray_text(source: Source, role: str, column: str, *, names: bool = False) -> None:
+def refuse_stray_text(source: Records, role: str, column: str, *, names: bool = False) -> None:
     """Refuse a column of texts most of which are numbers: one that is none is a mistake, and makes the column texts.
 
     Args:
@@ -270,7 +270,7 @@ def refuse_stray_text(source: Source, role: str, column: str, *, names: bool = F
     raise InputError(f"{told}, but a number in {usual:,} rows; correct it or drop the row")
 
 
-def _first_row(source: Source, column: str, text: str) -> int:
+def _first_row(source: Records, column: str, text: str) -> int:
     """The first row of a column of texts that is this one, blanks around it aside."""
     start = 0
     for block in source.blocks([column], _ROWS):
@@ -281,7 +281,7 @@ def _first_row(source: Source, column: str, text: str) -> int:
     return 0
 
 
-def labels_of(source: Source, column: str, *, declared: bool) -> np.ndarray:
+def labels_of(source: Records, column: str, *, declared: bool) -> np.ndarray:
     """The labels of all rows: text, or numbers [rows] or [rows, k].
 
     Args:
@@ -311,7 +311,7 @@ def labels_of(source: Source, column: str, *, declared: bool) -> np.ndarray:
     return np.concatenate(blocks)
 
 
-def users_of(source: Source, column: str) -> tuple[list[str], np.ndarray]:
+def users_of(source: Records, column: str) -> tuple[list[str], np.ndarray]:
     """The users in sorted order, and which of them each row belongs to, int64 [rows].
 
     Raises:
@@ -451,7 +451,7 @@ class Pictures:
 
     def __init__(
         self,
-        source: Source,
+        source: Records,
         column: str,
         size: int | Sequence[int] | None,
         channels: int | None,

@@ -16,10 +16,10 @@ from sfumato._check import InputError
 from sfumato.data.examples import ExampleDataset
 from sfumato.data.labels import LabelCodes, Repairs, told_repairs
 from sfumato.data.readers.delimited import is_delimited, read_rows
+from sfumato.data.readers.tables import PARQUET, is_parquet_folder, open_source
+from sfumato.data.records import is_nested, remedy_of
 from sfumato.data.schema import Schema, TargetColumn, as_text, read_schema
 from sfumato.data.store.opened import ExampleWriter
-from sfumato.data.tables.open import PARQUET, is_parquet_folder, open_source
-from sfumato.data.tables.source import is_nested, remedy_of
 
 _BLOCK = 4096
 _SHOWN = 20  # columns that a refusal names
