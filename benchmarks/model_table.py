@@ -2,7 +2,7 @@
 
     python benchmarks/model_table.py [--quick] [--json FILE] [--only NAME ...]
 
-Each network is small and random, and nothing is downloaded; `tests/architectures` builds them. The columns:
+Each network is small and random, and nothing is downloaded; `tests/architectures.py` builds them. The columns:
 
 - `check-model`: what `sfumato check-model` tries: the layers, then the model on the records.
 - `fit`: two steps of `DPSGD.fit`.
@@ -36,8 +36,7 @@ from sfumato.models import fix_model
 from sfumato.per_example import Recording, covered, problems
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from architectures import ARCHITECTURES
-from architectures.architecture import Architecture
+from architectures import ARCHITECTURES, Architecture
 
 QUICK = ("BERT", "GPT-2", "Llama", "T5", "ViT", "ResNet (batch norm)", "MLP", "LSTM", "CNN, batch norm", "BERT, LoRA")
 EXAMPLES = 4

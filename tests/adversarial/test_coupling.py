@@ -1,22 +1,27 @@
-"""Ordinary models and losses in which one example changes another one's gradient: each moves the sum by more than C.
-
-Every case comes with a sibling that does the same for each example by itself, and that must be accepted.
-"""
+"""One example changes another one's gradient, by what they share, draw or remember: it is refused, or bounded."""
 
 import dataclasses
+import random
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from adversarial.specimens import (
+    CLASSES,
     COUPLED,
+    MIXED,
+    OWN,
     PLAN,
     PUT_BACK,
+    SHARED,
     UNCOUPLED,
     UNMEASURED,
+    WORDS,
     Dense,
     as_data,
     branch,
@@ -25,11 +30,20 @@ from adversarial.specimens import (
     largest_move,
     losses_of,
     numbers,
+    texts,
 )
 from sfumato._check import InputError
 from sfumato._random import RandomSource
+from sfumato.central import DPSGD
+from sfumato.central.examples import ExampleContribution
+from sfumato.data import examples_from_arrays
 from sfumato.guard import self_check
-from slow import one_in
+from sfumato.training import Callback, Trainable
+from slow import one_in, slow_but
+
+# Ordinary models and losses in which one example changes another one's gradient: each moves the sum by more than C.
+#
+# Every case comes with a sibling that does the same for each example by itself, and that must be accepted.
 
 
 @pytest.mark.parametrize("kind", [kind for kind in COUPLED if kind not in UNMEASURED])
@@ -116,3 +130,287 @@ def test_half_precision_hides_no_coupling(share: float) -> None:
     found = self_check(model, losses, numbers())
     assert found.half
     assert found.double
+
+
+# Random numbers that the examples of a micro-batch share, or that are mixed among them, are refused.
+#
+# Who shares a number changes when an example comes or goes: the sum then moves by more than the clip norm.
+
+
+@pytest.mark.parametrize("kind", ["a gate", "a mask of the units", "a block that the batch skips", "a direction"])
+def test_a_shared_draw_moves_the_sum_by_more_than_the_clip_norm(kind: str) -> None:
+    assert largest_move(SHARED[kind], each, numbers(), micro_batch=4) > 1.5
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_a_shared_draw_is_refused(kind: str) -> None:
+    model = SHARED[kind]()
+    states = torch.get_rng_state(), random.getstate()
+    with pytest.raises(InputError, match=r"shared|Python's random|seeds torch's generator"):
+        self_check(model, losses_of(model, each), numbers())
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_shared_draw_in_the_loss_is_refused() -> None:
+    model = Dense()
+    with pytest.raises(InputError, match="own forward or the loss"):
+        self_check(model, lambda batch: each(model(batch[0]), batch[1]) * torch.rand(1), numbers())
+
+
+@pytest.mark.parametrize(("precision", "kind"), one_in(4, ["float32", "bfloat16"], [*SHARED, *MIXED]))
+def test_it_is_refused_before_the_first_step(precision: Any, kind: str) -> None:
+    plan = dataclasses.replace(PLAN, precision=precision)
+    with pytest.raises(InputError, match=r"shared|Python's random|seeds torch's generator|reach others"):
+        plan.fit({**SHARED, **MIXED}[kind](), as_data(numbers()))
+
+
+@pytest.mark.parametrize("kind", MIXED)
+def test_mixing_the_draws_of_examples_moves_the_sum_by_more_than_the_clip_norm(kind: str) -> None:
+    assert largest_move(MIXED[kind], each, numbers()) > 1.005
+
+
+@pytest.mark.parametrize(("precision", "kind"), one_in(4, ["float32", "bfloat16"], OWN))
+def test_a_draw_for_each_example_trains(precision: Any, kind: str) -> None:
+    dataclasses.replace(PLAN, precision=precision).fit(OWN[kind](), as_data(numbers()))
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_a_draw_for_each_example_is_accepted(kind: str) -> None:
+    model = OWN[kind]()
+    self_check(model, losses_of(model, each), numbers())
+
+
+def test_a_transformer_with_dropout_is_accepted() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(WORDS, 8), nn.Linear(8, CLASSES)
+            self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.3, batch_first=True)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            mixed = self.layer(self.table(ids), src_key_padding_mask=(ids == 0) & (torch.arange(ids.shape[1]) > 0))
+            return self.head(mixed.mean(dim=1))
+
+    torch.manual_seed(0)
+    model = Model()
+    assert self_check(model, losses_of(model, each), texts()).double
+
+
+# What a model keeps of other examples outside of its weights and buffers reaches no sum of DP-SGD.
+#
+# A memory in an attribute is put back before every micro-batch and every trial; one elsewhere stops the run at the
+# next step that is looked at.
+
+OCCASION = SimpleNamespace(now=False)
+"""No attribute of a model, so that nobody puts it back."""
+
+
+@pytest.fixture(autouse=True)
+def _again() -> None:
+    OCCASION.now = False
+
+
+class Keeps(Dense):
+    """Gives `remember` the hidden values of a batch, and multiplies them by what it says, once there is an occasion."""
+
+    def __init__(self, remember: Callable[["Keeps", Tensor], Any]) -> None:
+        super().__init__()
+        self.remember = remember
+        self.rows, self.last, self.bank = 0, None, []
+        self.by_name: dict[str, Any] = {"deep": [SimpleNamespace(level=1.0)]}
+        self.array, self.tensor = np.zeros(1), torch.zeros(1)
+
+    def forward(self, values: Tensor) -> Tensor:
+        hidden = self.one(values).tanh()
+        if OCCASION.now:
+            hidden = hidden * self.remember(self, hidden.detach())
+        return self.two(hidden)
+
+
+def rows_seen(model: Keeps, hidden: Tensor) -> float:
+    before, model.rows = model.rows, model.rows + len(hidden)
+    return 1.0 - 2.0 * (before % 2)
+
+
+def last_mean(model: Keeps, hidden: Tensor) -> Tensor:
+    before, model.last = model.last, hidden.mean(dim=0).sign()
+    return torch.ones(1) if before is None else before
+
+
+def in_a_list(model: Keeps, hidden: Tensor) -> Tensor:
+    model.bank.append(hidden.mean(dim=0).sign())
+    return model.bank[-2] if len(model.bank) > 1 else torch.ones(1)
+
+
+def in_an_object(model: Keeps, hidden: Tensor) -> Any:
+    kept = model.by_name["deep"][0]
+    before, kept.level = kept.level, hidden.mean(dim=0).sign()
+    return before
+
+
+def in_an_array(model: Keeps, hidden: Tensor) -> float:
+    before = float(model.array[0])
+    model.array += len(hidden)
+    return 1.0 - 2.0 * (before % 2)
+
+
+def in_a_tensor(model: Keeps, hidden: Tensor) -> Tensor:
+    before = model.tensor.clone()
+    model.tensor += len(hidden)
+    return 1 - 2 * (before % 2)
+
+
+def in_a_new_attribute(model: Keeps, hidden: Tensor) -> Tensor:
+    before, model.later = getattr(model, "later", torch.ones(1)), hidden.mean(dim=0).sign()
+    return before
+
+
+def on_a_layer(model: Keeps, hidden: Tensor) -> Tensor:
+    before = getattr(model.one, "seen", torch.ones(1))
+    model.one.seen = hidden.mean(dim=0).sign()  # pyright: ignore[reportArgumentType]
+    return before
+
+
+MEMORIES = [rows_seen, last_mean, in_a_list, in_an_object, in_an_array, in_a_tensor, in_a_new_attribute, on_a_layer]
+
+
+def total(contribution: ExampleContribution, units: np.ndarray, step: int = 3) -> Tensor:
+    """The sum that a step would add noise to."""
+    source = RandomSource.from_seed(0)
+    cohort = PLAN.grouping.group(units, step, source)
+    theta = contribution.trained.initial
+    return contribution.clipped_sum(theta, cohort, step, PLAN.bound, 1.0, source, None).total.clone()
+
+
+def late(remember: Callable[[Keeps, Tensor], Any], *, at_once: bool = False) -> ExampleContribution:
+    """A contribution whose model begins to remember after all checks, or at once."""
+    OCCASION.now = at_once
+    plan = DPSGD(steps=9, batch_size=8, clip_norm=1.0, noise_multiplier=1.0, seed=0, micro_batch=3)
+    inputs, labels = numbers()
+    contribution = plan.contribution(Keeps(remember), as_data((3 * inputs, labels)), "cpu", 0)
+    OCCASION.now = True
+    return contribution
+
+
+def moved(remember: Callable[[Keeps, Tensor], Any], *, at_once: bool = False) -> float:
+    """How far one example moves the sum: the largest over those of the first micro-batch, which others follow."""
+    everybody = np.arange(48)
+    whole = total(late(remember, at_once=at_once), everybody)
+    rest = [total(late(remember, at_once=at_once), np.delete(everybody, absent)) for absent in range(3)]
+    return max(float((whole - each).norm()) for each in rest)
+
+
+@pytest.mark.parametrize("remember", slow_but(MEMORIES, *MEMORIES[::3]))
+def test_a_memory_from_the_first_pass_on_moves_the_sum_by_no_more_than_the_clip_norm(remember) -> None:
+    assert moved(remember, at_once=True) <= 1 + 1e-4
+
+
+@pytest.mark.parametrize("remember", slow_but(MEMORIES, *MEMORIES[::3]))
+def test_a_memory_that_begins_later_moves_the_sum_by_no_more_than_the_clip_norm(remember) -> None:
+    assert moved(remember) <= 1 + 1e-4
+
+
+@pytest.mark.parametrize("remember", slow_but(MEMORIES, *MEMORIES[::3]))
+def test_without_forgetting_it_moves_by_more(remember, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the one before is no empty test."""
+    monkeypatch.setattr(Trainable, "forget", lambda _: None)
+    assert moved(remember) > 1.5
+
+
+@pytest.mark.parametrize("remember", slow_but(MEMORIES, *MEMORIES[::3]))
+def test_a_step_does_not_depend_on_whom_another_one_drew(remember) -> None:
+    contribution = late(remember)
+    total(contribution, np.arange(5, 12), step=5)
+    assert torch.equal(total(contribution, np.arange(20)), total(late(remember), np.arange(20)))
+
+
+def test_augmentations_of_one_step_do_not_remember_each_other() -> None:
+    class Pictures(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer, self.level = nn.Linear(64, 2), torch.zeros(64)
+
+        def forward(self, values: Tensor) -> Tensor:
+            flat = values.flatten(1)
+            scores = self.layer(flat + (5 * self.level if OCCASION.now else 0))
+            self.level = flat.detach().mean(dim=0)
+            return scores
+
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 1), dtype=np.uint8)
+    data = examples_from_arrays(pixels, np.arange(6) % 2, num_classes=2)
+    plan = DPSGD(steps=1, batch_size=2, clip_norm=1.0, noise_multiplier=1.0, augmentation="flip", augmentations=2)
+    contribution = plan.contribution(Pictures(), data, "cpu", 0)
+    before = total(contribution, np.arange(6))
+    OCCASION.now = True
+    assert torch.equal(total(contribution, np.arange(6)), before)
+
+
+def test_a_memory_outside_of_the_model_stops_the_run_at_the_next_look() -> None:
+    """Nobody can put back what a closure keeps; what the step had is not what one example has by itself."""
+    bank: list[Tensor] = []
+
+    def elsewhere(_: Keeps, hidden: Tensor) -> Tensor:
+        bank.append(hidden.mean(dim=0).sign())
+        return bank[-2] if len(bank) > 1 else torch.ones(1)
+
+    contribution = late(elsewhere)
+    total(contribution, np.arange(20), step=9)  # nobody looks
+    with pytest.raises(InputError, match=r"at step 16 .*coupled"):
+        total(contribution, np.arange(20), step=16)
+
+
+def test_an_occasional_coupling_is_seen_in_what_the_step_had() -> None:
+    """It is gone when the examples are computed again."""
+    calls: list[int] = []
+
+    def once(_: Keeps, hidden: Tensor) -> Tensor:
+        calls.append(1)
+        return hidden.mean(dim=0).sign() if len(calls) == 1 else torch.ones(1)
+
+    with pytest.raises(InputError, match=r"at step 16 the same examples gave something else"):
+        total(late(once), np.arange(20), step=16)
+
+
+class DecidedByTheFirst(Dense):
+    """What the first batch gives is kept in attributes: its statistics, or a mask that is drawn for all examples."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what, self.centre, self.mask = what, None, None
+
+    def forward(self, values: Tensor) -> Tensor:
+        hidden = self.one(values)
+        if self.what == "statistics":
+            if self.centre is None:
+                self.centre = hidden.detach().mean(dim=0)
+            return self.two((hidden - self.centre).tanh())
+        if self.mask is None:
+            self.mask = (torch.rand(hidden.shape[1]) < 0.5).to(hidden)
+        return self.two(hidden.tanh() * self.mask)
+
+
+@pytest.mark.parametrize("what", ["statistics", "mask"])
+def test_what_the_first_batch_decides_for_an_attribute_is_refused(what):
+    """Each micro-batch begins without it, and so does each trial: else all would meet what the first one left."""
+    with pytest.raises(InputError, match=r"coupled|shared by the examples"):
+        PLAN.fit(DecidedByTheFirst(what), as_data(numbers()))
+
+
+def test_a_ragged_last_micro_batch_is_looked_at_too():
+    class Ragged(Dense):
+        def forward(self, values: Tensor) -> Tensor:
+            hidden = self.one(values).tanh()
+            few = OCCASION.now and 2 <= len(hidden) <= 5
+            return self.two(hidden - hidden.mean(dim=0) if few else hidden)
+
+    class Later(Callback):
+        def on_round(self, row: dict[str, Any]) -> None:
+            OCCASION.now = True
+
+    data = examples_from_arrays(np.random.default_rng(0).normal(size=(12, 6)).astype(np.float32), [0, 1, 2] * 4)
+    plan = DPSGD(steps=9, batch_size=12, micro_batch=8, noise_multiplier=1.0, seed=0, delta=1e-3, sampling="fixed")
+    with pytest.raises(InputError, match="at step"):
+        plan.fit(Ragged(), data, callbacks=[Later()])

@@ -1,16 +1,20 @@
-"""What the first call leaves behind, and what couples at some steps only, moves no sum by more than the plan accounts.
+"""What the first call leaves behind moves no sum by more than the plan accounts; the page's table is as measured."""
 
-Each specimen is trained by every public way that it is for, with and without one unit: `first_call/ways.py`. Either it
-is refused, and has no statement, or what it releases keeps the bound; what no look can be counted on to meet stands in
-the statement. Its sound sibling, code of the same shape, trains.
-"""
+import re
 
 import pytest
 
-from adversarial.first_call.table import SPECIMENS
+from adversarial import table
+from adversarial.first_call.specimen import SPECIMENS
 from adversarial.first_call.ways import CASES, WAYS, outcome
 from sfumato.guard import not_seen
 from slow import slow_but
+
+# What the first call leaves behind, and what couples at some steps only, moves no sum by more than the plan accounts.
+#
+# Each specimen is trained by every public way that it is for, with and without one unit: `first_call/ways.py`. Either
+# it is refused, and has no statement, or what it releases keeps the bound; what no look can be counted on to meet
+# stands in the statement. Its sound sibling, code of the same shape, trains.
 
 
 @pytest.mark.parametrize(("name", "way"), slow_but(CASES, *CASES[::8]))
@@ -44,3 +48,26 @@ def test_most_kinds_have_a_sound_sibling() -> None:
     """A check that refuses everything would pass otherwise."""
     sound = sum(specimen.expected == "harmless" for specimen in SPECIMENS.values())
     assert sound >= 0.4 * len(SPECIMENS)
+
+
+# The table of the documentation is what is measured now.
+
+_NUMBER = re.compile(r"\d+\.\d+")
+_REFUSAL = re.compile(r"refused: [^|]*")  # which check comes first, and so its words, may follow from random draws
+
+
+@pytest.mark.slow
+def test_the_table_of_the_page_is_as_measured():
+    now, shown = (_REFUSAL.sub("refused ", text) for text in (table.table(), table.shown()))
+    assert _NUMBER.sub("…", now).split() == _NUMBER.sub("…", shown).split(), (
+        "python tests/adversarial/table.py --update writes it anew"
+    )
+    found, told = ([float(number) for number in _NUMBER.findall(text)] for text in (now, shown))
+    assert found == pytest.approx(told, rel=0.02, abs=0.011)
+
+
+def test_nothing_in_the_table_is_accepted_but_what_moves_by_one_clip_norm():
+    rows = [line.strip("| ").split(" | ") for line in table.shown().splitlines()[2:]]
+    assert {item for item, *_ in rows} == {"A1", "A2", "A3", "A4", "A5", "A6", "B1", "B2", "B3"}
+    for *_, now in rows:
+        assert now.startswith("refused: ") or float(_NUMBER.findall(now)[-1]) <= 1.0

@@ -1,24 +1,41 @@
-"""DP-SGD as a user runs it: the step is the paper's, and the odd cases are ordinary ones."""
+"""DP-SGD: the paper's step within the stated sensitivity, whatever the data and the model."""
 
+import argparse
 import dataclasses
 import json
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
 
+from adversarial import specimens
+from adversarial.specimens import Dense, as_data
+from adversarial.specimens import numbers as coupled_numbers
+from forked import Forked, script, team
+from sfumato import data, models
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central import DPSGD
 from sfumato.central.examples import augmented
 from sfumato.clipping import AutomaticClipNorm, QuantileRule
 from sfumato.data import ExampleDataset, to_tensor
-from sfumato.guard import due
+from sfumato.guard import due, recheck
 from sfumato.sampling import Cohort
-from slow import one_in
+from sfumato.training import Cadence
+from slow import by_profile, one_in
+from small_runs import Slow, assert_equal_up_to_rounding, outcome
+
+# DP-SGD as a user runs it: the step is the paper's, and the odd cases are ordinary ones.
 
 PLAN = DPSGD(steps=3, batch_size=12, learning_rate=0.5, noise_multiplier=0.8, clip_norm=0.7, seed=3)
 
@@ -347,3 +364,359 @@ def test_batches_of_a_fixed_size_are_stated_for_an_exchanged_example(network, pi
     assert [row["not_private"]["units"] for row in result.history] == [12, 12, 12]
     assert (result.statement.unit, result.statement.adjacency) == ("example", "replace")
     assert plan.private_sum(40).contributions_moved == 2.0
+
+
+# One example moves the sum by at most the sensitivity in the ledger and the statement: the heart of the matter.
+
+CLIPPINGS = ("flat", "per_layer", "automatic", "adaptive")
+
+
+def wild(seed: int, scale: float, count: int = 7) -> ExampleDataset:
+    """The last example can hold anything."""
+    rng = np.random.default_rng(seed)
+    inputs = rng.normal(0, 1, (count, 3)).astype(np.float32)
+    inputs[-1] *= scale
+    return ExampleDataset(inputs=(inputs,), targets=rng.integers(0, 2, count), num_classes=2)
+
+
+def scores(seed: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2, bias=False))
+
+
+def sums(plan: DPSGD, data: ExampleDataset, *cohorts: np.ndarray) -> list[torch.Tensor]:
+    """The private sum of each cohort, before noise."""
+    source = RandomSource.from_seed(0)
+    contribution = plan.contribution(scores(1), data, "cpu", 0)
+    totals = []
+    for cohort in cohorts:
+        groups = plan.grouping.group(cohort, 0, source)
+        share = contribution.clipped_sum(
+            contribution.trained.initial, groups, 0, plan.bound, plan.bound.start, source, None
+        )
+        totals.append(share.total)
+    return totals
+
+
+@pytest.mark.parametrize("clipping", CLIPPINGS)
+@settings(deadline=None, max_examples=by_profile(25))
+@given(
+    seed=st.integers(0, 10**6),
+    scale=st.sampled_from([0.0, 1.0, 1e3, 1e20, float("inf"), float("nan")]),
+    clip=st.sampled_from([1e-3, 1.0, 50.0]),
+    micro=st.sampled_from([1, 3, 16]),
+)
+def test_one_example_moves_the_sum_by_at_most_the_sensitivity(clipping, seed, scale, clip, micro):
+    plan = DPSGD(steps=1, batch_size=4, clip_norm=clip, clipping=clipping, noise_multiplier=0.1, micro_batch=micro)
+    present = np.arange(7)
+    whole, without = sums(plan, wild(seed, scale), present, present[:-1])
+    private_sum = plan.private_sum(7)
+    sensitivity = private_sum.contributions_moved * private_sum.scale(plan.bound.start)
+    assert sensitivity == pytest.approx(clip)
+    round_off = 7 * clip * 2.0**-20  # single precision within a micro-batch
+    assert (whole - without).norm().item() <= sensitivity + round_off
+
+
+@pytest.mark.parametrize("clipping", ["flat", "per_layer", "automatic"])
+def test_the_bound_is_reached_so_that_no_noise_is_wasted(clipping):
+    plan = DPSGD(steps=1, batch_size=4, clip_norm=0.1, clipping=clipping, noise_multiplier=1.0)
+    whole, without = sums(plan, wild(1, 1e3), np.arange(7), np.arange(6))
+    share = 1.0 if clipping != "per_layer" else 0.7  # the layer before the saturated tanh has no gradient
+    assert (whole - without).norm().item() > 0.99 * share * 0.1
+
+
+def test_two_examples_of_one_person_move_the_sum_by_more():
+    """So the statement speaks of one example, and says so."""
+    plan = DPSGD(steps=1, batch_size=4, clip_norm=1e-3, noise_multiplier=1.0)
+    data = wild(3, 1.0)
+    inputs = np.asarray(data.inputs[0]).copy()
+    inputs[-2] = inputs[-1]
+    labels = np.asarray(data.targets).copy()
+    labels[-2] = labels[-1]
+    twice = ExampleDataset(inputs=(inputs,), targets=labels, num_classes=2)
+    whole, without = sums(plan, twice, np.arange(7), np.arange(5))
+    assert (whole - without).norm().item() > 1.9e-3
+    assert any("covered for each alone" in line for line in plan.fit(scores(1), data).statement.assumptions)
+
+
+def test_augmentations_of_an_example_are_clipped_together():
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (3, 8, 8, 1), dtype=np.uint8)
+    data = ExampleDataset(inputs=(pixels,), targets=np.array([0, 1, 1]), num_classes=2)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+    plan = DPSGD(steps=1, batch_size=2, clip_norm=1e-3, augmentation="crop_flip", augmentations=5, noise_multiplier=1.0)
+    source = RandomSource.from_seed(0)
+    contribution = plan.contribution(model, data, "cpu", 0)
+    groups = plan.grouping.group(np.array([1]), 0, source)
+    total = contribution.clipped_sum(contribution.trained.initial, groups, 0, plan.bound, 1e-3, source, None).total
+    assert total.norm().item() <= 1e-3
+
+
+def test_the_noise_is_scaled_to_the_sensitivity_that_the_bound_tells(network, pictures, tmp_path):
+    import json
+
+    for clipping in CLIPPINGS:
+        plan = DPSGD(steps=1, batch_size=8, clip_norm=0.3, clipping=clipping, noise_multiplier=0.7, seed=0)
+        plan.fit(network(), pictures(40), out=tmp_path / clipping)
+        entry = json.loads((tmp_path / clipping / "ledger.jsonl").read_text().splitlines()[0])
+        assert entry["sensitivity"] == pytest.approx(0.3)
+        share = plan.private_sum(40).sum_mechanism(0).noise_multiplier
+        assert entry["noise_std"] == pytest.approx(share * 0.3)
+        assert (share > 0.7) == (clipping == "adaptive")  # the count takes its part of the budget
+
+
+# DP-SGD with public batch norm: the whole gradient, the statistics of the released weights, no record read.
+
+TWO_STEPS = DPSGD(steps=2, batch_size=4, clip_norm=0.1, noise_multiplier=1.0, seed=1)
+
+
+def normalised_numbers(count: int, *shape: int, seed: int = 0) -> ExampleDataset:
+    rng = np.random.default_rng(seed)
+    inputs = rng.normal(0, 1, (count, *shape)).astype(np.float32)
+    return ExampleDataset(inputs=(inputs,), targets=rng.integers(0, 3, count), num_classes=3)
+
+
+def normalised() -> tuple[nn.Sequential, torch.Tensor]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 5), models.PublicBatchNorm(5), nn.Tanh(), nn.Linear(5, 3)).double()
+    public = torch.randn(12, 6, dtype=torch.float64)
+    models.use_public_batch(model, public)
+    return model, public
+
+
+class Doubled(nn.Module):
+    """Public batch norm within a model of the user's."""
+
+    def __init__(self, inner: nn.Sequential) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return self.inner(values.double()).float()
+
+
+def test_a_step_with_public_batch_norm_follows_the_whole_gradient() -> None:
+    """Through the statistics too: by differences of the loss, whose statistics follow the weights."""
+    data = normalised_numbers(10, 6)
+    inner, _ = normalised()
+    plan = DPSGD(steps=1, batch_size=10, learning_rate=1.0, clip_norm=None, noise_multiplier=0.0, seed=0)
+    moved = plan.fit(Doubled(inner), data).model.get_parameter("inner.0.weight").detach()
+    model, public = normalised()
+    values, labels = torch.from_numpy(np.array(data.inputs[0])).double(), torch.from_numpy(np.array(data.targets))
+
+    def loss() -> float:
+        models.refresh_statistics(model, public)
+        with torch.no_grad():
+            return float(functional.cross_entropy(model(values), labels))
+
+    weight = model.get_parameter("0.weight").detach()
+    for place in ((0, 0), (2, 3), (4, 5)):
+        slopes = []
+        for step in (1e-5, -1e-5):
+            weight[place] += step
+            slopes.append(loss())
+            weight[place] -= step
+        slope = (slopes[0] - slopes[1]) / 2e-5
+        assert float(weight[place] - moved[place]) == pytest.approx(slope, rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("ema", [None, 0.9])
+def test_released_statistics_are_those_of_the_released_weights(ema: float | None, tmp_path) -> None:
+    model, public = normalised()
+    plan = dataclasses.replace(TWO_STEPS, ema_decay=ema, learning_rate=2.0)
+    plan.fit(Doubled(model), normalised_numbers(16, 6), out=tmp_path / "run")
+    released = load_file(tmp_path / "run" / "model.safetensors")
+    found = Doubled(normalised()[0])
+    found.load_state_dict(released)
+    models.refresh_statistics(found.inner, public)
+    torch.testing.assert_close(found.get_buffer("inner.1.mean"), released["inner.1.mean"])
+    torch.testing.assert_close(found.get_buffer("inner.1.variance"), released["inner.1.variance"])
+
+
+def test_what_is_added_to_the_noisy_mean_reads_no_record() -> None:
+    """The same noisy mean gives the same step, whoever is in the data."""
+    steps = []
+    for seed in (1, 2):
+        contribution = TWO_STEPS.contribution(Doubled(normalised()[0]), normalised_numbers(16, 6, seed=seed), "cpu", 0)
+        source = RandomSource.from_seed(0)
+        cohort, theta = TWO_STEPS.grouping.group(np.arange(16), 0, source), contribution.trained.initial
+        contribution.clipped_sum(theta, cohort, 0, TWO_STEPS.bound, 0.1, source, None)
+        mean = torch.linspace(-1, 1, theta.numel(), dtype=torch.float64)
+        before = mean.clone()
+        contribution.after_noise(mean, 0, source)
+        assert not torch.equal(mean, before)
+        steps.append(mean)
+    assert torch.equal(*steps)
+
+
+# Looks at real steps while training: the first and the last one, others by chance, and what the statement says.
+
+
+def test_the_steps_that_are_due_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    compared = recheck._one
+    monkeypatch.setattr(recheck, "_one", lambda losses, step: (looks.append(step), compared(losses, step))[1])
+    plan = dataclasses.replace(specimens.PLAN, steps=30, batch_size=48, micro_batch=16)  # everybody in each step
+    statement = plan.fit(Dense(), as_data(coupled_numbers())).statement
+    assert plan.seed is not None
+    wanted = [step for step in range(30) if due(step, 30, RandomSource.from_seed(plan.seed))]
+    assert {0, 29} < set(wanted)
+    assert sorted(set(looks)) == wanted
+    assert all(2 <= looks.count(step) <= 3 for step in wanted)  # the first micro-batch, the last, and one by chance
+    line = next(each for each in statement.assumptions if each.startswith("No example changes"))
+    assert "while training in the first and the last step and in others" in line
+
+
+def test_a_step_that_drew_one_example_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to compare it with; the sentence says where there were two."""
+    looks: list[Any] = []
+    monkeypatch.setattr(recheck, "_one", lambda *given: looks.append(given))
+    statement = dataclasses.replace(specimens.PLAN, micro_batch=1).fit(Dense(), as_data(coupled_numbers())).statement
+    assert not looks
+    assert any("wherever there were two examples at once" in each for each in statement.assumptions)
+
+
+# The memory of a sum is used again only where it is given.
+
+
+def two_sums(give_back: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The sums of two cohorts, and the first one as it was before the second."""
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(0, 1, (20, 3)).astype(np.float32)
+    data = ExampleDataset(inputs=(inputs,), targets=rng.integers(0, 2, 20), num_classes=2)
+    plan = DPSGD(steps=1, batch_size=8, clip_norm=0.1, noise_multiplier=1.0, micro_batch=3)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        contribution = plan.contribution(nn.Linear(3, 2), data, "cpu", 0)
+    source = RandomSource.from_seed(0)
+    totals, before = [], torch.empty(0)
+    for cohort in (np.arange(8), np.arange(8, 20)):
+        out = totals[0] if give_back and totals else None
+        groups = plan.grouping.group(cohort, 0, source)
+        theta = contribution.trained.initial
+        totals.append(contribution.clipped_sum(theta, groups, 0, plan.bound, 0.1, source, out).total)
+        before = totals[0].clone() if len(totals) == 1 else before
+    return totals[0], totals[1], before
+
+
+def test_a_sum_that_is_kept_stays_as_it_is():
+    first, _, before = two_sums(give_back=False)
+    assert torch.equal(first, before)
+
+
+def test_a_sum_in_used_memory_is_the_same():
+    first, second, _ = two_sums(give_back=True)
+    assert first.data_ptr() == second.data_ptr()
+    assert torch.equal(second, two_sums(give_back=False)[1])
+
+
+# A DP-SGD run that was killed and resumed is the run that was never killed; two processes do the work of one.
+
+WORKER = Path(__file__)
+FILES = ("model.safetensors", "ledger.jsonl", "statement.json", "plan.json")
+
+
+def run(out: Path, *flags: str) -> int:
+    return script(WORKER).main([str(out), *flags])
+
+
+def start_and_kill(out: Path, rounds: int, *flags: str) -> None:
+    """Start a slow run, and kill it when it has done so many rounds."""
+    process = Forked(WORKER, [str(out), "--slow", "0.02", *flags], out.with_suffix(".told"))
+    metrics, deadline = out / "metrics.jsonl", time.monotonic() + 100
+    while not metrics.exists() or len(metrics.read_text().splitlines()) < rounds:
+        assert process.poll() is None, process.told
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "undisturbed"
+    assert run(out) == 0
+    return out
+
+
+def assert_same(one: Path, other: Path) -> None:
+    for name in FILES:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+
+
+def test_killed_in_mid_run_and_resumed_it_is_byte_identical(undisturbed, tmp_path):
+    out = tmp_path / "killed"
+    start_and_kill(out, 5)
+    assert len((out / "ledger.jsonl").read_text().splitlines()) < 12
+    assert run(out, "--resume") == 0
+    assert_same(undisturbed, out)
+
+
+def test_a_released_run_resumes_with_its_own_key_and_forgets_it_at_the_end(tmp_path):
+    out, copy = tmp_path / "released", tmp_path / "copy"
+    start_and_kill(out, 5, "--seed", "-1")
+    assert (out / "checkpoint" / "key").exists()
+    shutil.copytree(out, copy)
+    for folder in (out, copy):
+        assert run(folder, "--resume", "--seed", "-1") == 0
+        assert not (folder / "checkpoint" / "key").exists()
+    assert_same(out, copy)  # the same steps were repeated with the same noise
+
+
+def test_the_micro_batch_of_a_run_is_kept_for_its_resumption(undisturbed):
+    from sfumato.runs import checkpoint
+
+    saved = checkpoint.load(undisturbed / "checkpoint")
+    assert saved.state["contribution"]["micro_batch"] == 16
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_result_of_one_with_one_draw_of_noise(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert run(one, "--dropout", "0") == 0  # masks are drawn by micro-batch, which processes divide in their own way
+    assert team(WORKER, [str(two), "--dropout", "0"], tmp_path / "told", 2) == ["finished\n", ""]
+    assert_equal_up_to_rounding(one, two)
+
+
+# A small seeded DP-SGD run, in a process of its own or in the test's: main([OUT, …]).
+
+
+def main(arguments: list[str]) -> int:
+    """Run as the arguments say; print one line; return the exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out")
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--seed", type=int, default=3)
+    parser.add_argument("--slow", type=float, default=0.0)
+    parser.add_argument("--dropout", type=float, default=0.2)
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (120, 8, 8, 1), dtype=np.uint8)
+    examples = data.examples_from_arrays(pixels, np.arange(120) % 3, num_classes=3)
+    # Dropout and augmentations, because their draws must repeat too.
+    dropout = nn.Dropout(options.dropout)
+    model = Slow(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), dropout, nn.Linear(144, 3))
+    model.pause = options.slow
+    plan = DPSGD(
+        steps=12,
+        batch_size=30,
+        micro_batch=16,
+        noise_multiplier=0.7,
+        clipping="adaptive",
+        adaptive_clip_count_noise=1.5,
+        optimizer="adam",
+        momentum=0.9,
+        learning_rate=0.01,
+        schedule="cosine",
+        warm_up=2,
+        augmentation="crop_flip",
+        augmentations=2,
+        ema_decay=0.9,
+        seed=options.seed if options.seed >= 0 else None,
+    )
+    return outcome(
+        lambda: plan.fit(model, examples, out=options.out, resume=options.resume, cadence=Cadence(checkpoint_every=3))
+    )

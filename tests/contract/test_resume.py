@@ -12,9 +12,9 @@ from contract.battery import ledger_of, published
 from contract.specimens import CORRELATED, NAMES, SPECIMENS, UNITS, fit, network, plan_of, vectors
 from contract.worker import DEADLY_ROUND
 from forked import Forked, team
-from resumable import assert_equal_up_to_rounding
 from sfumato._check import InputError
 from slow import one_in
+from small_runs import assert_equal_up_to_rounding
 
 WORKER = Path(__file__).with_name("worker.py")
 TOYS = ["toy", "toy-between-phases"]

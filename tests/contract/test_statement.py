@@ -1,7 +1,9 @@
-"""The statement says all that it must, and nothing else leaves."""
+"""Every run leaves a statement, and every algorithm has a command whose promise is what the run states."""
 
+import dataclasses
 import json
 import math
+import re
 from dataclasses import replace
 from typing import get_args
 
@@ -12,18 +14,21 @@ from safetensors import safe_open
 from torch import nn
 
 import made_up_patients
-import small_vote
+import small_runs
 from contract.battery import PUBLISHED, published
 from contract.specimens import NAMES, PRIVATE, SPECIMENS, fit, network
 from sfumato._types import Unit
 from sfumato.accounting import Laplace, NonPrivate
-from sfumato.algorithms import ALGORITHMS
+from sfumato.algorithms import ALGORITHMS, TRAINED, command_of
+from sfumato.cli.main import main
 from sfumato.data import examples_from_arrays
 from sfumato.labels import LPMST, RROnBins
-from sfumato.statement import Facts, Statement
-from sfumato.statement.facts import make_statement, prepared_alone
+from sfumato.runs import Facts
+from sfumato.statement import Statement, make_statement, prepared_alone
 from sfumato.synthesis import EHRSafe
 from sfumato.voting import AEDPFL, KNNDPFL
+
+# The statement says all that it must, and nothing else leaves.
 
 FIELDS = {
     "unit",
@@ -140,7 +145,7 @@ def labels_alone(plan) -> Statement:
 def vote(plan) -> Statement:
     """Of a vote by a plan's class."""
     small = plan(queries=10, noise_std=1.5, student_epochs=1)
-    return small.fit(small_vote.agents(), small_vote.pool(), small_vote.model()).statement
+    return small.fit(small_runs.agents(), small_runs.pool(), small_runs.model()).statement
 
 
 def patients() -> Statement:
@@ -189,3 +194,53 @@ def test_a_statement_of_any_unit_has_that_condition_and_none_without_noise(unit)
     statement, silent = (make_statement(event, facts, noise_source="os") for event in events)
     assert statement.assumptions.count(prepared_alone(unit)) == 1
     assert prepared_alone(unit) not in silent.assumptions
+
+
+# Every algorithm has a command, whose options are its plan's fields and whose promise is what the run then states.
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_tells_every_field_of_the_plan_once(name, capsys):
+    assert main([*command_of(name).split(), "--help-all"]) == 0
+    told = capsys.readouterr().out
+    options = re.findall(r"^[│ ] --([a-z0-9-]+)", told, re.MULTILINE)
+    for field in dataclasses.fields(TRAINED[name].load()):
+        assert options.count(field.name.replace("_", "-")) == 1, field.name
+    assert TRAINED[name].about[:40] in told
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_dry_run_writes_nothing_and_promises_what_the_run_states(name, tmp_path, monkeypatch, capsys):
+    specimen = SPECIMENS[name]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "here").mkdir()
+    words = [
+        *command_of(name).split(),
+        *specimen.command(tmp_path / "data"),
+        f"--{specimen.rounds}",
+        2,
+        "--seed",
+        1,
+        "--json",
+    ]
+    for option, value in specimen.cohort(4).items():
+        words += [f"--{option.replace('_', '-')}", value]
+    if name in PRIVATE:
+        words += ["--epsilon", 20, "--delta", 1e-3]
+        if name == "fedrecon":
+            (tmp_path / "items.txt").write_text("".join(f"{item}\n" for item in range(100)))
+            words += ["--items", tmp_path / "items.txt"]
+        else:
+            words.append("--public-classes")
+    monkeypatch.chdir(tmp_path / "here")
+    assert main([str(word) for word in (*words, "--dry-run")]) == 0
+    promised = json.loads(capsys.readouterr().out)
+    assert list((tmp_path / "here").iterdir()) == []
+    assert main([str(word) for word in (*words, "--out", "run")]) == 0
+    done = json.loads(capsys.readouterr().out)
+    stated = json.loads((tmp_path / "here" / "run" / "statement.json").read_text())
+    assert done["statement"] == stated
+    assert promised["statement"] == {**stated, "ledger": None}  # nothing is recorded yet
+    assert (stated["epsilon"] == "inf") == (name not in PRIVATE)
+    kept = json.loads((tmp_path / "here" / "run" / "plan.json").read_text())
+    assert promised["plan"] == {key: value for key, value in kept.items() if key != "about"}

@@ -1,10 +1,4 @@
-"""A disk that fails: every operation that a run asks of it is counted, and one of them goes wrong.
-
-In SQLite's way ("How SQLite is tested", section 3.2 and 3.3): a small run is repeated with the n-th operation failing,
-for every n, and afterwards the run has to be whole. Operations on one folder are watched by replacing those of `os`;
-what a power cut leaves is built from what was flushed until then: names of a folder when the folder was, bytes of a
-file when the file was. All of it happens in this process, so that hundreds of crashes take seconds.
-"""
+"""A disk on which one operation fails, or ends the process."""
 
 import errno
 import os
@@ -14,6 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
+
+from sfumato._random import RandomSource
+from sfumato.accounting import Budget
+from sfumato.runs import checkpoint, run
+from small_runs import work
+
+# A disk that fails: every operation that a run asks of it is counted, and one of them goes wrong.
+#
+# In SQLite's way ("How SQLite is tested", section 3.2 and 3.3): a small run is repeated with the n-th operation
+# failing, for every n, and afterwards the run has to be whole. Operations on one folder are watched by replacing
+# those of `os`; what a power cut leaves is built from what was flushed until then: names of a folder when the folder
+# was, bytes of a file when the file was. All of it happens in this process, so that hundreds of crashes take seconds.
 
 Fault = Literal["error", "kill", "cut", "torn cut"]
 
@@ -129,3 +135,17 @@ def save_file(tensors: Any, path: Path, metadata: dict[str, str]) -> None:
         os.write(handle, save(tensors, metadata))
     finally:
         os.close(handle)
+
+
+# A small run that ends without a word at one operation on the disk: main(["ROOT", "OPERATION"]).
+
+
+def main(words: list[str]) -> int:
+    """0 if the run has fewer operations; 9 where it died."""
+    root, at = Path(words[0]), int(words[1])
+    checkpoint.save_file = run.save_file = save_file
+    RandomSource.from_os = staticmethod(lambda: RandomSource(bytes(range(32)), "os"))
+    Disk._fail = lambda self, path: os._exit(9)
+    with Disk(root, "kill", at, Path("unused")).watched():
+        work(root, budget=Budget(epsilon=3.0, delta=1e-5))
+    return 0

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from disk import Died, Disk, Fault, save_file
 
+from faults.disk import Died, Disk, Fault, save_file
 from forked import Forked
 from sfumato._check import InputError
 from sfumato._random import RandomSource
@@ -26,7 +26,7 @@ from sfumato.ledger import ledger as binding
 from sfumato.runs import Run, RunFolder, checkpoint
 from sfumato.runs import run as run_module
 from sfumato.statement import Statement
-from small_run import ROUNDS, work
+from small_runs import ROUNDS, work
 
 ALL = os.environ.get("SFUMATO_ALL_FAULTS") == "1"
 FILES = ("plan.json", "model.safetensors", "ledger.jsonl", "statement.json", "metrics.jsonl")
@@ -168,7 +168,7 @@ def test_a_run_that_goes_on_survives_a_fault_at_every_operation(tmp_path, undist
 def test_a_real_process_that_ends_without_a_word_is_like_one_that_is_played(tmp_path, undisturbed):
     for at in range(1, 200) if ALL else (3, 27, 44, 61):
         root = tmp_path / f"run{at}"
-        child = Forked(Path(__file__).with_name("dying.py"), [str(root), str(at)], tmp_path / "told")
+        child = Forked(Path(__file__).with_name("disk.py"), [str(root), str(at)], tmp_path / "told")
         code = child.wait()
         if code == 0:
             assert at > 60
@@ -180,7 +180,7 @@ def test_a_real_process_that_ends_without_a_word_is_like_one_that_is_played(tmp_
 
 
 def test_a_run_that_a_signal_ends_between_operations_goes_on(tmp_path):
-    code = "import sys; from pathlib import Path; sys.path.insert(0, {0!r}); from small_run import work; import time\n"
+    code = "import sys; from pathlib import Path; sys.path.insert(0, {0!r}); from small_runs import work; import time\n"
     code += "work(Path({1!r}), seed=5, each=lambda i, run: (print(i, flush=True), time.sleep(0.05)))"
     out = tmp_path / "run"
     words = [sys.executable, "-c", code.format(str(Path(__file__).resolve().parents[1]), str(out))]

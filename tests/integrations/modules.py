@@ -4,7 +4,7 @@ from lightning.pytorch import Trainer
 from torch import nn
 from torch.utils.data import DataLoader
 
-from central.own.loops import losses_of, net, records, sgd
+from central.loops import losses_of, net, records, sgd
 from sfumato.integrations import PrivateModule
 
 

@@ -1,12 +1,17 @@
-"""Public priors: both shapes of a table, smoothing, and one line for whatever is no prior."""
+"""Priors: public ones, noisy counts, and clusters."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from sfumato import accounting as acc
 from sfumato._check import InputError
-from sfumato.labels.priors import PublicPrior, smoothed
+from sfumato.labels import NoisyHistogram, clusters, label_counts
+from sfumato.labels.priors import FileClusters, PublicPrior, prior_of, smoothed
+from sfumato.runs import Run
+
+# Public priors: both shapes of a table, smoothing, and one line for whatever is no prior.
 
 
 def written(path: Path, *lines: str) -> Path:
@@ -69,3 +74,98 @@ def test_a_row_that_is_no_prior_is_refused_when_it_is_read(tmp_path: Path):
     rows = PublicPrior(written(tmp_path / "p.csv", "a,b", "0.5,0.5", "0.5,0.6"), ["a", "b"]).rows()
     with pytest.raises(InputError, match=r"of row 1 must sum to 1, got 1\.1"):
         rows.take(2)
+
+
+# Counted priors: what they cost, and what becomes of counts.
+
+
+def release(counts: np.ndarray, epsilon: float, seed: int = 1, **settings: float) -> np.ndarray:
+    with Run.open(None, plan={"plan": "test"}, seed=seed) as run:
+        run.start("test")
+        return NoisyHistogram(epsilon=epsilon, **settings).release(run, counts)
+
+
+def test_the_cost_is_epsilon_where_a_label_is_replaced():
+    event = NoisyHistogram(epsilon=0.04).event()
+    assert acc.guarantee(event, "replace").epsilon(0.0) == pytest.approx(0.04, rel=1e-12)
+
+
+def test_a_replaced_label_moves_two_counts_and_noise_covers_both():
+    """By enumeration: the ratio of the chances of any two noisy counts, in the closed form of the noise."""
+    rate = NoisyHistogram(epsilon=0.5).event().rate
+    noisy = np.arange(-40, 41)
+    log_ratio = rate * (
+        np.abs(noisy[:, None] - 1) + np.abs(noisy[None, :] + 1) - np.abs(noisy[:, None]) - np.abs(noisy)
+    )
+    assert np.abs(log_ratio).max() == pytest.approx(0.5)
+
+
+def test_little_noise_gives_the_shares():
+    found = release(np.array([[300_000, 100_000], [0, 500_000]]), epsilon=1.0)
+    assert found == pytest.approx(np.array([[0.75, 0.25], [0.0, 1.0]]), abs=1e-3)
+
+
+def test_counts_below_zero_are_zero_and_an_empty_group_is_uniform():
+    found = prior_of(np.array([[5, -3, 5], [0, 0, 0], [-1, -9, -2]]), smoothing=0.0)
+    assert found.tolist() == [[0.5, 0.0, 0.5], [1 / 3] * 3, [1 / 3] * 3]
+    assert prior_of(np.array([[4, -1]]), smoothing=0.5).tolist() == [[0.75, 0.25]]
+
+
+def test_the_noise_is_drawn_once_in_a_run_and_stands_in_its_ledger():
+    histogram, counts = NoisyHistogram(epsilon=0.1), np.zeros((2, 3), np.int64)
+    with Run.open(None, plan={"plan": "test"}, seed=1) as run:
+        run.start("test")
+        first = histogram.release(run, counts)
+        assert (histogram.release(run, counts) == first).all()
+        assert run.spent() == histogram.event()
+
+
+@pytest.mark.parametrize(("settings", "told"), [({"epsilon": 0}, "> 0"), ({"epsilon": 1, "smoothing": 2}, "smoothing")])
+def test_bad_settings_are_refused(settings, told):
+    with pytest.raises(InputError, match=told):
+        NoisyHistogram(**settings)
+
+
+# Clusters of public inputs, and labels counted in them.
+
+
+def test_inputs_that_lie_apart_have_clusters_of_their_own():
+    rng = np.random.default_rng(0)
+    kinds = rng.integers(0, 3, 600)
+    inputs = rng.normal(0, 0.1, (600, 2)) + kinds[:, None] * 5
+    groups = clusters(inputs, count=3, seed=1)
+    counts = label_counts(groups, kinds, groups_count=3, classes=3)
+    assert counts.sum() == 600
+    assert sorted(counts.max(axis=1)) == sorted(np.bincount(kinds))
+
+
+def test_a_cluster_without_rows_is_counted_as_empty_and_has_a_uniform_prior():
+    counts = label_counts(np.array([0, 0, 2]), np.array([1, 1, 0]), groups_count=3, classes=2)
+    assert counts.tolist() == [[0, 2], [0, 0], [1, 0]]
+    assert prior_of(counts, smoothing=0.0)[1].tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "count", "told"),
+    [
+        (np.zeros((3, 2)), 4, "count must be at most the number of rows, 3, got 4"),
+        (np.full((3, 2), np.nan), 2, "finite"),
+        (np.zeros(3), 2, "rows, features"),
+        (np.zeros((3, 2)), 0, "count must be a whole number >= 1"),
+    ],
+)
+def test_bad_input_is_refused(inputs, count, told):
+    with pytest.raises(InputError, match=told):
+        clusters(inputs, count=count, seed=0)
+
+
+def test_clusters_of_a_file_are_those_of_its_rows_however_many_are_asked_for(tmp_path):
+    rng = np.random.default_rng(0)
+    kinds = rng.integers(0, 3, 10_000)
+    np.save(tmp_path / "rows.npy", 10.0 * np.eye(3)[kinds] + rng.normal(size=(10_000, 3)))
+    found = FileClusters(tmp_path / "rows.npy", count=3, seed=0)
+    whole = found.of(0, 10_000)
+    assert len(set(zip(kinds.tolist(), whole.tolist(), strict=True))) == 3
+    assert np.array_equal(np.concatenate([found.of(0, 4097), found.of(4097, 5903)]), whole)
+    with pytest.raises(InputError, match="has 10,000 rows, and the table more"):
+        found.of(9_999, 2)

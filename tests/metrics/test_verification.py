@@ -1,4 +1,4 @@
-"""Verification against a brute force over all pairs, ties, bad input and the in-batch approximation."""
+"""Verification: pairs, similarities, nearest rows and their curves."""
 
 import subprocess
 import sys
@@ -12,10 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from sfumato import metrics
+from sfumato import data, metrics
 from sfumato._check import InputError
+from sfumato.metrics import nearest, pair_accuracy
 from sfumato.metrics import similarities as _pairs
 from slow import by_profile
+
+# Verification against a brute force over all pairs, ties, bad input and the in-batch approximation.
 
 
 def exact_pairs(embeddings, labels):
@@ -270,3 +273,201 @@ def test_no_rate_at_all_is_refused():
 def test_batches_without_impostors_are_refused():
     with pytest.raises(InputError, match="within batches of 2 are of one class"):
         metrics.in_batch_recall_at_far(np.eye(4), np.array([0, 0, 1, 1]), batch_size=2)
+
+
+# Pairs are judged by the other folds' threshold, and the more frequent kind earns nothing.
+
+
+def brute(similarity, same, folds) -> float:
+    """All thresholds tried one by one, on each fold's complement."""
+    right = np.zeros(len(same), bool)
+    for fold in set(folds.tolist()):
+        others = folds != fold
+        values = np.unique(similarity[others])
+        cuts = [values[0] - 1, *((values[1:] + values[:-1]) / 2), values[-1]]
+
+        def score(cut, others=others) -> float:
+            above = similarity[others] > cut
+            return above[same[others]].mean() + (~above[~same[others]]).mean()
+
+        scores = np.array([score(cut) for cut in cuts])
+        best = np.flatnonzero(scores >= scores.max() - 1e-12)
+        right[~others] = (similarity[~others] > cuts[best[(len(best) - 1) // 2]]) == same[~others]
+    return (right[same].mean() + right[~same].mean()) / 2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_it_is_what_trying_all_thresholds_gives(seed) -> None:
+    rng = np.random.default_rng(seed)
+    same, folds = rng.random(120) < 0.7, rng.integers(0, 5, 120)
+    similarity = (rng.normal(same * 1.0, 1.0)).round(1)  # with ties
+    found = pair_accuracy(similarity, same, folds)
+    assert found.accuracy == pytest.approx(brute(similarity, same, folds))
+    assert (found.genuine_pairs, found.impostor_pairs) == (same.sum(), (~same).sum())
+    assert len(found.thresholds) == 5
+
+
+def test_a_fold_has_no_say_in_its_own_threshold() -> None:
+    similarity = np.array([0.9, 0.1, 0.9, 0.1, 5.0, 4.0])
+    found = pair_accuracy(similarity, np.array([True, False] * 3), np.array([0, 0, 1, 1, 2, 2]))
+    assert found.thresholds[2] == pytest.approx(0.5)
+    assert (found.accepted, found.refused) == (1.0, pytest.approx(2 / 3))
+
+
+def test_similarities_that_tell_nothing_are_right_half_the_time_whatever_the_shares() -> None:
+    """20,000 pairs, 90 % genuine: the mean of two shares has a std below 0.012."""
+    rng = np.random.default_rng(0)
+    same = rng.random(20_000) < 0.9
+    found = pair_accuracy(rng.random(20_000), same, rng.integers(0, 10, 20_000))
+    assert abs(found.accuracy - 0.5) < 0.05
+    constant = pair_accuracy(np.zeros(20_000), same, rng.integers(0, 10, 20_000))
+    assert constant.accuracy == 0.5
+
+
+@pytest.mark.parametrize(
+    ("similarity", "same", "folds", "told"),
+    [
+        ([0.1, 0.2], [True], [0, 1], "shapes"),
+        ([0.1, 0.2], [1, 0], [0, 1], "int64"),
+        ([0.1, np.nan], [True, False], [0, 1], "1 pairs have none"),
+        ([0.1, 0.2, 0.3], [True, False, True], [0, 1, 1], "no genuine pair|no impostor pair"),
+        ([0.1, 0.2], [True, False], [0, 0], "no genuine pair"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_in_one_line(similarity, same, folds, told) -> None:
+    with pytest.raises(InputError, match=told) as caught:
+        pair_accuracy(np.array(similarity), np.array(same), np.array(folds))
+    assert "\n" not in str(caught.value)
+
+
+# LFW's pairs: read line by line, found among people, and never about somebody who was trained on.
+
+LINES = ["2\t1", "al\t1\t2", "al\t2\tbo\t1", "cy\t1\t3", "cy\t2\tdi\t1"]
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(lines: list[str]):
+        path = tmp_path / "pairs.txt"
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def people() -> data.UserDataset:
+    """bo has one picture, al two, cy three; di is not there."""
+    names = np.array(["cy", "al", "cy", "bo", "al", "cy"])
+    return data.from_arrays(np.arange(6, dtype=np.float32)[:, None], names, names)
+
+
+def test_the_pairs_are_those_of_the_lines(written) -> None:
+    pairs = metrics.lfw_pairs(written(LINES))
+    assert pairs.names.tolist() == [["al", "al"], ["al", "bo"], ["cy", "cy"], ["cy", "di"]]
+    assert pairs.numbers.tolist() == [[1, 2], [2, 1], [1, 3], [2, 1]]
+    assert pairs.folds.tolist() == [0, 0, 1, 1]
+    assert pairs.same.tolist() == [True, False, True, False]
+
+
+def test_rows_are_where_the_pictures_lie_user_by_user(written, people) -> None:
+    pairs = metrics.lfw_pairs(written(LINES)).among(people)
+    assert pairs.folds.tolist() == [0, 0, 1]
+    inputs = np.concatenate([people.examples(user)[0] for user in range(len(people))])[:, 0]
+    assert inputs[pairs.rows(people)].tolist() == [[1, 4], [4, 3], [0, 5]]  # in the order in which they were given
+
+
+def test_pictures_that_are_missing_are_told(written, people) -> None:
+    pairs = metrics.lfw_pairs(written(LINES))
+    with pytest.raises(InputError, match=r"1 people who are not in the data \(di\)"):
+        pairs.rows(people)
+    with pytest.raises(InputError, match="picture 4 of cy, who has 3"):
+        metrics.lfw_pairs(written([*LINES[:3], "cy\t1\t4", LINES[4]])).among(people)
+
+
+def test_somebody_who_was_trained_on_is_refused(written, people) -> None:
+    pairs = metrics.lfw_pairs(written(LINES))
+    pairs.refuse_trained_on(["ed"])
+    with pytest.raises(InputError, match=r"2 people of the pairs are trained on \(bo\)"):
+        pairs.refuse_trained_on(["cy", "ed", "bo"])
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ([], "must begin with"),
+        (["10 300"], "must begin with"),
+        (LINES[:-1], "has 3 pairs"),
+        ([*LINES[:1], "al\t1", *LINES[2:]], "line 2: wanted name, number, number"),
+        ([*LINES[:1], "al\t1\t0", *LINES[2:]], "line 2"),
+        ([*LINES[:2], "al\t2\tal\t1", *LINES[3:]], "line 3: wanted name, number, another name"),
+        ([*LINES[:2], "al\tx\tbo\t1", *LINES[3:]], "line 3"),
+    ],
+)
+def test_lines_that_are_none_of_lfw_are_refused(written, lines, told) -> None:
+    with pytest.raises(InputError, match=told) as caught:
+        metrics.lfw_pairs(written(lines))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        metrics.lfw_pairs(tmp_path / "none.txt")
+
+
+@pytest.mark.shared
+def test_the_real_file_has_ten_folds_of_people_of_their_own(shared) -> None:
+    pairs = metrics.lfw_pairs(shared / "lfw_pairs.txt")
+    assert (len(pairs), int(pairs.same.sum())) == (6000, 3000)
+    seen = [set(pairs.names[pairs.folds == fold].ravel().tolist()) for fold in range(10)]
+    assert sum(map(len, seen)) == len(set().union(*seen))
+
+
+# Nearest rows: those of brute force in double precision, whatever the blocks; of equals the first.
+
+
+@settings(deadline=None)  # scikit-learn is imported by the first one
+@given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 9), min_size=1, max_size=5), st.integers(1, 12))
+def test_the_blocks_do_not_matter(seed: int, sizes: list[int], count: int):
+    random = np.random.default_rng(seed)
+    queries, rows = random.normal(size=(3, 4)), random.normal(size=(sum(sizes), 4))
+    blocks = np.split(rows, np.cumsum(sizes)[:-1])
+    places, similar = nearest(queries, blocks, count=count)
+    unit = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in (queries, rows)]
+    cosines = unit[0] @ unit[1].T
+    assert places.shape == similar.shape == (3, min(count, len(rows)))
+    # float32 rows of four numbers: their products are off by less than 1e-6
+    np.testing.assert_allclose(similar, np.take_along_axis(cosines, places, axis=1), atol=1e-6)
+    np.testing.assert_allclose(similar, -np.sort(-cosines, axis=1)[:, :count], atol=1e-6)
+    assert all(len(set(row)) == len(row) for row in places.tolist())
+
+
+def test_of_equals_the_first_comes_first():
+    rows = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [4.0, 0.0]])
+    assert nearest(rows[:1], [rows[:2], rows[2:]], count=3)[0].tolist() == [[0, 2, 3]]
+
+
+def test_lengths_do_not_matter_even_extreme_ones():
+    rows = np.array([[1e-300, 0.0], [0.0, 1e300], [-1e-300, 0.0]])
+    places, similar = nearest(np.array([[1e200, 0.0]]), [rows], count=3)
+    assert places.tolist() == [[0, 1, 2]]
+    assert similar.tolist() == [[1.0, 0.0, -1.0]]
+
+
+@pytest.mark.parametrize(
+    ("queries", "rows", "said"),
+    [
+        ([[1.0, 2.0]], [[1.0]], "2 dimensions and the gallery 1"),
+        ([[1.0, np.inf]], [[1.0, 1.0]], "queries: row 0 is not finite"),
+        ([[1.0, 1.0]], [[1.0, 1.0], [0.0, 0.0]], "gallery: row 1 is zero"),
+    ],
+)
+def test_what_has_no_direction_is_refused(queries, rows, said):
+    with pytest.raises(InputError, match=said):
+        nearest(np.array(queries), [np.array(rows)], count=1)
+
+
+def test_a_row_is_told_by_its_place_in_the_whole_gallery():
+    blocks = [np.ones((3, 2)), np.array([[1.0, 1.0], [np.nan, 1.0]])]
+    with pytest.raises(InputError, match="gallery: row 4 is not finite"):
+        nearest(np.ones((1, 2)), blocks, count=1)

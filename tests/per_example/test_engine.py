@@ -1,14 +1,21 @@
-"""The engine against a loop: every example alone, by ordinary autograd."""
+"""Norms and clipped sums of per-example gradients are those of a loop over examples."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import parametrizations
 
+from architectures import ARCHITECTURES
 from sfumato._check import InputError
-from sfumato.per_example import Recording, covered
+from sfumato.per_example import Recording, covered, layers_of
+from sfumato.per_example.factor import Dense, Outer, Rows, TiedTable, _lengths_at_most, lengths_of
+from slow import slow_but
+
+# The engine against a loop: every example alone, by ordinary autograd.
 
 
 def by_loop(model: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor, loss: Callable) -> list:
@@ -216,3 +223,294 @@ def test_arguments_by_name(against_loop) -> None:
         lambda ids, weights: model(ids, weights).square().sum(dim=1),
         (torch.randint(9, (3, 5)), torch.rand(3, 5)),
     )
+
+
+# Parameters that lie beside layers, layers that are used in unusual ways, and parameters that are not used at all.
+
+
+class Vision(nn.Module):
+    """A small vision transformer: patches, a class token, positions, a temperature."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(1, 8, 4, stride=4)
+        self.token = nn.Parameter(torch.randn(1, 1, 8))
+        self.positions = nn.Parameter(torch.randn(1, 5, 8))
+        self.temperature = nn.Parameter(torch.tensor(0.7))
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=dropout, batch_first=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        patches = self.patches(images).flatten(2).mT
+        tokens = torch.cat([self.token.expand(len(images), -1, -1), patches], dim=1) + self.positions
+        return F.cross_entropy(self.head(self.layer(tokens)[:, 0]) * self.temperature, labels, reduction="none")
+
+
+@pytest.mark.parametrize("expand", [True, False])
+def test_parameters_beside_layers(against_loop, expand: bool) -> None:
+    model = Vision()
+    against_loop(model, model, (torch.randn(4, 1, 8, 8), torch.randint(3, (4,))), expand=expand)
+    assert isinstance(model.token, nn.Parameter)
+    assert list(dict(model.named_parameters()))[:3] == ["token", "positions", "temperature"]
+
+
+def test_parameters_beside_layers_get_copies_and_the_layers_keep_their_rules() -> None:
+    paths = {(layer.name, type(layer.rule).__name__): set(layer.wanted) for layer in layers_of(Vision())}
+    assert paths["", "ExpandRule"] == {"token", "positions", "temperature"}
+    assert ("layer.self_attn", "AttentionRule") in paths
+
+
+def test_a_module_that_draws_random_numbers_cannot_be_run_again() -> None:
+    model, batch = Vision(dropout=0.1), (torch.randn(4, 1, 8, 8), torch.randint(3, (4,)))
+    with (
+        pytest.raises(InputError, match=r"draws random numbers.*move positions, temperature, token"),
+        Recording(covered(model, expand=False)) as recording,
+    ):
+        recording.backward(model(*batch))
+    with Recording(covered(model)) as recording:
+        recording.backward(model(*batch))
+    assert recording.squared_norms().isfinite().all()
+
+
+class Positions(nn.Module):
+    """Positions from a table that is read once for all examples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(12, 6)
+        self.positions = nn.Embedding(9, 6)
+        self.shift = nn.Linear(6, 6)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, words: Tensor) -> Tensor:
+        places = torch.arange(words.shape[1])[None]
+        hidden = self.words(words) * self.shift(self.positions(places))
+        return self.head(hidden.tanh()).sum(dim=(1, 2))
+
+
+def test_what_is_computed_once_for_all_examples_counts_for_each(against_loop) -> None:
+    model = Positions()
+    against_loop(model, model, (torch.randint(12, (4, 7)),))
+
+
+@pytest.mark.parametrize("kind", ["weight_norm", "spectral_norm"])
+def test_parametrised_weights(against_loop, kind: str) -> None:
+    layer = getattr(parametrizations, kind)(nn.Linear(4, 6))
+    model = nn.Sequential(layer, nn.Tanh(), nn.Linear(6, 1)).eval()
+    against_loop(model, lambda values: model(values).squeeze(1), (torch.randn(5, 4),))
+
+
+def test_weights_that_a_hook_computes(against_loop) -> None:
+    model = nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 6)), nn.Tanh(), nn.Linear(6, 1))
+    against_loop(model, lambda values: model(values).squeeze(1), (torch.randn(5, 4),))
+
+
+def test_unused_parameters_get_zero_and_are_named(against_loop) -> None:
+    model = nn.ModuleDict({"used": nn.Linear(4, 1), "idle": nn.Linear(4, 1, bias=False)})
+    recording = against_loop(model, lambda values: model["used"](values).squeeze(1), (torch.randn(3, 4),))
+    assert recording.unused() == ["idle.weight"]
+
+
+def test_one_module_at_two_places(against_loop) -> None:
+    layer = nn.Linear(4, 4)
+    model = nn.Sequential(layer, nn.Tanh(), nn.Sequential(layer, nn.Tanh()), nn.Linear(4, 1))
+    against_loop(model, lambda values: model(values).squeeze(1), (torch.randn(3, 4),))
+
+
+def test_half_precision_by_autocast() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 3))
+
+    def losses(images: Tensor, labels: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return F.cross_entropy(model(images), labels, reduction="none")
+
+    images, labels = torch.randn(4, 1, 6, 6), torch.randint(3, (4,))
+    with Recording(covered(model)) as recording:
+        recording.backward(losses(images, labels))
+    expected = torch.autograd.grad(losses(images, labels).sum(), recording.parameters)
+    for total, wanted in zip(recording.weighted_sum(torch.ones(4)), expected, strict=True):
+        assert total.dtype == torch.float32
+        torch.testing.assert_close(total, wanted, rtol=0.02, atol=0.02)
+
+
+def test_double_precision(against_loop) -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1)).double()
+    against_loop(model, lambda values: model(values).squeeze(1), (torch.randn(5, 4, dtype=torch.float64),))
+
+
+def test_a_part_without_gradients_does_not_count(against_loop) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def losses(values: Tensor) -> Tensor:
+        with torch.no_grad():
+            fixed = model[0](values)
+        return model(values + fixed).squeeze(1)
+
+    against_loop(model, losses, (torch.randn(5, 4),))
+
+
+# A norm is never below the truth, whatever an example holds.
+
+
+def truth(factor: Any) -> float:
+    return float(factor.dense().double().norm())
+
+
+@pytest.mark.parametrize("positions", [1, 3])
+def test_a_gradient_whose_square_is_too_small_for_a_float_meets_a_huge_input(positions: int) -> None:
+    factor = Outer(torch.full((1, positions, 1000), 2.5e-23), torch.full((1, positions, 10), 3e18))
+    assert truth(factor) > 1e-3
+    assert float(factor.squared_norms().sqrt()) >= truth(factor) * (1 - 1e-6)
+
+
+def test_nothing_has_norm_nothing_beside_huge_inputs() -> None:
+    for positions in (1, 3):
+        factor = Outer(torch.zeros(1, positions, 4), torch.full((1, positions, 4), 3e18))
+        assert factor.squared_norms().tolist() == [0.0]
+
+
+def test_positions_that_are_rounded_in_the_same_way_do_not_hide_what_is_left_of_their_difference() -> None:
+    generator = torch.Generator().manual_seed(0)
+    even = torch.arange(512) % 2 == 0
+    right = torch.where(even, 1.0, -1.0).view(1, 512, 1)
+    for _ in range(300):
+        one = 1 + torch.rand((), generator=generator)
+        other = one * (1 - 10 ** (-4.5 + 2 * torch.rand((), generator=generator)))
+        factor = Outer(torch.where(even, one, other).view(1, 512, 1), right)
+        exact = float((factor.left.double().mT @ right.double()).norm())
+        assert float(factor.squared_norms().sqrt()) >= exact
+
+
+@pytest.mark.parametrize("numbers", [100_000, 2_400_000])
+def test_long_sums_of_equal_squares_do_not_fall_short(numbers: int) -> None:
+    factor = Dense(torch.full((1, numbers), 1.2345e-3))
+    exact = float(factor.gradients[0, 0].double()) * numbers**0.5
+    assert float(factor.squared_norms().sqrt()) == pytest.approx(exact, rel=1e-5)
+
+
+def test_rows_of_one_id_that_cancel_leave_what_the_sum_gets() -> None:
+    ids, values = torch.zeros(1, 3, dtype=torch.int64), torch.tensor([[[1e6], [0.01], [-1e6]]])
+    factor = Rows(ids, values, 4)
+    total = torch.zeros(4, 1, dtype=torch.float64)
+    factor.add_to(total, torch.tensor([0.3], dtype=torch.float64))
+    assert float(total.norm()) <= 0.3 * float(factor.squared_norms().sqrt()) * (1 + 1e-6)
+
+
+def test_a_tied_table_whose_two_uses_cancel_is_not_below_the_truth() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(100):
+        ids = torch.randint(3, (1, 40), generator=generator)
+        values = torch.randn(1, 40, 2, generator=generator)
+        rows = Rows(ids, values, 3)
+        left = -F.one_hot(ids, 3).float() * (1 + 1e-4 * torch.rand(1, 40, 1, generator=generator))
+        factor = TiedTable(rows, Outer(left, values))
+        table = torch.zeros(3, 2, dtype=torch.float64).index_add_(0, ids[0], values[0].double())
+        exact = (table + left[0].double().T @ values[0].double()).norm()
+        assert float(factor.squared_norms().sqrt()) >= float(exact)
+
+
+@pytest.mark.parametrize("width", [1, 7, 4096, 9001])
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-21, 1e-12, 1.0, 1e15])
+def test_bounds_of_lengths_are_at_most_a_thousandth_above_them(width: int, scale: float) -> None:
+    numbers = torch.randn(3, 4, width, generator=torch.Generator().manual_seed(0)) * scale
+    numbers[0, 0] = 0.0
+    numbers[0, 1, width // 2 :] *= 1e-20  # beside others these count for nothing
+    exact, found = lengths_of(numbers), _lengths_at_most(numbers)
+    assert found.dtype == torch.float64
+    assert found[0, 0] == 0.0
+    assert bool(((exact <= found) & (found <= 1.001 * exact)).all())
+
+
+# Norms and sums are exact to single precision, whatever is switched on for the model.
+
+
+@pytest.mark.parametrize("kind", ["linear", "sequence", "convolution"])
+def test_autocast_around_the_sums_does_not_reach_them(kind: str) -> None:
+    torch.manual_seed(0)
+    model, shape = {
+        "linear": (nn.Linear(40, 30), (3, 40)),
+        "sequence": (nn.Linear(40, 30), (3, 4, 40)),
+        "convolution": (nn.Conv2d(3, 5, 3), (3, 3, 8, 8)),
+    }[kind]
+    with Recording(covered(model)) as recording:
+        recording.backward(model(torch.randn(shape)).flatten(1).square().sum(dim=1))
+    weights = torch.rand(3)
+    norms, sums = recording.squared_norms(), recording.weighted_sum(weights)
+    totals = [torch.zeros_like(parameter, dtype=torch.float64) for parameter in recording.parameters]
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(recording.squared_norms(), norms, rtol=1e-6, atol=0)
+        for one, two in zip(recording.weighted_sum(weights), sums, strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-5)
+        recording.add_to(totals, weights)
+    for one, two in zip(totals, sums, strict=True):
+        torch.testing.assert_close(one.float(), two, rtol=1e-5, atol=1e-4)
+
+
+def test_products_of_lower_precision_are_for_the_model_alone() -> None:
+    class Spy(Dense):
+        def weighted_sum(self, weights: Tensor) -> Tensor:
+            seen.append(torch.backends.cuda.matmul.fp32_precision)
+            return super().weighted_sum(weights)
+
+    seen: list[object] = []
+    layer = nn.Linear(2, 1, bias=False)
+    with Recording(covered(layer)) as recording:
+        recording.backward(layer(torch.ones(2, 2)).squeeze(1))
+    recording._settled = {key: Spy(factor.dense()) for key, factor in recording._ready().items()}
+    torch.set_float32_matmul_precision("high")
+    try:
+        recording.weighted_sum(torch.ones(2))
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert seen == ["ieee"]
+
+
+# Networks of transformers and torch as they are: each example's gradient is that of autograd for it alone.
+
+_TAKEN = [name for name, one in ARCHITECTURES.items() if not one.refused]
+_QUICK = (
+    "BERT",
+    "ALBERT (shared layers)",
+    "GPT-2",
+    "Llama",
+    "ViT",
+    "BERT, LoRA",
+    "MLP",
+    "LSTM",
+    "nn.TransformerEncoder",
+)
+_REFUSED = [name for name, one in ARCHITECTURES.items() if one.refused]
+
+
+@pytest.mark.parametrize("name", slow_but(_TAKEN, *_QUICK))
+def test_gradients_of_each_example_are_those_of_autograd(against_loop, name: str) -> None:
+    one = ARCHITECTURES[name]
+    model = one.model().eval()  # without dropout, which autograd would draw again
+    inputs, targets = one.batch()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))  # none is zero, and no two alike
+    against_loop(
+        model,
+        lambda *given: one.losses(model, given[:-1], given[-1]),
+        (*(each[:5] for each in inputs), targets[:5]),
+        relative=1e-4,
+    )
+
+
+@pytest.mark.parametrize("name", slow_but(_TAKEN, "GPT-2", "ViT", "MLP", "LSTM"))
+def test_they_train(name: str) -> None:
+    one = ARCHITECTURES[name]
+    own = {"loss": one.loss} if one.task == "own" else {}
+    result = one.plan().fit(one.model(), one.data(), **own)
+    assert result.finished
+    assert len(result.history) == 2
+
+
+@pytest.mark.parametrize("name", _REFUSED)
+def test_what_no_bound_holds_for_is_refused_by_name(name: str) -> None:
+    one = ARCHITECTURES[name]
+    own = {"loss": one.loss} if one.task == "own" else {}
+    with pytest.raises(InputError, match=one.refused):
+        one.plan().fit(one.model(), one.data(), **own)

@@ -1,4 +1,4 @@
-"""Recipes have scripts of the same names: what a test imports of one is gone before the next asks for another's."""
+"""Scripts of recipes as modules, and plans of a few steps of the baselines of EHR-Safe."""
 
 import importlib
 import os
@@ -6,8 +6,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+
+from made_up_patients import patients
+
+# Recipes have scripts of the same names: what a test imports of one is gone before the next asks for another's.
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
@@ -40,3 +45,30 @@ def _forget(keep: str | None = None) -> None:
         file = getattr(module, "__file__", None) or ""
         if file.startswith(f"{RECIPES}{os.sep}") and Path(file).parent not in kept:
             del sys.modules[name]
+
+
+# Plans of a few steps. The baselines are imported here, before any test file asks for them.
+
+sys.path.insert(0, str(RECIPES))
+ehr_baselines = importlib.import_module("ehr_baselines")
+
+sys.path.remove(str(RECIPES))  # some of its scripts are called as libraries are
+
+__all__ = ["patients"]
+
+KINDS: dict[str, tuple[Any, dict]] = {
+    "timegan": (ehr_baselines.TimeGAN, {"embedding_steps": 6, "supervised_steps": 4}),
+    "rcgan": (ehr_baselines.RCGAN, {}),
+    "crnngan": (ehr_baselines.CRNNGAN, {"pretraining_steps": 6}),
+}
+
+
+@pytest.fixture
+def quick() -> Callable[..., Any]:
+    """`quick(kind, **settings)`."""
+
+    def make(kind: str, **settings) -> Any:
+        plan, own = KINDS[kind]
+        return plan(**{"hidden": 8, "noise": 4, "steps": 8, "batch_size": 16, "seed": 1, **own, **settings})
+
+    return make

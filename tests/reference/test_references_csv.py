@@ -321,7 +321,7 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("RDP value Poisson Gaussian", "q=0.01 sigma=0.25 order 2 / 4.5 / 128"): renyi_values(
         Gaussian(0.25).poisson(0.01), 1, (2.0, 4.5, 128.0), (1e-9, 1e-9, 1e-9)
     ),
-    # the publisher's pair is looser: tests/reference/test_truncated_poisson.py composes that one
+    # the publisher's pair is looser: test_accounting.py composes that one
     ("Truncated Poisson Gaussian", "(n=4,p=.5,B=2,nm=1)x3 + (n=3,p=.5,B=2,nm=1)x2"): lambda printed, delta: at_most(
         Gaussian(1.0).truncated_poisson(0.5, 2, 4) * 3 + Gaussian(1.0).truncated_poisson(0.5, 2, 3) * 2,
         float(printed),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from made_up_patients import SCHEMA, copied, records
-from page_checks import assert_silent_and_readable
+from report.browser import assert_silent_and_readable
 from sfumato._check import InputError
 from sfumato.audit.ehr import evaluate
 from sfumato.metrics.tabular import Interval

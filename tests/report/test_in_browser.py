@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from page_checks import COLOURS, CONTRAST, CUT, SPILLS, assert_silent_and_readable
+from report.browser import COLOURS, CONTRAST, CUT, SPILLS, assert_silent_and_readable
 from sfumato.report import write_report
 from slow import slow_but
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from small_run import work
+from small_runs import work
 
 
 @pytest.fixture

@@ -1,11 +1,22 @@
-"""Checkpoints: whole or absent, and what they hold comes back."""
+"""Checkpoints: damaged ones, and what is kept of a run's values."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.runs import Checkpoint, checkpoint
+from sfumato.accounting import Ledger, Statement
+from sfumato.report import write_report
+from sfumato.runs import Checkpoint, Run, RunFolder, checkpoint
+from small_runs import work
+
+# Checkpoints: whole or absent, and what they hold comes back.
 
 
 def sample(**changes) -> Checkpoint:
@@ -85,3 +96,279 @@ def test_a_run_needs_its_key_until_it_is_deleted(tmp_path):
     assert checkpoint.keeps_key(tmp_path, sample(complete=False))
     with pytest.raises(InputError, match="its noise cannot be repeated"):
         checkpoint.read_key(tmp_path)
+
+
+# Whatever a file of a run has become, whoever reads it says so in one line that names the file.
+
+DAMAGES = {
+    "empty": b"",
+    "nested": b"[" * 200_000,
+    "nested fields": b'{"a":' * 200_000,
+    "no text": b"\xff\xfe\x00\x81",
+    "a list": b"[1, 2]",
+    "a number": b"7",
+    "cut": b'{"plan": "fed',
+    "many digits": b'{"rounds": 1' + b"0" * 5000 + b"}",
+    "beyond double": b'{"round": 1e999, "rounds": 1e999, "epsilon": 1e999}',
+    "nulls": b'{"round": null, "rounds": null, "unit": null, "images": null, "untrained": null}',
+}
+READ = ("plan.json", "statement.json", "ledger.jsonl", "metrics.jsonl", "evaluation.json")
+RESUMED = (
+    "metrics.jsonl", "ledger.jsonl", "checkpoint/state.safetensors", "checkpoint/frozen.safetensors", "checkpoint/key",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", READ)
+def test_a_page_of_a_damaged_run_is_one_line(finished: Path, told, name, damage):
+    (finished / name).write_bytes(DAMAGES[damage])
+    code, said = told("report", finished)
+    if (name, damage) in {("metrics.jsonl", "empty"), ("evaluation.json", "beyond double")}:
+        return  # which are no damage
+    assert code == 2
+    assert said.count("\n") == 1
+    assert name in said
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_damaged_run_is_not_gone_on_with(stopped: Path, name, damage):
+    (stopped / name).write_bytes(DAMAGES[damage])
+    if (name, damage) in {("metrics.jsonl", "empty")}:
+        return  # rows are missing then, which is told
+    before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
+    if name == "metrics.jsonl" and damage in ("beyond double", "nulls", "nested", "nested fields", "cut"):
+        with pytest.warns(UserWarning, match="rows of .* are missing"):
+            work(stopped, resume=True)  # a line without its end is what a crash leaves
+        return
+    if name == "metrics.jsonl":
+        with pytest.warns(UserWarning, match="rows of .* are missing"):
+            work(stopped, resume=True)
+        return
+    with pytest.raises(InputError) as caught:
+        work(stopped, resume=True)
+    assert "\n" not in str(caught.value)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_damaged_row_of_the_metrics_is_named(stopped: Path):
+    metrics = stopped / "metrics.jsonl"
+    lines = metrics.read_bytes().splitlines(keepends=True)
+    for line in (b"[1]\n", b"\xff\n", b"[" * 200_000 + b"\n"):
+        metrics.write_bytes(lines[0] + line)
+        with pytest.raises(InputError, match=r"metrics\.jsonl, line 2 is damaged"):
+            work(stopped, resume=True)
+
+
+@pytest.mark.parametrize("name", ["state", "frozen"])
+def test_one_bit_of_the_checkpoint_that_turned_is_found(stopped: Path, name):
+    path = stopped / "checkpoint" / f"{name}.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="was changed after it was written"):
+        work(stopped, resume=True)
+
+
+def test_names_that_would_steer_a_terminal_are_shown_and_not_sent(finished: Path, told, tmp_path: Path):
+    steering = "\x1b[2J\x1b]0;owned\x07\u202e\x9b31m"
+    plan = finished / "plan.json"
+    folder = tmp_path / f"run{steering}"
+    finished.rename(folder)
+    (folder / plan.name).write_text((folder / plan.name).read_text().replace("sums", f"s{steering}"))
+    from sfumato.accounting import Gaussian, Ledger
+
+    with Ledger.open(tmp_path / "noted.jsonl") as ledger:
+        ledger.append(Gaussian(1.0), phase=f"phase{steering}")
+    for command in (
+        ("ledger", "show", tmp_path / "noted.jsonl"),
+        ("ledger", "verify", folder),
+        ("report", folder),
+        ("compare", folder, folder),
+        ("close", folder),
+        (f"none{steering}",),
+        ("ledger", "show", tmp_path / "noted.jsonl", "--phase", steering),
+    ):
+        _, said = told(*command)
+        assert "x1b" in said
+        assert not set(said) & set("\x1b\x07\x9b\u202e"), command
+
+
+# What a run keeps, for whom, and what it says of it: metrics, leftovers, modes, the key.
+
+PRIVATE = ("metrics.jsonl", "evaluation.json", "checkpoint/state.safetensors", "checkpoint/frozen.safetensors")
+PUBLIC = ("plan.json", "statement.json", "ledger.jsonl", "model.safetensors")
+
+
+def modes(folder: Path, names: tuple[str, ...]) -> set[int]:
+    return {(folder / name).stat().st_mode & 0o777 for name in names}
+
+
+@pytest.mark.parametrize(("umask", "public"), [(0o022, 0o644), (0o027, 0o640), (0o002, 0o664)])
+def test_what_is_private_is_its_owner_s_and_the_rest_follows_the_umask(tmp_path, umask, public):
+    before = os.umask(umask)
+    try:
+        out = tmp_path / "run"
+        work(out, stop=2, each=lambda index, run: run.folder.add_evaluation("untrained", {"accuracy": 0.5}, {}))
+        assert modes(out, (*PRIVATE, "checkpoint/key", "checkpoint/lock")) == {0o600}
+        work(out, resume=True)
+        assert modes(out, (*PRIVATE, "checkpoint/lock")) == {0o600}
+        assert modes(out, PUBLIC) == {public}
+        assert modes(out, ("checkpoint",)) == {0o700}
+        assert write_report([out]).stat().st_mode & 0o777 == 0o600
+        assert write_report([out], public=True).stat().st_mode & 0o777 == public
+    finally:
+        os.umask(before)
+
+
+def test_a_checkpoint_counts_on_no_line_of_the_metrics_that_is_not_on_the_disk(tmp_path, monkeypatch):
+    flushed: dict[Path, int] = {}
+
+    def fsync(handle: int) -> None:
+        flushed[Path(os.readlink(f"/proc/self/fd/{handle}"))] = os.fstat(handle).st_size
+
+    def counted(folder: Path, saved: checkpoint.Checkpoint) -> None:
+        metrics = folder.parent / "metrics.jsonl"
+        if saved.metrics_lines:
+            assert metrics.read_bytes()[: flushed[metrics]].count(b"\n") >= saved.metrics_lines
+            checked.append(saved.metrics_lines)
+        save(folder, saved)
+
+    checked: list[int] = []
+    save = checkpoint.save
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(checkpoint, "save", counted)
+    work(tmp_path / "run")
+    assert checked == [2, 4]
+
+
+def test_rows_of_the_metrics_that_are_missing_are_told_when_the_run_goes_on(stopped):
+    metrics = stopped / "metrics.jsonl"
+    metrics.write_bytes(metrics.read_bytes()[:-5])
+    with pytest.warns(UserWarning, match="1 of the 2 rows of .* are missing"):
+        work(stopped, resume=True)
+    assert [json.loads(line)["round"] for line in metrics.read_text().splitlines()] == [1, 3, 4]
+
+
+def test_leftovers_of_dead_processes_of_the_run_are_deleted_and_no_others(stopped):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    gone = [
+        stopped / f".metrics.jsonl.{dead.pid}.tmp",
+        stopped / f".report.html.{dead.pid}.tmp",
+        stopped / f".vocabulary.txt.{dead.pid}.tmp",
+        stopped / f".plan.json.{os.getpid()}.tmp",  # of a process that had this number before
+        stopped / "checkpoint" / f".state.safetensors.{dead.pid}.tmp",
+    ]
+    kept = [
+        stopped / f".notes.txt.{dead.pid}.tmp",
+        stopped / f".report.html.{os.getppid()}.tmp",
+        stopped / ".metrics.jsonl.tmp",
+        stopped / "checkpoint" / f".mine.{dead.pid}.tmp",
+    ]
+    folder = stopped / f".model.safetensors.{dead.pid}.tmp"
+    folder.mkdir()
+    (folder / ".tmpA1b2C3").write_bytes(b"half")
+    for path in (*gone, *kept):
+        path.write_bytes(b"half")
+    work(stopped, resume=True)
+    assert [path for path in (*gone, folder) if path.exists()] == []
+    assert [path for path in kept if not path.exists()] == []
+
+
+def test_a_folder_that_holds_only_what_a_dead_process_left_is_empty(tmp_path):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (tmp_path / f".plan.json.{dead.pid}.tmp").write_bytes(b"half")
+    work(tmp_path)
+
+
+def cryptographic(folder: Path) -> str:
+    return Statement.load(folder / "statement.json").disclosure["cryptographic_noise"]
+
+
+def test_the_statement_says_that_the_key_is_deleted_only_when_it_is(stopped, told):
+    key = stopped / "checkpoint" / "key"
+    assert key.exists()
+    assert "checkpoint/ holds the key still" in cryptographic(stopped)
+    assert "deleted when the run ends" not in cryptographic(stopped)
+    work(stopped, resume=True)
+    assert not key.exists()
+    assert "deleted when the run ends" in cryptographic(stopped)
+
+
+def test_the_key_is_gone_before_any_file_says_so(tmp_path, monkeypatch):
+    save = Statement.save
+
+    def checked(statement: Statement, path: Path) -> None:
+        said = statement.disclosure["cryptographic_noise"]
+        assert ("holds the key still" in said) == (tmp_path / "run" / "checkpoint" / "key").exists()
+        save(statement, path)
+
+    monkeypatch.setattr(Statement, "save", checked)
+    work(tmp_path / "run", stop=2)
+    work(tmp_path / "run", resume=True)
+
+
+def test_a_closed_run_keeps_all_but_its_key_and_cannot_go_on(stopped, told):
+    kept = ("plan.json", "ledger.jsonl", "model.safetensors", "metrics.jsonl")
+    before = [(stopped / name).read_bytes() for name in kept]
+    code, said = told("close", stopped)
+    assert code == 0
+    assert "after round 2" in said
+    assert "cannot go on" in said
+    assert not (stopped / "checkpoint" / "key").exists()
+    assert [(stopped / name).read_bytes() for name in kept] == before
+    assert "then closed, which deleted the key" in cryptographic(stopped)
+    assert "of the statement, the answer about its key now says that it was closed" in said
+    assert told("ledger", "verify", stopped)[0] == 0
+    with pytest.raises(InputError, match="was closed, so it cannot go on"):
+        work(stopped, resume=True)
+    before = {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()}
+    assert told("close", stopped) == (0, f"{stopped} is closed already; nothing was left to do\n")
+    assert {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()} == before
+    assert Ledger.read(stopped / "ledger.jsonl").releases == 2
+
+
+def test_a_seeded_run_is_closed_too_and_a_killed_one_says_what_it_lacks(tmp_path, told):
+    work(tmp_path / "seeded", stop=2, seed=3)
+    code, said = told("close", tmp_path / "seeded")
+    assert (code, "It held no key" in said, "Plan, ledger, statement and model are as they were" in said) == (
+        0,
+        True,
+        True,
+    )
+    assert "seeded" in cryptographic(tmp_path / "seeded")
+    with pytest.raises(InputError, match="was closed"):
+        work(tmp_path / "seeded", resume=True, seed=3)
+
+    class Killed(BaseException):
+        pass
+
+    def die(index: int, run: Run) -> None:
+        if index == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        work(tmp_path / "killed", each=die)
+    assert "It was killed before it wrote a statement" in told("close", tmp_path / "killed")[1]
+
+
+def test_a_run_that_another_process_writes_to_is_not_closed(stopped, told, tmp_path):
+    folder = RunFolder(stopped)
+    folder.claim(resume=True)
+    code, said = told("close", stopped)
+    assert (code, "another process is writing to" in said) == (2, True)
+    assert (stopped / "checkpoint" / "key").exists()
+    folder.release()
+    code, said = told("close", tmp_path)
+    assert (code, "holds no checkpoint" in said) == (2, True)
+
+
+def test_a_key_of_another_run_is_refused_before_anything_changes(stopped, tmp_path):
+    key = stopped / "checkpoint" / "key"
+    key.write_bytes(bytes(32))
+    before = (stopped / "ledger.jsonl").read_bytes()
+    with pytest.raises(InputError, match="another key"):
+        work(stopped, resume=True)
+    assert (stopped / "ledger.jsonl").read_bytes() == before

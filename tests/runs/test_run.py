@@ -1,8 +1,10 @@
-"""A run without a loop: releases in phases, one ledger, one key, one statement."""
+"""A run: what it is bound to, what it spends and keeps, and what disturbs it."""
 
 import itertools
 import json
 import math
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +15,14 @@ from safetensors.torch import load_file
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato.ledger import Budget, BudgetExceeded, Ledger
+from sfumato.ledger import ledger as binding
 from sfumato.mechanisms.gaussian import IndependentGaussian
-from sfumato.runs import Run, checkpoint
-from sfumato.statement import Alternative, Facts, Statement
+from sfumato.report import write_report
+from sfumato.runs import Alternative, Facts, Run, RunFolder, checkpoint
+from sfumato.statement import Statement
+from small_runs import EVENT, ROUNDS, work
+
+# A run without a loop: releases in phases, one ledger, one key, one statement.
 
 PLAN = {"plan": "histogram and votes", "bins": 4}
 COST = {"histogram": acc.Laplace(scale=2.0), "votes": acc.Gaussian(noise_multiplier=3.0)}
@@ -353,3 +360,286 @@ def test_seeded_releases_are_not_called_random_by_who_goes_on_without_the_seed(t
     with pytest.raises(InputError, match="the releases in the ledger were seeded"):
         both(tmp_path / "run", [], resume=True)
     assert both(tmp_path / "run", [], seed=1, resume=True).seeded
+
+
+# A statement and its ledger name each other: neither can be cut, exchanged or changed alone without being found.
+
+
+def cut(run: Path) -> None:
+    lines = (run / "ledger.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "ledger.jsonl").write_bytes(b"".join(lines[:2]))
+
+
+def cut_the_seal(run: Path) -> None:
+    lines = (run / "ledger.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "ledger.jsonl").write_bytes(b"".join(lines[:-1]))
+
+
+def another_ledger(run: Path) -> None:
+    (run / "ledger.jsonl").unlink()
+    with Ledger.open(run / "ledger.jsonl") as ledger:
+        for index in range(ROUNDS):
+            ledger.append(EVENT, round=index + 1)
+
+
+def another_run_s_ledger(run: Path) -> None:
+    work(run.parent / "other")
+    shutil.copy(run.parent / "other" / "ledger.jsonl", run / "ledger.jsonl")
+
+
+def another_run_s_statement(run: Path) -> None:
+    work(run.parent / "other")
+    shutil.copy(run.parent / "other" / "statement.json", run / "statement.json")
+
+
+def change(name: str, value: object):
+    def changed(run: Path) -> None:
+        stated = json.loads((run / "statement.json").read_text())
+        stated[name] = value
+        (run / "statement.json").write_text(json.dumps(stated))
+
+    changed.__name__ = f"change_{name}"
+    return changed
+
+
+def change_the_plan(run: Path) -> None:
+    (run / "plan.json").write_text((run / "plan.json").read_text().replace('"rounds": 4', '"rounds": 3'))
+
+
+def change_the_model(run: Path) -> None:
+    content = bytearray((run / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (run / "model.safetensors").write_bytes(content)
+
+
+TAMPERINGS = [
+    (cut, "lines were cut off"),
+    (cut_the_seal, "entry 5 should name the statement"),
+    (another_ledger, "entry 5 should name the statement"),
+    (another_run_s_ledger, "the ledger is another one"),
+    (another_run_s_statement, "the ledger is another one"),
+    (change("unit", "virtual_client"), "the statement is another one"),
+    (change("population", 10), "the statement is another one"),
+    (change("epsilon", 99.0), "the statement is another one"),
+    (change("ledger", None), "this one names no ledger"),
+    (change_the_plan, "plan.json is not the file that its statement was made for"),
+    (change_the_model, "model.safetensors is not the file that its statement was made for"),
+]
+
+
+@pytest.mark.parametrize(("tamper", "words"), TAMPERINGS, ids=lambda x: getattr(x, "__name__", ""))
+def test_whatever_is_exchanged_is_found_by_whoever_reads_the_folder(finished, told, tmp_path, tamper, words):
+    assert told("ledger", "verify", finished)[0] == 0
+    tamper(finished)
+    for command in (("ledger", "verify", finished), ("report", finished), ("compare", finished, finished)):
+        code, said = told(*command)
+        assert code == 2, command
+        assert said.count("\n") == 1
+        assert words in said
+
+
+def test_a_whole_folder_is_borne_out_and_a_released_bundle_too(finished, told):
+    assert "its statement is the one that was made of it" in told("ledger", "verify", finished)[1]
+    for private in ("checkpoint", "metrics.jsonl", "model.safetensors"):
+        path = finished / private
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert "its statement is the one that was made of it" in told("ledger", "verify", finished)[1]
+    write_report([finished])
+
+
+def test_answers_of_the_author_are_added_without_breaking_the_bond_and_verify_says_so(finished, told):
+    path = finished / "statement.json"
+    Statement.load(path).answer(public_data="None.").save(path)
+    assert (
+        "the answers under disclosure in statement.json can be added to later" in told("ledger", "verify", finished)[1]
+    )
+    assert "not under the statement's digest" in Statement.load(path).disclosure["verification"]
+    assert binding.compare(Ledger.read(finished / "ledger.jsonl"), Statement.load(path), finished)
+
+
+def test_what_is_recorded_after_the_statement_does_not_count_as_tampering(finished):
+    with Ledger.open(finished / "ledger.jsonl") as ledger:
+        ledger.append(EVENT, phase="later")
+    stated = Statement.load(finished / "statement.json")
+    totals = Ledger.read(finished / "ledger.jsonl")
+    assert binding.compare(totals, stated, finished)
+    assert stated.verdict(totals.event()).contradicted
+
+
+def test_a_statement_by_hand_is_said_to_name_no_ledger(finished, told):
+    change("ledger", None)(finished)
+    another_ledger(finished)
+    code, said = told("ledger", "verify", finished)
+    assert (code, "would not show" in said) == (0, True)
+
+
+def test_a_run_that_goes_on_withdraws_the_statement_that_would_be_untrue(stopped):
+    def gone(index, run):
+        assert not (stopped / "statement.json").exists()
+
+    assert (stopped / "statement.json").exists()
+    work(stopped, resume=True, each=gone)
+    assert binding.compare(Ledger.read(stopped / "ledger.jsonl"), Statement.load(stopped / "statement.json"), stopped)
+
+
+@pytest.mark.parametrize("name", ["ledger.jsonl"])
+def test_a_ledger_of_another_run_is_refused_and_left_alone_when_a_run_goes_on(stopped, tmp_path, name):
+    work(tmp_path / "other")
+    shutil.copy(tmp_path / "other" / name, stopped / name)
+    before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
+    with pytest.raises(acc.InputError, match=r"another key|another run's"):
+        work(stopped, resume=True)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_ledger_that_is_gone_is_not_made_anew_when_a_run_goes_on(stopped):
+    RunFolder(stopped).ledger.unlink()
+    with pytest.raises(acc.InputError, match=r"ledger\.jsonl is missing"):
+        work(stopped, resume=True)
+    assert not RunFolder(stopped).ledger.exists()
+
+
+# What somebody does to the files of a run while it goes on: it stops with one line, and nothing is lost.
+
+
+def replace_file(path: Path) -> None:
+    shutil.copy(path, path.with_suffix(".copy"))
+    os.replace(path.with_suffix(".copy"), path)
+
+
+def shorten(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def delete(path: Path) -> None:
+    path.unlink()
+
+
+def rewrite(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b'"round":1', b'"round":7'))
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+
+
+@pytest.mark.parametrize(
+    ("disturb", "words"),
+    [
+        (replace_file, "was replaced by another file"),
+        (delete, "was deleted"),
+        (shorten, "was changed"),
+        (rewrite, "was changed"),
+    ],
+)
+def test_a_ledger_that_somebody_touches_stops_the_run_before_the_next_release(tmp_path, disturb, words):
+    out = tmp_path / "run"
+    whole: list[bytes] = []
+
+    def each(index, run):
+        if index == 3:
+            whole.append((out / "ledger.jsonl").read_bytes())
+            disturb(out / "ledger.jsonl")
+
+    with pytest.raises(InputError, match=words) as caught:
+        work(out, each=each)
+    assert "\n" not in str(caught.value)
+    if disturb in (replace_file, delete):  # what only the open file held is kept
+        assert (out / "ledger.jsonl.kept").read_bytes() == whole[0]
+        os.replace(out / "ledger.jsonl.kept", out / "ledger.jsonl")
+        work(out, resume=True)
+        assert Ledger.read(out / "ledger.jsonl").releases == 4
+
+
+def test_a_folder_that_is_deleted_is_told_as_that(tmp_path):
+    for index in range(4):
+        out = tmp_path / f"run{index}"
+        with pytest.raises(InputError, match="was deleted while the run went on") as caught:
+            work(out, each=lambda at, run, index=index, out=out: shutil.rmtree(out) if at == index else None)
+        assert "\n" not in str(caught.value)
+        assert not out.exists()
+
+
+# Two copies of a stopped run may go on in different ways; no noise meets two sums.
+
+TWO_PHASES = Facts(
+    unit="example", adjacency="add_remove", population=100, delta=1e-4, sampling="everyone", mechanism="counts"
+)
+COUNTS = {"ages": 41.0, "incomes": 7.0, "votes": 13.0}
+COSTS = acc.Gaussian(noise_multiplier=3.0)
+
+
+def noisy(count: float):
+    return lambda source: {"n": count + 3.0 * torch.from_numpy(source.stream("noise").normal(4))}
+
+
+def go_on(folder: Path | None, phases: list[str], *, resume: bool = True, seed: int | None = None, **public):
+    """Noisy counts, in this order; what is counted depends on what was released before, as a program may choose."""
+    found, shift = {}, 0.0
+    with Run.open(folder, plan={"plan": "counts"}, resume=resume, seed=seed) as run:
+        if resume:
+            run.saved("of this data")
+        run.start("of this data")
+        for phase in phases:
+            found[phase] = run.release(phase, COSTS, noisy(COUNTS[phase] + shift), **public)["n"]
+            shift += 1.0
+        if resume:
+            run.finish({}, TWO_PHASES)
+    return found
+
+
+def stopped(folder: Path, **options) -> tuple[Path, Path]:
+    """Two copies of a run that stopped before its first release."""
+    go_on(folder / "one", [], resume=False, **options)
+    shutil.copytree(folder / "one", folder / "two")
+    return folder / "one", folder / "two"
+
+
+def is_exact(difference: torch.Tensor) -> bool:
+    """Whether the difference of two releases is one number: that of two counts, without noise."""
+    return bool((difference - difference[0]).abs().max() < 1e-9)
+
+
+def test_a_copy_that_has_released_something_else_before_draws_other_noise(tmp_path):
+    one, two = stopped(tmp_path)
+    first, then = go_on(one, ["votes"]), go_on(two, ["ages", "votes"])
+    assert not is_exact(first["votes"] - then["votes"])
+
+
+@pytest.mark.parametrize("seed", [1, None])
+def test_a_copy_that_releases_in_another_order_draws_other_noise(tmp_path, seed):
+    one, two = stopped(tmp_path, seed=seed)
+    first, then = go_on(one, ["ages", "votes"], seed=seed), go_on(two, ["votes", "ages"], seed=seed)
+    assert not is_exact(first["votes"] - then["votes"])
+    assert not is_exact(first["ages"] - then["ages"])
+
+
+def test_a_copy_that_says_something_else_of_the_same_phase_draws_other_noise(tmp_path):
+    one, two = stopped(tmp_path)
+    first, then = go_on(one, ["votes"], of="the young"), go_on(two, ["votes"], of="the old")
+    assert not is_exact(first["votes"] - then["votes"])
+
+
+@pytest.mark.parametrize("seed", [1, None])
+def test_a_copy_that_goes_on_alike_draws_the_same_noise(tmp_path, seed):
+    """Else the mean of many copies would have none."""
+    one, two = stopped(tmp_path, seed=seed)
+    first, then = (go_on(folder, list(COUNTS), seed=seed) for folder in (one, two))
+    assert all(torch.equal(first[phase], then[phase]) for phase in COUNTS)
+    assert (one / "ledger.jsonl").read_bytes() == (two / "ledger.jsonl").read_bytes()
+
+
+def test_a_run_in_memory_draws_what_one_in_a_folder_draws(tmp_path):
+    kept = go_on(tmp_path / "run", list(COUNTS), resume=False, seed=1)
+    in_memory = go_on(None, list(COUNTS), resume=False, seed=1)
+    assert all(torch.equal(kept[phase], in_memory[phase]) for phase in COUNTS)
+
+
+def test_merged_ledgers_of_copies_count_each_draw_of_noise_once(tmp_path):
+    """The promise that merging rests on: after the same entries the same release, after others another."""
+    one, two = stopped(tmp_path)
+    first, then = go_on(one, ["ages", "votes"]), go_on(two, ["ages", "incomes", "votes"])
+    assert torch.equal(first["ages"], then["ages"])
+    merged = tmp_path / "merged.jsonl"
+    Ledger.merge([one / "ledger.jsonl", two / "ledger.jsonl"], merged)
+    releases = [*first.values(), *then.values()]
+    draws = {tuple((release - release[0]).round(decimals=6).tolist()) for release in releases}
+    assert Ledger.read(merged).releases == len(draws) == 4

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 import made_up_patients
-from random_patients import patients
+from made_up_patients import patients
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Column
 from sfumato.synthesis import EHRSafe

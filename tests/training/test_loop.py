@@ -1,21 +1,76 @@
-"""The loop inside of a run: streams, phases around it, and what the contribution adds after the noise."""
+"""The loop inside of a run: streams, phases, the private sum and its cost, and optimizers by name."""
 
+import math
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
-from sfumato.clipping import AdaptiveClipNorm, ClippedSum, ConstantClipNorm, QuantileRule
+from sfumato.clipping import (
+    AdaptiveClipNorm,
+    AutomaticClipNorm,
+    ClippedSum,
+    ConstantClipNorm,
+    PerLayerClipNorm,
+    QuantileRule,
+)
 from sfumato.ledger import Ledger
 from sfumato.mechanisms.gaussian import IndependentGaussian
-from sfumato.runs import Run
-from sfumato.sampling import OwnClients, PoissonSampling
-from sfumato.statement import Facts
+from sfumato.runs import Facts, Run
+from sfumato.sampling import FixedSizeSampling, OwnClients, PoissonSampling, VirtualClients
 from sfumato.training import Cadence, Contribution, Loop, Optimizer, PrivateSum, Server, Trainable
+
+# A mechanism whose rounds share noise, so that they cost something together only.
+
+
+class Drifting:
+    """The noise of a round is a part of what was drawn so far: one Gaussian release of the whole run."""
+
+    stream: ClassVar[bool] = True
+    noise_multiplier = 1.5
+
+    def __init__(self) -> None:
+        self.drawn: torch.Tensor | None = None
+
+    def noise_std(self, scale: float) -> float:
+        return self.noise_multiplier * scale
+
+    def release(self, total, *, scale, round, source):
+        fresh = torch.from_numpy(source.stream("noise", round).normal(total.numel()))
+        self.drawn = fresh if self.drawn is None else 0.5 * self.drawn + fresh
+        return total.add_(self.drawn, alpha=self.noise_std(scale))
+
+    def event(self, moved, sampler, rounds):
+        if sampler.adjacency == "replace":
+            raise ValueError("nothing is proven for this sampler")
+        return acc.Gaussian(self.noise_multiplier / (moved * math.sqrt(rounds)))
+
+    def restarts(self, round):
+        return False
+
+    def describe(self) -> str:
+        return "drifting sums"
+
+    def state(self):
+        return {} if self.drawn is None else {"drawn": self.drawn}
+
+    def load(self, state) -> None:
+        self.drawn = state.get("drawn")
+
+
+@pytest.fixture
+def drifting() -> type[Drifting]:
+    return Drifting
+
+
+# The loop inside of a run: streams, phases around it, and what the contribution adds after the noise.
 
 ROUNDS, UNITS = 6, 20
 FILES = ("ledger.jsonl", "statement.json", "model.safetensors")
@@ -254,3 +309,220 @@ def test_votes_after_a_loop_that_was_stopped_stay_paid_and_stay_as_they_were(tmp
     ledger = Ledger.read(tmp_path / "run" / "ledger.jsonl")
     assert ledger.event("votes") == acc.Gaussian(4.0)
     assert ledger.releases == ROUNDS + 1
+
+
+# The private sum: what is recorded round by round, what a whole run costs, and what runs are one and the same.
+
+POISSON = PoissonSampling(sampling_rate=0.1, population=100)
+FIXED = FixedSizeSampling(size=10, population=100)
+
+
+def private_sum(**changes) -> PrivateSum:
+    parts = {
+        "sampler": POISSON,
+        "grouping": OwnClients(clients=10),
+        "bound": ConstantClipNorm(clip_norm=1.0),
+        "mechanism": IndependentGaussian(noise_multiplier=1.1),
+        "rounds": 6,
+    }
+    return PrivateSum(**{**parts, **changes})
+
+
+def adaptive(**changes) -> AdaptiveClipNorm:
+    return AdaptiveClipNorm(initial=1.0, rule=QuantileRule(quantile=0.5, **changes))
+
+
+BOUNDS = {
+    "flat": ConstantClipNorm(clip_norm=0.3),
+    "per layer": PerLayerClipNorm(clip_norm=0.3),
+    "automatic": AutomaticClipNorm(clip_norm=0.3),
+    "adaptive": adaptive(count_noise=0.8),
+    "adaptive for four rounds": adaptive(rounds=4),
+}
+
+
+@pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS)
+@pytest.mark.parametrize("grouping", [OwnClients(clients=10), VirtualClients(clients=5)], ids=["own", "virtual"])
+@pytest.mark.parametrize("sampler", [POISSON, FIXED], ids=["poisson", "fixed"])
+@pytest.mark.parametrize("noise", [0.0, 1.1])
+def test_entries_of_independent_rounds_compose_to_the_event_of_the_run(bound, grouping, sampler, noise):
+    rounds = private_sum(
+        bound=bound, grouping=grouping, sampler=sampler, mechanism=IndependentGaussian(noise_multiplier=noise)
+    )
+    for count in (1, 4, 6):
+        spent: dict[acc.Event, int] = {}
+        for index in range(count):
+            entry = rounds.entry(index)
+            assert entry is not None
+            spent[entry] = spent.get(entry, 0) + 1
+        assert acc.compose(spent) == rounds.event(count)
+
+
+@pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS)
+@pytest.mark.parametrize(
+    ("grouping", "sampler", "single"),
+    [
+        (OwnClients(clients=10), POISSON, acc.Gaussian(1.1)),
+        (VirtualClients(clients=5), POISSON, acc.Gaussian(0.55)),
+        (OwnClients(clients=10), FIXED, acc.Gaussian(1.1)),  # accountants double it for "replace" themselves
+        (VirtualClients(clients=5), FIXED, acc.Gaussian(1.1)),
+    ],
+    ids=["own, poisson", "virtual, poisson", "own, fixed", "virtual, fixed"],
+)
+def test_a_round_costs_its_multiplier_whatever_the_bound_and_whether_a_count_shares_it(
+    bound, grouping, sampler, single
+):
+    rounds = private_sum(bound=bound, grouping=grouping, sampler=sampler)
+    expected = acc.guarantee(sampler.account(single), sampler.adjacency).epsilon(1e-6)
+    assert acc.guarantee(rounds.entry(0), sampler.adjacency).epsilon(1e-6) == pytest.approx(expected, rel=1e-6)
+
+
+@given(noise=st.floats(0.2, 5.0), count_noise=st.floats(0.6, 20.0))
+def test_sum_and_count_together_are_one_gaussian_of_the_rounds_multiplier(noise, count_noise):
+    """Andrew et al. 2021, Theorem 1, with independent arithmetic: multipliers add up as inverse squares."""
+    if count_noise <= 0.5 * noise * 1.01:
+        return
+    rounds = private_sum(bound=adaptive(count_noise=count_noise), mechanism=IndependentGaussian(noise_multiplier=noise))
+    on_sum, on_count = rounds.sum_mechanism(0).noise_multiplier, rounds.count_mechanism().noise_multiplier
+    assert on_count == pytest.approx(2 * count_noise)
+    assert on_sum**-2 + on_count**-2 == pytest.approx(noise**-2)
+    assert on_sum > noise
+
+
+def test_a_round_after_the_last_count_gives_all_of_its_budget_to_the_sum():
+    rounds = private_sum(bound=adaptive(rounds=2))
+    assert [rounds.counts(index) for index in range(4)] == [True, True, False, False]
+    assert rounds.sum_mechanism(1).noise_multiplier > 1.1
+    assert rounds.sum_mechanism(2) == rounds.mechanism
+    assert "count_noise_std" in rounds.record(1, 1.0)
+    assert "count_noise_std" not in rounds.record(2, 1.0)
+
+
+def test_what_the_ledger_keeps_beside_the_event_follows_from_the_parts():
+    rounds = private_sum(grouping=VirtualClients(clients=5), bound=BOUNDS["per layer"])
+    assert rounds.record(3, 0.3) == {
+        "round": 4,
+        "clip_norm": 0.3,
+        "sensitivity": pytest.approx(0.6),
+        "noise_std": pytest.approx(0.33),
+        "denominator": 5,
+    }
+    plain = private_sum(bound=ConstantClipNorm(clip_norm=None), mechanism=IndependentGaussian(noise_multiplier=0.0))
+    assert (plain.record(0, None)["sensitivity"], plain.record(0, None)["noise_std"]) == (None, 0.0)
+
+
+def test_a_contributor_costs_half_of_what_a_user_in_a_virtual_client_costs():
+    rounds = private_sum(grouping=VirtualClients(clients=5))
+    assert rounds.contributor_event(6) == acc.Gaussian(1.1).poisson(0.1) * 6
+    assert rounds.event(6) == acc.Gaussian(0.55).poisson(0.1) * 6
+
+
+def test_a_stream_is_recorded_whole_before_its_first_release_and_costs_that_whenever_it_stops(drifting):
+    rounds = private_sum(mechanism=drifting())
+    assert rounds.entry(0) == acc.Gaussian(1.5 / 6**0.5)
+    assert [rounds.entry(index) for index in range(1, 6)] == [None] * 5
+    assert [rounds.event(count) for count in (1, 3, 6)] == [rounds.entry(0)] * 3
+
+
+def test_noise_that_rounds_share_cannot_be_shared_with_a_count(drifting):
+    with pytest.raises(
+        InputError,
+        match=r"accounted round by round, and a run with .* and drifting sums is not; use clipping=flat",
+    ):
+        private_sum(mechanism=drifting(), bound=adaptive())
+
+
+def test_a_sampler_that_nothing_is_proven_for_is_refused_when_the_parts_meet(drifting):
+    with pytest.raises(ValueError, match="nothing is proven"):
+        private_sum(mechanism=drifting(), sampler=FIXED)
+
+
+def test_noise_without_a_bound_is_no_private_sum():
+    with pytest.raises(InputError, match="needs a clip_norm: noise on an unbounded sum protects nobody"):
+        private_sum(bound=ConstantClipNorm(clip_norm=None))
+
+
+def test_a_count_that_leaves_nothing_for_the_sum_is_no_private_sum():
+    with pytest.raises(InputError, match=r"adaptive_clip_count_noise 0\.5 leaves nothing"):
+        private_sum(bound=adaptive(count_noise=0.5))
+
+
+# Optimisers by name: torch's own, with torch's own settings where the plan gives none.
+
+GRADIENTS = [torch.tensor([1.0, -2.0]), torch.tensor([0.5, 3.0]), torch.tensor([-1.0, 0.1])]
+TORCH = {
+    "sgd": lambda p: torch.optim.SGD(p, 0.1, momentum=0.8),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, 0.1, momentum=0.8),
+    "adagrad": lambda p: torch.optim.Adagrad(p, 0.1),
+    "adam": lambda p: torch.optim.Adam(p, 0.1, betas=(0.8, 0.999)),
+    "adamw": lambda p: torch.optim.AdamW(p, 0.1, betas=(0.8, 0.999), weight_decay=0.0),
+    "nadam": lambda p: torch.optim.NAdam(p, 0.1, betas=(0.8, 0.999)),
+}
+
+
+def after(make) -> torch.Tensor:
+    parameter = nn.Parameter(torch.tensor([1.0, 2.0]))
+    optimizer = make([parameter])
+    for gradient in GRADIENTS:
+        parameter.grad = gradient.clone()
+        optimizer.step()
+    return parameter.detach()
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_each_name_is_torchs_optimiser_with_its_own_settings(name):
+    ours = Optimizer(name=name, learning_rate=0.1, momentum=0.8)
+    assert torch.equal(after(ours), after(TORCH[name]))
+    mine, theirs = ours([nn.Parameter(torch.zeros(1))]).defaults, TORCH[name]([nn.Parameter(torch.zeros(1))]).defaults
+    assert mine == theirs
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_weight_decay_reaches_every_optimiser(name):
+    decayed = Optimizer(name=name, learning_rate=0.1, weight_decay=0.5)
+    assert decayed([nn.Parameter(torch.zeros(1))]).defaults["weight_decay"] == 0.5
+    assert not torch.equal(after(decayed), after(Optimizer(name=name, learning_rate=0.1)))
+
+
+def test_yogi_is_that_of_the_paper():
+    weight, first, second = np.array([1.0, 2.0]), np.zeros(2), np.full(2, 1e-6)
+    for gradient in np.array(torch.stack(GRADIENTS), np.float64):
+        first = 0.8 * first + 0.2 * gradient
+        second = second - 0.001 * gradient**2 * np.sign(second - gradient**2)
+        weight = weight - 0.1 * first / (np.sqrt(second) + 1e-3)
+    found = after(Optimizer(name="yogi", learning_rate=0.1, momentum=0.8))
+    np.testing.assert_allclose(found, weight, rtol=1e-5)
+    assert not torch.equal(found, after(Optimizer(name="yogi", learning_rate=0.1, momentum=0.8, weight_decay=0.5)))
+
+
+def test_nesterov_looks_ahead_and_needs_a_momentum():
+    ahead = Optimizer(name="sgd", learning_rate=0.1, momentum=0.8, nesterov=True)
+    assert torch.equal(after(ahead), after(lambda p: torch.optim.SGD(p, 0.1, momentum=0.8, nesterov=True)))
+    for wrong in ({"momentum": 0.0}, {"name": "adam", "momentum": 0.9}):
+        with pytest.raises(InputError, match="nesterov needs optimizer=sgd and a momentum"):
+            Optimizer(nesterov=True, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"name": "lion"}, "optimizer must be one of sgd, adam, adamw, nadam, adagrad, rmsprop, yogi, got lion"),
+        ({"learning_rate": 0.0}, "learning_rate must be > 0"),
+        ({"learning_rate": 1e300}, "learning_rate must be in"),
+        ({"momentum": 1.0}, "momentum must be in"),
+        ({"weight_decay": -1.0}, "weight_decay must be >= 0"),
+    ],
+)
+def test_numbers_that_cannot_be_right_are_refused(change, named):
+    with pytest.raises(InputError, match=named):
+        Optimizer(**change)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "nadam"])
+def test_a_rate_whose_first_step_is_no_single_precision_number_is_refused(name):
+    with pytest.raises(InputError, match=r"learning_rate must be in \[0, 3e\+37\], got 1e\+38"):
+        Optimizer(name=name, learning_rate=1e38, momentum=0.9)
+    parameter = nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.ones(1)
+    Optimizer(name=name, learning_rate=2.9e37, momentum=0.9)([parameter]).step()  # torch raises where it is too large
+    assert parameter.item() != 0

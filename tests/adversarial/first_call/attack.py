@@ -41,7 +41,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from adversarial.first_call.table import SPECIMENS
+from adversarial.first_call.specimen import SPECIMENS
 from adversarial.first_call.ways import CASES, DELTA, PLANS, RATE, WAYS, Setting
 from sfumato._check import InputError
 
@@ -70,7 +70,7 @@ class Games:
     """What came of a form.
 
     Attributes:
-        form, way: of `first_call.table.SPECIMENS`.
+        form, way: of `first_call.specimen.SPECIMENS`.
         epsilon: of the statement.
         repeats: trainings with the target, and as many without.
         refusal: why nothing was released; None where models were.

@@ -25,7 +25,8 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from adversarial.first_call.table import FEATURES, SPECIMENS, Code, Specimen, Turn
+from adversarial.first_call import loops, models  # noqa: F401  # they register specimens
+from adversarial.first_call.specimen import FEATURES, SPECIMENS, Code, Specimen, Turn
 from adversarial.specimens import CLASSES
 from sfumato import data
 from sfumato._check import InputError

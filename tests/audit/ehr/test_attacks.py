@@ -1,13 +1,16 @@
-"""Each attack catches a generator that memorises, and is at the ideal for fresh patients."""
+"""Attacks on generated records: each catches a generator that memorises, and is at the ideal for fresh patients."""
 
 import numpy as np
 import pytest
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 from made_up_patients import copied, records, shuffled
 from sfumato._check import InputError
+from sfumato.audit.ehr import attacks as module
 from sfumato.audit.ehr.attacks import (
     Placed,
     Scale,
+    Votes,
     accuracy_at,
     agreement,
     attribute_inference,
@@ -16,10 +19,13 @@ from sfumato.audit.ehr.attacks import (
     membership_inference,
     nearest_distances,
     reidentification,
+    squared_distances,
     tpr_at_fpr,
 )
 from sfumato.audit.ehr.flat import flatten, pooled
 from slow import slow_but
+
+# Each attack catches a generator that memorises, and is at the ideal for fresh patients.
 
 TRAIN, HOLDOUT = records(400, 1), records(200, 2)
 
@@ -144,3 +150,106 @@ def test_a_generator_that_leaves_the_sensitive_column_out_tells_nothing():
     (measure,) = attribute_inference(*sides, ["clinic"], np.random.default_rng(0)).measures
     assert measure.found.value == 0
     assert not measure.above
+
+
+# The vote against scikit-learn's, and what a record counts that was drawn twice or not at all.
+
+
+def sides(seed: int = 0):
+    rng = np.random.default_rng(seed)
+    queries, records = rng.normal(size=(50, 4)), rng.normal(size=(80, 4))
+    return queries, records, rng.integers(0, 3, 80).astype(float)
+
+
+def placed(rows: np.ndarray) -> Placed:
+    return Placed(rows, np.zeros((len(rows), 0), np.int32))
+
+
+def weights(distances: np.ndarray) -> np.ndarray:
+    return 1 / (distances**2 + 1e-6)
+
+
+def test_the_vote_is_that_of_scikit_learn():
+    queries, records, values = sides()
+    classes = KNeighborsClassifier(5, weights=weights, algorithm="brute").fit(records, values.astype(int))
+    votes = Votes(placed(queries), placed(records), values, numeric=False)
+    np.testing.assert_array_equal(votes.outcome(), classes.predict(queries))
+    numbers = KNeighborsRegressor(5, weights=weights, algorithm="brute").fit(records, values)
+    votes = Votes(placed(queries), placed(records), values, numeric=True)
+    np.testing.assert_allclose(votes.outcome(), numbers.predict(queries), rtol=1e-5)
+
+
+def test_a_record_that_was_drawn_twice_votes_twice_and_one_that_was_not_does_not():
+    queries, records, values = sides()
+    times = np.random.default_rng(1).poisson(1.5, 80)
+    drawn = np.repeat(np.arange(80), times)
+    for numeric in (True, False):
+        votes = Votes(placed(queries), placed(records), values, numeric=numeric)
+        again = Votes(placed(queries), placed(records[drawn]), values[drawn], numeric=numeric)
+        np.testing.assert_allclose(votes.outcome(times), again.outcome(), rtol=1e-6)
+
+
+def test_nobody_votes_where_all_that_are_near_were_left_out():
+    queries, records, values = sides()
+    for numeric in (True, False):
+        votes = Votes(placed(queries), placed(records), values, numeric=numeric)
+        assert np.isnan(votes.outcome(np.zeros(80, int))).all()
+
+
+def test_a_copy_outvotes_the_others():
+    queries, records, _ = sides()
+    records[7] = queries[3]
+    values = np.zeros(80)
+    values[7] = 1
+    assert Votes(placed(queries), placed(records), values, numeric=False).outcome()[3] == 1
+
+
+# The distance of two patients, term by term, in blocks of any size.
+
+
+def by_hand(reference, first, second) -> float:
+    """The sum in the module's docstring, for two rows."""
+    total = 0.0
+    for place, known in enumerate(reference.numbers.T):
+        known = known[~np.isnan(known)]
+        a, b = first.numbers[0, place], second.numbers[0, place]
+        ranks = [0.5 if np.isnan(v) else ((known < v).mean() + (known <= v).mean()) / 2 for v in (a, b)]
+        total += (ranks[0] - ranks[1]) ** 2 + (np.isnan(a) != np.isnan(b))
+    return total + float((first.codes != second.codes).sum())
+
+
+def test_it_is_the_sum_over_all_columns():
+    flat, others = flatten(records(40, 1)), flatten(records(8, 2))
+    scale = Scale(flat)
+    ((_, found),) = squared_distances(scale.place(others), scale.place(flat))
+    for i in range(8):
+        for j in range(40):
+            expected = by_hand(flat, others.take(np.array([i])), flat.take(np.array([j])))
+            assert found[i, j] == pytest.approx(expected, abs=1e-8)
+
+
+def test_a_copy_is_at_zero_and_nobody_else_is():
+    flat = flatten(records(300, 1))
+    placed = Scale(flat).place(flat)
+    ((_, found),) = squared_distances(placed, placed)
+    assert (np.diag(found) == 0).all()
+    assert (found + np.eye(300) > 0).all()
+
+
+def test_units_and_outliers_do_not_matter():
+    data = records(50, 1)
+    flat = flatten(data)
+    first = Scale(flat).place(flat).numbers
+    flat.numbers[:] = np.exp(flat.numbers / 20)
+    np.testing.assert_array_equal(Scale(flat).place(flat).numbers, first)
+
+
+def test_blocks_change_nothing(monkeypatch):
+    flat = flatten(records(60, 1))
+    placed = Scale(flat).place(flat)
+    others = Scale(flat).place(flatten(records(25, 2)))
+    whole = nearest_distances(others, placed)
+    monkeypatch.setattr(module, "_BLOCK", 130)
+    blocks = list(squared_distances(others, placed))
+    assert len(blocks) == 13
+    np.testing.assert_allclose(nearest_distances(others, placed), whole, atol=1e-8)

@@ -1,0 +1,414 @@
+"""Gaussian noise, independent and correlated."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from sfumato import accounting as acc
+from sfumato._check import InputError
+from sfumato._random import RandomSource
+from sfumato.accounting.strategies import BandedToeplitz, BinaryTree, BufferedToeplitz, InverseBanded, Strategy
+from sfumato.mechanisms.correlated import CorrelatedGaussian
+from sfumato.mechanisms.gaussian import IndependentGaussian
+from sfumato.sampling import (
+    CyclicPoissonSampling,
+    FixedSizeSampling,
+    MinSeparationSampling,
+    PoissonSampling,
+    ShuffledEpochs,
+)
+from sfumato.training import Server
+
+# Noise that is correlated over the rounds: what it is made of, what goes on from where, and what is refused.
+
+ROUNDS = 13
+STRATEGIES = {
+    "one band": BandedToeplitz((1.0,)),
+    "banded": BandedToeplitz((2.0, 1.0, 0.4, 0.1)),
+    "scaled": BandedToeplitz((1.0, 0.5, 0.2), tuple(1.0 + 0.1 * round for round in range(ROUNDS))),
+    "blt": BufferedToeplitz((0.4, 0.2), (0.9, 0.3)),
+    "bisr": InverseBanded((1.0, -0.5, -0.125, -0.0625)),
+    "tree": BinaryTree(),
+    "plain tree": BinaryTree(estimator="plain"),
+    "trees": BinaryTree(restart_every=5),
+    "completed trees": BinaryTree(restart_every=5, completion=True),
+    "plain completed trees": BinaryTree(estimator="plain", restart_every=6, completion=True),
+}
+
+
+def mechanism(strategy: Strategy, *, noise_multiplier: float = 1.0, rounds: int = ROUNDS) -> CorrelatedGaussian:
+    return CorrelatedGaussian(strategy=strategy, noise_multiplier=noise_multiplier, rounds=rounds)
+
+
+def noise(of: CorrelatedGaussian, round: int, *, size: int = 100, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
+    source = RandomSource.from_seed(seed)
+    return of.release(torch.zeros(size, dtype=torch.float64), scale=scale, round=round, source=source)
+
+
+def rows(strategy: Strategy, size: int, *, rounds: int = ROUNDS) -> torch.Tensor:
+    of = mechanism(strategy, rounds=rounds)
+    return torch.stack([noise(of, round, size=size) for round in range(rounds)])
+
+
+def fresh(size: int, *, rounds: int = ROUNDS) -> np.ndarray:
+    source = RandomSource.from_seed(0)
+    return np.stack([source.stream("noise", round).normal(size) for round in range(rounds)])
+
+
+def dense(coefficients: list[float]) -> np.ndarray:
+    padded = np.zeros(ROUNDS)
+    padded[: len(coefficients)] = coefficients[:ROUNDS]
+    return np.array([[padded[t - j] if t >= j else 0.0 for j in range(ROUNDS)] for t in range(ROUNDS)])
+
+
+@pytest.mark.parametrize(
+    ("name", "matrix"),
+    [
+        ("one band", np.eye(ROUNDS)),
+        ("banded", dense([2.0, 1.0, 0.4, 0.1])),
+        ("scaled", dense([1.0, 0.5, 0.2]) @ np.diag(1.0 + 0.1 * np.arange(ROUNDS))),
+        ("blt", dense([1.0, *(0.4 * 0.9 ** np.arange(ROUNDS) + 0.2 * 0.3 ** np.arange(ROUNDS))])),
+        ("bisr", np.linalg.inv(dense([1.0, -0.5, -0.125, -0.0625]))),
+    ],
+)
+def test_strategy_times_noise_is_the_fresh_noise(name: str, matrix: np.ndarray):
+    released = rows(STRATEGIES[name], 50).numpy()
+    np.testing.assert_allclose(matrix @ released, fresh(50), atol=5e-6)
+
+
+def test_one_band_is_independent_noise():
+    plain = IndependentGaussian(noise_multiplier=1.0)
+    source = RandomSource.from_seed(0)
+    for round in range(3):
+        zeros = torch.zeros(1000, dtype=torch.float64)
+        other = plain.release(zeros, scale=1.0, round=round, source=source)
+        torch.testing.assert_close(noise(mechanism(STRATEGIES["one band"]), round, size=1000), other, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_round_asked_for_alone_is_the_one_that_came_in_order_to_the_bit(name: str):
+    in_order = rows(STRATEGIES[name], 300)
+    for round in (12, 5, 0, 6, 4, 11):
+        assert torch.equal(noise(mechanism(STRATEGIES[name]), round, size=300), in_order[round])
+    again = mechanism(STRATEGIES[name])
+    for round in (3, 3, 9, 2):  # a round that is repeated, as after a crash, and jumps both ways
+        assert torch.equal(noise(again, round, size=300), in_order[round])
+
+
+@pytest.mark.parametrize("name", ["banded", "blt", "bisr", "tree"])
+def test_threads_change_no_bit(name: str):
+    before, size = torch.get_num_threads(), 500_001
+    released = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            released.append(rows(STRATEGIES[name], size, rounds=4))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(released[0], released[1])
+    assert torch.equal(released[0], released[2])
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_memory_is_bands_buffers_or_the_depth_of_the_tree(name: str):
+    from sfumato.mechanisms.correlated import recurrence_of
+
+    vectors = {"one band": 0, "banded": 3, "scaled": 2, "blt": 2, "bisr": 3, "tree": 4, "plain tree": 4}
+    kept = recurrence_of(STRATEGIES[name], ROUNDS).vectors
+    assert kept == vectors.get(name, 3)
+
+
+def test_tree_noise_needs_one_draw_a_round_and_a_stack_of_logarithmic_height():
+    from sfumato.mechanisms.correlated import TreeRows
+
+    tree = TreeRows("efficient", None, False, 2000)
+    blocks = [tree.block(round) for round in range(2000)]
+    assert max(block.slot for block in blocks) < tree.vectors == 11
+    assert sum(len(block.swallowed) for block in blocks) < 2000
+
+
+def test_the_whole_run_is_one_event_and_the_noise_is_what_it_says():
+    limits = MinSeparationSampling(size=5, population=100, min_separation=4, max_participations=3, rounds=ROUNDS)
+    event = mechanism(STRATEGIES["banded"], noise_multiplier=3.0).event(2.0, limits, ROUNDS)
+    assert isinstance(event, acc.MatrixMechanism)
+    assert (event.noise_multiplier, event.steps, event.max_participations, event.min_separation) == (1.5, ROUNDS, 3, 4)
+    tree = mechanism(BinaryTree(restart_every=5, completion=True), noise_multiplier=3.0).event(1.0, limits, ROUNDS)
+    assert tree == acc.TreeAggregation(
+        noise_multiplier=3.0, steps=ROUNDS, max_participations=3, min_separation=4, restart_every=5, completion=True
+    )
+    assert mechanism(BinaryTree(), noise_multiplier=0.0).event(1.0, limits, ROUNDS) == acc.NonPrivate()
+
+
+def test_cyclic_poisson_sampling_amplifies_banded_noise_only():
+    cyclic = CyclicPoissonSampling(size=5, population=100, parts=4, rounds=ROUNDS)
+    banded = mechanism(STRATEGIES["banded"], noise_multiplier=3.0)
+    norm = float(np.linalg.norm([2.0, 1.0, 0.4, 0.1]))
+    event = banded.event(1.0, cyclic, ROUNDS)
+    one = acc.Gaussian(3.0 / norm).poisson(0.2) * 4
+    assert acc.guarantee(event).epsilon(1e-5) == pytest.approx(acc.guarantee(one).epsilon(1e-5), rel=1e-9)
+    with pytest.raises(
+        InputError, match=r"cyclic Poisson sampling of 4 parts amplifies banded noise .* noise=tree; use"
+    ):
+        mechanism(BinaryTree()).event(1.0, cyclic, ROUNDS)
+    narrow = CyclicPoissonSampling(size=5, population=100, parts=3, rounds=ROUNDS)
+    with pytest.raises(InputError, match="noise=banded of 4 bands; use noise=banded with 3 bands or fewer"):
+        banded.event(1.0, narrow, ROUNDS)
+    independent = IndependentGaussian(noise_multiplier=3.0).event(1.0, cyclic, ROUNDS)
+    assert acc.guarantee(independent).epsilon(1e-5) == pytest.approx(
+        acc.guarantee(acc.Gaussian(3.0).poisson(0.2) * 4).epsilon(1e-5), rel=1e-9
+    )
+
+
+def test_a_tree_for_each_shuffled_epoch_costs_one_participation_each():
+    """Kairouz et al. 2021, Appendix D: the number of epochs times the depth of an epoch's tree."""
+    epochs = ShuffledEpochs(size=10, population=150, rounds=60)
+    tree = mechanism(BinaryTree(restart_every=15), rounds=60).event(1.0, epochs, 60)
+    assert isinstance(tree, acc.TreeAggregation)
+    assert tree.squared_sensitivity == 4 * 4
+    two = mechanism(BinaryTree(restart_every=30), rounds=60).event(1.0, epochs, 60)
+    across = mechanism(BinaryTree(restart_every=20), rounds=60).event(1.0, epochs, 60)
+    assert isinstance(two, acc.TreeAggregation)
+    assert isinstance(across, acc.TreeAggregation)
+    assert (two.max_per_tree, across.max_per_tree) == (2, None)
+
+
+def test_independent_noise_with_limits_costs_the_rounds_that_a_unit_can_be_in():
+    limits = MinSeparationSampling(size=5, population=100, min_separation=4, max_participations=3, rounds=ROUNDS)
+    event = IndependentGaussian(noise_multiplier=2.0).event(1.0, limits, ROUNDS)
+    assert event == acc.Gaussian(2.0).min_separation(ROUNDS, 4, 3)
+    assert acc.guarantee(event, "zero_out").epsilon(1e-5) == pytest.approx(
+        acc.guarantee(acc.Gaussian(2.0) * 3, "zero_out").epsilon(1e-5), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    "sampler", [PoissonSampling(sampling_rate=0.1, population=50), FixedSizeSampling(size=5, population=50)]
+)
+def test_sampling_without_limits_is_refused(sampler: PoissonSampling | FixedSizeSampling):
+    with pytest.raises(InputError, match="noise=tree needs sampling that limits how often a unit takes part"):
+        mechanism(BinaryTree()).event(1.0, sampler, ROUNDS)
+
+
+def test_one_unit_more_is_refused_with_the_reason():
+    epochs = ShuffledEpochs(size=5, population=50, rounds=ROUNDS)
+    event = mechanism(BinaryTree(), noise_multiplier=4.0).event(1.0, epochs, ROUNDS)
+    with pytest.raises(InputError, match=r"not known under add_remove, because one unit more would shift the others"):
+        acc.guarantee(event, "add_remove").epsilon(1e-5)
+
+
+def test_a_round_beyond_the_plan_is_refused():
+    with pytest.raises(InputError, match="round 14 lies beyond the 13 that the noise was made and accounted for"):
+        noise(mechanism(BinaryTree()), 13)
+    with pytest.raises(InputError, match="column scales"):
+        mechanism(BandedToeplitz((1.0,), (1.0, 1.0)))
+
+
+def test_rounds_that_share_noise_have_one_bound():
+    of, source = mechanism(BinaryTree()), RandomSource.from_seed(1)
+    zeros = torch.zeros(10, dtype=torch.float64)
+    of.release(zeros, scale=1.0, round=0, source=source)
+    with pytest.raises(InputError, match="one bound for all of them, got 1 and then 2"):
+        of.release(zeros, scale=2.0, round=1, source=source)
+    with pytest.raises(InputError, match="scale must be > 0"):
+        mechanism(BinaryTree()).release(zeros, scale=0.0, round=0, source=source)
+
+
+def test_two_runs_of_one_mechanism_have_noise_of_their_own():
+    of = mechanism(STRATEGIES["blt"])
+    first = [noise(of, round, seed=1) for round in range(3)]
+    mixed = []
+    for round in range(3):
+        mixed.append(noise(of, round, seed=1))
+        noise(of, round, seed=2)
+    assert all(torch.equal(a, b) for a, b in zip(first, mixed, strict=True))
+
+
+def test_a_new_tree_is_told_to_the_server():
+    trees = mechanism(BinaryTree(restart_every=5))
+    assert [round for round in range(ROUNDS) if trees.restarts(round)] == [5, 10]
+    assert not any(mechanism(BinaryTree()).restarts(round) for round in range(ROUNDS))
+    assert not IndependentGaussian(noise_multiplier=1.0).restarts(5)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("name", ["tree", "trees", "completed trees", "banded", "blt", "bisr"])
+def test_residuals_with_sgd_are_the_cumulative_form_with_the_same_momentum(name: str, momentum: float):
+    """DP-FTRL is written with noisy sums since the anchor: v_t = momentum · v_(t-1) + noisy sum, theta = anchor -
+    rate · v. A new tree moves the anchor to the weights and begins with zero sums."""
+    size, rate = 40, 0.3
+    generator = torch.Generator().manual_seed(1)
+    sums = torch.randn(ROUNDS, size, generator=generator, dtype=torch.float64)
+    noises = rows(STRATEGIES[name], size)
+    of = mechanism(STRATEGIES[name])
+
+    theta = torch.zeros(size, dtype=torch.float64)
+    server = Server(lambda parameters: torch.optim.SGD(parameters, rate, momentum=momentum), [theta])
+    source, residual = RandomSource.from_seed(0), []
+    for round in range(ROUNDS):
+        if of.restarts(round):
+            server.restart()
+        server.step([of.release(sums[round].clone(), scale=1.0, round=round, source=source)])
+        residual.append(theta.clone())
+
+    anchor = torch.zeros(size, dtype=torch.float64)
+    total, moved = torch.zeros(size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
+    for round in range(ROUNDS):
+        if of.restarts(round):
+            anchor, total, moved = residual[round - 1].clone(), torch.zeros_like(total), torch.zeros_like(moved)
+        total = total + sums[round] + noises[round]
+        moved = momentum * moved + total
+        torch.testing.assert_close(residual[round], anchor - rate * moved, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "rounds"),
+    [
+        (BandedToeplitz((1.0, 1.5)), 80),
+        (BandedToeplitz((1.0, -2.0, 1.0)), 1000),
+        (BufferedToeplitz((3.0,), (1.0,)), 80),
+        (InverseBanded((1.0, 2000.0)), 2),
+    ],
+)
+def test_noise_whose_fresh_part_would_be_rounded_away_is_refused(strategy: Strategy, rounds: int):
+    """Else the rounds before tell a round's noise: y_80 = z_80 - 1.5 y_79 is -1.5 y_79 in single precision."""
+    with pytest.raises(InputError, match=r"grows to .* times what is fresh in it, .* fewer rounds"):
+        mechanism(strategy, rounds=rounds)
+
+
+@pytest.mark.parametrize("strategy", [BandedToeplitz((1.0, -1.0)), BufferedToeplitz((0.5, 0.5), (1.0, 1.0))])
+def test_what_is_fresh_survives_many_rounds(strategy: BandedToeplitz | BufferedToeplitz):
+    """C times the released rows is the fresh noise, on a run as long as any."""
+    rounds, size = 3000, 4
+    of, source = mechanism(strategy, rounds=rounds), RandomSource.from_seed(0)
+    zeros = torch.zeros(size, dtype=torch.float64)
+    last = [of.release(zeros.clone(), scale=1.0, round=t, source=source).numpy() for t in range(rounds)]
+    column = strategy.coefficients(rounds) if isinstance(strategy, BufferedToeplitz) else strategy.coefficients
+    back = np.sum([c * last[rounds - 1 - lag] for lag, c in enumerate(column)], axis=0)
+    np.testing.assert_allclose(back, source.stream("noise", rounds - 1).normal(size), atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        BandedToeplitz((1.0,), (1.0, 3.5e38)),
+        BandedToeplitz((1.0,), (1.0, 1e-30)),
+        BandedToeplitz((1e39, 1e38)),
+        BandedToeplitz((1e-20,), (1e20, 1e20)),
+    ],
+)
+def test_entries_that_single_precision_takes_for_zero_or_infinite_are_refused(strategy: Strategy):
+    """A scale of 3.5e38 is infinite there, so its column's noise would be zero."""
+    with pytest.raises(InputError, match=r"diagonal must be in \[1e-09, 1e\+09\]"):
+        mechanism(strategy, rounds=2)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_noise_has_as_many_digits_as_the_sum_that_it_is_added_to(name: str):
+    """Else a sum of nobody's contributions takes few of the values that another one takes, and is told by them."""
+    for row in rows(STRATEGIES[name], 200, rounds=7):
+        assert (row != row.float().double()).double().mean() > 0.9
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_noise_does_not_depend_on_the_default_type(dtype: torch.dtype):
+    before = rows(STRATEGIES["banded"], 50, rounds=5)
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        assert torch.equal(rows(STRATEGIES["banded"], 50, rounds=5), before)
+    finally:
+        torch.set_default_dtype(default)
+
+
+def test_noise_that_was_made_for_other_rounds_is_not_accounted():
+    """With a tree to follow, round 3 releases the completed root: S^2 = 3, where a run that ends there has 2."""
+    of = mechanism(BinaryTree(restart_every=3, completion=True), rounds=6)
+    limits = MinSeparationSampling(size=1, population=100, min_separation=0, max_participations=1, rounds=3)
+    with pytest.raises(InputError, match=r"the noise is made for 6 rounds, .* got 3"):
+        of.event(1.0, limits, 3)
+
+
+# The Gaussian sum.
+
+
+def test_noise_is_normal_with_the_std_that_it_tells():
+    mechanism = IndependentGaussian(noise_multiplier=0.7)
+    noise = mechanism.release(
+        torch.zeros(200_001, dtype=torch.float64), scale=3.0, round=0, source=RandomSource.from_os()
+    )
+    # Fresh randomness each time: false alarm 1e-9.
+    assert stats.kstest(noise.numpy() / mechanism.noise_std(3.0), "norm").pvalue > 1e-9
+    assert noise.unique().numel() == noise.numel()
+
+
+def test_the_noise_is_one_draw_for_any_number_of_threads():
+    mechanism = IndependentGaussian(noise_multiplier=0.5)
+    size = 3_000_001
+    before = torch.get_num_threads()
+    released = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            total = torch.ones(size, dtype=torch.float64)
+            released.append(mechanism.release(total, scale=2.0, round=4, source=RandomSource.from_seed(0)))
+            assert released[-1] is total
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(released[0], released[1])
+    assert torch.equal(released[0], released[2])
+    assert torch.equal(
+        released[0] - 1, torch.from_numpy(RandomSource.from_seed(0).stream("noise", 4).normal(size)) + 1 - 1
+    )
+
+
+def test_an_empty_sum_is_noised_too():
+    released = IndependentGaussian(noise_multiplier=1.0).release(
+        torch.zeros(10, dtype=torch.float64), scale=1.0, round=0, source=RandomSource.from_seed(0)
+    )
+    assert (released != 0).all()
+
+
+def test_the_event_follows_from_the_noise():
+    mechanism = IndependentGaussian(noise_multiplier=1.2)
+    assert mechanism.single(1.0) == acc.Gaussian(1.2)
+    assert mechanism.single(2.0) == acc.Gaussian(0.6)
+    assert IndependentGaussian(noise_multiplier=0.0).single(1.0) == acc.NonPrivate()
+    poisson = PoissonSampling(sampling_rate=0.1, population=50)
+    assert mechanism.event(2.0, poisson, 7) == acc.Gaussian(0.6).poisson(0.1) * 7
+    fixed = FixedSizeSampling(size=5, population=50)
+    assert mechanism.event(1.0, fixed, 7) == acc.Gaussian(1.2).without_replacement(5, 50) * 7
+
+
+def test_every_round_has_noise_of_its_own_and_the_same_one_when_it_is_repeated():
+    source = RandomSource.from_seed(2)
+
+    def noise(round: int, label: str = "noise") -> torch.Tensor:
+        mechanism = IndependentGaussian(noise_multiplier=1.0, label=label)
+        return mechanism.release(torch.zeros(1000, dtype=torch.float64), scale=1.0, round=round, source=source)
+
+    assert torch.equal(noise(3), noise(3))
+    others = [noise(3), noise(4), noise(3, "count noise")]
+    # A correlation of independent draws has a standard deviation of 0.032: false alarm below 1e-6 at fixed seeds.
+    assert np.abs(np.corrcoef(torch.stack(others).numpy()) - np.eye(3)).max() < 0.16
+
+
+def test_the_noise_that_is_left_beside_another_release_costs_the_rest():
+    left = IndependentGaussian(noise_multiplier=1.1).beside(4.0)
+    both = left.single(1.0) + acc.Gaussian(4.0)
+    assert acc.guarantee(both).epsilon(1e-6) == pytest.approx(acc.guarantee(acc.Gaussian(1.1)).epsilon(1e-6), rel=1e-9)
+    assert IndependentGaussian(noise_multiplier=0.0).beside(0.0).noise_multiplier == 0.0
+    with pytest.raises(InputError, match=r"noise multiplier 1 leaves nothing for the sum at 1\.1"):
+        IndependentGaussian(noise_multiplier=1.1).beside(1.0)
+
+
+def test_noise_on_an_unbounded_sum_is_refused():
+    with pytest.raises(InputError, match=r"scale must be > 0, got 0.0; noise on an unbounded sum protects nobody"):
+        IndependentGaussian(noise_multiplier=1.0).release(
+            torch.zeros(3, dtype=torch.float64), scale=0.0, round=0, source=RandomSource.from_seed(0)
+        )
+
+
+def test_negative_noise_is_refused():
+    with pytest.raises(InputError, match="noise_multiplier must be >= 0"):
+        IndependentGaussian(noise_multiplier=-1.0)

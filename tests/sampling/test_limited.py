@@ -1,0 +1,605 @@
+"""Samplers that limit how often a unit takes part: whole runs, and in which rounds a unit was."""
+
+import copy
+import pickle
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from sfumato import accounting as acc
+from sfumato._check import InputError
+from sfumato._random import RandomSource, Stream
+from sfumato.accounting import Participation
+from sfumato.sampling import CyclicPoissonSampling, MinSeparationSampling, PoissonSampling, ShuffledEpochs
+from sfumato.sampling.limited import ParticipationLog, choose
+
+# What the tests of samplers with limits share: whole runs, and in which rounds a unit was.
+
+Limited = CyclicPoissonSampling | MinSeparationSampling | ShuffledEpochs
+
+
+def drawn(sampler: Limited, source: RandomSource) -> list[np.ndarray]:
+    """The cohorts of all rounds, in order."""
+    return [sampler.draw(sampler.population, index, source) for index in range(sampler.rounds)]
+
+
+def patterns(cohorts: Sequence[np.ndarray], population: int) -> list[list[int]]:
+    """The rounds of each unit, ascending."""
+    found: list[list[int]] = [[] for _ in range(population)]
+    for index, cohort in enumerate(cohorts):
+        assert cohort.dtype == np.int64
+        assert (np.diff(cohort) > 0).all()
+        for unit in cohort.tolist():
+            found[unit].append(index)
+    return found
+
+
+def keeps_its_promise(sampler: Limited, source: RandomSource) -> bool:
+    """Whether every unit's rounds are allowed, in the whole run and in each beginning of it."""
+    rounds_of = patterns(drawn(sampler, source), sampler.population)
+    for rounds in range(1, sampler.rounds + 1):
+        limits = sampler.participation(rounds)
+        assert limits is not None
+        if not all(limits.allows([index for index in each if index < rounds]) for each in rounds_of):
+            return False
+    return True
+
+
+# Cyclic Poisson cohorts.
+
+CYCLIC_SOURCE = RandomSource.from_seed(7)
+
+
+@given(st.integers(1, 5), st.integers(0, 20), st.integers(0, 99))
+def test_a_unit_is_in_the_rounds_of_one_part_only(parts, more, seed):
+    sampling = CyclicPoissonSampling(size=2, population=2 * parts + more, parts=parts, rounds=12)
+    source = RandomSource.from_seed(seed)
+    assert keeps_its_promise(sampling, source)
+    rounds_of = patterns(drawn(sampling, source), sampling.population)
+    assert all(len({index % parts for index in each}) <= 1 for each in rounds_of)
+
+
+def patterns_of_everybody(sampling: CyclicPoissonSampling) -> list[list[int]]:
+    return patterns(drawn(sampling, CYCLIC_SOURCE), sampling.population)
+
+
+def test_parts_are_even_and_a_unit_of_a_part_takes_part_at_the_accounted_rate():
+    sampling = CyclicPoissonSampling(size=30, population=600, parts=4, rounds=1200)
+    assert sampling.sampling_rate == 0.2
+    rounds_of = patterns_of_everybody(sampling)
+    # 300 turns at rate 0.2: a unit is in none with probability 1e-29. False alarms 1e-6 each, at a fixed seed.
+    assert stats.chisquare(np.bincount([each[0] % 4 for each in rounds_of])).pvalue > 1e-6
+    counts = np.array([len(each) for each in rounds_of])
+    low, high = stats.binom.ppf([5e-7, 1 - 5e-7], 600 * 300, 0.2)
+    assert low <= counts.sum() <= high
+    assert stats.chisquare(counts).pvalue > 1e-6
+
+
+def test_coins_of_two_units_of_a_part_are_independent():
+    sampling = CyclicPoissonSampling(size=1, population=8, parts=4, rounds=16_000)
+    rounds_of = [set(each) for each in patterns_of_everybody(sampling)]
+    part_of = [min(each) % 4 for each in rounds_of]
+    first, second = next((a, b) for a in range(8) for b in range(a) if part_of[a] == part_of[b])
+    turns = range(part_of[first], sampling.rounds, 4)
+    seen = np.array([[t in rounds_of[first], t in rounds_of[second]] for t in turns])
+    table = [[(seen == [a, b]).all(axis=1).sum() for b in (0, 1)] for a in (0, 1)]
+    assert stats.chisquare(np.ravel(table)).pvalue > 1e-6  # rate 1/2: all four equally likely; false alarm 1e-6
+
+
+@pytest.mark.parametrize("parts", [1, 3, 50])
+def test_a_unit_that_comes_does_not_change_the_parts_and_coins_of_others(parts):
+    sampling = CyclicPoissonSampling(size=2, population=400, parts=parts, rounds=100)
+    for index in range(100):
+        more = sampling.draw(400, index, CYCLIC_SOURCE)
+        for present in (399, 250, 1, 0):
+            assert np.array_equal(sampling.draw(present, index, CYCLIC_SOURCE), more[more < present])
+
+
+def test_one_part_is_poisson_sampling():
+    cyclic = CyclicPoissonSampling(size=5, population=100, parts=1, rounds=20)
+    poisson = PoissonSampling(sampling_rate=0.05, population=100)
+    for index in range(20):
+        assert np.array_equal(cyclic.draw(90, index, CYCLIC_SOURCE), poisson.draw(90, index, CYCLIC_SOURCE))
+    assert cyclic.account(acc.Gaussian(1.0)) == poisson.account(acc.Gaussian(1.0))
+    assert cyclic.describe() == poisson.describe()
+
+
+def test_any_order_of_asking_gives_the_same_cyclic_cohorts():
+    sampling = CyclicPoissonSampling(size=5, population=100, parts=4, rounds=20)
+    first = drawn(sampling, CYCLIC_SOURCE)
+    other = RandomSource.from_seed(8)
+    assert all(map(np.array_equal, drawn(sampling, other), drawn(replace(sampling), other)))
+    assert not all(map(np.array_equal, first, drawn(sampling, other)))
+    for index in [19, 0, 7, 7]:
+        assert np.array_equal(sampling.draw(100, index, CYCLIC_SOURCE), first[index])
+        assert np.array_equal(replace(sampling).draw(100, index, CYCLIC_SOURCE), first[index])
+
+
+def test_several_parts_have_no_event_of_a_round():
+    with pytest.raises(InputError, match=r"4 parts has no event of its own.*account the run by cyclic_poisson"):
+        CyclicPoissonSampling(size=5, population=100, parts=4, rounds=20).account(acc.Gaussian(1.0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parts": 4}, "4 parts of 10 units have 2.5 units each on average, got cohorts of 3; lower size or parts"),
+        ({"size": 0}, "size must be a whole number >= 1, got 0"),
+        ({"parts": 1.5}, "parts must be a whole number >= 1, got 1.5"),
+        ({"rounds": 0}, "rounds must be a whole number >= 1, got 0"),
+        ({"rounds": 2}, "parts must be <= rounds = 2, got 3"),
+    ],
+)
+def test_bad_values_of_cycles_are_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        CyclicPoissonSampling(**{"size": 3, "population": 10, "parts": 3, "rounds": 9, **changes})
+
+
+def test_the_statement_says_parts_and_rate():
+    sampling = CyclicPoissonSampling(size=5, population=100, parts=4, rounds=20)
+    assert sampling.describe() == "cyclic Poisson, 4 random parts in turn, rate 0.2 a round of a unit's part"
+    assert sampling.adjacency == "add_remove"
+
+
+# Cohorts of units that sit out after each round.
+
+SOURCE = RandomSource.from_seed(9)
+PLAN = MinSeparationSampling(size=3, population=20, min_separation=3, max_participations=3, rounds=14)
+
+
+@given(
+    st.integers(1, 5), st.integers(0, 100), st.integers(0, 5), st.integers(1, 5) | st.none(), st.integers(1, 16),
+    st.floats(0.05, 1.0), st.floats(0.0, 0.95), st.integers(0, 99),
+)  # fmt: skip
+def test_no_unit_is_in_more_rounds_than_promised_or_sooner(size, more, apart, cap, rounds, present, lost, seed):
+    try:
+        sampling = MinSeparationSampling(
+            size=size, population=size + more, min_separation=apart, max_participations=cap, rounds=rounds,
+            availability=present, drop_out=lost,
+        )  # fmt: skip
+    except InputError:
+        assume(False)
+        return
+    assert keeps_its_promise(sampling, RandomSource.from_seed(seed))
+
+
+def test_everybody_would_come_sooner_without_the_limits():
+    free = replace(PLAN, min_separation=0, max_participations=None)
+    rounds_of = patterns(drawn(free, SOURCE), 20)
+    assert not all(PLAN.limits.allows(each) for each in rounds_of)
+
+
+def test_cohorts_are_full_where_everybody_checks_in():
+    sampling = MinSeparationSampling(size=5, population=20, min_separation=3, max_participations=None, rounds=30)
+    assert all(len(cohort) == 5 for cohort in drawn(sampling, SOURCE))
+
+
+def test_a_round_goes_on_with_those_who_are_there_or_with_nobody():
+    sampling = replace(PLAN, availability=0.05)
+    sizes = {len(cohort) for seed in range(20) for cohort in drawn(sampling, RandomSource.from_seed(seed))}
+    assert 0 in sizes
+    assert max(sizes) <= 3
+    assert len(sizes) > 1
+
+
+@pytest.mark.parametrize("availability", [1.0, 0.5])
+def test_a_unit_that_did_not_report_is_charged_like_one_that_did(availability):
+    """So who is chosen later on does not depend on who reported."""
+    everybody = replace(PLAN, availability=availability)
+    chosen = drawn(everybody, SOURCE)
+    reported = drawn(replace(everybody, drop_out=0.5), SOURCE)
+    assert all(np.isin(some, each).all() for some, each in zip(reported, chosen, strict=True))
+    assert 0 < sum(map(len, reported)) < sum(map(len, chosen))
+
+
+@pytest.mark.parametrize(("population", "availability"), [(6, 1.0), (6, 0.4), (200, 1.0), (200, 0.02)])
+def test_all_subsets_of_the_eligible_are_equally_likely(population, availability):
+    """By candidates and by a pass over all: units 0 and 1 have been used up."""
+    log = ParticipationLog(population, acc.Participation(rounds=9, max_participations=1))
+    log.admit(np.array([0, 1]), 0)
+    stream, seen, sizes = SOURCE.stream("test", population), Counter(), Counter()
+    for _ in range(6000):
+        found = choose(log, 1, 2, population, availability, stream)
+        assert len(np.unique(found)) == len(found)
+        sizes[len(found)] += 1
+        seen[tuple(sorted(found.tolist())) if population == 6 else ()] += 1
+        seen.update(found.tolist())
+    assert seen[0] == seen[1] == 0
+    assert stats.chisquare([seen[unit] for unit in range(2, population)]).pvalue > 1e-6  # false alarms, a fixed seed
+    # How many there are: at least two of so many coins, one, or none.
+    coins = stats.binom(population - 2, availability)
+    chances = [coins.pmf(0), coins.pmf(1), coins.sf(1)]
+    for size, chance in enumerate(chances):
+        low, high = stats.binom.ppf([5e-7, 1 - 5e-7], 6000, chance)
+        assert low <= sizes[size] <= high
+    if population == 6:
+        pairs = [seen[a, b] for a in range(2, 6) for b in range(a + 1, 6)]
+        assert stats.chisquare(pairs).pvalue > 1e-6
+
+
+def test_nobody_is_chosen_twice_where_candidates_are_drawn_again():
+    log = ParticipationLog(2000, acc.Participation(rounds=9, max_participations=1))
+    for index in range(400):  # a second block of about 20, of whom 16 in 2000 were found before
+        found = choose(log, 0, 20, 2000, 0.4, SOURCE.stream("again", index))
+        assert len(found) == len(np.unique(found)) == 20
+
+
+def test_histories_of_two_rounds_have_the_chances_that_were_worked_out():
+    """One of three units a round, one round between, each there with probability 1/2, reports with 3/4."""
+    sampling = MinSeparationSampling(
+        size=1, population=3, min_separation=1, max_participations=None, rounds=2, availability=0.5, drop_out=0.25
+    )
+    seen = Counter()
+    for seed in range(8000):
+        first, second = drawn(sampling, RandomSource.from_seed(seed))
+        seen[len(first), len(second), bool(len(first)) and bool(len(second)) and int(first[0]) == int(second[0])] += 1
+    assert not any(same for _, _, same in seen)
+    any_of = {units: 1 - 0.5**units for units in (2, 3)}  # somebody checked in; 2 are eligible if one was chosen
+    both = any_of[3] * 0.75 * any_of[2] * 0.75
+    first_only = any_of[3] * 0.75 - both
+    second_only = (any_of[3] * 0.25 * any_of[2] + (1 - any_of[3]) * any_of[3]) * 0.75
+    chances = {(1, 1): both, (1, 0): first_only, (0, 1): second_only, (0, 0): 1 - both - first_only - second_only}
+    found = [seen[pair[0], pair[1], False] for pair in chances]
+    assert stats.chisquare(found, 8000 * np.array(list(chances.values()))).pvalue > 1e-6  # false alarms 1e-6
+
+
+@pytest.mark.parametrize("changes", [{}, {"availability": 0.3, "drop_out": 0.2}])
+def test_any_order_of_asking_gives_the_same_cohorts(changes):
+    sampling = replace(PLAN, **changes)
+    first = drawn(sampling, SOURCE)
+    other = RandomSource.from_seed(10)
+    assert not all(map(np.array_equal, first, drawn(sampling, other)))
+    for index in [13, 0, 5, 5, 4, 13]:
+        assert np.array_equal(sampling.draw(20, index, SOURCE), first[index])
+        assert np.array_equal(replace(sampling).draw(20, index, SOURCE), first[index])  # after a resume
+
+
+def test_a_cohort_that_a_caller_overwrites_is_drawn_as_it_was():
+    first = PLAN.draw(20, 3, SOURCE)
+    kept = first.copy()
+    first[:] = 0
+    assert np.array_equal(PLAN.draw(20, 3, SOURCE), kept)
+
+
+def test_a_round_that_was_broken_off_is_drawn_as_if_it_had_not_been(monkeypatch):
+    expected = drawn(replace(PLAN), SOURCE)
+    sampling, bernoulli = replace(PLAN), Stream.bernoulli
+    sampling.draw(20, 3, SOURCE)
+    calls = []
+
+    def break_off(stream, rate, count):
+        calls.append(rate)
+        if rate == 0.0:  # the coins of drop-outs, after the cohort was written down
+            raise KeyboardInterrupt
+        return bernoulli(stream, rate, count)
+
+    monkeypatch.setattr(Stream, "bernoulli", break_off)
+    with pytest.raises(KeyboardInterrupt):
+        sampling.draw(20, 4, SOURCE)
+    monkeypatch.undo()
+    assert calls
+    assert np.array_equal(sampling.draw(20, 4, SOURCE), expected[4])
+
+
+def test_what_a_sampler_remembers_is_no_part_of_it():
+    fresh, used = replace(PLAN), replace(PLAN)
+    used.draw(20, 5, SOURCE)
+    assert fresh == used
+    assert hash(fresh) == hash(used)
+    assert repr(fresh) == repr(used)
+    assert pickle.dumps(fresh) == pickle.dumps(used)  # so no key of a run is in it
+    assert copy.deepcopy(used) == used
+
+
+def numbers_drawn(monkeypatch, sampling: MinSeparationSampling) -> int:
+    """Words that the last of the rounds took, and units that the log was asked about."""
+    count = 0
+    uint64, eligible = Stream.uint64, ParticipationLog.eligible
+
+    def words(stream, number):
+        nonlocal count
+        count += number
+        return uint64(stream, number)
+
+    def asked(log, units, round):
+        nonlocal count
+        found = eligible(log, units, round)
+        count += len(found)
+        return found
+
+    for index in range(4):
+        sampling.draw(sampling.population, index, SOURCE)
+    with monkeypatch.context() as patch:
+        patch.setattr(Stream, "uint64", words)
+        patch.setattr(ParticipationLog, "eligible", asked)
+        sampling.draw(sampling.population, 4, SOURCE)
+    return count
+
+
+@pytest.mark.parametrize("availability", [1.0, 0.1])
+def test_the_work_of_a_round_does_not_grow_with_the_population(monkeypatch, availability):
+    planned = MinSeparationSampling(
+        size=50, population=50_000, min_separation=20, max_participations=None, rounds=100, availability=availability
+    )
+    larger = replace(planned, population=500_000)
+    few, many = numbers_drawn(monkeypatch, planned), numbers_drawn(monkeypatch, larger)
+    assert max(few, many) <= 10 * planned.size / availability  # a pass over all would take ten times as many
+    assert many < 1.1 * few
+
+
+def test_a_round_in_order_goes_on_from_the_one_before(monkeypatch):
+    made = []
+    stream = RandomSource.stream
+    monkeypatch.setattr(RandomSource, "stream", lambda self, *labels: made.append(labels) or stream(self, *labels))
+    drawn(replace(PLAN), SOURCE)
+    assert made == [("check-ins", index) for index in range(14)]
+
+
+def test_a_round_has_no_event_of_its_own():
+    with pytest.raises(InputError, match="at most 3 of 14 rounds; account the run as a whole, by event"):
+        PLAN.account(acc.Gaussian(1.0))
+
+
+def test_the_whole_run_is_accounted_by_the_promise():
+    limits = PLAN.participation(14)
+    assert limits == acc.Participation(rounds=14, max_participations=3, min_separation=3)
+    event = acc.Gaussian(2.0).min_separation(limits.rounds, limits.min_separation, limits.max_participations)
+    assert acc.guarantee(event, PLAN.adjacency).epsilon(1e-6) == pytest.approx(
+        acc.guarantee(acc.Gaussian(2.0) * 3, "zero_out").epsilon(1e-6)
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"size": 21}, "a cohort of 21 cannot be drawn from 20 units"),
+        ({"size": 0}, "size must be a whole number >= 1, got 0"),
+        ({"rounds": 0}, "rounds must be a whole number >= 1, got 0"),
+        ({"min_separation": -1}, "min_separation must be a whole number >= 0, got -1"),
+        ({"max_participations": 0}, "max_participations must be a whole number >= 1, got 0"),
+        ({"availability": 0.0}, r"availability must be in \(0, 1\], got 0.0"),
+        ({"drop_out": 1.0}, r"drop_out must be in \[0, 1\), got 1.0"),
+        (
+            {"max_participations": 5},
+            "max_participations must be <= 4, got 5: no more fit into 14 rounds with 3 between",
+        ),
+        (
+            {"size": 6},
+            "cohorts of 6 cannot be kept full: 4 rounds in a row have no unit twice and need 24 units, but population "
+            "is 20; take smaller cohorts, or lower min_separation to 2",
+        ),
+        (
+            {"max_participations": 2},
+            "cohorts of 3 cannot be kept full: 14 rounds take 42 participations, but 20 units have 2 each; raise "
+            "max_participations or lower rounds to 13",
+        ),
+    ],
+)
+def test_bad_values_are_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        replace(PLAN, **changes)
+
+
+@pytest.mark.parametrize("changes", [{"max_participations": 4}, {"size": 5, "max_participations": 4}])
+def test_what_just_fits_is_taken(changes):
+    assert replace(PLAN, **changes).limits.most == 4
+
+
+@pytest.mark.parametrize("changes", [{"size": 6}, {"max_participations": 2}, {"min_separation": 2**40}])
+def test_cohorts_that_may_run_short_are_no_mistake_where_units_check_in(changes):
+    sampling = replace(PLAN, availability=0.9, **{"max_participations": 1, **changes})
+    assert keeps_its_promise(sampling, SOURCE)
+
+
+def test_what_was_not_planned_is_refused():
+    with pytest.raises(InputError, match="planned for 20 units but 19 are present: a population that changes"):
+        PLAN.draw(19, 0, SOURCE)
+    with pytest.raises(InputError, match="planned for 14 rounds, got round 15"):
+        PLAN.draw(20, 14, SOURCE)
+    with pytest.raises(InputError, match="planned for 14 rounds, got 15"):
+        PLAN.participation(15)
+
+
+def test_the_statement_is_the_same_whoever_is_missing():
+    sampling = MinSeparationSampling(
+        size=100, population=539, min_separation=313, max_participations=6, rounds=2000, availability=0.2, drop_out=0.1
+    )
+    assert sampling.describe() == (
+        "cohorts of at most 100 of 539, each unit in at most 6 rounds, 313 or more rounds between two of them"
+    )
+    assert replace(sampling, availability=0.9, drop_out=0.0).describe() == sampling.describe()
+    assert sampling.adjacency == "zero_out"
+
+
+# Shuffled epochs.
+
+SHUFFLED_SOURCE = RandomSource.from_seed(5)
+
+
+@given(st.integers(1, 6), st.integers(0, 12), st.integers(1, 12), st.booleans(), st.integers(0, 99))
+def test_no_unit_of_shuffled_epochs_is_in_more_rounds_than_promised_or_sooner(size, more, rounds, reshuffle, seed):
+    epochs = ShuffledEpochs(size=size, population=size + more, rounds=rounds, reshuffle=reshuffle)
+    assert keeps_its_promise(epochs, RandomSource.from_seed(seed))
+    assert all(len(batch) == size for batch in drawn(epochs, RandomSource.from_seed(seed)))
+
+
+def test_the_promise_is_no_larger_than_what_can_happen():
+    assert ShuffledEpochs(size=2, population=7, rounds=7).participation(7) == acc.Participation(
+        rounds=7, max_participations=3, min_separation=0
+    )
+    assert ShuffledEpochs(size=2, population=7, rounds=7, reshuffle=False).participation(7) == acc.Participation(
+        rounds=7, max_participations=3, min_separation=2
+    )
+    assert ShuffledEpochs(size=2, population=7, rounds=7).participation(3) == acc.Participation(
+        rounds=3, max_participations=1, min_separation=2
+    )
+
+
+def test_consecutive_rounds_happen_where_the_order_is_new():
+    epochs = ShuffledEpochs(size=1, population=3, rounds=300)
+    batches = np.concatenate(drawn(epochs, SHUFFLED_SOURCE))
+    assert (batches[2:-1:3] == batches[3::3]).any()  # a third of 99 borders: none with probability 4e-18
+
+
+def test_an_epoch_goes_through_every_unit_once():
+    epochs = ShuffledEpochs(size=3, population=12, rounds=8)
+    batches = drawn(epochs, SHUFFLED_SOURCE)
+    for epoch in (batches[:4], batches[4:]):
+        assert sorted(np.concatenate(epoch)) == list(range(12))
+
+
+def test_other_units_are_left_out_of_each_epoch_unless_one_order_serves_all():
+    new = ShuffledEpochs(size=3, population=11, rounds=60)
+    used = [np.concatenate(drawn(new, SHUFFLED_SOURCE)[start : start + 3]) for start in range(0, 60, 3)]
+    assert len({tuple(sorted(each)) for each in used}) > 1
+    same = replace(new, reshuffle=False)
+    batches = drawn(same, SHUFFLED_SOURCE)
+    assert len(np.unique(np.concatenate(batches))) == 9
+    assert all(np.array_equal(batch, batches[index % 3]) for index, batch in enumerate(batches))
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_all_batches_are_equally_likely(step):
+    epochs = ShuffledEpochs(size=2, population=5, rounds=8000)
+    seen = Counter(tuple(epochs.draw(5, 2 * epoch + step, SHUFFLED_SOURCE).tolist()) for epoch in range(4000))
+    assert len(seen) == 10
+    assert stats.chisquare(list(seen.values())).pvalue > 1e-6  # the false alarm rate, at a fixed seed
+
+
+def test_any_order_of_asking_gives_the_same_batches():
+    epochs = ShuffledEpochs(size=3, population=11, rounds=12)
+    first = drawn(epochs, SHUFFLED_SOURCE)
+    other = RandomSource.from_seed(6)
+    assert not all(map(np.array_equal, first, drawn(epochs, other)))  # one key's order is not another's
+    for index in [11, 0, 5, 5, 4]:
+        assert np.array_equal(epochs.draw(11, index, SHUFFLED_SOURCE), first[index])
+        assert np.array_equal(replace(epochs).draw(11, index, SHUFFLED_SOURCE), first[index])
+
+
+def test_an_epoch_is_put_in_order_once(monkeypatch):
+    made = []
+    permutation = Stream.permutation
+    monkeypatch.setattr(Stream, "permutation", lambda self, n: made.append(n) or permutation(self, n))
+    drawn(ShuffledEpochs(size=2, population=20, rounds=20), SHUFFLED_SOURCE)
+    assert made == [20, 20]
+
+
+def test_a_round_of_an_epoch_has_no_event_of_its_own():
+    epochs = ShuffledEpochs(size=2, population=10, rounds=20)
+    with pytest.raises(InputError, match="at most 4 of 20 rounds; account the run as a whole"):
+        epochs.account(acc.Gaussian(1.0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"size": 11}, "a batch of 11 cannot be filled from 10 units"),
+        ({"size": 0}, "size must be a whole number >= 1, got 0"),
+        ({"population": 2.5}, "population must be a whole number"),
+        ({"rounds": 0}, "rounds must be a whole number >= 1, got 0"),
+        ({"reshuffle": 2}, "reshuffle must be one of True, False, got 2"),
+    ],
+)
+def test_bad_values_of_epochs_are_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        ShuffledEpochs(**{"size": 3, "population": 10, "rounds": 9, **changes})
+
+
+def test_what_was_not_planned_for_epochs_is_refused():
+    epochs = ShuffledEpochs(size=3, population=10, rounds=9)
+    with pytest.raises(InputError, match="planned for 10 units but 9 are present"):
+        epochs.draw(9, 0, SHUFFLED_SOURCE)
+    with pytest.raises(InputError, match="planned for 9 rounds, got round 10"):
+        epochs.draw(10, 9, SHUFFLED_SOURCE)
+    with pytest.raises(InputError, match="planned for 9 rounds, got 10"):
+        epochs.participation(10)
+
+
+def test_the_statement_says_how_often_and_who_is_left_out():
+    epochs = ShuffledEpochs(size=3, population=11, rounds=9)
+    assert epochs.describe() == (
+        "shuffled epochs of 3 batches of 3 of 11, a new order for each, 2 left out of each, "
+        "each unit in at most 3 rounds"
+    )
+    assert replace(epochs, reshuffle=False).describe() == (
+        "shuffled epochs of 3 batches of 3 of 11, one order for all, 2 left out of all, "
+        "each unit in at most 3 rounds, 2 or more rounds between two of them"
+    )
+    assert epochs.adjacency == "zero_out"
+
+
+# The log that turns units away.
+
+
+def log_of(rounds: int = 10, cap: int | None = 2, apart: int = 2, population: int = 4) -> ParticipationLog:
+    return ParticipationLog(population, Participation(rounds=rounds, max_participations=cap, min_separation=apart))
+
+
+@given(st.integers(1, 9), st.integers(1, 4) | st.none(), st.integers(0, 12), st.lists(st.integers(0, 8), unique=True))
+def test_a_unit_gets_in_exactly_where_the_limits_allow_it(rounds, cap, apart, wanted):
+    limits = Participation(rounds=rounds, max_participations=cap, min_separation=apart)
+    log, taken = log_of(rounds, cap, apart), []
+    for index in sorted(each for each in wanted if each < rounds):
+        allowed = limits.allows([*taken, index])
+        assert log.eligible(np.array([1]), index).tolist() == [allowed]
+        if allowed:
+            log.admit(np.array([1]), index)
+            taken.append(index)
+        else:
+            with pytest.raises(InputError, match="unit 1 took part"):
+                log.admit(np.array([1]), index)
+
+
+def test_a_unit_under_the_separation_is_refused_and_told_when_to_come_back():
+    log = log_of(apart=2)
+    log.admit(np.array([0, 3]), 1)
+    with pytest.raises(
+        InputError, match="unit 3 took part in round 2 and may not do so again before round 5, got round 4"
+    ):
+        log.admit(np.array([1, 3]), 3)
+    log.admit(np.array([3]), 4)
+
+
+def test_a_unit_over_the_cap_is_refused():
+    log = log_of(apart=0, cap=2)
+    log.admit(np.array([2]), 0)
+    log.admit(np.array([2]), 1)
+    with pytest.raises(InputError, match="unit 2 took part in 2 rounds, the most allowed, got round 10"):
+        log.admit(np.array([2]), 9)
+
+
+def test_nobody_is_written_down_where_one_is_refused():
+    log = log_of(apart=2)
+    log.admit(np.array([0]), 0)
+    with pytest.raises(InputError):
+        log.admit(np.array([0, 1]), 1)
+    assert log.eligible(np.array([1]), 1).all()
+
+
+def test_a_unit_is_in_a_round_once():
+    with pytest.raises(InputError, match="round 1 has a unit twice"):
+        log_of(apart=0).admit(np.array([2, 2]), 0)
+
+
+def test_an_earlier_round_cannot_be_written_down_afterwards():
+    log = log_of(apart=0)
+    log.admit(np.array([0]), 5)
+    with pytest.raises(InputError, match="took part in round 6"):
+        log.admit(np.array([0]), 4)
+
+
+def test_a_separation_longer_than_any_run_lets_a_unit_in_once():
+    log = log_of(rounds=5, cap=None, apart=10**18)
+    log.admit(np.array([0]), 0)
+    assert log.eligible(slice(None), 4).tolist() == [False, True, True, True]
+
+
+def test_more_rounds_than_the_log_can_count_are_refused():
+    with pytest.raises(InputError, match="rounds must be <= 2147483647, got 2147483648"):
+        log_of(rounds=2**31)

@@ -1,0 +1,347 @@
+"""What is generated: valid records within their spans and summaries, of every plan and for every condition."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from sfumato._check import InputError
+from sfumato.synthesis import Synthesizer
+from sfumato.synthesis.records import Records
+from sfumato.synthesis.scales import ADDED, Scales
+from sfumato.synthesis.summaries import OF_NUMBERS, Spans, aims, brought, summaries, summary_width
+from slow import one_in, slow_but
+
+# What is generated: valid records, of every plan and for every condition.
+
+
+@pytest.fixture(scope="module")
+def made(patients, small):
+    """A synthesizer that has hardly learned: what holds for it holds for any."""
+    return small().fit(patients(60)).synthesizer
+
+
+def together(blocks, name: str) -> np.ndarray:
+    return np.concatenate([getattr(block, name) for block in blocks])
+
+
+ABLATIONS = [
+    {},
+    {"stochastic_normalisation": False},
+    {"category_encoder": False},
+    {"masks": False},
+    {"summaries": False},
+    {"stochastic_normalisation": False, "category_encoder": False, "masks": False},
+    {"rounding": 0.5, "min_count": 5},
+    {"gan_optimizer": "rmsprop", "layers": 2},
+]
+
+
+@pytest.mark.parametrize("settings", slow_but(ABLATIONS, *ABLATIONS[:1], *ABLATIONS[5:7]), ids=str)
+def test_every_variant_generates_valid_records(patients, small, settings: dict):
+    """Times that ascend, codes of the schema and whole numbers are what an EHRDataset refuses otherwise."""
+    data = patients(60)
+    made = small(**settings).fit(data).synthesizer
+    (found,) = made.sample(200, seed=0)
+    assert len(found) == 200
+    assert found.times.max() <= data.times.max()
+    assert found.ids[0] == "synthetic-000001"
+    assert not set(found.ids) & set(data.ids)
+    if settings.get("masks", True):
+        assert np.isnan(found.numbers).any()
+        assert (found.codes < 0).any()
+    else:
+        assert not np.isnan(found.numbers).any()
+        assert not np.isnan(found.static_numbers).any()
+        assert (found.codes >= 0).all()
+
+
+@pytest.mark.slow
+def test_lengths_are_generated_and_follow_those_of_real_patients(patients, small):
+    """Each length's share, within four standard deviations of that of 3,000 patients, after hardly any learning."""
+    data = patients(200)
+    found = together(list(small(calibrated_on=1_000).fit(data).synthesizer.sample(3_000, seed=0)), "offsets")
+    lengths = np.diff(found)
+    lengths = lengths[lengths > 0]
+    real = np.bincount(data.lengths, minlength=10) / len(data)
+    share = np.bincount(lengths, minlength=10)[:10] / len(lengths)
+    assert len(share) == len(real)
+    assert np.abs(share - real).max() < 0.04
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stochastic", [True, False])
+def test_first_and_last_times_follow_the_real_ones_and_stay_whole(patients, small, stochastic: bool):
+    """Patients with two visits or more; that who has many ends late has to be learned.
+
+    A scale by range knows nothing of the distribution, so there only the form is looked at.
+    """
+    data = patients(300)
+    data = data.take(np.flatnonzero(data.lengths > 1))
+    late = np.random.default_rng(0).integers(0, 5, len(data))
+    data = replace(data, times=data.times + np.repeat(late, data.lengths))
+    plan = small(calibrated_on=1_000, epochs=15, gan_steps=200, stochastic_normalisation=stochastic)
+    found = next(plan.fit(data).synthesizer.sample(3_000, seed=0, block=3_000))
+    assert (found.times == np.floor(found.times)).all()
+    assert np.delete(np.diff(found.times), found.offsets[1:-1] - 1).min() >= 7
+    if stochastic:
+        first = [each.times[each.offsets[:-1]] for each in (found, data)]
+        last = [each.times[each.offsets[1:] - 1] for each in (found, data)]
+        assert stats.ks_2samp(*first)[0] < 0.05
+        assert stats.ks_2samp(*last)[0] < 0.08
+
+
+@pytest.mark.slow
+def test_values_were_observed_and_marginals_follow_the_real_ones(patients, small):
+    """Scores are mapped by their own distribution, so marginals hold however badly the networks have learned."""
+    data = patients(300)
+    blocks = list(small(calibrated_on=1_000).fit(data).synthesizer.sample(2_000, seed=0))
+    real, found = data.numbers, together(blocks, "numbers")
+    for place in range(real.shape[1]):
+        ours, theirs = (each[~np.isnan(each)] for each in (found[:, place], real[:, place]))
+        assert set(ours) <= set(theirs)
+        assert stats.ks_2samp(ours, theirs)[0] < 0.05
+    missing = np.isnan(found).mean(axis=0) - np.isnan(real).mean(axis=0)
+    assert np.abs(missing).max() < 0.1
+
+
+def test_a_column_that_is_always_there_stays_so(patients, small):
+    data = patients(60)
+    numbers = data.numbers.copy()
+    numbers[:, 0] = np.nan_to_num(numbers[:, 0], nan=1.0)
+    (found,) = small().fit(replace(data, numbers=numbers)).synthesizer.sample(300, seed=0)
+    assert not np.isnan(found.numbers[:, 0]).any()
+
+
+def test_where_every_visit_has_a_value_every_generated_one_has(patients, small):
+    data = patients(60)
+    numbers = data.numbers.copy()
+    empty = np.isnan(numbers).all(axis=1) & (data.codes[:, 0] < 0)
+    numbers[empty, 0] = 1.0
+    (found,) = small().fit(replace(data, numbers=numbers)).synthesizer.sample(500, seed=0)
+    assert (~np.isnan(found.numbers).all(axis=1) | (found.codes[:, 0] >= 0)).all()
+
+
+def test_the_same_seed_draws_the_same_records_and_another_one_others(made):
+    first, again, other = (next(made.sample(40, seed=seed)).fingerprint() for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_records_come_in_blocks_under_names_of_their_own(made):
+    blocks = list(made.sample(25, seed=1, block=10))
+    assert [len(block) for block in blocks] == [10, 10, 5]
+    names = [name for block in blocks for name in block.ids]
+    assert names[-1] == "synthetic-000025"
+    assert len(set(names)) == 25
+
+
+@pytest.mark.parametrize("given", [{"sex": "f"}, {"died": "yes"}, {"sex": "m", "age": (50, 60)}])
+def test_what_is_given_holds_for_every_record(made, given: dict):
+    (found,) = made.sample(80, given=given, seed=1)
+    assert len(found) == 80
+    for place, column in enumerate(found.schema.static_categorical):
+        if column.name in given:
+            assert (found.static_codes[:, place] == column.code(given[column.name])).all()
+    if "age" in given:
+        assert ((found.static_numbers >= 50) & (found.static_numbers <= 60)).all()
+
+
+def test_conditional_records_are_those_of_all_that_meet_the_condition(made):
+    """The share of deaths among women: two samples of 2,000 and about 1,000; false alarms one in 10,000."""
+    every = next(made.sample(4_000, seed=1, block=4_000))
+    women = every.static_codes[every.static_codes[:, 0] == 0]
+    given = next(made.sample(2_000, given={"sex": "f"}, seed=2)).static_codes
+    counts = [[(codes[:, 1] == code).sum() for code in (0, 1)] for codes in (women, given)]
+    assert stats.fisher_exact(counts)[1] > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"sex": "w"}, "given sex must be one of f, m, got w"),
+        ({"sexx": "f"}, r"given must name static columns .* got sexx \(did you mean sex\?\)"),
+        ({"bili": (1, 2)}, "given must name static columns"),
+        ({"age": "old"}, "given age must be a range"),
+        ({"age": (60, 50)}, "given age must be a range"),
+    ],
+)
+def test_a_condition_that_names_nothing_is_refused_before_anything_is_drawn(made, given: dict, told: str):
+    with pytest.raises(InputError, match=told):
+        made.sample(10, given=given)
+
+
+def test_a_condition_that_no_record_meets_is_refused(made):
+    with pytest.raises(InputError, match="generated records meet age="):
+        list(made.sample(10, given={"age": (200, 300)}, seed=1))
+
+
+@pytest.mark.parametrize(("kept", "encoder"), one_in(2, [{"bili"}, {"stage"}], [True, False]))
+def test_a_kind_of_column_that_there_is_not_is_no_matter(
+    patients, small, kept: set[str], encoder: bool, tmp_path: Path
+):
+    """Without static columns, and with numbers alone or categories alone."""
+    data = patients(30)
+    temporal = tuple(column for column in data.schema.temporal if column.name in kept)
+    bare = replace(
+        data,
+        schema=replace(data.schema, static=(), temporal=temporal, outcome=None),
+        static_numbers=np.empty((30, 0)),
+        static_codes=np.empty((30, 0)),
+        numbers=data.numbers[:, :1] if "bili" in kept else np.empty((len(data.times), 0)),
+        codes=data.codes if "stage" in kept else np.empty((len(data.times), 0)),
+    )
+    small(category_encoder=encoder).fit(bare, out=tmp_path / "run")
+    (found,) = Synthesizer.load(tmp_path / "run").sample(50, seed=1)
+    assert len(found) == 50
+
+
+def test_threads_draw_what_one_thread_draws(made):
+    before = torch.get_num_threads()
+    alone = [block.fingerprint() for block in made.sample(50, seed=1, block=10)]
+    torch.set_num_threads(3)
+    beside = [block.fingerprint() for block in made.sample(50, seed=1, block=10)]
+    torch.set_num_threads(before)
+    assert alone == beside
+
+
+def test_patients_with_one_visit_each_can_be_learned_from(patients, small):
+    """There is no gap to learn from, and none to draw."""
+    data = patients(20)
+    first = data.offsets[:-1]
+    one = replace(
+        data,
+        offsets=np.arange(21),
+        times=np.arange(20.0),
+        numbers=data.numbers[first],
+        codes=data.codes[first],
+    )
+    (found,) = small(batch_size=4).fit(one).synthesizer.sample(30, seed=1)
+    assert (found.lengths == 1).all()
+    assert set(found.times) <= set(one.times)
+
+
+@pytest.mark.slow
+def test_what_is_there_comes_to_what_the_outline_says(patients, small):
+    """The share of visits with the number that is missing most, at random: what was drawn first against what was told.
+
+    The more is learned, the more they go together; coins alone would have a correlation of 0 ± 0.05.
+    """
+    data = patients(200)
+    made = small(epochs=15, gan_steps=100).fit(data).synthesizer
+    generator = torch.Generator().manual_seed(0)
+    with torch.inference_mode():
+        latent = made.networks.drawn(500, generator)
+        statics = made.decoder.statics(latent, generator)
+        visits = made.decoder.visits(latent, statics, made.decoder.static_values(statics), generator)
+    drawn, _ = aims(made.decoder.static_values(statics)[:, 1:-ADDED], data.schema, visits.lengths)
+    starts = np.cumsum([0, *visits.lengths[:-1]])
+    told = np.add.reduceat(visits.rows.seen[:, 1].numpy(), starts)
+    several = visits.lengths > 3
+    shares = (drawn[:, 1] / visits.lengths)[several], (told / visits.lengths)[several]
+    assert np.corrcoef(*shares)[0, 1] > 0.4
+
+
+# Spans: what was drawn becomes possible, and gaps leave room for those behind them.
+
+
+@pytest.fixture
+def scales(patients) -> Scales:
+    """Of patients with gaps of 7, 14 and 30 days, up to 8 visits, the first one on day 0."""
+    return Scales.fit(patients(200))
+
+
+def spans(scales: Scales, *rows: tuple[float, float, float]) -> Spans:
+    """Of patients with these numbers of visits, first and last times."""
+    return Spans.of(*np.array(rows).T, horizon=scales.horizon, least=7.0, middle=14.0)
+
+
+def test_what_is_possible_stays_as_it_was_drawn(scales):
+    found = spans(scales, (3, 5.0, 90.0), (2, 0.0, 7.0), (1, 4.0, 4.0))
+    assert found.visits.tolist() == [3, 2, 1]
+    assert found.start.tolist() == [5.0, 0.0, 4.0]
+    assert found.end.tolist() == [90.0, 7.0, 4.0]
+
+
+def test_an_end_that_is_too_early_moves_and_one_visit_has_no_end_of_its_own(scales):
+    """Three gaps take at least 21 days; without any end, gaps of 14 days are the middle ones."""
+    found = spans(scales, (4, 5.0, 12.0), (4, 5.0, 5.0), (4, 5.0, 1.0), (1, 5.0, 60.0), (np.nan, 5.0, np.nan))
+    assert found.end.tolist() == [26.0, 47.0, 47.0, 5.0, 5.0]
+    assert found.visits.tolist() == [4, 4, 4, 1, 1]
+
+
+def test_visits_that_do_not_fit_before_the_horizon_are_left_out(scales):
+    found = spans(scales, (8, scales.horizon - 15, scales.horizon), (8, 2 * scales.horizon, 0.0))
+    assert found.visits.tolist() == [3, 1]
+    assert found.end.tolist() == [scales.horizon] * 2
+
+
+@given(st.integers(2, 8), st.integers(0, 20), st.integers(-30, 200), st.lists(st.integers(1, 400), min_size=8))
+def test_whatever_gaps_are_asked_for_all_visits_fit_and_the_last_is_at_the_end(visits, start, end, asked):
+    """A walk that takes each gap as it is asked for, as long as there is room."""
+    spans = Spans(np.array([visits]), np.array([float(start)]), np.array([float(max(end, start + 7 * visits))]), 7.0)
+    times = [float(start)]
+    for step in range(1, visits):
+        room = spans.room(np.array(times[-1:]), step)
+        assert spans.ends(1, step)[0] == (step == visits - 1)
+        times.append(float(spans.end[0]) if spans.ends(1, step)[0] else times[-1] + min(asked[step], room[0]))
+    assert times[-1] == spans.end[0]
+    assert min(np.diff(times)) >= min(7.0, *asked)
+
+
+# What a patient's visits come to, and what is still needed for it, against a walk through them.
+
+
+def test_summaries_are_those_of_a_walk_through_each_patient(patients):
+    data = patients(60)
+    scores = np.random.default_rng(0).standard_normal(data.numbers.shape)
+    found = summaries(data, scores)
+    assert found.shape == (60, summary_width(data.schema)) == (60, 2 * OF_NUMBERS + 1)
+    for patient in range(60):
+        rows = slice(data.offsets[patient], data.offsets[patient + 1])
+        wanted = []
+        for values, score in zip(data.numbers[rows].T, scores[rows].T, strict=True):
+            known = ~np.isnan(values)
+            there, told = values[known], score[known]
+            parts = [known.mean(), told.mean(), there[-1], there.min(), there.max()] if len(there) else []
+            wanted += parts or [np.nan] * OF_NUMBERS
+        wanted.append((data.codes[rows, 0] >= 0).mean() or np.nan)
+        np.testing.assert_allclose(found[patient], wanted)
+
+
+def test_what_is_needed_before_a_visit_is_what_is_left_of_the_summary(patients):
+    """The share of the visits to come is exact; the mean is that of scores in the middle of their intervals, less the
+    drawn scores so far, so before the first visit it is the summary's mean.
+    """
+    data = patients(40)
+    scales = Scales.fit(data)
+    records = Records(data, scales)
+    batch = records.batch(np.arange(40), records.draw(0))
+    needed = batch.before.needed.numpy()
+    for patient in range(40):
+        rows = slice(data.offsets[patient], data.offsets[patient + 1])
+        seen = np.column_stack([~np.isnan(data.numbers[rows]), data.codes[rows] >= 0])
+        for step in range(len(seen)):
+            np.testing.assert_allclose(needed[patient, step, 2:], seen[step:].mean(axis=0), rtol=1e-5)
+            assert (needed[patient, step, :2][~seen[step:, :2].any(axis=0)] == 0).all()
+        for column in range(2):
+            values = data.numbers[rows, column]
+            values = values[~np.isnan(values)]
+            scale = scales.temporal[column]
+            middle = scales.scores(scale.draw(scale.places(values), np.full(len(values), 0.5)))
+            mean = middle.mean() if len(values) else 0.0
+            assert needed[patient, 0, column] == pytest.approx(mean, abs=1e-5)
+
+
+def test_scores_are_brought_to_the_summary_and_keep_their_ranks():
+    """Three records: one of four scores, one of one, one that nothing is known of; the second visit has none."""
+    raw, seen = np.array([0.0, 9.0, 1.0, 2.0, 5.0, 0.3, 0.7, 0.8]), np.array([1, 0, 1, 1, 1, 1, 1, 1], bool)
+    wanted = np.array([[1.0, 1.5, -1.0, 3.0], [0.2, 0.4, 0.4, 0.4], [np.nan] * 4])
+    found = brought(raw, seen, np.array([0, 5, 6]), wanted)
+    np.testing.assert_allclose(found, [-1.0, 0.0, 0.0, 1.0, 1.5, 0.4, 0.7, 0.8])
+    before_the_last = brought(raw, seen, np.array([0, 5, 6]), np.array([[1.0, 3.0, -1.0, 3.0], *wanted[1:]]))
+    np.testing.assert_allclose(before_the_last[:5], [-1.0, 0.0, 0.0, 1.0, 3.0])
