@@ -14,9 +14,11 @@ from torch import nn
 from torch.testing import assert_close
 
 from sfumato._check import InputError
-from sfumato.accounting import Budget, Gaussian, Statement
+from sfumato.accounting import Gaussian
 from sfumato.data import ExampleDataset, UserDataset, examples_from_arrays, from_arrays
+from sfumato.ledger import Budget
 from sfumato.runs import Facts, Run
+from sfumato.statement import Statement
 from sfumato.training import Result
 
 # A run that takes milliseconds: a noisy sum in each round, with metrics, checkpoints, a model and a statement.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sfumato._random import RandomSource
-from sfumato.accounting import Budget
+from sfumato.ledger import Budget
 from sfumato.runs import checkpoint, run
 from small_runs import work
 

@@ -10,13 +10,13 @@ from torch import nn
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.accounting import Budget, BudgetExceeded, Ledger
 from sfumato.data import examples_from_arrays
 from sfumato.labels import LPMST, label_facts, randomized
 from sfumato.labels import stages as module
 from sfumato.labels.numbers import BinnedResponse
 from sfumato.labels.reports import reports_of, words_of
 from sfumato.labels.response import LabelResponse
+from sfumato.ledger import Budget, BudgetExceeded, Ledger
 from sfumato.runs import Run
 
 # Learning in stages: each label is randomised once, by its own stage, and nothing else is paid for.

@@ -17,7 +17,6 @@ from torch import nn
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
-from sfumato.accounting import Ledger
 from sfumato.data import examples_from_arrays
 from sfumato.labels import LPMST, LabelSettings, RROnBins, randomize_table
 from sfumato.labels import randomize as module
@@ -25,6 +24,7 @@ from sfumato.labels import table as row_order
 from sfumato.labels.randomize import run_folder
 from sfumato.labels.response import LabelResponse
 from sfumato.labels.table import ClassCoding, GridCoding, RowOrder
+from sfumato.ledger import Ledger
 
 # A table with randomised labels: once, whole or absent, the same after a stop, and nothing but the label changed.
 

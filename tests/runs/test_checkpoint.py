@@ -11,9 +11,10 @@ import torch
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.accounting import Ledger, Statement
+from sfumato.ledger import Ledger
 from sfumato.report import write_report
 from sfumato.runs import Checkpoint, Run, RunFolder, checkpoint
+from sfumato.statement import Statement
 from small_runs import work
 
 # Checkpoints: whole or absent, and what they hold comes back.

@@ -14,11 +14,11 @@ import torch
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.accounting import Ledger
 from sfumato.clipping import ConstantClipNorm
 from sfumato.data import ehr_from_tables
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema, categorical, numeric
+from sfumato.ledger import Ledger
 from sfumato.report import write_report
 from sfumato.report.run_record import read_run
 from sfumato.sampling import Cohort
