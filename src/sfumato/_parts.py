@@ -42,7 +42,7 @@ C = TypeVar("C", bound=type)
 KINDS = "kinds"
 """In the metadata of a field: the `Kinds` of part that it holds."""
 
-SET_BY_RUN = "set_by_run"
+SET_BY_RUN = "planned"
 """In the metadata of a field of a part that is no option."""
 
 
@@ -54,11 +54,18 @@ class Kinds(Generic[T]):
         kinds: by word, the class of each; a class has one word.
         number: the field that a bare number, or None, sets; "" where none is short for a part.
         text: of a part of one kind, the field that a word sets; "" where words choose a kind.
+        values: the words that this field takes.
     """
 
     kinds: Mapping[str, type[Any]]
     number: str = ""
     text: str = ""
+    values: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words that are short for a part."""
+        return self.values or tuple(self.kinds)
 
     def __call__(
         self, value: T | float | str | Mapping[str, Any] | None, default: T | None = None, *, of: str = ""
@@ -103,7 +110,9 @@ class Kinds(Generic[T]):
         return kind(**{name: getattr(base, name) for name in shared})
 
     def word(self, part: Any) -> str:
-        """The word for a part's kind."""
+        """The word for a part."""
+        if self.text:
+            return getattr(part, self.text)
         return next(word for word, kind in self.kinds.items() if type(part) is kind)
 
     def having(self, field: str) -> list[str]:
@@ -121,11 +130,44 @@ def set_by_run(default: Any = None) -> Any:
     return dataclasses.field(default=default, metadata={SET_BY_RUN: True})
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The kinds of part that one field of one class takes (`choices` of a class that `plan` made).
+
+    Attributes:
+        of: the kinds.
+        default: the part of the class.
+        name: of the field.
+    """
+
+    of: Kinds[Any]
+    default: Any
+    name: str
+
+    @property
+    def kinds(self) -> Mapping[str, type[Any]]:
+        """Classes by word."""
+        return self.of.kinds
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words that are short for a part."""
+        return self.of.words
+
+    def __call__(self, value: Any) -> Any:
+        """The part that a value stands for; errors as of `Kinds`."""
+        return self.of(value, self.default, of=self.name)
+
+    def word(self, part: Any) -> str:
+        """The word for a part."""
+        return self.of.word(part)
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(part, dataclasses.field))
 def plan(cls: C) -> C:
     """A frozen dataclass of keywords; its `__post_init__` calls `convert`.
 
-    A keyword of an earlier version (`renamed` of the class, old name to new) is refused with the name that it has now.
+    `choices` says by field which words and numbers are short for a part. A keyword of an earlier version (`renamed` of the class, old name to new) is refused with the name that it has now.
     """
     made = dataclass(frozen=True, kw_only=True)(cls)
     initialise = made.__init__
@@ -137,6 +179,14 @@ def plan(cls: C) -> C:
         initialise(self, *given, **fields)
 
     made.__init__ = __init__
+    kinds = {
+        field.name: (field.metadata[KINDS], field.default)
+        for field in dataclasses.fields(made)
+        if KINDS in field.metadata
+    }
+    made.choices = {
+        name: Choice(each, default, name) for name, (each, default) in kinds.items() if len(each.kinds) > 1 or each.text
+    }
     return made
 
 

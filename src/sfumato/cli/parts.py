@@ -54,7 +54,8 @@ class Part:
     @property
     def words(self) -> str:
         """What can be chosen, as the help shows it."""
-        return "|".join([*self.kinds.kinds, *(["FLOAT"] if _takes(self.kinds, 1.0) else [])])
+        words = getattr(self.kinds, "words", self.kinds.kinds)
+        return "|".join([*words, *(["FLOAT"] if _takes(self.kinds, 1.0) else [])])
 
 
 @dataclass
@@ -94,7 +95,7 @@ class Options:
         """
         shown = flag_of if as_flags else str
         if name in self.renamed:
-            return f"{shown(name)} is now {self.renamed[name] if as_flags else _name(self.renamed[name])}"
+            return f"{shown(name)} is now {shown(self.renamed[name])}"
         if name not in self.elsewhere:
             return None
         part, words = self.elsewhere[name]
@@ -256,12 +257,12 @@ def _given(words: Sequence[str]) -> dict[str, str]:
     return given
 
 
-def _read(kind: Any, prefix: str, given: Mapping[str, str], found: Options) -> None:
-    """Find the options of a dataclass, and of those in it."""
+def _read(kind: Any, prefix: str, given: Mapping[str, str], found: Options, default: Any = None) -> None:
+    """Find the options of a dataclass, and of those in it; a default object has the defaults of its parts."""
     origin = typing.get_origin(kind) or kind
     bound = dict(zip(getattr(origin, "__parameters__", ()), typing.get_args(kind)))
     choices: Mapping[str, Kinds] = getattr(origin, "choices", {})
-    found.renamed |= {_name(old): new for old, new in getattr(origin, "renamed", {}).items()}
+    found.renamed |= {_name(old): _name(new) for old, new in getattr(origin, "renamed", {}).items()}
     declared = {each.name: each for each in dataclasses.fields(origin)}
     for name, annotation in typing.get_type_hints(origin, include_extras=True).items():
         inner, path = bound.get(annotation, annotation), f"{prefix}{name}"
@@ -270,10 +271,12 @@ def _read(kind: Any, prefix: str, given: Mapping[str, str], found: Options) -> N
         if name in declared and declared[name].metadata.get("planned"):
             found.planned.add(path)
         elif name in choices:
-            part = found.parts[path] = _chosen(choices[name], given.get(path), declared[name])
+            usual = declared[name].default if default is None else getattr(default, name)
+            part = found.parts[path] = _chosen(choices[name], given.get(path), declared[name], usual)
             found.types[path] = str
             if part.kind is not None:
-                _read(part.kind, f"{path}.", given, found)
+                chosen = None if part.value is tyro.MISSING_NONPROP else part.value
+                _read(part.kind, f"{path}.", given, found, chosen)
             for word, other in choices[name].kinds.items():
                 others = Options(other)
                 _read(other, f"{path}.", {}, others)
@@ -282,20 +285,25 @@ def _read(kind: Any, prefix: str, given: Mapping[str, str], found: Options) -> N
         elif dataclasses.is_dataclass(inner):
             nested = kind is not found.kind
             found.nested |= {path} if nested else set()
-            _read(inner, f"{path}." if nested else "", given, found)
+            usual = declared[name].default if default is None else getattr(default, name)
+            usual = usual if isinstance(usual, typing.get_origin(inner) or inner) else None
+            _read(inner, f"{path}." if nested else "", given, found, usual)
         else:
             found.types[path] = inner
 
 
-def _chosen(kinds: Kinds, word: str | None, declared: dataclasses.Field[Any]) -> Part:
-    """The part of a word of the command line, or of the field's default."""
+def _chosen(kinds: Kinds, word: str | None, declared: dataclasses.Field[Any], usual: Any) -> Part:
+    """The part of a word of the command line, or the usual one."""
     if word is not None and word in kinds.kinds:
         kind = kinds.kinds[word]
         if _has_options(kind):
-            return Part(kinds, tyro.MISSING_NONPROP, kind, word)
+            try:
+                return Part(kinds, kinds(word), kind, word)  # what it shares with the usual one stays
+            except TypeError:  # an option without a default
+                return Part(kinds, tyro.MISSING_NONPROP, kind, word)
     if word is None:
-        value = declared.default
-        if declared.default_factory is not dataclasses.MISSING:
+        value = usual
+        if usual is dataclasses.MISSING and declared.default_factory is not dataclasses.MISSING:
             value = declared.default_factory()
         if value is dataclasses.MISSING:
             return Part(kinds, tyro.MISSING_NONPROP, None, "not given")
@@ -308,9 +316,14 @@ def _chosen(kinds: Kinds, word: str | None, declared: dataclasses.Field[Any]) ->
             named = declared.name in str(error)
             raise InputError(str(error) if named else f"{declared.name}: {error}") from None
         return Part(kinds, value, None, "not given")  # where something has to be chosen
-    usual = next((word for word, kind in kinds.kinds.items() if type(part) is kind), "none")
-    shown = str(value) if isinstance(value, str | int | float) else usual
+    named = getattr(kinds, "word", None) or _word_of(kinds)
+    shown = str(value) if isinstance(value, str | int | float) else named(part)
     return Part(kinds, part, type(part), shown) if _has_options(type(part)) else Part(kinds, value, None, shown)
+
+
+def _word_of(kinds: Kinds) -> Callable[[Any], str]:
+    """The word of a part's kind; none where it has none."""
+    return lambda part: next((word for word, kind in kinds.kinds.items() if type(part) is kind), "none")
 
 
 def _value(word: str) -> Any:

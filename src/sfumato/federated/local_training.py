@@ -29,7 +29,7 @@ import numpy as np
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato._parts import Kinds, convert, part
+from sfumato._parts import Kinds, convert, part, plan
 from sfumato.federated.losses import LOSSES, HeadStart, Loss, OutputLoss, Softmax
 
 Records = Literal["all", "support", "query"]
@@ -149,7 +149,7 @@ HEADS = Kinds[SharedHead | LocalHead]({"shared": SharedHead, "local": LocalHead}
 """Whose the head is, by its word."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@plan
 class Client:
     """What every client does: one step of gradient descent on all of its examples, of rate 1 (FedSGD).
 
@@ -204,7 +204,7 @@ class Client:
         return self
 
 
-@dataclass(frozen=True, kw_only=True)
+@plan
 class ClientTraining(Client):
     """Epochs of SGD on the model, and on a head if there is one.
 
@@ -279,7 +279,7 @@ class ClientTraining(Client):
         return replace(self, epochs=1, head=head)
 
 
-@dataclass(frozen=True, kw_only=True)
+@plan
 class PartlyLocalTraining(ClientTraining):
     """Rebuild the own part of the model, then update the shared one (`FedRecon`).
 
