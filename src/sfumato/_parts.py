@@ -167,7 +167,8 @@ class Choice:
 def plan(cls: C) -> C:
     """A frozen dataclass of keywords; its `__post_init__` calls `convert`.
 
-    `choices` says by field which words and numbers are short for a part. A keyword of an earlier version (`renamed` of the class, old name to new) is refused with the name that it has now.
+    `choices` says by field which words and numbers are short for a part. A keyword of an earlier version (`renamed` of
+    the class, old name to new) is refused with the name that it has now.
     """
     made = dataclass(frozen=True, kw_only=True)(cls)
     initialise = made.__init__
@@ -237,6 +238,21 @@ def to_json(instance: Any) -> dict[str, Any]:
         elif dataclasses.is_dataclass(value):
             value = to_json(value)
         found[field.name] = value
+    return found
+
+
+def flat(settings: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
+    """Settings of a plan by their dotted names; the word of a part stands under the part's own name.
+
+    >>> flat({"rounds": 3, "clipping": {"kind": "flat", "norm": 1.0}})
+    [('rounds', 3), ('clipping', 'flat'), ('clipping.norm', 1.0)]
+    """
+    found: list[tuple[str, Any]] = []
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            found += flat(value, f"{before}{name}.")
+        else:
+            found.append((before[:-1] if name == "kind" and before else f"{before}{name}", value))
     return found
 
 

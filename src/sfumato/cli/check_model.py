@@ -16,6 +16,7 @@ from torch import nn
 
 from sfumato._check import InputError, positive, whole
 from sfumato.central import DPSGD, ExampleContribution
+from sfumato.central.dpsgd import ExampleTraining
 from sfumato.central.gradients import default_budget
 from sfumato.cli.console import say, say_json, table
 from sfumato.cli.models import PICTURES, ClassifierOptions, build_classifier, check_device
@@ -25,6 +26,7 @@ from sfumato.data import ExampleDataset, examples_from_arrays
 from sfumato.models import fix_model, freeze
 from sfumato.per_example import layers_of, problems
 from sfumato.per_example.rule import Layer
+from sfumato.training import RunOptions
 
 _ABOUT = (
     "Show how each layer of a model is covered by the clipping of single examples, what is refused and what to use "
@@ -168,21 +170,21 @@ def _cost(model: nn.Module, data: ExampleDataset, parts: ExampleParts | None, op
     budget = default_budget(device) if options.memory_budget is None else int(options.memory_budget * 2**20)
 
     def contribute(model: nn.Module, data: ExampleDataset, device: str, head_seed: int) -> ExampleContribution:
+        examples = ExampleTraining(memory_budget=options.memory_budget and max(1, int(options.memory_budget)))
         return ExampleContribution(
-            model=model, data=data, trainable=options.trainable, memory_budget=budget, device=device
+            model=model, data=data, trainable=options.trainable, examples=examples, device=device
         )
 
     if parts is None:
         contribution = contribute(model, data, options.device, 0)
     else:
-        plan = DPSGD(trainable=options.trainable, batch_size=1, noise_multiplier=0.0)
+        plan = DPSGD(trainable=options.trainable, cohort=1, noise=0.0)
         contribution = plan.try_out(
             model,
             data,
             validation=parts.validation,
             test=parts.test,
-            device=options.device,
-            contribution=contribute,
+            options=RunOptions(device=options.device, contribution=contribute),
         )
     assert isinstance(contribution, ExampleContribution)
     return {

@@ -266,7 +266,7 @@ def _read(kind: Any, prefix: str, given: Mapping[str, str], found: Options, defa
     declared = {each.name: each for each in dataclasses.fields(origin)}
     for name, annotation in typing.get_type_hints(origin, include_extras=True).items():
         inner, path = bound.get(annotation, annotation), f"{prefix}{name}"
-        if typing.get_origin(inner) is typing.ClassVar:
+        if typing.get_origin(inner) is typing.ClassVar or (name in declared and not declared[name].init):
             continue
         if name in declared and declared[name].metadata.get("planned"):
             found.planned.add(path)

@@ -26,10 +26,12 @@ from sfumato.data import Encoding, UserDataset, to_tensor
 from sfumato.data.ratings import Pairs, pairs
 from sfumato.federated import FedRecon
 from sfumato.federated.client import Phase
+from sfumato.federated.losses import NextTokenLoss, SquaredLoss
 from sfumato.federated.serving import Served, Serving
 from sfumato.federated.vocabulary import FILE as VOCABULARY
 from sfumato.runs import RunFolder
 from sfumato.runs.checkpoint import STATE
+from sfumato.training.old_plans import current
 
 _AT_ONCE = 1 << 18  # examples that are asked for in one go
 
@@ -299,8 +301,7 @@ def _opened(options: PersonaliseOptions) -> _Served:
         raise InputError(f"{options.run} has not ended; go on with: sfumato fedrecon --resume {options.run}")
     if (folder.checkpoint / STATE).exists() and not folder.has_ended():
         raise InputError(f"{options.run} was stopped; go on with: sfumato fedrecon --resume {options.run}")
-    flags = as_flags({key: value for key, value in settings.items() if value is not None}, FedRecon, source=folder.plan)
-    plan = read_flags(FedRecon, flags, command="personalise", about=_ABOUT)
+    plan = FedRecon.from_json(current(settings, FedRecon))
     if about.get("vocabulary") == PRIVATE:  # what the run has counted
         words = options.run / VOCABULARY
         about |= {"vocabulary": str(words), "vocabulary_size": Encoding.words(words).size}
@@ -324,8 +325,8 @@ def _opened(options: PersonaliseOptions) -> _Served:
 
 
 def _kind(plan: FedRecon) -> Kind:
-    kinds: dict[str, Kind] = {"next_token": "texts", "squared": "values"}
-    return kinds.get(plan.loss, "classes")
+    kinds: dict[type, Kind] = {NextTokenLoss: "texts", SquaredLoss: "values"}
+    return kinds.get(type(plan.loss), "classes")
 
 
 def _refuse_unasked(options: PersonaliseOptions, kind: Kind) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from sfumato._check import InputError, between, guess, whole
-from sfumato.algorithms import command_of
+from sfumato.algorithms import TRAINED, command_of
 from sfumato.cli.console import say
 from sfumato.cli.models import ClassifierOptions, ModelOptions
 from sfumato.cli.parse import (
@@ -26,6 +26,7 @@ from sfumato.cli.sources import DataOptions, ExampleDataOptions, fitted
 from sfumato.integrations import Log, MLflow, TensorBoard, WandB
 from sfumato.runs import RunFolder
 from sfumato.training import Callback, Plan
+from sfumato.training.plan import FORMAT
 
 # How many CPU threads a command computes on.
 
@@ -112,14 +113,7 @@ _KINDS: dict[str, Callable[[str, Path, dict[str, Any]], Log]] = {
 
 
 P = TypeVar("P", bound=Plan)
-_INSTEAD = (
-    ("epsilon", "noise-multiplier"),
-    ("noise-multiplier", "epsilon"),
-    ("epsilon", "noise-std"),
-    ("noise-std", "epsilon"),
-    ("epochs", "steps"),
-    ("steps", "epochs"),
-)
+_INSTEAD = (("epsilon", "noise-std"), ("noise-std", "epsilon"), ("epochs", "steps"), ("steps", "epochs"))
 """Of these, one given on the command line takes the place of the other in a file."""
 
 
@@ -175,11 +169,11 @@ class EmbeddingRunOptions(RunOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetOptions:
-    """The budget; or say how much noise with --noise-multiplier.
+    """The budget; or say how much noise with --noise.
 
     Attributes:
         epsilon: the budget of the whole run for one user (dpsgd: for one example; labeldp pro: for one label); the
-            noise is calibrated to it. Beside it, --delta.
+            noise is calibrated to it. With it, --delta.
     """
 
     epsilon: float | None = None
@@ -210,7 +204,7 @@ class PrivateTraining(Generic[P]):
         run: Where the run goes, and how it is watched and saved.
         data: The records, and which of them are kept out of training to test on.
         model: The backbone, or the model of texts.
-        budget: How private the run is: --epsilon (and --delta below), or --noise-multiplier below.
+        budget: How private the run is: --epsilon (and --delta below), or a noise multiplier (--noise) below.
         plan: What is trained, and how; sampling, bound, noise and rounds decide the guarantee.
     """
 
@@ -229,7 +223,7 @@ class ExampleTraining(Generic[P]):
         run: Where the run goes, and how it is watched and saved.
         data: The records, and which of them are kept out of training to test on.
         model: The model.
-        budget: How private the run is: --epsilon (and --delta below), or --noise-multiplier below.
+        budget: How private the run is: --epsilon (and --delta below), or a noise multiplier (--noise) below.
         plan: What is trained, and how; sampling, bound, noise and steps decide the guarantee.
     """
 
@@ -269,6 +263,7 @@ def training_options(kind: type[Any], options: Any, argv: Sequence[str], *, abou
         for given, other in _INSTEAD:
             if find(argv, given) is not None and find(argv, other) is None:
                 settings.pop(other.replace("-", "_"), None)  # the command line decides
+        _replaced_noise(settings, argv)
         found = as_flags(settings, options, source=file, later=later)
         words, later = [*found, *words], [*found, *later]
     words += gathered(argv, "log")
@@ -279,7 +274,22 @@ def training_options(kind: type[Any], options: Any, argv: Sequence[str], *, abou
     return found, given
 
 
-_NO_OPTIONS = ("plan", "about", "noise_multipliers")
+def _replaced_noise(settings: dict[str, Any], argv: Sequence[str]) -> None:
+    """Leave out of a file's settings the noise multiplier where an epsilon is given, and the other way round."""
+    given = find(argv, "noise")
+    number = given is not None and re.fullmatch(r"[0-9.eE+-]+", given) is not None
+    if number or find(argv, "noise.noise-multiplier") is not None:
+        settings.pop("epsilon", None)
+    elif find(argv, "epsilon") is not None:
+        noise = settings.get("noise")
+        if isinstance(noise, dict):
+            settings["noise"] = {name: value for name, value in noise.items() if name != "noise_multiplier"}
+        elif isinstance(noise, int | float):
+            settings.pop("noise")
+        settings.pop("noise.noise_multiplier", None)
+
+
+_NO_OPTIONS = ("plan", "format", "about", "noise_multipliers")
 """What a plan.json holds besides options: its name, the data, and what was calibrated of a private synthesizer."""
 
 
@@ -287,6 +297,11 @@ def _without_about(settings: dict[str, Any], kind: type[Any], file: Path, *, kno
     """A plan.json as settings: what it says about the data and the model beside the plan's fields."""
     if "plan" not in settings:
         return settings
+    if settings["plan"] in TRAINED and settings.get("format") != FORMAT and file.name == "plan.json":
+        raise InputError(
+            f"{file} is of an earlier version, whose runs cannot go on here; start a new one, or see its results with: "
+            f"sfumato report {file.parent}"
+        )
     if settings["plan"] != kind.name:
         command = command_of(settings["plan"])
         raise InputError(f"{file} is the plan of a {settings['plan']} run; use sfumato {command}")

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -22,10 +22,10 @@ from sfumato.cli.console import bar, leads, say
 from sfumato.data import ExampleDataset, Split, UncountedTexts, UserDataset
 from sfumato.data.domain import read_names
 from sfumato.data.readers.movielens import is_movielens
-from sfumato.federated import Centralized, FederatedPlan, FedRecon, PrivateVocabulary
-from sfumato.federated.losses import Loss, without_head
+from sfumato.federated import FederatedPlan, FedRecon, PrivateVocabulary
+from sfumato.federated.losses import LOSSES, ClassLoss, Loss, NextTokenLoss, SquaredLoss, without_head
 from sfumato.models import refuse_no_values
-from sfumato.training import Callback, PrivatePlan
+from sfumato.training import Callback
 
 
 def is_own(name: str) -> bool:
@@ -863,17 +863,14 @@ def _describe_examples(
 # What a plan trains by where nobody has chosen: the loss that its kind of data has, and how many clients at once.
 
 
-P = TypeVar("P", bound=FederatedPlan | Centralized)
+P = TypeVar("P", bound=FederatedPlan)
 
 
 Kind = Literal["texts", "values", "classes"]
 
 
-_LOSSES: dict[Kind, tuple[Loss, ...]] = {
-    "texts": ("next_token",),
-    "values": ("squared",),
-    "classes": tuple(loss for loss in get_args(Loss) if loss not in ("next_token", "squared")),
-}
+_LOSSES: dict[Kind, Loss] = {"texts": NextTokenLoss(), "values": SquaredLoss(), "classes": ClassLoss()}
+"""The loss of such data, where the chosen one does not fit."""
 
 
 def kind_of(data: UserDataset) -> Kind:
@@ -892,13 +889,20 @@ def fitted(plan: P, kind: Kind, given: Collection[str]) -> P:
     Raises:
         InputError: a loss of embeddings was chosen for other data, or the plan has none for these.
     """
-    fits = _LOSSES[kind]
-    if plan.loss not in fits and "loss" not in given:
-        plan = replace(plan, loss=fits[-1])
+    usual = _LOSSES[kind]
+    fits = (
+        type(plan.loss) is type(usual) if kind != "classes" else not isinstance(plan.loss, NextTokenLoss | SquaredLoss)
+    )
+    if not fits and "client.loss" not in given:
+        plan = replace(plan, client=replace(plan.client, loss=usual))
     if kind != "classes" and not without_head(plan.loss):  # tasks refuse all other losses that do not fit
-        raise InputError(f"--loss {plan.loss} compares embeddings, and {kind} have {fits[-1]}; leave it out")
-    if isinstance(plan, FedRecon) and kind == "texts" and "clients_at_once" not in given:
-        plan = replace(plan, clients_at_once=1)  # a recurrence over many clients at once is slower than one by one
+        chosen = LOSSES.word(plan.loss)
+        raise InputError(
+            f"--client.loss {chosen} compares embeddings, and {kind} have {LOSSES.word(usual)}; leave it out"
+        )
+    if isinstance(plan, FedRecon) and kind == "texts" and "client.at_once" not in given:
+        # a recurrence over many clients at once is slower than one by one
+        plan = replace(plan, client=replace(plan.client, at_once=1))
     return plan
 
 
@@ -916,14 +920,14 @@ def refuse_uncountable(options: Any) -> None:
     """
     if not _counts(options):
         return
-    if not isinstance(options.plan, PrivatePlan):
+    if not options.plan.private:
         raise InputError(
             f"{options.plan.name} has no guarantee that a private vocabulary could be a part of; give --vocabulary FILE"
         )
     if is_own(options.model.model):
         raise InputError(
             f"--model {options.model.model} has a vocabulary of its own size, and --vocabulary private decides it only "
-            "in the run; take lstm or transformer, or train from Python (fit(…, opening=…))"
+            "in the run; take lstm or transformer, or train from Python (RunOptions.opening)"
         )
     if options.model.weights is not None:
         raise InputError(
@@ -931,8 +935,8 @@ def refuse_uncountable(options: Any) -> None:
         )
     if options.data.vocabulary_noise is None and options.budget.epsilon is None:
         raise InputError(
-            "--vocabulary private with --noise-multiplier needs a --vocabulary-noise, 4 for example; with --epsilon "
-            "it is chosen"
+            "--vocabulary private with a noise multiplier (--noise) needs a --vocabulary-noise, 4 for example; with "
+            "--epsilon it is chosen"
         )
 
 

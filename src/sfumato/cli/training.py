@@ -12,6 +12,7 @@ from torch import nn
 
 from sfumato._check import InputError, non_negative, whole
 from sfumato._files import read_json
+from sfumato._parts import flat
 from sfumato._random import RandomSource
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import leads, notify, number, plain, say, say_json, table
@@ -58,11 +59,13 @@ from sfumato.federated import FedRecon, PrivateVocabulary, Verification
 from sfumato.federated.losses import without_head
 from sfumato.federated.vocabulary import FILE as VOCABULARY_FILE
 from sfumato.integrations import Log
+from sfumato.mechanisms import Auto
 from sfumato.models.weights import refuse_missing
 from sfumato.runs import RunFolder
 from sfumato.statement import Statement
 from sfumato.statement.facts import make_statement
-from sfumato.training import Cadence, ModelBuilder, NoiseCost, Opening, PrivatePlan, Task, TrainingPlan
+from sfumato.training import ModelBuilder, NoiseCost, Opening, Plan, Task
+from sfumato.training import RunOptions as FitOptions
 from sfumato.training.fit import facts_of
 from sfumato.training.monitoring import SEEN, not_finite
 
@@ -85,9 +88,9 @@ class RecordKind:
         lists: public lists beside plan.json, by the file's name, from the fitted plan and the data.
     """
 
-    options: Callable[[type[TrainingPlan]], Any]
+    options: Callable[[type[Plan]], Any]
     read: Callable[..., Any]
-    fit: Callable[[Any, Any, Collection[str]], TrainingPlan]
+    fit: Callable[[Any, Any, Collection[str]], Plan]
     build: Callable[[Any, Any, Any, int | None], nn.Module]
     about: Callable[[Any, Any, Any], dict[str, Any]]
     task: Callable[[Any, Any], Task | None]
@@ -154,7 +157,7 @@ def _lists(plan: Any, data: UserDataset) -> Mapping[str, Sequence[str]]:
 
 RECORD_KINDS = {
     "users": RecordKind(
-        options=lambda kind: PrivateTraining[kind] if issubclass(kind, PrivatePlan) else Training[kind],  # type: ignore[valid-type]
+        options=lambda kind: PrivateTraining[kind] if kind.private else Training[kind],  # type: ignore[valid-type]
         read=lambda options, *, quiet: read_parts(options.data, quiet=quiet),
         fit=lambda plan, data, given: fitted(plan, kind_of(data), given),
         build=_build_of_users,
@@ -189,7 +192,7 @@ class Decided:
         vocabulary: what is counted before; None for nothing.
     """
 
-    plan: TrainingPlan
+    plan: Plan
     vocabulary: PrivateVocabulary | None
 
     def opening(self, parts: Any = None) -> Opening | None:
@@ -208,7 +211,7 @@ def decided(options: Any, population: int) -> Decided:
         InputError: nobody has chosen how private the run is, two have, or no noise is enough.
     """
     plan = options.plan
-    if not isinstance(plan, PrivatePlan):
+    if not plan.private:
         return Decided(plan, None)
     refuse_undecided(options)
     refuse_uncountable(options)
@@ -218,7 +221,7 @@ def decided(options: Any, population: int) -> Decided:
         return Decided(plan, vocabulary)
     before = None if vocabulary is None else vocabulary.event(plan.sampler(population).adjacency)
     budget = {"epsilon": epsilon, "delta": plan.delta, "population": population, "before": before}
-    if plan.noise != "auto":
+    if not isinstance(plan.noise, Auto):
         return Decided(plan.calibrate(**budget), vocabulary)
     rows = plan.compare_noise(**budget)
     if not options.run.json:
@@ -228,18 +231,18 @@ def decided(options: Any, population: int) -> Decided:
 
 def refuse_undecided(options: Any) -> None:
     """A run whose privacy nobody has chosen, or two have."""
-    epsilon, noise = options.budget.epsilon, options.plan.noise_multiplier
+    epsilon, noise = options.budget.epsilon, options.plan.noise.noise_multiplier
     if epsilon is None and noise is None:
         raise InputError(
-            "how private shall the run be? give --epsilon 8 (the noise is calibrated to it), --noise-multiplier 1, "
-            "or --noise-multiplier 0 for a run without any guarantee"
+            "how private shall the run be? give --epsilon 8 (the noise is calibrated to it), --noise 1 (a noise "
+            "multiplier), or --noise 0 for a run without any guarantee"
         )
     if epsilon is not None:
         options.plan.refuse_budget(epsilon)
-    if epsilon is None and options.plan.noise == "auto":
+    if epsilon is None and isinstance(options.plan.noise, Auto):
         raise InputError("--noise auto takes the noise with the least error at a budget: give --epsilon, or a --noise")
     if epsilon is not None and noise is not None:
-        raise InputError("give --epsilon (the noise is calibrated to it) or --noise-multiplier, not both")
+        raise InputError("give --epsilon (the noise is calibrated to it) or a noise multiplier (--noise), not both")
 
 
 def _show_noise(rows: Sequence[NoiseCost]) -> None:
@@ -381,11 +384,13 @@ def train(name: str, argv: Sequence[str]) -> int:
             parts.train,
             validation=watch,
             test=parts.test,
-            device=run.device,
-            task=task,
-            opening=opening,
-            negatives=_negatives(parts),
-            prefix_cache=run.prefix_cache,
+            options=FitOptions(
+                device=run.device,
+                task=task,
+                opening=opening,
+                negatives=_negatives(parts),
+                prefix_cache=run.prefix_cache,
+            ),
         )
         return _dry_run(chosen, parts, options)
     return _fit(chosen, model, task, parts, out, options, kind, logs, already=already)
@@ -423,7 +428,7 @@ def _before_reading(options: Any) -> Decided | None:
     weights = getattr(options.model, "weights", None) or getattr(options.model, "pretrained", None)
     if weights is not None and options.run.resume is None:  # a run that goes on has weights of its own
         refuse_missing(weights)
-    if isinstance(options.plan, PrivatePlan):
+    if options.plan.private:
         refuse_undecided(options)
         _refuse_other_budget(options)
     shares = {"test_share": options.data.test_share, "validation_share": options.data.validation_share}
@@ -446,7 +451,7 @@ def _refuse_other_budget(options: Any) -> None:
     about = RunFolder(options.run.resume).read_plan().get("about") or {}
     wanted = about.get("epsilon_wanted", epsilon)
     if wanted != epsilon:
-        started = "--noise-multiplier" if wanted is None else f"--epsilon {wanted:g}"
+        started = "a noise multiplier (--noise)" if wanted is None else f"--epsilon {wanted:g}"
         raise InputError(
             f"the run in {options.run.resume} was started with {started}, and goes on under that only, got --epsilon "
             f"{epsilon:g}; leave --epsilon out, or start a new run"
@@ -501,19 +506,19 @@ def _fit(
             resume=run.resume is not None,
             validation=parts.validation,
             test=parts.test,
-            cadence=Cadence(
+            options=FitOptions(
                 evaluate_every=every,
                 checkpoint_every=run.checkpoint_every,
                 checkpoint_minutes=run.checkpoint_minutes,
+                progress=True,
+                about=_about(options, kind.about(options, plan, parts.train), chosen.vocabulary),
+                device=run.device,
+                task=task,
+                opening=opening,
+                negatives=_negatives(parts),
+                callbacks=[begins, PublicLists(out, kind.lists(plan, parts.train)), *logs],
+                prefix_cache=run.prefix_cache,
             ),
-            progress=True,
-            about=_about(options, kind.about(options, plan, parts.train), chosen.vocabulary),
-            device=run.device,
-            task=task,
-            opening=opening,
-            negatives=_negatives(parts),
-            callbacks=[begins, PublicLists(out, kind.lists(plan, parts.train)), *logs],
-            prefix_cache=run.prefix_cache,
         )
     except KeyboardInterrupt:
         if begins.done:  # asked twice, or while it was measured: the round in hand was not waited for
@@ -566,7 +571,7 @@ def _about(options: Any, data: dict[str, Any], vocabulary: PrivateVocabulary | N
     }
     if told.get("store") is not None:  # where the records are found again, already as numbers
         told["data"], told["store"] = told["store"], None
-    if isinstance(options.plan, PrivatePlan):
+    if options.plan.private:
         told["epsilon_wanted"] = _epsilon_wanted(options)
     if vocabulary is not None:  # a run that goes on knows no epsilon to choose it by
         told["vocabulary_noise"] = vocabulary.noise_multiplier
@@ -592,13 +597,13 @@ def _dry_run(chosen: Decided, parts: Any, options: Any) -> int:
     told = [BUILT] if parts and parts.train.found else []
     told += plan.default_task().assumptions(parts.train) if parts else []
     if parts and (negatives := _negatives(parts)) is not None:
-        told = [*told, plan.negatives_of(negatives, parts.train).assumption()]
+        told = [*told, plan.with_negatives(negatives, parts.train).assumption()]
     statement = _promise(plan, population, opening, told)
     first = {} if opening is None else opening.about()
     if options.run.json:
         say_json({"plan": plan.to_json(), **first, "statement": statement.to_json()})
         return 0
-    table(["setting", "value"], [[name, _shown(value)] for name, value in plan.to_json().items() if value is not None])
+    table(["setting", "value"], [[name, _shown(value)] for name, value in flat(plan.to_json()) if value is not None])
     tried = "model and data were tried out; " if parts else ""
     say(f"\nat its end the run would state:\n\n{statement.text()}\n\ndry run: {tried}nothing was trained or written")
     return 0
@@ -611,9 +616,7 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def _promise(
-    plan: TrainingPlan, population: int, opening: Opening | None, data_assumptions: Sequence[str]
-) -> Statement:
+def _promise(plan: Plan, population: int, opening: Opening | None, data_assumptions: Sequence[str]) -> Statement:
     """The statement of the whole plan, before it runs."""
     private_sum = plan.private_sum(population)
     facts = facts_of(

@@ -132,9 +132,7 @@ class Correlated(Mechanism):
     """
 
     rounds: int | None = set_by_run()
-    _running: dict[tuple[bytes, int, torch.device, torch.dtype], tuple[float, NoiseRows]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _running: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     stream: ClassVar[bool] = True
 

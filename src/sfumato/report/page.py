@@ -21,7 +21,7 @@ from markupsafe import Markup
 from sfumato import __version__
 from sfumato._check import InputError
 from sfumato._files import write_atomic
-from sfumato.algorithms import ALGORITHMS, command_of
+from sfumato.algorithms import ALGORITHMS, TRAINED, command_of
 from sfumato.metrics.regression import FIRST, NUMBERS
 from sfumato.report import numbers, words
 from sfumato.report.charts import Series, palette, swatch
@@ -499,8 +499,10 @@ def _noise(run: RunRecord) -> str:
     """Its noise multiplier; of a vote the noise on a count, in votes."""
     if run.plan.get("noise_std"):
         return f"{numbers.near(run.plan['noise_std'], 3)} votes"
-    if run.plan.get("noise_multiplier"):
-        return numbers.near(run.plan["noise_multiplier"], 3)
+    noise = run.plan.get("noise")
+    multiplier = noise.get("noise_multiplier") if isinstance(noise, dict) else run.plan.get("noise_multiplier")
+    if multiplier:
+        return numbers.near(multiplier, 3)
     return "in the labels" if run.statement.unit == "label" else "none"
 
 
@@ -607,6 +609,9 @@ def _reproduction(run: RunRecord, name: str) -> Reproduction:
 
 def _python(run: RunRecord, name: str) -> str:
     algorithm = ALGORITHMS[run.plan_name]
+    made = [f"plan = {algorithm.plan}.from_json(fields)"]
+    if run.plan_name not in TRAINED:
+        made = ['del fields["plan"], fields["about"]', f"plan = {algorithm.plan}(**fields)"]
     return "\n".join(
         [
             "import json",
@@ -615,8 +620,7 @@ def _python(run: RunRecord, name: str) -> str:
             f"from {algorithm.package} import {algorithm.plan}",
             "",
             f"fields = json.loads(Path({name + '/plan.json'!r}).read_text())",
-            'del fields["plan"], fields["about"]',
-            f"plan = {algorithm.plan}(**fields)",
+            *made,
             f"plan.fit({_GIVEN[algorithm.records]}, out={name + '-again'!r})",
         ]
     )

@@ -17,6 +17,7 @@ from sfumato._check import InputError
 from sfumato._files import parse_json, read_json
 from sfumato._types import Adjacency, RecordUnit
 from sfumato.accounting import Event, Guarantee, guarantee
+from sfumato.algorithms import ALGORITHMS, TRAINED
 from sfumato.ledger import Ledger
 from sfumato.ledger import ledger as binding
 from sfumato.metrics.regression import FIRST, NUMBERS
@@ -26,6 +27,7 @@ from sfumato.statement import Statement
 from sfumato.statement.verdict import Verdict, promised
 from sfumato.training import monitoring
 from sfumato.training.monitoring import SEEN
+from sfumato.training.old_plans import current
 
 T = TypeVar("T")
 
@@ -287,6 +289,8 @@ def read_run(path: Path | str) -> RunRecord:
     if not (path / "statement.json").exists():
         raise InputError(f"{path} holds no statement.json: the run has not ended; resume it, or wait for it")
     plan = _load(path / "plan.json", _plan)
+    if plan.get("plan") in TRAINED:
+        plan = current(plan, ALGORITHMS[plan["plan"]].load())
     statement = _load(path / "statement.json", Statement.from_json)
     about = plan.pop("about", None) or {}
     measured = path / "evaluation.json"
@@ -297,7 +301,7 @@ def read_run(path: Path | str) -> RunRecord:
     return RunRecord(
         path=path,
         plan_name=str(plan.pop("plan", "unknown")),
-        plan=plan,
+        plan={name: value for name, value in plan.items() if name != "format"},
         about=about if isinstance(about, dict) else {"about": about},
         statement=statement,
         ledger=ledger,

@@ -42,6 +42,7 @@ from sfumato._files import (
     write_atomic,
     write_json,
 )
+from sfumato._parts import flat
 from sfumato.runs import checkpoint
 
 _Plan = TypeVar("_Plan", bound=Any)
@@ -219,7 +220,10 @@ class RunFolder:
         """That the run cannot go on with this plan, and which fields differ: of the plan itself, and of what it says
         of model, optimiser and data."""
         then, now = (
-            {**{name: value for name, value in each.items() if name != "about"}, **(each.get("about") or {})}
+            {
+                **dict(flat({name: value for name, value in each.items() if name != "about"})),
+                **(each.get("about") or {}),
+            }
             for each in (self.read_plan(), json.loads(json.dumps(plan)))
         )
         changed = [(k, f"{then.get(k)} → {v}") for k, v in now.items() if then.get(k) != v]

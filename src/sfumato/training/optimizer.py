@@ -137,7 +137,9 @@ class Optimizer:
         return build(self, parameters, self.learning_rate)
 
 
-OPTIMIZERS = Kinds[Optimizer]({"optimizer": Optimizer}, number="learning_rate", text="name", values=get_args(OptimizerName))
+OPTIMIZERS = Kinds[Optimizer](
+    {"optimizer": Optimizer}, number="learning_rate", text="name", values=get_args(OptimizerName)
+)
 """A plan's optimiser may be given by its name or by its rate."""
 
 

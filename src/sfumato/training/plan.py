@@ -10,6 +10,7 @@ A part may be given by what is short for it (`sfumato._parts`): clipping=0.5, no
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ import numpy as np
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato._parts import convert, part, plan, to_json
+from sfumato._parts import Choice, convert, part, plan, to_json
 from sfumato._types import Adjacency, Unit
 from sfumato.accounting import Event, Participation, guarantee
 from sfumato.accounting import calibrate as calibrate_event
@@ -121,6 +122,8 @@ class Plan:
         "drop_out": "cohort.drop_out",
     }
     """Fields of earlier versions, and where they are now."""
+    choices: ClassVar[Mapping[str, Choice]]
+    """By field, which words and numbers are short for a part."""
 
     def __post_init__(self) -> None:
         convert(self)
@@ -395,6 +398,12 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """All fields, with the plan's name; parts with the word of their kind."""
         return {"plan": self.name, "format": FORMAT, **to_json(self)}
+
+    @classmethod
+    def from_json(cls, recorded: Mapping[str, Any]) -> Self:
+        """The plan that `to_json` gave, whatever else the file holds."""
+        fields = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in recorded.items() if name in fields})
 
     def fit(
         self,
