@@ -5,7 +5,8 @@ itself, or what is short for one:
 
 - a word chooses a kind, which keeps what it shares with the plan's default: clipping="adaptive";
 - a number sets one field of the default: clipping=0.5;
-- a mapping changes fields of the default, or of the kind that it names: clipping={"kind": "adaptive", "quantile": 0.7}.
+- a mapping changes fields of the default, or of the kind that it names: clipping={"kind": "adaptive", "quantile": 0.7};
+- a name with a dot, as in a sweep or a settings file, changes one field: **{"clipping.quantile": 0.7}.
 
 >>> @dataclass(frozen=True, kw_only=True)
 ... class Flat:
@@ -18,19 +19,19 @@ itself, or what is short for one:
 >>> @plan
 ... class Toy:
 ...     clipping: Flat | Adaptive = part(default=Flat(norm=2.0), converter=CLIPPINGS)
-...     def __post_init__(self) -> None:
-...         convert(self)
 >>> Toy().clipping, Toy(clipping=0.5).clipping, Toy(clipping="adaptive").clipping
 (Flat(norm=2.0), Flat(norm=0.5), Adaptive(norm=2.0, quantile=0.5))
 >>> Toy(clipping={"kind": "adaptive", "quantile": 0.7}).clipping
 Adaptive(norm=2.0, quantile=0.7)
+>>> Toy(**{"clipping": "adaptive", "clipping.norm": 0.1}).clipping
+Adaptive(norm=0.1, quantile=0.5)
 >>> to_json(Toy(clipping="adaptive"))
 {'clipping': {'kind': 'adaptive', 'norm': 2.0, 'quantile': 0.5}}
 """
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, dataclass_transform
 
@@ -165,7 +166,7 @@ class Choice:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(part, dataclasses.field))
 def plan(cls: C) -> C:
-    """A frozen dataclass of keywords; its `__post_init__` calls `convert`.
+    """A frozen dataclass of keywords, whose fields may be given by what is short for a part, or by names with dots.
 
     `choices` says by field which words and numbers are short for a part. A keyword of an earlier version (`renamed` of
     the class, old name to new) is refused with the name that it has now.
@@ -174,10 +175,8 @@ def plan(cls: C) -> C:
     initialise = made.__init__
 
     @functools.wraps(initialise)
-    def __init__(self: Any, *given: Any, **fields: Any) -> None:
-        for name in fields.keys() & getattr(type(self), "renamed", {}).keys():
-            raise InputError(f"{name} is now {_as_given(type(self).renamed[name])}")
-        initialise(self, *given, **fields)
+    def __init__(self: Any, **fields: Any) -> None:
+        initialise(self, **_resolved(type(self), fields, lambda field: field.default))
 
     made.__init__ = __init__
     kinds = {
@@ -191,36 +190,52 @@ def plan(cls: C) -> C:
     return made
 
 
-def convert(instance: Any) -> None:
-    """Turn what is short for a part into it, in every field that holds one.
-
-    Raises:
-        InputError: as `Kinds.__call__`.
-    """
-    for field in dataclasses.fields(instance):
-        kinds = field.metadata.get(KINDS)
-        if kinds is not None:
-            found = kinds(getattr(instance, field.name), field.default, of=field.name)
-            object.__setattr__(instance, field.name, found)
-
-
 def changed(part: Any, changes: Mapping[str, Any], *, of: str = "") -> Any:
-    """The part with some fields changed; a field that holds a part itself may be given by what is short for it.
+    """The part, or the plan, with some fields changed.
+
+    Args:
+        part: it stays as it is.
+        changes: by name; a field that holds a part may be given by what is short for it, and the fields of a part in a
+            field by names with dots ("client.loss.scale").
+        of: the name of the field that holds the part, for messages.
 
     Raises:
-        InputError: it has no such field.
+        InputError: it has no such field, or a value stands for nothing.
     """
-    fields = {field.name: field for field in dataclasses.fields(part) if field.init}
-    for name in changes:
-        if name not in fields:
-            raise InputError(
-                f"{of or type(part).__name__} has no field {name}{guess(name, fields)}; it has {', '.join(fields)}"
-            )
-    found = {}
-    for name, value in changes.items():
-        kinds = fields[name].metadata.get(KINDS)
-        found[name] = value if kinds is None else kinds(value, getattr(part, name), of=f"{of}.{name}" if of else name)
-    return dataclasses.replace(part, **{name: _tuples(value) for name, value in found.items()})
+    return dataclasses.replace(part, **_resolved(type(part), changes, lambda field: getattr(part, field.name), of))
+
+
+def _resolved(
+    kind: type[Any], changes: Mapping[str, Any], current: Callable[[dataclasses.Field[Any]], Any], of: str = ""
+) -> dict[str, Any]:
+    """Values of fields, with the parts that changes stand for: those of a whole part before those of its fields."""
+    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
+    found: dict[str, Any] = {}
+    for depth in sorted({name.count(".") for name in changes}):
+        for name, value in _nested({name: value for name, value in changes.items() if name.count(".") == depth}):
+            if name not in fields:
+                if name in (renamed := getattr(kind, "renamed", {})):
+                    raise InputError(f"{name} is now {_as_given(renamed[name])}")
+                raise InputError(
+                    f"{of or kind.__name__} has no field {name}{guess(name, fields)}; it has {', '.join(fields)}"
+                )
+            path, kinds = f"{of}.{name}" if of else name, fields[name].metadata.get(KINDS)
+            if kinds is not None:
+                value = kinds(value, found.get(name, current(fields[name])), of=path)
+            found[name] = _tuples(value)
+    return found
+
+
+def _nested(dotted: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Names with dots, of one depth, as mappings."""
+    found: dict[str, Any] = {}
+    for name, value in dotted.items():
+        *parts, last = name.split(".")
+        place = found
+        for each in parts:
+            place = place.setdefault(each, {})
+        place[last] = value
+    return list(found.items())
 
 
 def options_of(kind: type[Any]) -> list[dataclasses.Field[Any]]:

@@ -29,7 +29,7 @@ import numpy as np
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato._parts import Kinds, convert, part, plan
+from sfumato._parts import Kinds, part, plan
 from sfumato.federated.losses import LOSSES, HeadStart, Loss, OutputLoss, Softmax
 
 Records = Literal["all", "support", "query"]
@@ -173,7 +173,6 @@ class Client:
     head_lr_scale: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        convert(self)
         _check.whole(at_once=self.at_once)
         for name in ("threads", "max_examples"):
             if getattr(self, name) is not None:

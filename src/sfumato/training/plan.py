@@ -20,7 +20,7 @@ import numpy as np
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato._parts import Choice, convert, part, plan, to_json
+from sfumato._parts import Choice, changed, part, plan, to_json
 from sfumato._types import Adjacency, Unit
 from sfumato.accounting import Event, Participation, guarantee
 from sfumato.accounting import calibrate as calibrate_event
@@ -126,7 +126,6 @@ class Plan:
     """By field, which words and numbers are short for a part."""
 
     def __post_init__(self) -> None:
-        convert(self)
         if self.seed is not None:
             _check.whole(at_least=0, seed=self.seed)
         if self.population is not None:
@@ -398,6 +397,18 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """All fields, with the plan's name; parts with the word of their kind."""
         return {"plan": self.name, "format": FORMAT, **to_json(self)}
+
+    def replace(self, **changes: Any) -> Self:
+        """A plan like this one with some fields changed.
+
+        Args:
+            changes: as for the plan itself; what is short for a part changes this plan's part, not that of a new plan:
+                plan.replace(noise=0.5, cohort={"size": 64}, **{"client.learning_rate": 0.1}).
+
+        Raises:
+            InputError: no such field, or a value of no use.
+        """
+        return changed(self, changes)
 
     @classmethod
     def from_json(cls, recorded: Mapping[str, Any]) -> Self:
